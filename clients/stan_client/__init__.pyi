@@ -1,4 +1,5 @@
 from stan_client.client import Client as Client
+from stan_client.client import PublishWindow as PublishWindow
 from stan_client.client import connect as connect
 from stan_client.errors import BadAckError as BadAckError
 from stan_client.errors import BadConnectionError as BadConnectionError
@@ -7,8 +8,8 @@ from stan_client.errors import CannotConnectError as CannotConnectError
 from stan_client.errors import ChannelLostError as ChannelLostError
 from stan_client.errors import ChannelReplacedError as ChannelReplacedError
 from stan_client.errors import CloseRequestTimeoutError as CloseRequestTimeoutError
-from stan_client.errors import ConnectionClosedError as ConnectionClosedError
 from stan_client.errors import ConnectRequestTimeoutError as ConnectRequestTimeoutError
+from stan_client.errors import ConnectionClosedError as ConnectionClosedError
 from stan_client.errors import DataLossError as DataLossError
 from stan_client.errors import FetchTimeoutError as FetchTimeoutError
 from stan_client.errors import InvalidDelayError as InvalidDelayError
@@ -54,6 +55,10 @@ from stan_client.positions import from_time as from_time
 from stan_client.positions import last_received as last_received
 from stan_client.positions import new_only as new_only
 from stan_client.positions import newest as newest
+from stan_client.reading.batches import BatchAck as BatchAck
+from stan_client.reading.batches import Batches as Batches
+from stan_client.reading.channels import ChannelInfo as ChannelInfo
+from stan_client.reading.channels import Channels as Channels
 from stan_client.reading.consumer import Position as Position
 from stan_client.reading.consumer import PullConsumer as PullConsumer
 from stan_client.reading.direct import Direct as Direct
@@ -63,10 +68,10 @@ from stan_client.reading.group_consumer import GroupConsumer as GroupConsumer
 from stan_client.reading.table import Table as Table
 from stan_client.requests.admin import Admin as Admin
 from stan_client.requests.admin import which as which
-from stan_client.requests.requests import BatchAck as BatchAck
-from stan_client.requests.requests import ChannelInfo as ChannelInfo
-from stan_client.requests.requests import Committed as Committed
-from stan_client.requests.requests import Cursor as Cursor
-from stan_client.requests.requests import part_names as part_names
+from stan_client.requests.bookmarks import Bookmark as Bookmark
+from stan_client.requests.bookmarks import Bookmarks as Bookmarks
+from stan_client.requests.names import part_names as part_names
+from stan_client.requests.transactions import Committed as Committed
+from stan_client.requests.transactions import Transactions as Transactions
 from stan_client.subscribing.parted import PartedSubscription as PartedSubscription
 from stan_client.subscribing.subscription import Subscription as Subscription

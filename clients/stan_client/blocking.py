@@ -10,11 +10,16 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from functools import wraps
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from stan_client.errors import ConnectionClosedError
+from stan_client.reading.batches import Batches
+from stan_client.reading.channels import Channels
 from stan_client.reading.direct import Direct
 from stan_client.reading.fetching import Fetched
+from stan_client.requests.bookmarks import Bookmarks
+from stan_client.requests.transactions import Transactions
 
 if TYPE_CHECKING:
     from stan_protocol.proto.admin_pb2 import PartedStatus, SchemaStatus
@@ -24,32 +29,43 @@ try:
 except ImportError:  # not on every platform
     new_event_loop = asyncio.new_event_loop  # type: ignore[assignment]
 
+S = TypeVar("S")
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
 def _begun(
-    call: Callable[Concatenate[Direct, P], Coroutine[Any, Any, T]],
+    of: Callable[[Direct], S], call: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
 ) -> "Callable[Concatenate[BlockingClient, P], Future[T]]":
-    """Make a method that starts *call* and returns a future."""
+    """Make a method that starts *call*, a method of what *of* returns, and returns a future."""
 
     @wraps(call)
     def begin(self: "BlockingClient", /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        return self._begin(call(self._direct, *args, **kwargs))
+        return self._begin(call(of(self._direct), *args, **kwargs))
 
     return begin
 
 
 def _waited(
-    call: Callable[Concatenate[Direct, P], Coroutine[Any, Any, T]],
+    of: Callable[[Direct], S], call: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
 ) -> "Callable[Concatenate[BlockingClient, P], T]":
-    """Make a method that waits for *call* and returns its result."""
+    """Make a method that waits for *call*, a method of what *of* returns, and returns its result."""
 
     @wraps(call)
     def wait(self: "BlockingClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._wait(call(self._direct, *args, **kwargs))
+        return self._wait(call(of(self._direct), *args, **kwargs))
 
     return wait
+
+
+_batches: Callable[[Direct], Batches] = attrgetter("batches")
+_bookmarks: Callable[[Direct], Bookmarks] = attrgetter("bookmarks")
+_channels: Callable[[Direct], Channels] = attrgetter("channels")
+_transactions: Callable[[Direct], Transactions] = attrgetter("transactions")
+
+
+def _itself(direct: Direct) -> Direct:
+    return direct
 
 
 class BlockingClient:
@@ -83,11 +99,11 @@ class BlockingClient:
     @property
     def max_payload(self) -> int:
         """Largest payload the NATS server takes, in bytes."""
-        return self._direct.max_payload
+        return self._direct.batches.bytes_max
 
     # --- look --------------------------------------------------------------------------------------------------------
 
-    info = _waited(Direct.info)
+    info = _waited(_channels, Channels.info)
 
     def schemas(self, channel: str = "") -> "list[SchemaStatus]":
         """As Admin.schemas: the registered versions in force for a *channel*, or all."""
@@ -97,13 +113,13 @@ class BlockingClient:
         """As Admin.parts: the channels that have parts, or one *channel*, if it has any."""
         return self._wait(self._direct.admin.parts(channel))
 
-    seq_at_time = _waited(Direct.seq_at_time)
-    message_bytes_max = _waited(Direct.message_bytes_max)
+    sequence_at = _waited(_channels, Channels.sequence_at)
+    message_bytes_max = _waited(_channels, Channels.message_bytes_max)
 
     # --- read --------------------------------------------------------------------------------------------------------
 
-    fetch = _waited(Direct.fetch)
-    fetch_batch = _waited(Direct.fetch_batch)
+    fetch = _waited(_itself, Direct.fetch)
+    fetch_batch = _waited(_batches, Batches.fetch)
 
     def read_range(
         self,
@@ -117,8 +133,8 @@ class BlockingClient:
         from_replica: bool = False,
         timeout_s: float | None = None,
     ) -> Iterator[Fetched]:
-        """As FetchMethods.read_range; requests continue in the background while the caller works."""
-        answers = self._direct.read_range(
+        """As Batches.read_range; requests continue in the background while the caller works."""
+        answers = self._direct.batches.read_range(
             channel,
             first,
             last,
@@ -139,18 +155,18 @@ class BlockingClient:
     # Methods `..._nowait` return a future with the result or the error. The caller bounds the number of calls in flight; the
     # order in which the servers store their messages is undefined.
 
-    publish_batch = _waited(Direct.publish_batch)
-    publish_batch_nowait = _begun(Direct.publish_batch)
-    stage = _waited(Direct.stage)
-    stage_nowait = _begun(Direct.stage)
-    commit = _waited(Direct.commit)
-    abort = _waited(Direct.abort)
-    last_committed = _waited(Direct.last_committed)
+    publish_batch = _waited(_batches, Batches.publish)
+    publish_batch_nowait = _begun(_batches, Batches.publish)
+    stage = _waited(_transactions, Transactions.stage)
+    stage_nowait = _begun(_transactions, Transactions.stage)
+    commit = _waited(_transactions, Transactions.commit)
+    abort = _waited(_transactions, Transactions.abort)
+    last_committed = _waited(_transactions, Transactions.last_committed)
 
     # --- named positions ---------------------------------------------------------------------------------------------
 
-    cursor_set = _waited(Direct.cursor_set)
-    cursors = _waited(Direct.cursors)
+    set_bookmark = _waited(_bookmarks, Bookmarks.set)
+    bookmarks = _waited(_bookmarks, Bookmarks.all)
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 

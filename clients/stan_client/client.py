@@ -1,29 +1,19 @@
-"""The client: one client id, its session, its publishes and subscriptions, and the recovery after the session is lost.
-
-After a loss (pings unanswered, "client has been replaced ...", NATS closed) and with `resubscribe` (the default), the client
-registers again under the same id and makes its subscriptions again: durables resume, others continue after the last message
-that arrived. Publishes without ack fail, unless `republish`. The old clients leave all this to their users (FIELD 18, 19).
-The client never closes a NATS connection that the caller has supplied.
-"""
+"""The client: one client id, its publishes and its subscriptions, over the sessions of stan_client.sessions."""
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from stan_protocol.compaction import DELETE_HEADER
 
 from stan_client.errors import (
-    BadConnectionError,
-    ConnectionClosedError,
     InvalidKeyError,
     NotSentError,
     PingOptionsError,
     ReplyTimeoutError,
-    ServerError,
     StanClientError,
     SubscribeRequestTimeoutError,
 )
@@ -44,204 +34,130 @@ from stan_client.publishing import (
     PUBLISHES_PER_TURN_MAX,
     AckLevel,
     OnAck,
-    Publisher,
     PublishManyResult,
 )
 from stan_client.reading.connected import Connected
+from stan_client.sessions import ClientOptions, Sessions
 from stan_client.subscribing import PartedSubscription, Subscription
-from stan_client.subscribing.opened import OpenSubscriptions
-from stan_client.transport.connection import (
-    BorrowedLink,
-    ClientConnection,
-    NatsClient,
-    NatsLink,
-)
-from stan_client.transport.inbox import Inbox, ReplyInbox
-from stan_client.transport.session import Session, SessionOptions, check_cluster_id, fresh_id
-from stan_client.waiting import Waiters, deadline, left_s, notify
+from stan_client.subscribing.delivery import SubscriptionDelivery
+from stan_client.subscribing.parts import PartedDelivery
+from stan_client.transport.connection import NatsClient
+from stan_client.transport.session import Session, SessionOptions, check_cluster_id
+from stan_client.waiting import deadline, left_s
 
 log = logging.getLogger("stan_client")
-
-RETRY_FIRST_S: Final = 0.1
-RETRY_MAX_S: Final = 5.0
-"""Pauses between attempts to register again: doubled from the first to the longest."""
-
-REFUSALS_MAX: Final = 5
-"""Consecutive CLIENT_REGISTERED refusals after which another live client is taken to own the id, and this client closes."""
-
-CLIENT_REGISTERED: Final = "stan: clientID already registered"
-
-EPOCH_BITS: Final = 32
-"""The lower bits of a cluster's epoch, which tell rescues of one number apart; above them is that number."""
-
-FROM_BEFORE_THE_RESCUE: Final = "stan: a server answers that is from before the rescue of this cluster"
 
 _Way = Callable[[str, bytes, str, bytes, float | None], Awaitable[Published]]
 """How one message goes: channel, data, reply, context, and the loop time at which the caller gives up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientOptions:
-    """Options of a client besides those of its sessions; defaults of the original (STAN-SPEC 14.1)."""
+class PublishWindow:
+    """The publishes without ack of one client, and the room for more: publishes that nobody waits for, at full speed. There is no
+    task, future or timer for each.
 
-    servers: str | list[str] = "nats://127.0.0.1:4222"
-    nats: NatsClient | None = None  # a connection of the caller's, used and never closed
-    nats_options: Mapping[str, Any] = field(default_factory=dict)  # as for connection.for_nats
-    ack_timeout_s: float = 30
-    max_pub_acks_in_flight: int = 16384
-    resubscribe: bool = True
-    republish: bool = False
-    connection_lost: Callable[[StanClientError], None] | None = None
-    middleware: Sequence[Middleware] = ()  # outermost first
+    for number in range(await client.window.room()):
+        client.window.publish("orders", b"%d" % number, on_ack=note)
+    """
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    @property
+    def in_flight(self) -> int:
+        """Publishes without ack."""
+        return self._sessions.publisher.in_flight
+
+    async def room(self) -> int:
+        """Wait until `publish` may be called; returns how many calls are allowed before the next await, at least 1.
+
+        Raises:
+            ConnectionClosedError: the client is closed.
+        """
+        return await self._sessions.room()
+
+    def publish(
+        self,
+        channel: str,
+        data: bytes,
+        *,
+        reply: str = "",
+        headers: Headers | None = None,
+        key: str | bytes = "",
+        delay_s: float | None = None,
+        deliver_at: datetime | None = None,
+        ttl_s: float | None = None,
+        timeout_s: float | None = None,
+        on_ack: OnAck | None = None,
+        numbered: bool = False,
+    ) -> str:
+        """Publish without waiting; returns the message's guid. No middleware runs around it.
+
+        Args:
+            channel: its name.
+            data: the message.
+            reply: a subject of the program's own, which the server passes on.
+            headers: as of Client.publish().
+            key: as of Client.publish().
+            delay_s: as of Client.publish(); with `numbered`, the guid that *on_ack* gets tells as `sequence` by which number
+                operators find and cancel the message.
+            deliver_at: as of Client.publish().
+            ttl_s: as of Client.publish().
+            timeout_s: seconds until *on_ack* is called with PublishAckTimeoutError at the latest. None: `ack_timeout_s`.
+            on_ack: is called exactly once, with the guid and None or the error.
+            numbered: the guid that *on_ack* gets tells the `sequence`, too, as what Client.publish() returns; at full speed this
+                costs some CPU here and in the server, so it is asked for.
+
+        Raises:
+            TooManyInFlightError: the window is full or the session is being recovered: `await room()` first.
+            MessageTooLargeError, InvalidNameError, InvalidHeadersError, InvalidKeyError, InvalidDelayError,
+            InvalidTtlError, NotSupportedError, ConnectionClosedError: as of Client.publish().
+        """
+        self._sessions.check_open()
+        context = encode_context(headers, key) if headers or key else b""
+        if delay_s is not None or deliver_at is not None:
+            context = encode_due(delay_s, deliver_at) + context
+        if ttl_s is not None:
+            context = encode_ttl(ttl_s) + context
+        return self._sessions.publisher.publish(
+            channel, data, reply, on_ack or _log_failure, context, numbered=numbered, timeout_s=timeout_s
+        )
 
 
 class Client(Connected):
     """A connected client; made by `connect`, usable as `async with`."""
 
-    def __init__(self, session_options: SessionOptions, options: ClientOptions) -> None:
-        """Keep the options; `start` connects and registers."""
-        super().__init__(self._inbox, session_options.cluster_id, options.ack_timeout_s)
-        self._session_options = session_options
-        self._options = options
-        self._session: Session | None = None  # None while lost
-        self._subscriptions = OpenSubscriptions()
-        self._publisher = Publisher(
-            in_flight_max=options.max_pub_acks_in_flight,
-            ack_timeout_s=options.ack_timeout_s,
-            republish=options.republish,
-        )
+    def __init__(self, sessions: Sessions) -> None:
+        """Use sessions that were started."""
+        session_options, options = sessions.session_options, sessions.options
+        super().__init__(sessions.inbox, session_options.cluster_id, options.ack_timeout_s, sessions.payload_max)
+        self._sessions = sessions
+        self._publisher = sessions.publisher
+        self._window = PublishWindow(sessions)
         self._chain = Chain(options.middleware)
-        self._replies = ReplyInbox(fresh_id())
-        self._recovery: asyncio.Task[None] | None = None
-        self._ready_waiters = Waiters()
-        self._closed = False
-        self._reason: StanClientError | None = None
-        self._rescues = 0  # of the cluster, as far as its servers have told
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "connected" if self._session else "lost"
+        state = "closed" if self.closed else "connected" if self.connected else "lost"
         return f"<Client {self.client_id} {state} in_flight={self._publisher.in_flight}>"
 
     @property
     def client_id(self) -> str:
         """The id under which the client is registered."""
-        return self._session_options.client_id
+        return self._sessions.session_options.client_id
 
     @property
     def closed(self) -> bool:
         """True once the client is closed, by close() or because its session could not be recovered."""
-        return self._closed
+        return self._sessions.closed
 
     @property
     def connected(self) -> bool:
         """True while the client has a session, as far as the client knows."""
-        return self._session is not None
+        return self._sessions.current is not None
 
-    # --- sessions --------------------------------------------------------------------------------------------------
-
-    async def start(self) -> None:
-        """Connect to NATS and register; raises the same errors as `connect`."""
-        try:
-            self._session = await self._begin_session()
-        except BaseException:
-            self._closed = True
-            if self._link is not None:
-                await self._link.shut()
-            raise
-
-    async def _begin_session(self) -> Session:
-        link = await self._open_link()
-        session = Session(link, self._session_options, self._on_lost)
-        await session.open()
-        rescues = session.answer.epoch >> EPOCH_BITS
-        if rescues < self._rescues:  # a node of before, that does not hear the survivors: what it acknowledges is lost
-            await session.drop()
-            raise ServerError(FROM_BEFORE_THE_RESCUE)
-        self._rescues = rescues
-        await self._replies.listen(link)
-        await self._publisher.attach(session)
-        return session
-
-    async def _open_link(self) -> NatsLink:
-        if self._link is not None and not self._link.closed:
-            return self._link
-        options = self._options
-        if options.nats is not None:
-            if not options.nats.is_connected:
-                raise BadConnectionError
-            self._link = BorrowedLink(options.nats)
-        else:
-            connection = ClientConnection()
-            named = {"name": self.client_id, **options.nats_options}
-            await connection.open(options.servers, named, self._session_options.connect_timeout_s)
-            connection.on_online = self._publisher.send_again
-            self._link = connection
-        return self._link
-
-    def _on_lost(self, session: Session, error: StanClientError) -> None:
-        if self._closed or session is not self._session:
-            return  # a session that is still being set up: _begin_again checks session.lost itself
-        log.warning("session of %s lost: %s", self.client_id, error)
-        self._session = None
-        self._recovery = asyncio.get_running_loop().create_task(self._recover(session, error))
-        if self._options.connection_lost is not None:
-            notify("connection_lost", self._options.connection_lost, error)
-
-    async def _recover(self, old: Session, error: StanClientError) -> None:
-        await self._publisher.detach(error, final=not self._options.resubscribe)
-        await old.drop()
-        if not self._options.resubscribe:
-            await self._finish(error)
-            return
-        pause, refusals = RETRY_FIRST_S, 0
-        while not self._closed:
-            try:
-                if await self._begin_again():
-                    log.info("session of %s is there again", self.client_id)
-                    self._ready_waiters.wake()
-                    return
-                refusals = 0
-            except ServerError as refusal:
-                refusals = refusals + 1 if str(refusal) == CLIENT_REGISTERED else 0
-                log.warning("registering %s again: %s", self.client_id, refusal)
-                if refusals >= REFUSALS_MAX:
-                    await self._finish(refusal)
-                    return
-            except BadConnectionError as gone:
-                await self._finish(gone)
-                return
-            except StanClientError as trouble:
-                refusals = 0
-                log.debug("registering %s again: %s", self.client_id, trouble)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, RETRY_MAX_S)
-
-    async def _begin_again(self) -> bool:
-        """Make a new session with all subscriptions; False if the session was lost meanwhile."""
-        session = await self._begin_session()
-        await self._subscriptions.make_again(session)
-        if session.lost is not None:
-            await self._publisher.detach(session.lost, final=False)
-            await session.drop()
-            return False
-        self._session = session
-        return True
-
-    async def ready(self) -> Session:
-        """Return the session; while the session is lost, wait for a new one.
-
-        Raises:
-            ConnectionClosedError: the client is closed.
-        """
-        while True:
-            if self._closed:
-                raise ConnectionClosedError from self._reason
-            if self._session is not None:
-                return self._session
-            await self._ready_waiters.wait()
-
-    async def _inbox(self) -> Inbox:
-        return (await self.ready()).inbox
+    @property
+    def window(self) -> PublishWindow:
+        """The publishes without ack: room for more, and how to publish without a wait."""
+        return self._window
 
     # --- publishing ------------------------------------------------------------------------------------------------
 
@@ -322,22 +238,13 @@ class Client(Connected):
     ) -> Published:
         try:
             now = asyncio.get_running_loop().time()
-            async with asyncio.timeout_at(now + self._options.ack_timeout_s if until is None else until):
-                await self._connected()
+            async with asyncio.timeout_at(now + self._sessions.options.ack_timeout_s if until is None else until):
+                await self._sessions.connected()
         except TimeoutError:
             raise NotSentError from None
         told = Published(self._publisher.publish_unacked(channel, data, reply, context))
         told.sequence, told.delayed_id, told.ack_level = None, 0, 0
         return told
-
-    async def _connected(self) -> None:
-        """Wait for a session whose connection takes bytes."""
-        while True:
-            session = await self.ready()
-            await session.link.drained()
-            if self._publisher.attached and not self._closed:
-                return
-            await self._publisher.wait_for_room()
 
     async def request(
         self,
@@ -367,11 +274,11 @@ class Client(Connected):
             ReplyTimeoutError: the message is stored, and no answer came in time. Else as of publish(), if no answer came.
         """
         until = asyncio.get_running_loop().time() + timeout_s
-        reply, answer = self._replies.expect()
+        reply, answer = self._sessions.replies.expect()
         try:
             try:
                 async with asyncio.timeout_at(until):
-                    await self._replies.listen((await self.ready()).link)
+                    await self._sessions.replies.listen((await self._sessions.ready()).link)
             except TimeoutError:
                 raise NotSentError from None
             try:
@@ -387,7 +294,7 @@ class Client(Connected):
             except TimeoutError:
                 raise ReplyTimeoutError from None
         finally:
-            self._replies.forget(reply)
+            self._sessions.replies.forget(reply)
 
     async def _publish(self, channel: str, data: bytes, reply: str, context: bytes, until: float | None) -> Published:
         loop = asyncio.get_running_loop()
@@ -402,8 +309,10 @@ class Client(Connected):
                 acked.set_exception(error)
 
         try:
-            async with asyncio.timeout_at(loop.time() + self._options.ack_timeout_s if until is None else until):
-                await self.room()
+            async with asyncio.timeout_at(
+                loop.time() + self._sessions.options.ack_timeout_s if until is None else until
+            ):
+                await self._sessions.room()
         except TimeoutError:
             raise NotSentError from None
         timeout_s = left_s(until)
@@ -411,64 +320,6 @@ class Client(Connected):
             raise NotSentError
         self._publisher.publish(channel, data, reply, settle, context, numbered=True, timeout_s=timeout_s)
         return await acked
-
-    def publish_async(
-        self,
-        channel: str,
-        data: bytes,
-        *,
-        reply: str = "",
-        headers: Headers | None = None,
-        key: str | bytes = "",
-        delay_s: float | None = None,
-        deliver_at: datetime | None = None,
-        ttl_s: float | None = None,
-        timeout_s: float | None = None,
-        on_ack: OnAck | None = None,
-        numbered: bool = False,
-    ) -> str:
-        """Publish without waiting; returns the message's guid. No middleware runs around it.
-
-        Args:
-            channel: its name.
-            data: the message.
-            reply: a subject of the program's own, which the server passes on.
-            headers: as of publish().
-            key: as of publish().
-            delay_s: as of publish(); with `numbered`, the guid that *on_ack* gets tells as `sequence` by which number operators
-                find and cancel the message.
-            deliver_at: as of publish().
-            ttl_s: as of publish().
-            timeout_s: seconds until *on_ack* is called with PublishAckTimeoutError at the latest. None: `ack_timeout_s`.
-            on_ack: is called exactly once, with the guid and None or the error.
-            numbered: the guid that *on_ack* gets tells the `sequence`, too, as what publish() returns; at full speed this costs
-                some CPU here and in the server, so it is asked for.
-
-        Raises:
-            TooManyInFlightError: the window is full or the session is being recovered: `await client.room()` first.
-            MessageTooLargeError, InvalidNameError, InvalidHeadersError, InvalidKeyError, InvalidDelayError,
-            InvalidTtlError, NotSupportedError, ConnectionClosedError: as of publish().
-        """
-        if self._closed:
-            raise ConnectionClosedError from self._reason
-        context = encode_context(headers, key) if headers or key else b""
-        if delay_s is not None or deliver_at is not None:
-            context = encode_due(delay_s, deliver_at) + context
-        if ttl_s is not None:
-            context = encode_ttl(ttl_s) + context
-        return self._publisher.publish(
-            channel, data, reply, on_ack or self._log_failure, context, numbered=numbered, timeout_s=timeout_s
-        )
-
-    async def room(self) -> int:
-        """Wait until publish_async may be called; returns how many calls are allowed before the next await, at least 1."""
-        while True:
-            session = await self.ready()
-            await session.link.drained()
-            free = self._publisher.free()
-            if free > 0 and not self._closed:
-                return free
-            await self._publisher.wait_for_room()
 
     async def publish_many(
         self,
@@ -514,8 +365,7 @@ class Client(Connected):
                 data, subject, context = message.data, message.reply, encode_context(message.headers, message.key)
             else:
                 data, subject, context = message, reply, common
-            if self._closed:
-                raise ConnectionClosedError from self._reason
+            self._sessions.check_open()
             if acked:
                 batch.expect(
                     self._publisher.publish(channel, data, subject, batch.settle, context, timeout_s=timeout_s), place
@@ -533,12 +383,12 @@ class Client(Connected):
             async with asyncio.timeout(timeout_s):
                 while True:
                     if not acked:
-                        await self._connected()
+                        await self._sessions.connected()
                         await asyncio.sleep(0)
                         if self._publisher.attached:
                             return PUBLISHES_PER_TURN_MAX
                         continue
-                    room = min(await self.room(), PUBLISHES_PER_TURN_MAX)
+                    room = min(await self._sessions.room(), PUBLISHES_PER_TURN_MAX)
                     await asyncio.sleep(0)
                     room = min(room, self._publisher.free())
                     if room > 0:
@@ -557,7 +407,7 @@ class Client(Connected):
         """As publish_many, with one task per message, because middleware may wait."""
         batch = PublishManyResult()
         broken: list[Exception] = []
-        room = asyncio.Semaphore(min(self._options.max_pub_acks_in_flight, PUBLISHES_PER_TURN_MAX))
+        room = asyncio.Semaphore(min(self._sessions.options.max_pub_acks_in_flight, PUBLISHES_PER_TURN_MAX))
         tasks: set[asyncio.Task[None]] = set()
 
         async def publish(place: int, message: NewMessage) -> None:
@@ -587,10 +437,6 @@ class Client(Connected):
         if broken:
             raise broken[0]
         return await batch.result()
-
-    def _log_failure(self, guid: str, error: StanClientError | None) -> None:
-        if error is not None:
-            log.warning("publish %s failed: %s", guid, error)
 
     async def delete(self, channel: str, key: str | bytes, *, timeout_s: float | None = None) -> Published:
         """Publish a tombstone: a message that deletes *key* for whoever folds the channel by key, see `Table`.
@@ -661,15 +507,16 @@ class Client(Connected):
         )
         if self._chain and callback is not None and not batch:
             callback = self._in_chain(cast("Callback", callback))
-        subscription = Subscription(self, channel, callback, options)
+        delivery = SubscriptionDelivery(self._sessions, channel, callback, options)
         until = deadline(timeout_s)
         try:
             async with asyncio.timeout_at(until):
-                session = await self.ready()
+                session = await self._sessions.ready()
         except TimeoutError:
             raise SubscribeRequestTimeoutError from None
-        await subscription.make(session, left_s(until))
-        self._subscriptions.add(subscription)
+        await delivery.make(session, left_s(until))
+        subscription = Subscription(delivery, self._handle)
+        self._sessions.subscriptions.add(delivery, subscription)
         return subscription
 
     async def subscribe_parts(
@@ -716,27 +563,22 @@ class Client(Connected):
                 on_error=on_error,
             )
 
-        subscription = PartedSubscription(self, channel, callback, options, make)
-        await subscription.open()
-        self._subscriptions.add_parted(subscription)
+        delivery = PartedDelivery(self, channel, callback, options, make)
+        await delivery.open()
+        subscription = PartedSubscription(delivery)
+        self._sessions.subscriptions.add_parted(delivery, subscription)
         return subscription
 
     def _in_chain(self, callback: Callback) -> Callback:
         async def handle(message: Message) -> None:
-            await self.handle(message, callback)
+            await self._handle(message, callback)
 
         return handle
 
-    async def handle(self, message: Message, callback: Callback) -> None:
-        """Run *callback* with a message, inside the client's middleware. Subscriptions with a callback do that by themselves; a
-        program that iterates calls this in its loop, because the client cannot see how the body of a loop ends. Acks are not
-        concerned. Whatever *callback* or a middleware raises is raised."""
+    async def _handle(self, message: Message, callback: Callback) -> None:
+        """Run *callback* with a message, inside the middleware."""
         context = MiddlewareContext("handle", self, message.channel, attempt=message.redelivery_count + 1)
         await self._chain.run(context, message, handled(callback))
-
-    def forget(self, subscription: Subscription) -> None:
-        """Note that a subscription has ended: it is not made again after a loss."""
-        self._subscriptions.forget(subscription)
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -749,15 +591,14 @@ class Client(Connected):
             RuntimeError: called by an async callback of a subscription, for which it would wait. ConnectionClosedError: the
                 client is closed. Else as of close().
         """
-        if self._closed:
-            raise ConnectionClosedError from self._reason
+        self._sessions.check_open()
         until = deadline(timeout_s)
-        finished = await self._subscriptions.drain(until)
+        finished = await self._sessions.subscriptions.drain(until)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
-                while self._publisher.in_flight and not self._closed:
+                while self._publisher.in_flight and not self.closed:
                     await self._publisher.wait_for_room()
-        finished &= not self._publisher.in_flight and not self._closed
+        finished &= not self._publisher.in_flight and not self.closed
         await self.close()
         return finished
 
@@ -768,36 +609,7 @@ class Client(Connected):
         Raises:
             CloseRequestTimeoutError, ServerError: the server did not confirm; the client is closed anyway.
         """
-        if self._closed:
-            return
-        session = self._session
-        await self._stop(ConnectionClosedError())
-        try:
-            if session is not None:
-                await session.close(timeout_s)
-        finally:
-            if self._link is not None:
-                await self._link.shut()
-
-    async def _finish(self, reason: StanClientError) -> None:
-        """Close the client because its session cannot be recovered."""
-        log.error("client %s is closed: %s", self.client_id, reason)
-        closed = ConnectionClosedError()
-        closed.__cause__ = reason
-        self._reason = reason
-        await self._stop(closed)
-        if self._link is not None:
-            await self._link.shut()
-
-    async def _stop(self, error: StanClientError) -> None:
-        self._closed, self._session = True, None
-        self._replies.end(error)
-        if self._recovery is not None and self._recovery is not asyncio.current_task():
-            self._recovery.cancel()
-        await self._subscriptions.end(error if self._reason is not None else None)
-        await self._publisher.detach(error, final=True)
-        self._publisher.stop()
-        self._ready_waiters.wake()
+        await self._sessions.close(timeout_s)
 
     async def __aenter__(self) -> "Client":
         return self
@@ -806,6 +618,11 @@ class Client(Connected):
         """Close the client; an error of the body is not hidden by one of the close."""
         with contextlib.suppress(*((StanClientError,) if kind is not None else ())):
             await self.close()
+
+
+def _log_failure(guid: str, error: StanClientError | None) -> None:
+    if error is not None:
+        log.warning("publish %s failed: %s", guid, error)
 
 
 async def connect(
@@ -856,7 +673,7 @@ async def connect(
     if ping_interval_s < 1 or ping_max_out < 2:
         raise PingOptionsError(ping_interval_s, ping_max_out)
     check_cluster_id(f"{discover_prefix}.{cluster_id}")
-    client = Client(
+    sessions = Sessions(
         SessionOptions(cluster_id, client_id, discover_prefix, connect_timeout_s, ping_interval_s, ping_max_out),
         ClientOptions(
             servers=servers.split(",") if isinstance(servers, str) else servers,
@@ -870,5 +687,14 @@ async def connect(
             middleware=tuple(middleware),
         ),
     )
-    await client.start()
-    return client
+    await sessions.start()
+    return Client(sessions)
+
+
+async def session_of(client: Client) -> Session:
+    """Return the session of a client, waiting until there is one, for what this project builds on clients.
+
+    Raises:
+        ConnectionClosedError: the client is closed.
+    """
+    return await client._sessions.ready()  # noqa: SLF001 - clients do not show it to programs

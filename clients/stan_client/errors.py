@@ -122,7 +122,7 @@ class NotSentError(PublishAckTimeoutError):
 
 
 class TooManyInFlightError(StanClientError):
-    """publish_async was called although `max_pub_acks_in_flight` acks are outstanding; await room() first."""
+    """PublishWindow.publish was called although `max_pub_acks_in_flight` acks are outstanding; await room() first."""
 
     text = "stan: max in flight reached."
 

@@ -24,8 +24,8 @@ class Tracing:
 
     A message that is published while another span is current belongs to that span's trace; else to the trace that its own
     `traceparent` names, as when headers are passed on; else to a new one. Where the server knows no headers, the message goes
-    without them and the trace ends with the publish. publish_async() and the body of an `async for` are not traced, as for all
-    middleware.
+    without them and the trace ends with the publish. PublishWindow.publish() and the body of an `async for` are not traced, as
+    for all middleware.
     """
 
     def __init__(self, tracer_provider: Any = None) -> None:

@@ -8,14 +8,13 @@ the position never passes what a manifest lists.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from stan_client import from_sequence
-from stan_client.requests.requests import ChannelInfo, Cursor
+from stan_client import Bookmark, ChannelInfo, from_sequence
 
 from stan_lake.columns import SCHEMA, batch_of
 from stan_lake.errors import LakeError
@@ -24,8 +23,7 @@ from stan_lake.removal import hidden, rewritten, written
 from stan_lake.table import LakeTable
 
 if TYPE_CHECKING:
-    from stan_client import Fetched
-    from stan_client.positions import Start
+    from stan_client.reading.connected import Connected
 
 TARGET_BYTES: Final = 128 << 20
 """Of messages in one file, before compression."""
@@ -33,22 +31,6 @@ AGE_S: Final = 15 * 60
 """Messages that are older come into the lake, even if they make a small file."""
 CLOCK_ERROR_NS: Final = 1000
 """Timestamps of the lake are microseconds."""
-
-
-class Source(Protocol):
-    """What the tierer asks of the broker: methods of stan_client.Direct."""
-
-    def read_range(self, channel: str, first: int, last: int, *, uid: int) -> "AsyncIterator[Fetched]":
-        """See FetchMethods."""
-        ...
-
-    async def fetch_batch(self, channel: str, *, start: "Start", count: int) -> "Fetched":
-        """See FetchMethods."""
-        ...
-
-    async def cursor_set(self, name: str, positions: Mapping[str, int], *, taken: int) -> None:
-        """See RequestMethods."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +47,10 @@ class ChannelTierer:
     """Tiers one incarnation of a channel. Errors of its methods: LakeError (TakenOverError: for good), OSError, and those of the
     client; after one of them it is to be made anew."""
 
-    def __init__(self, table: LakeTable, source: Source, settings: TierSettings) -> None:
+    def __init__(self, table: LakeTable, source: "Connected", settings: TierSettings) -> None:
         self.manifest = TableManifest(channel=table.channel, uid=table.uid)
         self._table = table
-        self._source: Any = source
+        self._source = source
         self._settings = settings
         self._position = 0  # as the broker knows it; 0: not told yet
         self._begins = (0, 0)  # next sequence, and the timestamp of the first message from there on
@@ -80,7 +62,7 @@ class ChannelTierer:
         self.manifest = await asyncio.to_thread(self._table.take_over)
         await self._tell()
 
-    async def step(self, info: ChannelInfo, place: Cursor | None = None, *, all_of_it: bool = False) -> int:
+    async def step(self, info: ChannelInfo, place: Bookmark | None = None, *, all_of_it: bool = False) -> int:
         """Move what is due into files, or *all_of_it* up to the newest message; returns how many messages came into the lake.
         *place*: the position in the broker, with what was purged and deleted since it was last told that this is known."""
         if place is not None and place.removed:
@@ -105,7 +87,7 @@ class ChannelTierer:
             )
         if not known.files or info.first > known.files[-1].last:
             return
-        found = await self._source.fetch_batch(info.name, start=from_sequence(known.files[-1].last), count=1)
+        found = await self._source.batches.fetch(info.name, start=from_sequence(known.files[-1].last), count=1)
         same = found.count and found.runs[0].first_sequence == known.files[-1].last
         if same and abs(found.runs[0].timestamp - known.files[-1].last_time_ns) > CLOCK_ERROR_NS:
             raise LakeError(
@@ -116,7 +98,7 @@ class ChannelTierer:
         """Set the position, if it is to be another one, or so many removals are *taken*."""
         if taken or self._position != self.manifest.next:
             positions = {self.manifest.channel: self.manifest.next}
-            await self._source.cursor_set(self._settings.name, positions, taken=taken)
+            await self._source.bookmarks.set(self._settings.name, positions, taken=taken)
             self._position = self.manifest.next
 
     async def _due(self, info: ChannelInfo) -> bool:
@@ -128,7 +110,7 @@ class ChannelTierer:
         if info.bytes * waiting >= self._settings.target_bytes * max(1, info.last - info.first + 1):
             return True
         if self._begins[0] != first:
-            found = await self._source.fetch_batch(info.name, start=from_sequence(first), count=1)
+            found = await self._source.batches.fetch(info.name, start=from_sequence(first), count=1)
             self._begins = first, found.runs[0].timestamp if found.count else 0
         return self._begins[1] <= (self._settings.now() - self._settings.age_s) * 1e9
 
@@ -138,7 +120,7 @@ class ChannelTierer:
         batches: list[Any] = []
         after, size = before.next, 0
         missing = list(before.missing)
-        answers = self._source.read_range(info.name, before.next, info.last, uid=info.uid)
+        answers = self._source.batches.read_range(info.name, before.next, info.last, uid=info.uid)
         async with aclosing(answers):
             async for found in answers:
                 if found.first_sequence > after:  # the limits of the channel were faster

@@ -8,9 +8,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from stan_client import StanClientError
+from stan_client import Bookmark, ChannelInfo, StanClientError
 from stan_client.reading.direct import Direct
-from stan_client.requests.requests import ChannelInfo, Cursor
 
 from stan_lake.errors import LakeError, TakenOverError
 from stan_lake.store import Store
@@ -40,7 +39,7 @@ class Tiering:
     async def round(self, infos: Mapping[str, ChannelInfo], *, all_of_it: bool = False) -> tuple[int, bool]:
         """Move what is due of these channels, or *all_of_it*. Returns how many messages came into the lake, and whether all went
         well."""
-        places = await self._direct.cursors(self._settings.name)
+        places = await self._direct.bookmarks.all(self._settings.name)
         known = places.get(self._settings.name, {})
         there = {(info.name, info.uid) for info in infos.values()}
         self._tierers = {key: tierer for key, tierer in self._tierers.items() if key in there}
@@ -49,7 +48,7 @@ class Tiering:
         )
         return sum(filter(None, moved)), None not in moved
 
-    async def _channel(self, info: ChannelInfo, place: Cursor | None, *, all_of_it: bool) -> int | None:
+    async def _channel(self, info: ChannelInfo, place: Bookmark | None, *, all_of_it: bool) -> int | None:
         """Do one round of a channel; None: it has failed."""
         key = info.name, info.uid
         table = LakeTable(self._store, *key)

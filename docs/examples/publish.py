@@ -20,7 +20,7 @@ async def main() -> None:
         stored = await client.publish("ex.publish", b"two teapots", headers={"shop": "north"}, key="customer 7")
         print("stored as number", stored.sequence)
         await client.publish_many("ex.publish", [b"a kettle", b"six cups"])
-        info = await client.info(["ex.publish"])
+        info = await client.channels.info(["ex.publish"])
         print(info["ex.publish"].last, "messages in the channel")
 
 

@@ -118,7 +118,7 @@ class Lane:
         self.history.published.add(data)
         unacked = self._unacked.setdefault(data.rpartition(b"-")[0], set())
         unacked.add(data)
-        client.publish_async(self.channel, data, on_ack=settle)
+        client.window.publish(self.channel, data, on_ack=settle)
 
     def disconnected(self, writer: bytes) -> None:
         """The NATS connection of a writer has ended; what it publishes until there is another one leaves over that, in order."""
@@ -240,7 +240,7 @@ class Load:
     async def _write(self, lane: Lane, client: stan_client.Client, name: bytes) -> None:
         number = 0
         while True:
-            for _ in range(min(self.pace.burst, await client.room())):
+            for _ in range(min(self.pace.burst, await client.window.room())):
                 number += 1
                 lane.publish(client, b"%b-%d" % (name, number))
             await asyncio.sleep(self.pace.pause_s)

@@ -89,7 +89,7 @@ async def publish(direct, published):
     row = b"\x03\x00\x00\x00\x22\x01m"
     for number in itertools.count(1):
         channel = f"orders.{number - 1 if number <= CHANNELS else random.randrange(CHANNELS)}"
-        await direct.publish_batch(channel, row, 1, producer="test", ids=number.to_bytes(16, "big"))
+        await direct.batches.publish(channel, row, 1, producer="test", ids=number.to_bytes(16, "big"))
         published[channel] += 1
         await asyncio.sleep(0 if number <= CHANNELS else PUBLISH_S)
 
@@ -214,5 +214,5 @@ async def has_begun(owners):
 
 
 async def has_read_all(direct):
-    cursors = (await direct.cursors(GROUP)).get(GROUP, {})
+    cursors = (await direct.bookmarks.all(GROUP)).get(GROUP, {})
     return len(cursors) == CHANNELS and all(cursor.sequence > cursor.last for cursor in cursors.values())

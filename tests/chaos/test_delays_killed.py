@@ -54,7 +54,7 @@ async def publish(client, acked):
 
     left = MESSAGES
     while left:
-        for _ in range(min(await client.room(), left, 500)):
+        for _ in range(min(await client.window.room(), left, 500)):
             left -= 1
             if draw.random() < DEFERRED:
                 after = draw.uniform(0.5, 8)
@@ -63,7 +63,7 @@ async def publish(client, acked):
             else:
                 data = b"%d %d" % (left, time.time_ns() + round(DELAY_S * SECOND))
                 channel, delay_s = "orders.later", None
-            client.publish_async(channel, data, delay_s=delay_s, on_ack=told(data))
+            client.window.publish(channel, data, delay_s=delay_s, on_ack=told(data))
     await done.wait()
 
 

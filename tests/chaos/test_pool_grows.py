@@ -182,7 +182,9 @@ async def test_a_pool_grows_under_load_while_leaders_die(cluster) -> None:
             load.write_down(cluster.directory / "seen.txt")
         assert not found, cluster.directory
         names = [*OLD, *(f"new{at}" for at in range(40))]
-        assert {name: info.last for name, info in (await direct.info(names)).items()} == dict.fromkeys(names, 1)
+        assert {name: info.last for name, info in (await direct.channels.info(names)).items()} == dict.fromkeys(
+            names, 1
+        )
 
 
 @pytest.mark.timeout(4 * PATIENCE_S)
@@ -203,7 +205,7 @@ async def test_a_node_that_was_away_or_has_an_empty_disk_finds_the_new_groups(cl
             for at in range(20):
                 await client.publish(f"new{at}", b"again")
         await asyncio.to_thread(cluster.start, "n1")
-        assert {info.last for info in (await direct.info([f"new{at}" for at in range(20)])).values()} == {2}
+        assert {info.last for info in (await direct.channels.info([f"new{at}" for at in range(20)])).values()} == {2}
 
 
 async def make_when_grown(cluster, direct):

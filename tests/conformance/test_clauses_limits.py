@@ -35,7 +35,7 @@ async def test_141_old_messages_vanish_and_the_numbers_go_on(tmp_path, store):
             await me.publish("foo", b"1", b"2", b"3")
 
             async with asyncio.timeout(20), stan_client.Direct(server.url, server.cluster_id) as direct:
-                while (info := (await direct.info(["foo"]))["foo"]).first <= info.last:  # noqa: ASYNC110
+                while (info := (await direct.channels.info(["foo"]))["foo"]).first <= info.last:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             subs = [
                 await me.subscribe("foo", start=start, sequence=1, delta=10**10)

@@ -141,7 +141,7 @@ async def test_cluster_tells_hands_over_and_misses_who_is_dead(cluster) -> None:
     async with Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct:
         admin = direct.admin
         for number in range(12):
-            await direct.publish_batch(
+            await direct.batches.publish(
                 f"c{number}", b"\x03\0\0\0\x22\x01x", 1, producer="test", version=1, ids=bytes([number] * 16)
             )
         names = [f"c{number}".encode() for number in range(12)]

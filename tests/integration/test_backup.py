@@ -42,9 +42,9 @@ def stan(server, *arguments):
 
 async def _fill(server) -> None:
     async with stan_client.Direct(server.url, server.cluster_id) as direct:
-        await direct.publish_batch("orders", rows_of([b"%d" % n for n in range(1, COUNT + 1)]), COUNT)
-        await direct.publish_batch("full", rows_of_messages(full_messages(300)), 300)
-        await direct.publish_batch("emptied", rows_of([b"x"] * 7), 7)
+        await direct.batches.publish("orders", rows_of([b"%d" % n for n in range(1, COUNT + 1)]), COUNT)
+        await direct.batches.publish("full", rows_of_messages(full_messages(300)), 300)
+        await direct.batches.publish("emptied", rows_of([b"x"] * 7), 7)
         await direct.admin.purge("emptied")
         await direct.admin.purge("orders", up_to=10)
         await direct.admin.delete_message("orders", 20)
@@ -118,7 +118,7 @@ async def _goes_on(origin, other) -> None:
     client = await stan_client.connect(other.cluster_id, "ledger", servers=other.url)
     assert await client.publish("emptied", b"next") is not None
     async with stan_client.Direct(other.url, other.cluster_id) as direct:
-        infos = await direct.info()
+        infos = await direct.channels.info()
         assert infos["emptied"].last == 8
         (orders,) = await direct.admin.channels("orders")
         assert orders.edited.max_msgs == 100_000

@@ -34,7 +34,7 @@ async def fill(direct, channel, count):
     """*count* messages, each with its sequence, once also if it is asked again."""
     rows = rows_of([b"%d" % number for number in range(1, count + 1)])
     ids = b"".join(number.to_bytes(16, "big") for number in range(1, count + 1))
-    await direct.publish_batch(channel, rows, count, producer="test", version=1, ids=ids)
+    await direct.batches.publish(channel, rows, count, producer="test", version=1, ids=ids)
 
 
 async def sequences(direct, channel, **options):

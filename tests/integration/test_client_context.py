@@ -51,7 +51,7 @@ async def test_headers_and_key_arrive_and_the_ack_tells_the_sequence(client, bro
 async def test_publish_async_takes_them_and_tells_the_sequence_if_asked_to(client, broker) -> None:
     told: list[tuple[str, int | None]] = []
     guids = [
-        client.publish_async(
+        client.window.publish(
             "ch",
             b"one",
             headers=HEADERS,
@@ -81,7 +81,7 @@ async def test_what_no_server_takes_is_refused_before_it_is_sent(client, broker)
     with pytest.raises(stan_client.InvalidKeyError, match="at most 1024"):
         await client.publish("ch", b"x", key="k" * 1025)
     with pytest.raises(stan_client.InvalidHeadersError, match="at most 65536"):
-        client.publish_async("ch", b"x", headers={"a": b"v" * 65536})
+        client.window.publish("ch", b"x", headers={"a": b"v" * 65536})
     with pytest.raises(stan_client.InvalidHeadersError, match="name"):
         await client.publish_many("ch", [NewMessage(b"x", {b"bytes": "v"})])
     with pytest.raises(stan_client.MessageTooLargeError):
@@ -97,7 +97,7 @@ async def test_an_old_server_gets_no_headers_and_no_key(nats_url, broker) -> Non
             with pytest.raises(stan_client.NotSupportedError, match="headers and keys are not supported"):
                 await client.publish("ch", b"x", **asked)
             with pytest.raises(stan_client.NotSupportedError):
-                client.publish_async("ch", b"x", **asked)
+                client.window.publish("ch", b"x", **asked)
             with pytest.raises(stan_client.NotSupportedError):
                 await client.publish_many("ch", [b"x"], **asked)
         plain = await client.publish("ch", b"plain")
@@ -154,7 +154,7 @@ async def test_a_short_publish_does_not_end_the_others(client, broker) -> None:
 async def test_a_publish_without_room_in_time_was_not_sent(client, broker) -> None:
     broker.mute.add("pub")
     for _ in range(4):
-        client.publish_async("ch", b"full", on_ack=lambda _guid, _error: None)
+        client.window.publish("ch", b"full", on_ack=lambda _guid, _error: None)
     with pytest.raises(stan_client.NotSentError, match="not sent"):
         await client.publish("ch", b"x", timeout_s=0.05)
     with pytest.raises(stan_client.PublishManyError) as caught:
@@ -179,9 +179,9 @@ async def test_subscribe_unsubscribe_close_and_fetch_wait_as_long_as_they_are_to
     with pytest.raises(stan_client.FetchTimeoutError):
         [found async for found in client.read("ch", timeout_s=0.05)]
     with pytest.raises(stan_client.RequestTimeoutError, match=r"after 0\.05 s"):
-        await client.info(["ch"], timeout_s=0.05)
+        await client.channels.info(["ch"], timeout_s=0.05)
     with pytest.raises(stan_client.RequestTimeoutError, match=r"after 0\.05 s"):
-        await client.cursor_set("me", {"ch": 1}, timeout_s=0.05)
+        await client.bookmarks.set("me", {"ch": 1}, timeout_s=0.05)
     with pytest.raises(stan_client.RequestTimeoutError, match=r"after 0\.05 s"):
         await client.admin.within(0.05).channels()
     with pytest.raises(stan_client.CloseRequestTimeoutError):
@@ -190,7 +190,7 @@ async def test_subscribe_unsubscribe_close_and_fetch_wait_as_long_as_they_are_to
 
 async def test_calls_with_a_timeout_do_not_wait_longer_for_a_session_that_is_lost(client, broker) -> None:
     subscription = await client.subscribe("ch")
-    client._session.lose(stan_client.PingFailureError())
+    client._sessions.current.lose(stan_client.PingFailureError())
     broker.mute.add("connect")
     with pytest.raises(stan_client.NotSentError):
         await client.publish("ch", b"x", timeout_s=0.05)
@@ -198,7 +198,7 @@ async def test_calls_with_a_timeout_do_not_wait_longer_for_a_session_that_is_los
         await client.subscribe("other", timeout_s=0.05)
     with pytest.raises(stan_client.UnsubscribeRequestTimeoutError):
         await subscription.close(timeout_s=0.05)
-    assert len(client._ready_waiters) == len(client._publisher._room_waiters) == 0, "who gives up leaves nothing behind"
+    assert len(client._sessions._waiters) == len(client._publisher._room_waiters) == 0, "who gives up leaves nothing behind"
 
 
 # --- middleware ------------------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ async def test_a_program_that_iterates_runs_the_middleware_itself(nats_url, brok
         await client.publish("ch", b"one")
         message = await anext(subscription)
         assert stan_client.correlation_id.get() == ""
-        await client.handle(message, handle)
+        await subscription.handle(message, handle)
     ((_, headers, _, _),) = stored(broker, "done")
     assert headers == message.headers
 
@@ -304,7 +304,7 @@ async def test_no_middleware_runs_around_lists_and_publish_async(nats_url, broke
     got: list[list[Message]] = []
     async with await connect(nats_url, middleware=[note]) as client:
         await client.subscribe("ch", got.append, batch=True)
-        client.publish_async("ch", b"one")
+        client.window.publish("ch", b"one")
         await eventually(lambda: broker.acks)
     assert ([len(batch) for batch in got], seen) == ([1], [])
 

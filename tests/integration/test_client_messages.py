@@ -64,7 +64,7 @@ async def test_publish_to_no_channel_name_is_refused_before_it_is_sent(client, b
 async def test_publish_async_calls_back_once_with_guid_and_error(client, broker) -> None:
     acked: list[tuple[str, object]] = []
 
-    guid = client.publish_async("ch", b"one", on_ack=lambda guid, error: acked.append((guid, error)))
+    guid = client.window.publish("ch", b"one", on_ack=lambda guid, error: acked.append((guid, error)))
     await eventually(lambda: acked)
 
     assert acked == [(guid, None)]
@@ -73,12 +73,12 @@ async def test_publish_async_calls_back_once_with_guid_and_error(client, broker)
 async def test_publish_async_beyond_the_window_is_refused_until_there_is_room(client, broker) -> None:
     broker.mute.add("pub")
     for _ in range(4):
-        client.publish_async("ch", b"one", on_ack=lambda _guid, _error: None)
+        client.window.publish("ch", b"one", on_ack=lambda _guid, _error: None)
     with pytest.raises(stan_client.TooManyInFlightError):
-        client.publish_async("ch", b"one")
+        client.window.publish("ch", b"one")
     broker.mute.clear()
 
-    assert await client.room() == 4
+    assert await client.window.room() == 4
 
 
 async def test_publish_many_is_bounded_and_acks_all_in_order(client, broker) -> None:
@@ -312,12 +312,12 @@ async def test_subscription_close_at_an_old_server_is_not_supported(nats_url, br
 async def test_redelivered_messages_beyond_the_queue_are_left_to_come_again(client, broker) -> None:
     await client.publish_many("ch", [b"x"] * 3)
     subscription = await client.subscribe("ch", start=stan_client.everything(), max_in_flight=3)
-    await eventually(lambda: len(subscription._queue) == 3)
+    await eventually(lambda: subscription.queued == 3)
 
     for _ in range(5):
         await broker.redeliver()
     await client.publish("other", b"")
 
-    assert len(subscription._queue) <= 6
+    assert subscription.queued <= 6
     got = [(await anext(subscription)).sequence for _ in range(3)]
     assert got == [1, 2, 3]

@@ -54,7 +54,7 @@ async def test_each_of_many_requests_has_its_own_answer_or_its_own_timeout(url) 
             message.ack()
             if 0 < dies_after <= len(handled):
                 dies_after = 0
-                await worker._link.shut()  # as a process that is killed: nothing more is said
+                await worker._sessions.link.shut()  # as a process that is killed: nothing more is said
                 await worker.close()
 
         def take(message: stan_client.Message) -> None:
@@ -75,7 +75,7 @@ async def test_each_of_many_requests_has_its_own_answer_or_its_own_timeout(url) 
     mortal, steady = await work("mortal", dies_after=REQUESTS // 4), await work("steady", dies_after=0)
     async with await connect(url, "asker") as client:
         answers = await asyncio.gather(*[ask(number) for number in range(REQUESTS)])
-        assert not client._replies
+        assert not client._sessions.replies
     late = "stan: no reply in time"
     assert answers == [late if number % 100 == 99 else b"answer to %d" % number for number in range(REQUESTS)]
     assert mortal.closed
@@ -112,7 +112,7 @@ async def test_what_asks_for_no_reply_is_told_apart(url) -> None:
         await client.publish("jobs", b"x", reply="_INBOX.a")
         message = await subscription.next(10)
         with pytest.raises(stan_client.MessageTooLargeError):
-            message.respond(bytes(client.max_payload + 1))
+            message.respond(bytes(client.batches.bytes_max + 1))
         assert await message.respond(b"y")
         assert await message.ack()
         (read,) = await client.fetch("jobs", count=1)
@@ -123,7 +123,7 @@ async def test_what_asks_for_no_reply_is_told_apart(url) -> None:
 async def test_requests_end_with_the_client(url) -> None:
     client = await connect(url, "me")
     waiting = asyncio.create_task(client.request("jobs", b"x", timeout_s=60))
-    await eventually(lambda: client._publisher.in_flight == 0 and len(client._replies) == 1)
+    await eventually(lambda: client._publisher.in_flight == 0 and len(client._sessions.replies) == 1)
     await client.close()
     with pytest.raises(stan_client.ConnectionClosedError):
         await waiting
@@ -141,9 +141,9 @@ async def test_requests_go_on_over_a_new_session(nats_url, broker) -> None:
         asked = asyncio.create_task(client.request("jobs", b"x", timeout_s=60))
         message = await jobs.next(10)
         await eventually(lambda: client._publisher.in_flight == 0)
-        first = client._session
+        first = client._sessions.current
         broker._drop_client(b"asker")
-        await eventually(lambda: client._session not in (None, first))
+        await eventually(lambda: client._sessions.current not in (None, first))
         assert message.respond(b"y")
         assert await asked == b"y"
         broker.refuse["pub"] = "stan: no"
@@ -163,9 +163,9 @@ async def test_requests_over_a_connection_of_the_callers(broker, nats_url) -> No
 
 async def test_a_request_without_a_session_was_not_sent(broker, nats_url) -> None:
     client = await stan_client.connect("test-cluster", "me", servers=nats_url)
-    session, client._session = client._session, None
+    session, client._sessions.current = client._sessions.current, None
     with pytest.raises(stan_client.NotSentError):
         await client.request("jobs", b"x", timeout_s=0.05)
-    assert not client._replies
-    client._session = session
+    assert not client._sessions.replies
+    client._sessions.current = session
     await client.close()

@@ -59,7 +59,7 @@ async def test_callbacks_of_nats_py_tell_when_the_nats_connection_has_ended_and_
 
     callbacks = {"disconnected_cb": disconnected, "reconnected_cb": reconnected}
     async with await connect(nats_url, nats_options=callbacks) as client:
-        client._link._transport._io_writer.transport.abort()
+        client._sessions.link._transport._io_writer.transport.abort()
         await eventually(lambda: len(seen) == 2)
         await client.publish("ch", b"one")
         assert seen == ["ended", "there again"]
@@ -259,9 +259,15 @@ async def test_lost_session_resumes_durables_and_continues_the_others(nats_url, 
     plain: list[int] = []
     durable: list[tuple[int, bool]] = []
     await client.subscribe("ch", lambda message: plain.append(message.sequence), start=stan_client.everything())
-    held = await client.subscribe(
+    first_ones: list[stan_client.Message] = []
+
+    def take(message: stan_client.Message) -> None:
+        durable.append((message.sequence, message.redelivered))
+        first_ones.append(message)
+
+    await client.subscribe(
         "ch",
-        lambda message: durable.append((message.sequence, message.redelivered)),
+        take,
         durable="d",
         start=stan_client.everything(),
         manual_acks=True,
@@ -269,7 +275,7 @@ async def test_lost_session_resumes_durables_and_continues_the_others(nats_url, 
     await client.publish("ch", b"one")
     await client.publish("ch", b"two")
     await eventually(lambda: len(plain) == len(durable) == 2)
-    held.ack(1)
+    first_ones[0].ack()
     await eventually(lambda: ("ch", 1) in broker.acks)
 
     broker.forget_clients()
@@ -364,7 +370,7 @@ async def test_publishes_of_which_one_was_not_taken_are_not_sent_again(nats_url,
 
 
 async def test_id_taken_by_somebody_alive_closes_the_client(nats_url, broker, monkeypatch) -> None:
-    monkeypatch.setattr("stan_client.client.RETRY_FIRST_S", 0.01)
+    monkeypatch.setattr("stan_client.sessions.RETRY_FIRST_S", 0.01)
     client = await connect(nats_url, ping_interval_s=1)
     iterator = await client.subscribe("ch")
     broker.forget_clients()
@@ -385,9 +391,9 @@ async def test_nats_restart_keeps_session_and_subscriptions() -> None:
         client = await connect(url)
         await client.subscribe("ch", lambda message: got.append(message.data))
         await client.publish("ch", b"before")
-        session = client._session
+        session = client._sessions.current
     with nats_server(port=port):
-        for link in (broker._nats, client._link):
+        for link in (broker._nats, client._sessions.link):
             await eventually(lambda link=link: link.stats["reconnects"] and link.is_connected)
             await settled(link)
 
@@ -395,6 +401,6 @@ async def test_nats_restart_keeps_session_and_subscriptions() -> None:
 
         await eventually(lambda: len(got) == 2)
         assert got == [b"before", b"after"]
-        assert client._session is session
+        assert client._sessions.current is session
         await client.close()
         await broker.stop()

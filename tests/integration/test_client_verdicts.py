@@ -206,7 +206,7 @@ async def test_fetch_returns_what_has_come_at_most_so_many(client, broker) -> No
     subscription = await client.subscribe("ch", start=EVERYTHING, max_in_flight=5)
     assert await subscription.fetch(3, 0.01) == []
     await client.publish_many("ch", [b"x"] * 5)
-    await eventually(lambda: len(subscription._queue) == 5)
+    await eventually(lambda: subscription.queued == 5)
     assert [message.sequence for message in await subscription.fetch(3)] == [1, 2, 3]
     assert broker.acks == []
     assert [message.sequence for message in await subscription.fetch(3)] == [4, 5]
@@ -337,7 +337,7 @@ async def test_drain_while_the_session_is_lost_ends_without_making_the_subscript
         await asyncio.sleep(0)
         broker.forget_clients()
         await eventually(lambda: [kind for kind, _ in broker.requests].count("connect") == 2, 20)
-        await client.ready()
+        await eventually(lambda: client.connected)
         go.set()
         assert await draining
         assert subscription.closed
@@ -373,7 +373,7 @@ async def test_client_drains_its_subscriptions_and_its_publishes(nats_url, broke
     await client.publish_many("ch", [b"x"] * 5)
     await eventually(lambda: subscription.last_sequence == 5)
     acked = []
-    client.publish_async("other", b"x", on_ack=lambda _guid, error: acked.append(error))
+    client.window.publish("other", b"x", on_ack=lambda _guid, error: acked.append(error))
     assert len(await subscription.fetch(5)) == 5
     assert await client.drain(timeout_s=10)
     assert client.closed
@@ -385,6 +385,6 @@ async def test_client_drains_its_subscriptions_and_its_publishes(nats_url, broke
 async def test_client_that_drains_closes_after_its_timeout(nats_url, broker) -> None:
     client = await stan_client.connect("test-cluster", "two", servers=nats_url)
     broker.mute.add("pub")
-    client.publish_async("ch", b"x", on_ack=lambda _guid, _error: None)
+    client.window.publish("ch", b"x", on_ack=lambda _guid, _error: None)
     assert not await client.drain(timeout_s=0.01)
     assert client.closed

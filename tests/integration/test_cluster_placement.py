@@ -56,7 +56,7 @@ async def test_each_group_has_a_copy_in_each_zone_also_after_a_kill_and_a_restar
     await asyncio.to_thread(cluster.kill9, "n1")
     await asyncio.to_thread(cluster.start, "n1")
     await spread()
-    assert sum(info.last for info in (await direct.info()).values()) == 20
+    assert sum(info.last for info in (await direct.channels.info()).values()) == 20
     await client.close()
 
 
@@ -76,5 +76,5 @@ async def test_a_pinned_channel_is_made_in_its_group_and_stays_there(cluster, di
     with pytest.raises(ServerError, match="there is no group 99"):
         await direct.admin.pin_channel("orders", 99)
     await client.publish("orders", b"y")
-    assert (await direct.info())["orders"].last == 2
+    assert (await direct.channels.info())["orders"].last == 2
     await client.close()

@@ -78,9 +78,9 @@ async def test_what_is_left_gives_the_same_table(server) -> None:
             async with stan_client.Table(client, "prices") as again:
                 assert numbers(again.items()) == known
             for key in (b"key %d" % number for number in range(KEYS)):
-                found = await client.newest("prices", key)
+                found = await client.channels.newest("prices", key)
                 assert (found and found.sequence) == (table[key].sequence if key in table else None)
-            assert await client.newest("prices", b"no such key") is None
+            assert await client.channels.newest("prices", b"no such key") is None
         subscription = await client.subscribe("prices", start=stan_client.everything())
         got = []
         while not got or got[-1] < sequence:

@@ -36,7 +36,7 @@ def rows(*datas: bytes) -> bytes:
 
 async def fill(direct, channel, first, last):
     datas = [b"%d" % number for number in range(first, last + 1)]
-    await direct.publish_batch(channel, rows(*datas), len(datas))
+    await direct.batches.publish(channel, rows(*datas), len(datas))
 
 
 def member(direct, pattern, group, **more):
@@ -57,7 +57,7 @@ async def test_one_member_reads_all_channels_and_those_that_come(direct) -> None
                 await batch.commit()
                 break
     assert got == {"one.0": 10, "one.1": 10, "one.2": 10, "one.new": 5}
-    positions = (await direct.cursors("one"))["one"]
+    positions = (await direct.bookmarks.all("one"))["one"]
     assert {name: cursor.sequence for name, cursor in positions.items()} == {
         "one.0": 11,
         "one.1": 11,
@@ -101,7 +101,7 @@ async def test_member_that_was_silent_cannot_commit(server, direct) -> None:
                 await batch.commit()
             assert not batch.valid
             await again.commit()
-    assert (await direct.cursors("late"))["late"]["late.1"].sequence == 6
+    assert (await direct.bookmarks.all("late"))["late"]["late.1"].sequence == 6
 
 
 async def test_deleted_channel_leaves_and_the_others_go_on(direct) -> None:
@@ -133,7 +133,7 @@ async def test_new_only_begins_at_the_end(direct) -> None:
     async with member(direct, "end.*", "end", start=stan_client.new_only()) as consumer:
         await eventually(lambda: consumer.channels == ["end.1"])
         for _ in range(1000):
-            if "end" in await direct.cursors("end"):
+            if "end" in await direct.bookmarks.all("end"):
                 break
             await asyncio.sleep(0.01)
         await fill(direct, "end.1", 4, 4)

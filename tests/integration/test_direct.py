@@ -47,7 +47,7 @@ def numbers(first: int, last: int) -> list[bytes]:
 
 async def fill(direct, channel, first, last):
     datas = numbers(first, last)
-    return await direct.publish_batch(channel, rows(*datas), len(datas))
+    return await direct.batches.publish(channel, rows(*datas), len(datas))
 
 
 # --- asyncio ------------------------------------------------------------------------------------------------------------
@@ -56,36 +56,36 @@ async def fill(direct, channel, first, last):
 async def test_batch_is_there_as_a_whole(direct) -> None:
     assert await fill(direct, "batch", 1, 1000) == stan_client.BatchAck(1, 1000, 0)
     assert [message.data for message in await direct.fetch("batch")] == numbers(1, 1000)
-    info = (await direct.info(["batch", "nope"]))["batch"]
+    info = (await direct.channels.info(["batch", "nope"]))["batch"]
     assert (info.first, info.last) == (1, 1000)
     assert info.first_time_ns == info.last_time_ns > 0
     assert info.bytes > 3000
-    assert await direct.seq_at_time("batch", info.last_time_ns + 1) == 1001
+    assert await direct.channels.sequence_at("batch", info.last_time_ns + 1) == 1001
     with pytest.raises(stan_client.ServerError, match=refusals.UNKNOWN_CHANNEL):
-        await direct.seq_at_time("nope", 1)
+        await direct.channels.sequence_at("nope", 1)
 
 
 async def test_client_that_is_registered_can_do_the_same(server, direct) -> None:
     async with await stan_client.connect(server.cluster_id, "me", servers=server.url) as client:
         await client.publish("same", b"1")
         assert await fill(client, "same", 2, 3) == stan_client.BatchAck(2, 3, 0)
-        assert await client.info(["same"]) == await direct.info(["same"])
-        assert client.max_payload == direct.max_payload == EMBEDDED_PAYLOAD_BYTES_MAX
+        assert await client.channels.info(["same"]) == await direct.channels.info(["same"])
+        assert client.batches.bytes_max == direct.batches.bytes_max == EMBEDDED_PAYLOAD_BYTES_MAX
 
 
 async def test_info_by_pattern(direct) -> None:
     for channel in ("a.x", "a.y", "a.y.z", "b.x"):
         await fill(direct, channel, 1, 1)
-    assert sorted(await direct.info(pattern="a.*")) == ["a.x", "a.y"]
-    assert sorted(await direct.info(pattern="a.>")) == ["a.x", "a.y", "a.y.z"]
-    assert sorted(await direct.info(["b.x"], pattern="*.y")) == ["a.y", "b.x"]
-    assert {"a.x", "b.x"} < set(await direct.info())
+    assert sorted(await direct.channels.info(pattern="a.*")) == ["a.x", "a.y"]
+    assert sorted(await direct.channels.info(pattern="a.>")) == ["a.x", "a.y", "a.y.z"]
+    assert sorted(await direct.channels.info(["b.x"], pattern="*.y")) == ["a.y", "b.x"]
+    assert {"a.x", "b.x"} < set(await direct.channels.info())
 
 
 async def test_info_waits_for_news(direct) -> None:
     await fill(direct, "news", 1, 1)
-    pending = asyncio.create_task(direct.info(newer_than={"news": 1, "later": 0}, wait_s=30))
-    await direct.info(["news"])  # the server has taken the other request before
+    pending = asyncio.create_task(direct.channels.info(newer_than={"news": 1, "later": 0}, wait_s=30))
+    await direct.channels.info(["news"])  # the server has taken the other request before
     assert not pending.done()
     await fill(direct, "later", 1, 2)
     found = await pending
@@ -95,24 +95,26 @@ async def test_info_waits_for_news(direct) -> None:
 async def test_range_is_read_with_several_requests_on_their_way(direct) -> None:
     for first in range(1, 20_001, 1000):
         await fill(direct, "range", first, first + 999)
-    uid = (await direct.info(["range"]))["range"].uid
+    uid = (await direct.channels.info(["range"]))["range"].uid
     got = [
         message.data
-        async for found in direct.read_range("range", 501, 19_500, uid=uid, max_bytes=20_000)
+        async for found in direct.batches.read_range("range", 501, 19_500, uid=uid, max_bytes=20_000)
         for message in found.messages()
     ]
     assert got == numbers(501, 19_500)
     with pytest.raises(stan_client.ChannelReplacedError):
-        await anext(direct.read_range("range", 1, 10, uid=uid + 1))
+        await anext(direct.batches.read_range("range", 1, 10, uid=uid + 1))
 
 
 async def test_named_positions(direct) -> None:
     await fill(direct, "p1", 1, 10)
     await fill(direct, "p2", 1, 10)
-    await direct.cursor_set("job", {"p1": 4, "p2": 11})
-    assert (await direct.cursors("job")) == {"job": {"p1": stan_client.Cursor(4, 10), "p2": stan_client.Cursor(11, 10)}}
-    await direct.cursor_set("job", {"p1": 0})
-    assert list((await direct.cursors())["job"]) == ["p2"]
+    await direct.bookmarks.set("job", {"p1": 4, "p2": 11})
+    assert (await direct.bookmarks.all("job")) == {
+        "job": {"p1": stan_client.Bookmark(4, 10), "p2": stan_client.Bookmark(11, 10)}
+    }
+    await direct.bookmarks.set("job", {"p1": 0})
+    assert list((await direct.bookmarks.all())["job"]) == ["p2"]
 
 
 async def test_follower_gets_what_comes_at_once(direct) -> None:
@@ -121,7 +123,7 @@ async def test_follower_gets_what_comes_at_once(direct) -> None:
     got = [(await anext(reader)).data for _ in range(10)]
     for number in range(11, 21):
         pending = asyncio.ensure_future(anext(reader))
-        await direct.info(["follow"])
+        await direct.channels.info(["follow"])
         await fill(direct, "follow", number, number)
         got.append((await pending).data)
     await reader.aclose()
@@ -135,7 +137,9 @@ async def test_consumer_keeps_its_place_and_tells_it(direct) -> None:
     await anext(consumer)
     position = consumer.position
     await consumer.aclose()
-    assert await direct.cursors("reader") == {"reader": {"consumer": stan_client.Cursor(first.next_sequence, 500)}}
+    assert await direct.bookmarks.all("reader") == {
+        "reader": {"consumer": stan_client.Bookmark(first.next_sequence, 500)}
+    }
     again = PullConsumer(direct, "consumer", position, follow=False)
     got = [message.data async for batch in again for message in batch.messages()]
     assert got == numbers(position.sequence, 500)
@@ -145,7 +149,7 @@ async def test_consumer_hears_of_what_the_limits_removed(tmp_path) -> None:
     with StanServer(tmp_path, "-mm", "100") as server:
         async with Direct(server.url, server.cluster_id, timeout_s=10) as direct:
             await fill(direct, "limited", 1, 50)
-            position = Position(1, (await direct.info(["limited"]))["limited"].uid)
+            position = Position(1, (await direct.channels.info(["limited"]))["limited"].uid)
             await fill(direct, "limited", 51, 120)
             with pytest.raises(stan_client.DataLossError, match="messages 1 to 20"):
                 await anext(PullConsumer(direct, "limited", position))
@@ -158,30 +162,30 @@ async def test_what_is_asked_while_the_server_is_away_is_answered_later(tmp_path
     with nats_server() as url, StanServer(tmp_path, nats_url=url) as server:
         async with Direct(url, server.cluster_id, timeout_s=30) as direct:
             await fill(direct, "away", 1, 3)
-            await direct.cursor_set("job", {"away": 2})
+            await direct.bookmarks.set("job", {"away": 2})
             server.kill9()
-            pending = asyncio.create_task(direct.info(["away"]))
+            pending = asyncio.create_task(direct.channels.info(["away"]))
             reading = asyncio.create_task(direct.fetch("away"))
             await asyncio.to_thread(server.start)
             assert (await pending)["away"].last == 3
             assert len(await reading) == 3
-            kept = {"job": {"away": stan_client.Cursor(2, 3)}}
-            assert await direct.cursors() == kept
+            kept = {"job": {"away": stan_client.Bookmark(2, 3)}}
+            assert await direct.bookmarks.all() == kept
             await asyncio.to_thread(server.restart)  # in order: from the rows, not from the log
-            assert await direct.cursors() == kept
+            assert await direct.bookmarks.all() == kept
 
 
 async def test_close_ends_what_is_under_way(server) -> None:
     direct = Direct(server.url, "nobody-home", timeout_s=30)
     await direct.open()
-    pending = asyncio.create_task(direct.info())
+    pending = asyncio.create_task(direct.channels.info())
     await eventually(lambda: direct._inbox is not None)
     await asyncio.sleep(0)
     await direct.close()
     with pytest.raises(stan_client.ConnectionClosedError):
         await pending
     with pytest.raises(stan_client.ConnectionClosedError):
-        await direct.info()
+        await direct.channels.info()
     await direct.close()
 
 
@@ -202,9 +206,9 @@ def test_plain_calls(blocking) -> None:
     assert [message.data for message in got] == datas
     assert len(blocking.fetch("plain", count=7)) == 7
     assert blocking.fetch_batch("plain", start=stan_client.newest(2)).count == 2
-    assert blocking.seq_at_time("plain", 0) == 1
-    blocking.cursor_set("plain", {"plain": 5})
-    assert blocking.cursors("plain") == {"plain": {"plain": stan_client.Cursor(5, 3000)}}
+    assert blocking.sequence_at("plain", 0) == 1
+    blocking.set_bookmark("plain", {"plain": 5})
+    assert blocking.bookmarks("plain") == {"plain": {"plain": stan_client.Bookmark(5, 3000)}}
     assert blocking.max_payload == EMBEDDED_PAYLOAD_BYTES_MAX
 
 

@@ -79,13 +79,13 @@ async def test_what_it_does_not_have_is_refused_by_name(cluster, direct):
         await writer.publish("other", b"3")
     for asked in (
         direct.admin.create_parts("live.parts", 2),
-        direct.stage("app", 1, "t", 0, "live.new", pack_rows(*column([b"x"]), 0, 1), 1),
+        direct.transactions.stage("app", 1, "t", 0, "live.new", pack_rows(*column([b"x"]), 0, 1), 1),
         direct.admin.delete_message("live.a", first),
     ):
         with pytest.raises(ServerError, match="is ephemeral"):
             await asked
-    assert [*await direct.info(pattern=">")] == ["other"]  # what can be read without a subscription
-    assert (await direct.info(["live.a"]))["live.a"].last == first
+    assert [*await direct.channels.info(pattern=">")] == ["other"]  # what can be read without a subscription
+    assert (await direct.channels.info(["live.a"]))["live.a"].last == first
     with pytest.raises(ServerError, match="from the time on at which it is made"):
         await direct.admin.change_commit("live.a", 0)
     assert (await direct.admin.purge("live.a", keep=0)).changed == 1

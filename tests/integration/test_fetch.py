@@ -53,7 +53,7 @@ async def test_ranges_and_newest_give_exactly_what_was_asked_for(client) -> None
     assert sequences(await client.fetch("ranges", start=stan_client.last_received())) == [1000]
     assert await client.fetch("ranges", start=stan_client.new_only()) == []
     assert await client.fetch("ranges", start=stan_client.from_sequence(1001)) == []
-    batch = await client.fetch_batch("ranges", start=stan_client.from_sequence(995), count=4)
+    batch = await client.batches.fetch("ranges", start=stan_client.from_sequence(995), count=4)
     assert (batch.first_sequence, batch.last_sequence, batch.next_sequence, batch.count) == (1, 1000, 999, 4)
     with pytest.raises(stan_client.NilMessageError):
         found[0].ack()
@@ -64,7 +64,7 @@ async def test_fetch_with_few_bytes_goes_on_where_it_ended(client) -> None:
 
     got, at = [], 1
     while at <= len(MESSAGES):
-        batch = await client.fetch_batch("bytes", start=stan_client.from_sequence(at), max_bytes=3000)
+        batch = await client.batches.fetch("bytes", start=stan_client.from_sequence(at), max_bytes=3000)
         assert 0 < len(batch.records) <= 3000
         got += batch.messages()
         at = batch.next_sequence
@@ -88,7 +88,7 @@ async def test_fetch_from_a_time_begins_with_the_first_message_at_or_after_it(cl
 
 async def test_empty_and_unknown_channels_and_bad_ranges_are_answered(client) -> None:
     subscription = await client.subscribe("empty")
-    batch = await client.fetch_batch("empty")
+    batch = await client.batches.fetch("empty")
     assert (batch.count, batch.first_sequence, batch.last_sequence, batch.next_sequence) == (0, 0, 0, 1)
     assert await read_all(client, "empty") == []
     await subscription.close()
@@ -170,7 +170,7 @@ async def test_largest_messages_come_too(client, server) -> None:
     assert [(message.data[:1], len(message.data)) for message in read] == [
         (bytes([at]), s) for at, s in enumerate(sizes)
     ]
-    bare = await client.fetch_batch("large", count=1)
+    bare = await client.batches.fetch("large", count=1)
     assert (bare.count, bare.next_sequence, bare.last_sequence) == (1, 2, len(sizes))
     assert sequences(await client.fetch("large", start=stan_client.from_sequence(2), max_bytes=1)) == [2]
 
@@ -181,11 +181,11 @@ async def test_sequences_that_retention_has_removed_are_missing(tmp_path) -> Non
             for begin in range(0, 1000, 50):
                 await client.publish_many("few", MESSAGES[begin : begin + 50])
 
-            batch = await client.fetch_batch("few", start=stan_client.from_sequence(5))
+            batch = await client.batches.fetch("few", start=stan_client.from_sequence(5))
             assert (batch.first_sequence, batch.last_sequence, batch.next_sequence) == (901, 1000, 1001)
             assert sequences(batch.messages()) == list(range(901, 1001))
             assert batch.runs[0].first_sequence == 901
-            gone = await client.fetch_batch("few", start=stan_client.from_sequence(5), last=20)
+            gone = await client.batches.fetch("few", start=stan_client.from_sequence(5), last=20)
             assert (gone.count, gone.next_sequence) == (0, 21)
             assert sequences(await client.fetch("few", last=910)) == list(range(901, 911))
             assert sequences(await read_all(client, "few")) == list(range(901, 1001))
@@ -195,12 +195,12 @@ async def test_messages_come_from_the_disk_after_a_restart(tmp_path) -> None:
     with StanServer(tmp_path) as server:
         async with await stan_client.connect(server.cluster_id, "me", servers=server.url) as client:
             await client.publish_many("kept", MESSAGES)
-            uid = (await client.fetch_batch("kept")).uid
+            uid = (await client.batches.fetch("kept")).uid
         server.restart()
         async with await stan_client.connect(server.cluster_id, "me", servers=server.url) as client:
             read = await read_all(client, "kept", max_bytes=5000)
             assert [message.data for message in read] == MESSAGES
-            assert (await client.fetch_batch("kept")).uid == uid
+            assert (await client.batches.fetch("kept")).uid == uid
 
 
 async def test_reader_survives_a_restart_of_the_server(tmp_path) -> None:

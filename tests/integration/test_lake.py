@@ -77,7 +77,7 @@ def test_lake_is_told_of_by_commands_that_need_no_broker(server, tmp_path):
         stan_lake(server, "run", str(lake), "orders", "--once")
         fill(client, "orders", 1001, 1500)
         stan_lake(server, "run", str(lake), "orders", "--once")
-        assert client.cursors("lake")["lake"]["orders"].sequence == 1501
+        assert client.bookmarks("lake")["lake"]["orders"].sequence == 1501
     server.terminate()
     (table,) = json.loads(stan_lake(None, "list", str(lake), "--json"))["tables"]
     assert (table["channel"], table["first"], table["next"], table["messages"], table["files"]) == (
@@ -163,10 +163,10 @@ def test_limits_wait_for_the_lake_and_deletions_reach_it(tmp_path):
             command = [sys.executable, "-m", "stan.cli.main", "channel", *what, "--yes", "-s", server.url]
             done = subprocess.run(command, check=True, timeout=PATIENCE_S, capture_output=True)
             assert b"from the lake, too, and nothing else there" in done.stderr
-        assert client.cursors("lake")["lake"]["orders"].removed == ((401, 420), (450, 450))
+        assert client.bookmarks("lake")["lake"]["orders"].removed == ((401, 420), (450, 450))
         fill(client, "orders", 501, 600)
         stan_lake(server, "run", str(lake), "orders", "--once")
-        assert client.cursors("lake")["lake"]["orders"].removed == ()
+        assert client.bookmarks("lake")["lake"]["orders"].removed == ()
     rows = parquet(lake, "orders").project("sequence").order("sequence").fetchall()
     assert [sequence for (sequence,) in rows] == [at for at in range(1, 601) if not 401 <= at <= 420 and at != 450]
 

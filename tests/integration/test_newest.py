@@ -99,7 +99,7 @@ async def test_what_has_expired_is_not_counted(client, direct, tmp_path) -> None
             async with stan_client.Direct(short.url, short.cluster_id) as asked:
 
                 async def gone():
-                    info = (await asked.info(["old"]))["old"]
+                    info = (await asked.channels.info(["old"]))["old"]
                     return info.first > info.last
 
                 while not await gone():

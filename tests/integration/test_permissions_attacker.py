@@ -111,7 +111,7 @@ class Household:
             assert (await self.bare.asks(kind, request, ext.BatchResponse)).error == b"", kind
         self.before = await self.look()
         self.secrets = [self.durable._path.ack_inbox, self.queue._path.ack_inbox, self.alice._publisher._path.ack_inbox]
-        channels, conn_id = [KEPT.encode(), SHARED.encode()], self.alice._session.conn_id
+        channels, conn_id = [KEPT.encode(), SHARED.encode()], self.alice._sessions.current.conn_id
         self.fields = {
             "client_id": [b"alice-1", b"alice-2", b"mallory-1"],
             "conn_id": [conn_id],
@@ -150,7 +150,7 @@ class Household:
             if one.channel != b"a.health"
         ]
         app = await self.bare.asks("last_committed", ext.LastCommittedRequest(app=APP), ext.LastCommittedResponse)
-        named = (await direct.cursors("alice-cursor")).get("alice-cursor", {})
+        named = (await direct.bookmarks.all("alice-cursor")).get("alice-cursor", {})
         return {
             "channels": sorted(one.name for one in await direct.admin.channels("a.>")),
             "messages": [message.data for message in await direct.fetch(KEPT)],

@@ -139,7 +139,7 @@ def test_connection_id_that_everybody_knows_lets_nobody_publish_for_its_client(g
             assert await rogue.publish("a.known", "alice-known", b"") == "stan: invalid publish request"
             assert await alice.publish("a.known", "alice-known") == ""
             async with stan_client.Direct(url(guarded, "alice"), CLUSTER) as direct:
-                assert (await direct.info(["a.known"]))["a.known"].last == 1
+                assert (await direct.channels.info(["a.known"]))["a.known"].last == 1
 
     run_whole(scene())
 
@@ -161,7 +161,7 @@ def test_ack_inbox_that_everybody_knows_lets_nobody_ack_for_another_user(guarded
             await alice.publish("a.durable", b"x")
             sub = await alice.subscribe("a.durable", durable="d", start=stan_client.everything(), manual_acks=True)
             message = await anext(aiter(sub))
-            inbox = sub._path.ack_inbox.decode()
+            inbox = sub.inboxes[1].encode().decode()
             ack = wire.Ack(subject=b"a.durable", sequence=message.sequence)
             for subject in (inbox, inbox.replace("alice", "mallory"), inbox.removeprefix("_STAN.from.alice.")):
                 await rogue.say(subject, ack)
@@ -265,7 +265,7 @@ def test_own_ack_inboxes_and_inboxes_of_a_server_without_users_are_no_place_for_
         async with alice_at(unguarded) as alice, rogue_of(unguarded) as rogue:
             spy = await spy_at(unguarded, heard)
             sub = await alice.subscribe("a.own", manual_acks=True)
-            inbox = sub._path.ack_inbox.decode()
+            inbox = sub.inboxes[1].encode().decode()
             asked = ext.InfoRequest(pattern=b"\xff")  # the answer to a mistake has fields like those of an ack
             await rogue.say(f"_STAN.x.{CLUSTER}.info", asked, inbox)
             publish = wire.PubMsg(client_id=b"nobody", guid=MARK, subject=b"junk", data=b"x")
@@ -319,7 +319,7 @@ def test_lists_show_no_connection_id_and_no_ack_inbox(guarded):
     async def scene():
         async with alice_at(guarded) as alice, rogue_of(guarded, "viewer") as viewer:
             sub = await alice.subscribe("a.listed", durable="listed")
-            hidden = [alice._session.conn_id, sub._path.ack_inbox]
+            hidden = [alice._sessions.current.conn_id, sub.inboxes[1].encode()]
             for kind, request in (
                 ("clients", admin.ClientsRequest()),
                 ("subscriptions", admin.SubscriptionsRequest(pattern=b">")),

@@ -71,7 +71,7 @@ def play(server, scene):
 
 async def last_of(server, channel):
     async with stan_client.Direct(url(server, "alice"), CLUSTER) as direct:
-        return (await direct.info([channel]))[channel].last
+        return (await direct.channels.info([channel]))[channel].last
 
 
 def test_nobody_gets_in_without_a_user(server):
@@ -107,7 +107,7 @@ def test_rogue_cannot_publish(server):
         no = 'stan: no permission to publish to "a.b"'
         assert await rogue.publish("m.ine") == ""
         assert await rogue.publish("a.b") == no
-        for conn_id in (b"", b"guessed", alice._session.conn_id):  # NATS tells who publishes, whatever he knows
+        for conn_id in (b"", b"guessed", alice._sessions.current.conn_id):  # NATS tells who publishes, whatever he knows
             assert await rogue.publish("a.b", "alice-1", conn_id) == "stan: invalid publish request"
         row = wire.MsgProto(data=b"x").SerializeToString()
         rows = len(row).to_bytes(4, "little") + row
@@ -150,7 +150,7 @@ def test_rogue_cannot_ack_for_others(server):
         await alice.publish("a.acked", SECRET)
         sub = await alice.subscribe("a.acked", durable="d", start=stan_client.everything(), manual_acks=True)
         message = await anext(aiter(sub))
-        inbox = sub._path.ack_inbox
+        inbox = sub.inboxes[1].encode()
         ack = wire.Ack(subject=b"a.acked", sequence=message.sequence).SerializeToString()
         for subject in (inbox.decode(), f"_STAN.from.alice.{inbox.decode()}", f"_STAN.to.alice.{inbox.decode()}"):
             await rogue.link.publish(subject, ack)

@@ -42,7 +42,7 @@ async def read(direct, channel, last, count=None):
 
     async def there():
         try:
-            return (await direct.info([channel]))[channel].last == last
+            return (await direct.channels.info([channel]))[channel].last == last
         except (ServerError, TimeoutError):
             return False
 

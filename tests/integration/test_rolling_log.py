@@ -93,7 +93,7 @@ class Load:
 
     async def _batch(self, number):
         events = [event(number * TOGETHER + at) for at in range(TOGETHER)]
-        await self._direct.publish_batch(EVENTS, rows_of(events), TOGETHER)
+        await self._direct.batches.publish(EVENTS, rows_of(events), TOGETHER)
         self.acked[EVENTS] += events
 
     async def _price(self, number):

@@ -111,5 +111,5 @@ async def test_rights(tmp_path):
             with pytest.raises(stan_client.ServerError, match="no permission"):
                 await bob.admin.schemas("people")
             with pytest.raises(stan_client.ServerError, match="/age"):
-                await alice.publish_batch("people", *rows(b'{"age": 1}', b'{"age": "old"}'))
-            await alice.publish_batch("people", *rows(b'{"age": 1}'))
+                await alice.batches.publish("people", *rows(b'{"age": 1}', b'{"age": "old"}'))
+            await alice.batches.publish("people", *rows(b'{"age": 1}'))

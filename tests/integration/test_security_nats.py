@@ -382,7 +382,7 @@ async def test_other_clients_of_ours_speak_tls_with_certificates_of_their_own(tm
         login = {"user": "u", "password": HIDDEN}
         await works(server, **options, **login)
         async with stan_client.Direct(server.url, "test-cluster", nats_options={**options, **login}) as direct:
-            assert list(await direct.info(pattern="orders")) == ["orders"]
+            assert list(await direct.channels.info(pattern="orders")) == ["orders"]
         told = [
             "--tls-ca",
             str(ours.ca),

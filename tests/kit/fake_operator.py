@@ -155,6 +155,7 @@ class FakeDirect:
     def __init__(self) -> None:
         self.admin = FakeAdmin()
         self.at_time = 1
+        self.channels = self
         self.closed = False
 
     async def open(self) -> None:
@@ -163,7 +164,7 @@ class FakeDirect:
     async def close(self) -> None:
         self.closed = True
 
-    async def seq_at_time(self, _channel: str, _time_ns: int) -> int:
+    async def sequence_at(self, _channel: str, _time_ns: int) -> int:
         return self.at_time
 
     async def info(self, channels: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """A lake for tests: a store that crashes at a chosen moment, a channel in memory whose old messages go as soon as they may."""
 
-from stan_client import ChannelInfo, Cursor, Fetched
+from stan_client import Bookmark, ChannelInfo, Fetched
 from stan_lake.manifest import TableManifest
 from stan_lake.reading import read_file
 from stan_lake.table import LakeTable
@@ -67,6 +67,7 @@ class OneChannel:
         self.later = ()  # what is removed behind the next answer
         self.positions = []  # all that were set
         self.answer_rows = 3
+        self.batches = self.bookmarks = self
 
     def publish(self, count, **fields):
         for _ in range(count):
@@ -108,7 +109,7 @@ class OneChannel:
             later, self.later = self.later, ()
             self.remove(*later)
 
-    async def fetch_batch(self, _channel, *, start, count):
+    async def fetch(self, _channel, *, start, count):
         assert count == 1
         found = self._answer(start.fetch_start()["from_sequence"], self.last)
         if found.count > 1:
@@ -118,7 +119,7 @@ class OneChannel:
     @property
     def place(self):
         """The position as the broker tells of it."""
-        return Cursor(self.position, self.last, self.removals, tuple(self.removed)) if self.positions else None
+        return Bookmark(self.position, self.last, self.removals, tuple(self.removed)) if self.positions else None
 
     def remove(self, *sequences):
         """An operator deletes messages, of which the broker may have lost some already."""
@@ -131,7 +132,7 @@ class OneChannel:
             self.removed += [(sequence, sequence) for sequence in sequences]
         self.gone |= set(sequences)
 
-    async def cursor_set(self, _name, positions, *, taken):
+    async def set(self, _name, positions, *, taken):
         if taken >= self.removals:
             self.removed = []
         self.position = positions[self.name]

@@ -297,8 +297,9 @@ class Broker:
 
     def __init__(self, channel):
         self.channel = channel
-        self.read_range, self.fetch_batch, self.cursor_set = channel.read_range, channel.fetch_batch, channel.cursor_set
+        self.batches, self.bookmarks = channel, self
+        self.set = channel.set
 
-    async def cursors(self, name):
+    async def all(self, name):
         place = self.channel.place
         return {name: {self.channel.name: place}} if place is not None else {}

@@ -6,8 +6,8 @@ Promises what the broker promises about batches and transactions, and counts wha
 from collections import Counter
 from concurrent.futures import Future
 
+from stan_client import BatchAck, Committed
 from stan_client.errors import ServerError
-from stan_client.requests.requests import BatchAck, Committed
 from stan_protocol.kernel.rows import ID_BYTES, check_rows
 from stan_protocol.parted import part_of
 from stan_protocol.proto.admin_pb2 import PartedStatus

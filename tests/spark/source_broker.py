@@ -67,7 +67,7 @@ class SourceBroker:
         first = channel.first if channel.last else 0
         return ChannelInfo(name, channel.uid, first, channel.last, size, 0, 0)
 
-    def seq_at_time(self, name, time_ns):
+    def sequence_at(self, name, time_ns):
         self._fail()
         channel = self.channels[name]
         later = [message.sequence for message in channel.messages.values() if message.timestamp >= time_ns]
@@ -105,7 +105,7 @@ class SourceBroker:
             response.runs.add(first_sequence=sequence, count=1)
         return Fetched(name, response)
 
-    def cursor_set(self, name, positions):
+    def set_bookmark(self, name, positions):
         self._fail()
         self.cursors[name] = dict(positions)
 

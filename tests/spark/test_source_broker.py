@@ -86,7 +86,7 @@ def test_a_stream_of_a_pattern(client, source, channel):
     end = reader.latestOffset(start, ALL)
     assert [row["value"] for row in read(reader, reader.partitions(start, end))] == [b"a1", b"a2", b"b1"]
     reader.commit(end)
-    kept = client.cursors(f"audit-{channel}")[f"audit-{channel}"]
+    kept = client.bookmarks(f"audit-{channel}")[f"audit-{channel}"]
     assert {name: cursor.sequence for name, cursor in kept.items()} == {f"{channel}.a": 3, f"{channel}.b": 2}
     fill(client, f"{channel}.b", [b"b2"])
     after = reader.latestOffset(end, ALL)

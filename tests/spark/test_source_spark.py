@@ -184,7 +184,7 @@ def test_a_stream_at_rest_runs_no_batches_and_is_behind_by_what_comes(spark, cli
             until(lambda count=count: len(rows) >= count)
         assert rows == [b"1", b"2", b"3"]
         assert query.lastProgress.batchId < 3
-        until(lambda: client.cursors(f"audit-{channel}"))
+        until(lambda: client.bookmarks(f"audit-{channel}"))
         until(lambda: ("resting", {channel: 0}) in told)
     finally:
         query.stop()

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from stan_client.requests.requests import ChannelInfo
+from stan_client.reading.channels import ChannelInfo
 from stan_lake import LakeError, LakeTable, Store, TableManifest, open_store
 from stan_lake.manifest import Run, within
 

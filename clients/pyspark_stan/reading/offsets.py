@@ -22,7 +22,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from stan_client.requests.requests import ChannelInfo
+from stan_client.reading.channels import ChannelInfo
 
 from pyspark_stan.options import EARLIEST, LATEST, SEQUENCE_MAX, ReadBound
 

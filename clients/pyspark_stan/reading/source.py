@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 from stan_client.errors import StanClientError
-from stan_client.requests.requests import ChannelInfo
+from stan_client.reading.channels import ChannelInfo
 
 from pyspark_stan.errors import OptionsError
 from pyspark_stan.options import SourceOptions, source_options
@@ -91,14 +91,14 @@ class _Channels:
         """Return a resolver of the user's start and end in these channels."""
 
         def at(channel: str, time_ns: int) -> int:
-            return self._ask(lambda client: client.seq_at_time(channel, time_ns))
+            return self._ask(lambda client: client.sequence_at(channel, time_ns))
 
         return Resolver(infos, at) if self.cold is None else self.cold.resolver(infos, at)
 
     def tell(self, positions: Mapping[str, int]) -> None:
         """Report the position of the query to the broker, for monitoring only: a failure is written to the log."""
         try:
-            self._ask(lambda client: client.cursor_set(self._options.consumer, positions))
+            self._ask(lambda client: client.set_bookmark(self._options.consumer, positions))
         except (StanClientError, *PASSING) as error:
             log.warning("the position of %s is not told: %s", self._options.consumer, error)
 

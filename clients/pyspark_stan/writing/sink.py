@@ -44,7 +44,7 @@ from pyspark_stan.writing.sink_options import SinkOptions, sink_options
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
-    from stan_client.requests.requests import Committed
+    from stan_client.requests.transactions import Committed
 
     from pyspark_stan.writing.parts import Division
 

@@ -53,10 +53,10 @@ class PythonPublishDriver(PythonDriver):
         self.began_ns = time.monotonic_ns()
         for _ in range(self.count):
             if not room:
-                room = min(await self.client.room(), TURN_MESSAGES_MAX)
+                room = min(await self.client.window.room(), TURN_MESSAGES_MAX)
             room -= 1
             self.sent_ns.append(time.monotonic_ns())
-            self.client.publish_async(channel, data, on_ack=self.on_ack)
+            self.client.window.publish(channel, data, on_ack=self.on_ack)
             if self.finished.done():
                 break
         await self.finished

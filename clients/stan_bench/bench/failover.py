@@ -99,7 +99,7 @@ class FailoverLoad:
             self.acks.note(now)
             self.latency_ns = max(self.latency_ns, now - published)
 
-        client.publish_async(self.channel, data.ljust(self.size), on_ack=on_ack)
+        client.window.publish(self.channel, data.ljust(self.size), on_ack=on_ack)
 
     def take(self, message: Message) -> None:
         """A delivery to the durable."""
@@ -122,7 +122,7 @@ class FailoverLoad:
         began, before = time.monotonic(), self.ledger.published
         while True:
             due = int((time.monotonic() - began) * self.rate) - (self.ledger.published - before) if self.rate else BURST
-            for _ in range(min(due, await client.room(), BURST)):
+            for _ in range(min(due, await client.window.room(), BURST)):
                 self.publish(client)
             await asyncio.sleep(TURN_S if self.rate else 0)
 

@@ -184,9 +184,9 @@ async def _survive(broker: DemoBroker) -> list[Figure]:
 async def _write(client: Client, ledger: PublishLedger) -> None:
     """Publish 1, 2, 3, ... until cancelled, as fast as the window of IN_FLIGHT_MAX without ack allows."""
     while True:
-        for _ in range(min(await client.room(), BURST)):
+        for _ in range(min(await client.window.room(), BURST)):
             data, settle = ledger.publish()
-            client.publish_async(LOAD, data, on_ack=settle)
+            client.window.publish(LOAD, data, on_ack=settle)
         await asyncio.sleep(0)
 
 

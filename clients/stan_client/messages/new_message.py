@@ -49,8 +49,9 @@ class Published(str):
 
     It is text, because for many years publish() has returned the guid alone: programs that print it, compare it or keep it as a
     key of a dict go on as before. `sequence` is the message's place in its channel, from 1 on; None if the message is not
-    stored, if the server does not tell, or if nobody asked for it (publish_many, publish_async without `numbered`). A message
-    that is delayed has no place yet; instead `delayed_id` tells by which number operators find and cancel it, 0 for all others.
+    stored, if the server does not tell, or if nobody asked for it (publish_many, PublishWindow.publish without `numbered`). A
+    message that is delayed has no place yet; instead `delayed_id` tells by which number operators find and cancel it, 0 for all
+    others.
     """
 
     __slots__ = ("ack_level", "delayed_id", "sequence")
@@ -116,7 +117,7 @@ def encode_ttl(ttl_s: float | None) -> bytes:
 
 
 def encode_rows(messages: Iterable[NewMessage | bytes]) -> bytes:
-    """Encode messages as the rows of `publish_batch` and `stage`.
+    """Encode messages as the rows of `Batches.publish` and `Transactions.stage`.
 
     Raises:
         InvalidHeadersError, InvalidKeyError: as of `encode_context`.

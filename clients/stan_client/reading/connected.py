@@ -1,27 +1,45 @@
-"""The common base of Direct and Client: reading channels, requests without a registration, and administration."""
+"""The common base of Direct and Client: reading channels, and what else needs no registration."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from stan_client.reading.fetching import Fetcher, FetchMethods
+from stan_client.messages.messages import Message
+from stan_client.positions import Start
+from stan_client.reading.batches import Batches
+from stan_client.reading.channels import Channels
+from stan_client.reading.fetching import Fetcher
+from stan_client.requests.bookmarks import Bookmarks
 from stan_client.requests.requester import Requester
-from stan_client.requests.requests import RequestMethods
-from stan_client.transport.connection import NatsLink
+from stan_client.requests.transactions import Transactions
 from stan_client.transport.inbox import Inbox
 
 if TYPE_CHECKING:
     from stan_client.requests.admin import Admin
 
 
-class Connected(FetchMethods, RequestMethods):
+class Connected:
     """Base class of Direct and Client."""
 
-    _link: NatsLink | None = None
+    def __init__(
+        self,
+        ready: Callable[[], Awaitable[Inbox]],
+        cluster_id: str,
+        patience_s: float,
+        bytes_max: Callable[[], int],
+    ) -> None:
+        """Ask over what *ready* returns.
 
-    def __init__(self, ready: Callable[[], Awaitable[Inbox]], cluster_id: str, patience_s: float) -> None:
-        """*ready* returns the inbox for the answers, waiting while there is none; *patience_s*: of every request, in seconds."""
-        self._fetcher = Fetcher(ready, cluster_id, patience_s)
+        Args:
+            ready: returns the inbox for the answers, waiting while there is none.
+            cluster_id: of the servers.
+            patience_s: of every request, in seconds.
+            bytes_max: returns what the NATS server accepts, in bytes.
+        """
+        fetcher = Fetcher(ready, cluster_id, patience_s)
         self._requester = Requester(ready, cluster_id, patience_s)
+        self._batches = Batches(self._requester, fetcher, bytes_max)
+        self._channels = Channels(self._requester, fetcher)
 
     @property
     def admin(self) -> "Admin":
@@ -31,6 +49,104 @@ class Connected(FetchMethods, RequestMethods):
         return Admin(self._requester)
 
     @property
-    def max_payload(self) -> int:
-        """Largest payload that the NATS server accepts, in bytes; 0 before the first connection."""
-        return self._link.max_payload if self._link is not None else 0
+    def batches(self) -> Batches:
+        """Whole batches of messages, as the servers store them: publish and read."""
+        return self._batches
+
+    @property
+    def bookmarks(self) -> Bookmarks:
+        """Named positions, noted for others to look at."""
+        return Bookmarks(self._requester)
+
+    @property
+    def channels(self) -> Channels:
+        """What there is: channels, their first and last messages, the newest message of a key."""
+        return self._channels
+
+    @property
+    def transactions(self) -> Transactions:
+        """Rows of many channels that become visible together."""
+        return Transactions(self._requester)
+
+    async def fetch(
+        self,
+        channel: str,
+        *,
+        start: Start | None = None,
+        last: int = 0,
+        count: int = 0,
+        max_bytes: int = 0,
+        from_replica: bool = False,
+        timeout_s: float | None = None,
+    ) -> list[Message]:
+        """Return messages of a channel, as many as fit into one answer of the server; without subscription and acks.
+
+        Args:
+            channel: its name.
+            start: where to begin, made by stan_client.positions; with the oldest message by default.
+            last: highest sequence to return; 0: up to the end.
+            count: messages at most; 0: as many as fit.
+            max_bytes: of the answer; 0: 2 MiB. Never more than NATS accepts. One message comes even if it is larger.
+            from_replica: ask read replicas, which spares the channel's leader but may lag behind it.
+            timeout_s: seconds that the call takes at most; None: those of the client.
+
+        Raises:
+            ServerError: refused, for example because there is no such channel. FetchTimeoutError: no answer in time.
+            ConnectionClosedError: the client is closed.
+        """
+        found = await self._batches.fetch(
+            channel,
+            start=start,
+            last=last,
+            count=count,
+            max_bytes=max_bytes,
+            from_replica=from_replica,
+            timeout_s=timeout_s,
+        )
+        return found.messages()
+
+    async def read(
+        self,
+        channel: str,
+        *,
+        start_at: Start | None = None,
+        follow: bool = False,
+        max_in_flight: int = 4,
+        max_bytes: int = 0,
+        from_replica: bool = False,
+        timeout_s: float | None = None,
+    ) -> AsyncGenerator[Message, None]:
+        """Yield all messages of a channel in order, with several requests ahead of the reader: up to the newest message at the
+        beginning or, with *follow*, for ever. Messages that the server has removed are left out: their sequences are missing.
+
+        Args:
+            channel: its name.
+            start_at: where to begin, made by stan_client.positions; with the oldest message by default.
+            follow: wait for new messages at the end.
+            max_in_flight: requests in flight, >= 1.
+            max_bytes: of one answer; 0: 2 MiB. Never more than NATS accepts.
+            from_replica: as of fetch().
+            timeout_s: of each request, in seconds; None: that of the client. Waiting for new messages does not count.
+
+        Raises:
+            ServerError, FetchTimeoutError, ConnectionClosedError: as of fetch().
+            ChannelReplacedError: the channel was deleted and made again meanwhile.
+        """
+        batches = self._batches.read(
+            channel,
+            start_at=start_at,
+            follow=follow,
+            max_in_flight=max_in_flight,
+            max_bytes=max_bytes,
+            from_replica=from_replica,
+            timeout_s=timeout_s,
+        )
+        async with aclosing(batches):
+            async for found in batches:
+                for message in found.messages():
+                    yield message
+
+
+def requester_of(client: Connected) -> Requester:
+    """Return what a client asks the servers with, for what this package builds on clients."""
+    return client._requester  # noqa: SLF001 - clients do not show it to programs

@@ -69,7 +69,7 @@ class CursorReporter:
     async def _report(self) -> None:
         finished = self.finished
         if finished and finished != self._reported:
-            await self._client.cursor_set(self._name, {self._channel: finished})
+            await self._client.bookmarks.set(self._name, {self._channel: finished})
             self._reported = finished
 
 
@@ -162,12 +162,12 @@ class PullConsumer(AsyncIterator[Fetched]):
                         raise
                     if self._at.uid:
                         self._start_again()
-                    await self._client.info(
+                    await self._client.channels.info(
                         newer_than={self.channel: 0}, wait_s=FOLLOW_WAIT_S, timeout_s=self._timeout_s
                     )
 
     def _answers(self) -> AsyncGenerator[Fetched, None]:
-        return self._client.read_batches(
+        return self._client.batches.read(
             self.channel,
             start_at=from_sequence(self._at.sequence),
             follow=self._follow,

@@ -1,8 +1,8 @@
 """A connection without registration: pull messages, look at channels, store, stage and commit many messages at once.
 
 async with Direct("nats://127.0.0.1:4222", "test-cluster") as direct:
-    for name, info in (await direct.info(pattern="orders.*")).items():
-        async for found in direct.read_range(name, info.first, info.last):
+    for name, info in (await direct.channels.info(pattern="orders.*")).items():
+        async for found in direct.batches.read_range(name, info.first, info.last):
             print(found.messages())
 
 Promises: no client id, no heartbeats, nothing that the servers remember of it; a lost NATS connection is made again, and what was
@@ -49,9 +49,10 @@ class Direct(Connected):
             InvalidNameError: impossible cluster id.
         """
         check_cluster_id(cluster_id)
-        super().__init__(self._ready, cluster_id, timeout_s)
+        super().__init__(self._ready, cluster_id, timeout_s, self._payload_max)
         self._servers = servers.split(",") if isinstance(servers, str) else servers
         self._options = {"name": name or "stan-direct", **(nats_options or {})}
+        self._link: ClientConnection | None = None
         self._inbox: Inbox | None = None
 
     def __repr__(self) -> str:
@@ -84,6 +85,9 @@ class Direct(Connected):
         if self._inbox.link.closed:
             raise BadConnectionError("nats: connection closed")
         return self._inbox
+
+    def _payload_max(self) -> int:
+        return self._link.max_payload if self._link is not None else 0
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -25,12 +24,11 @@ from stan_protocol.proto.extension_pb2 import FetchRequest, FetchResponse, InfoR
 from stan_protocol.retries import RETRY_MAX_S
 from stan_protocol.scalars import MiB
 
-from stan_client.errors import ChannelReplacedError, FetchTimeoutError, NotSupportedError, ServerError
+from stan_client.errors import ChannelReplacedError, FetchTimeoutError, ServerError
 from stan_client.messages.messages import Message
-from stan_client.messages.new_message import bytes_of
-from stan_client.positions import Start, everything, from_sequence
+from stan_client.positions import Start
+from stan_client.requests.names import raw
 from stan_client.requests.requester import RETRY_FIRST_S
-from stan_client.requests.requests import raw
 from stan_client.transport.inbox import Inbox
 from stan_client.transport.session import text_of
 
@@ -283,192 +281,3 @@ def is_deletion(message: Message) -> bool:
     """True if a message deletes its key: a tombstone."""
     headers = (name.encode() for name in message.headers)
     return deletes(message.key, message.data, headers)
-
-
-class FetchMethods:
-    """A client's methods that read channels without a subscription."""
-
-    _fetcher: Fetcher
-
-    async def fetch(
-        self,
-        channel: str,
-        *,
-        start: Start | None = None,
-        last: int = 0,
-        count: int = 0,
-        max_bytes: int = 0,
-        from_replica: bool = False,
-        timeout_s: float | None = None,
-    ) -> list[Message]:
-        """Return messages of a channel, as many as fit into one answer of the server; without subscription and acks.
-
-        Args:
-            channel: its name.
-            start: where to begin, made by stan_client.positions; with the oldest message by default.
-            last: highest sequence to return; 0: up to the end.
-            count: messages at most; 0: as many as fit.
-            max_bytes: of the answer; 0: 2 MiB. Never more than NATS accepts. One message comes even if it is larger.
-            from_replica: ask read replicas, which spares the channel's leader but may lag behind it.
-            timeout_s: seconds that the call takes at most; None: those of the client.
-
-        Raises:
-            ServerError: refused, for example because there is no such channel. FetchTimeoutError: no answer in time.
-            ConnectionClosedError: the client is closed.
-        """
-        found = await self.fetch_batch(
-            channel,
-            start=start,
-            last=last,
-            count=count,
-            max_bytes=max_bytes,
-            from_replica=from_replica,
-            timeout_s=timeout_s,
-        )
-        return found.messages()
-
-    async def fetch_batch(
-        self,
-        channel: str,
-        *,
-        start: Start | None = None,
-        last: int = 0,
-        count: int = 0,
-        max_bytes: int = 0,
-        from_replica: bool = False,
-        timeout_s: float | None = None,
-    ) -> Fetched:
-        """As fetch(), but returns the messages as the server stores them, with the channel's uid and first and last sequence."""
-        where: dict[str, Any] = {**(start or everything()).fetch_start()}
-        asked: dict[str, Any] = {"last": last, "max_messages": count, "max_bytes": max_bytes, "compressed": True}
-        request = FetchRequest(channel=raw(channel), **asked, **where)
-        return await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=timeout_s)
-
-    async def newest(
-        self, channel: str, key: str | bytes, *, from_replica: bool = False, timeout_s: float | None = None
-    ) -> Message | None:
-        """Return the newest message of a channel with that key; None if there is none, or it is a tombstone. The server looks for
-        it from the channel's end, so a key that nobody has set for long costs it reading what came since.
-
-        Args:
-            channel: its name.
-            key: text or bytes, not empty.
-            from_replica: as of fetch().
-            timeout_s: of each request, in seconds; None: that of the client. A request looks at 8 MiB at most.
-
-        Raises:
-            NotSupportedError: the server does not know this. Others as of fetch().
-        """
-        name, last = bytes_of(key), 0
-        while True:
-            request = FetchRequest(channel=raw(channel), newest_of_key=name, last=last)
-            found = await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=timeout_s)
-            for message in found.messages():
-                return None if is_deletion(message) else message
-            if not found.searched_from and found.last_sequence:
-                raise NotSupportedError("stan: the server cannot look for the newest message of a key")
-            if found.searched_from <= 1:
-                return None
-            last = found.searched_from - 1
-
-    async def read(
-        self,
-        channel: str,
-        *,
-        start_at: Start | None = None,
-        follow: bool = False,
-        max_in_flight: int = 4,
-        max_bytes: int = 0,
-        from_replica: bool = False,
-        timeout_s: float | None = None,
-    ) -> AsyncGenerator[Message, None]:
-        """Yield all messages of a channel in order, with several requests ahead of the reader: up to the newest message at the
-        beginning or, with *follow*, for ever. Messages that the server has removed are left out: their sequences are missing.
-
-        Args:
-            channel: its name.
-            start_at: where to begin, made by stan_client.positions; with the oldest message by default.
-            follow: wait for new messages at the end.
-            max_in_flight: requests in flight, >= 1.
-            max_bytes: of one answer; 0: 2 MiB. Never more than NATS accepts.
-            from_replica: as of fetch().
-            timeout_s: of each request, in seconds; None: that of the client. Waiting for new messages does not count.
-
-        Raises:
-            ServerError, FetchTimeoutError, ConnectionClosedError: as of fetch().
-            ChannelReplacedError: the channel was deleted and made again meanwhile.
-        """
-        batches = self.read_batches(
-            channel,
-            start_at=start_at,
-            follow=follow,
-            max_in_flight=max_in_flight,
-            max_bytes=max_bytes,
-            from_replica=from_replica,
-            timeout_s=timeout_s,
-        )
-        async with aclosing(batches):
-            async for found in batches:
-                for message in found.messages():
-                    yield message
-
-    def read_batches(
-        self,
-        channel: str,
-        *,
-        start_at: Start | None = None,
-        follow: bool = False,
-        max_in_flight: int = 4,
-        max_bytes: int = 0,
-        from_replica: bool = False,
-        timeout_s: float | None = None,
-        uid: int = 0,
-    ) -> AsyncGenerator[Fetched, None]:
-        """As read(), but yields whole answers, with the messages as the server stores them; an answer may hold none. *uid*: the
-        channel's uid from info(), so that another channel of this name is refused; 0: any channel of this name."""
-        options = ReadOptions(
-            follow=follow,
-            max_in_flight=max_in_flight,
-            max_bytes=max_bytes,
-            from_replica=from_replica,
-            uid=uid,
-            timeout_s=timeout_s,
-        )
-        return Reader(self._fetcher, channel, options).answers(start_at or everything())
-
-    def read_range(
-        self,
-        channel: str,
-        first: int,
-        last: int,
-        *,
-        uid: int = 0,
-        max_bytes: int = 0,
-        in_flight: int = 4,
-        from_replica: bool = False,
-        timeout_s: float | None = None,
-    ) -> AsyncGenerator[Fetched, None]:
-        """Yield the existing messages of [first, last] in order, answer by answer; an answer may hold none.
-
-        Args:
-            channel: its name.
-            first: sequence, >= 1.
-            last: sequence.
-            uid: the channel's uid from info(), so that another channel of this name is refused; 0: any channel of this name.
-            max_bytes: of one answer; 0: 2 MiB. Never more than NATS accepts.
-            in_flight: requests in flight, >= 1.
-            from_replica: as of fetch(); the leader is asked for messages that replicas do not get soon.
-            timeout_s: of each request, in seconds; None: that of the client.
-
-        Raises:
-            ChannelReplacedError: the channel has another uid, or gets one meanwhile. Others as of fetch().
-        """
-        options = ReadOptions(
-            max_in_flight=in_flight,
-            max_bytes=max_bytes,
-            from_replica=from_replica,
-            last=last,
-            uid=uid,
-            timeout_s=timeout_s,
-        )
-        return Reader(self._fetcher, channel, options).answers(from_sequence(first))

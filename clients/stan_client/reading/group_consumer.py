@@ -29,9 +29,10 @@ from stan_client.errors import (
 )
 from stan_client.messages.messages import Message
 from stan_client.positions import Start, everything, from_sequence
-from stan_client.reading.connected import Connected
+from stan_client.reading.connected import Connected, requester_of
 from stan_client.reading.fetching import Fetched
-from stan_client.requests.requests import raw
+from stan_client.requests.membership import MembershipRequests
+from stan_client.requests.names import raw
 from stan_client.transport.session import text_of
 
 log = logging.getLogger("stan_client")
@@ -52,13 +53,13 @@ GONE: Final = (OUTDATED_GENERATION, UNKNOWN_CHANNEL, CHANNEL_DELETING)
 class GroupBatch:
     """Messages of one channel, for the member that owns it."""
 
-    def __init__(self, share: "_Share", found: Fetched) -> None:
+    def __init__(self, share: "_Share", found: Fetched, done: "asyncio.Future[None]") -> None:
         self.channel = found.channel
         self.next_sequence = found.next_sequence
         """Position after these messages."""
         self._share = share
         self._found = found
-        self._settled = asyncio.get_running_loop().create_future()
+        self._done = done
 
     def __repr__(self) -> str:
         return f"<GroupBatch {self.channel} {self.count} messages, next {self.next_sequence}>"
@@ -88,32 +89,28 @@ class GroupBatch:
         try:
             await self._share.commit(self.next_sequence)
         finally:
-            self.settle()
+            _settle(self._done)
 
-    def settle(self) -> None:
-        """The batch is done with: the next one of its channel may come."""
-        if not self._settled.done():
-            self._settled.set_result(None)
 
-    async def settled(self) -> None:
-        """Wait until the batch is done with."""
-        await self._settled
+def _settle(done: "asyncio.Future[None]") -> None:
+    """Note that a batch is done with: the next one of its channel may come."""
+    if not done.done():
+        done.set_result(None)
 
 
 class _Share:
     """One channel that this member owns."""
 
-    def __init__(self, consumer: "GroupConsumer", owned: pb.OwnedChannel) -> None:
+    def __init__(self, membership: "_Membership", owned: pb.OwnedChannel) -> None:
         self.channel = text_of(owned.channel)
         self.lost = False
-        self._consumer = consumer
+        self._membership = membership
         self._uid, self._generation = owned.uid, owned.generation
         self._releasing = False
-        self._batch: GroupBatch | None = None
         self._handed = False  # the batch is with the application
         self.task = asyncio.create_task(self._read())
         # A task that is cancelled before its first step runs none of its own code.
-        self.task.add_done_callback(lambda _task: consumer.ended(self))
+        self.task.add_done_callback(lambda _task: membership.ended(self))
 
     @property
     def key(self) -> tuple[int, int]:
@@ -149,9 +146,8 @@ class _Share:
             raise ChannelLostError(self.channel) from None
 
     async def _note(self, sequence: int, *, claim: bool) -> int:
-        consumer = self._consumer
-        return await consumer.client.owned_position(
-            consumer.group, self.channel, sequence, generation=self._generation, claim=claim, uid=self._uid
+        return await self._membership.requests.note(
+            self.channel, sequence, generation=self._generation, claim=claim, uid=self._uid
         )
 
     async def _read(self) -> None:
@@ -163,33 +159,33 @@ class _Share:
             except ServerError as refusal:
                 if str(refusal) in GONE:
                     return
-                log.warning("consumer group %s: %s: %s", self._consumer.group, self.channel, refusal)
+                log.warning("consumer group %s: %s: %s", self._membership.group, self.channel, refusal)
             except StanClientError as trouble:
-                log.debug("consumer group %s: %s: %s", self._consumer.group, self.channel, trouble)
+                log.debug("consumer group %s: %s: %s", self._membership.group, self.channel, trouble)
             if not self._releasing:
                 await asyncio.sleep(PAUSE_S)
 
     async def _begin(self) -> int:
         """Where a channel is begun that has no position yet."""
-        where = self._consumer.start.fetch_start()
+        client, start = self._membership.client, self._membership.start
+        where = start.fetch_start()
         if "from_sequence" in where:
             return where["from_sequence"]
-        client = self._consumer.client
         if where:
-            found = await client.fetch_batch(self.channel, start=self._consumer.start, count=1)
+            found = await client.batches.fetch(self.channel, start=start, count=1)
             if found.runs:
                 return found.runs[0].first_sequence
-        info = await client.info([self.channel])
+        info = await client.channels.info([self.channel])
         return info[self.channel].last + 1 if self.channel in info else 1
 
     async def _read_on(self, position: int) -> None:
-        consumer = self._consumer
-        answers = consumer.client.read_batches(
+        membership = self._membership
+        answers = membership.client.batches.read(
             self.channel,
             start_at=from_sequence(position),
             follow=True,
             max_in_flight=1,
-            max_bytes=consumer.max_bytes,
+            max_bytes=membership.max_bytes,
             uid=self._uid,
         )
         async with contextlib.aclosing(answers):
@@ -202,10 +198,10 @@ class _Share:
                         "%s: messages %d to %d are gone; going on behind them", self.channel, position, first - 1
                     )
                 position = found.next_sequence
-                self._batch = GroupBatch(self, found)
-                consumer.offer(self._batch, self)
-                await self._batch.settled()
-                self._handed, self._batch = False, None
+                done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                membership.ready.put_nowait((GroupBatch(self, found, done), self, done))
+                await done
+                self._handed = False
                 if self._releasing:
                     return
 
@@ -237,14 +233,12 @@ class GroupConsumer(AsyncIterator[GroupBatch]):
             max_bytes: of one batch; 0: 2 MiB. Never more than NATS accepts.
             name: of the member, for operators; that of the machine by default.
         """
-        self.client = client
         self.group = group
-        self.start = start or everything()
-        self.max_bytes = max_bytes
         self._auto_commit = auto_commit
-        self._membership = _Membership(self, pattern, lease_s, name or socket.gethostname())
-        self._ready: asyncio.Queue[tuple[GroupBatch, _Share] | None] = asyncio.Queue()
-        self._current: GroupBatch | None = None
+        self._membership = _Membership(
+            client, pattern, group, start or everything(), lease_s, max_bytes, name or socket.gethostname()
+        )
+        self._current: _Offered | None = None
 
     def __repr__(self) -> str:
         return f"<GroupConsumer {self.group} {len(self.channels)} channels>"
@@ -277,11 +271,11 @@ class GroupConsumer(AsyncIterator[GroupBatch]):
             ServerError: the membership was refused, for example because a right was taken away.
             StanClientError: the batch before could not be committed in time.
         """
-        batch, self._current = self._current, None
-        if batch is not None:
-            await self._finish(batch)
-        self._current = await self._take()
-        return self._current
+        offered, self._current = self._current, None
+        if offered is not None:
+            await self._finish(offered)
+        self._current = await self._membership.take()
+        return self._current[0]
 
     async def run(self, handler: Callable[[GroupBatch], Awaitable[object]], *, at_once: int = 8) -> None:
         """Call *handler* with each batch, for *at_once* channels at the same time, until it raises; a batch is committed when its
@@ -290,41 +284,19 @@ class GroupConsumer(AsyncIterator[GroupBatch]):
 
         async def work() -> None:
             while True:
-                batch = await self._take()
-                await handler(batch)
-                await self._finish(batch)
+                offered = await self._membership.take()
+                await handler(offered[0])
+                await self._finish(offered)
 
         async with asyncio.TaskGroup() as tasks:
             for _ in range(at_once):
                 tasks.create_task(work())
 
-    def offer(self, batch: GroupBatch, share: _Share) -> None:
-        """A batch is ready for the application."""
-        self._ready.put_nowait((batch, share))
-
-    def ended(self, share: _Share) -> None:
-        """A channel is read no more."""
-        self._membership.ended(share)
-
-    def failed(self) -> None:
-        """The membership is over."""
-        self._ready.put_nowait(None)
-
-    async def _take(self) -> GroupBatch:
-        while True:
-            found = await self._ready.get()
-            if found is None:
-                self.failed()  # for whoever else waits
-                raise self._membership.failure or StopAsyncIteration
-            batch, share = found
-            if share.hand():
-                return batch
-            batch.settle()
-
-    async def _finish(self, batch: GroupBatch) -> None:
+    async def _finish(self, offered: "_Offered") -> None:
         """The application is done with a batch."""
+        batch, _, done = offered
         if not self._auto_commit:
-            batch.settle()
+            _settle(done)
             return
         try:
             await batch.commit()
@@ -332,16 +304,25 @@ class GroupConsumer(AsyncIterator[GroupBatch]):
             log.warning("consumer group %s: %s", self.group, lost)
 
 
+_Offered = tuple[GroupBatch, _Share, "asyncio.Future[None]"]
+"""A batch, whose it is, and what is set when it is done with."""
+
+
 class _Membership:
     """Keeps the lease of one member, and its shares as the servers tell them."""
 
-    def __init__(self, consumer: GroupConsumer, pattern: str, lease_s: float, name: str) -> None:
+    def __init__(
+        self, client: Connected, pattern: str, group: str, start: Start, lease_s: float, max_bytes: int, name: str
+    ) -> None:
+        self.client, self.group, self.start, self.max_bytes = client, group, start, max_bytes
+        self.requests = MembershipRequests(requester_of(client), group)
         self.shares: dict[tuple[int, int], _Share] = {}
-        self.failure: StanClientError | None = None
-        self._consumer = consumer
-        self._lease_s = lease_s
+        self.ready: asyncio.Queue[_Offered | None] = (
+            asyncio.Queue()
+        )  # for the application; None: the membership is over
+        self._failure: StanClientError | None = None
         self._asked = pb.ConsumerGroupRequest(
-            group=raw(consumer.group),
+            group=raw(group),
             member=secrets.token_hex(MEMBER_ID_BYTES).encode(),
             pattern=raw(pattern),
             lease_ms=int(1000 * lease_s),
@@ -353,7 +334,7 @@ class _Membership:
 
     async def join(self) -> None:
         """Become a member. Errors as of GroupConsumer.__aenter__."""
-        self._apply(await self._consumer.client.consumer_group(self._request(), None))
+        self._apply(await self.requests.renew(self._request(), None))
         self._task = asyncio.create_task(self._run())
 
     async def leave(self) -> None:
@@ -367,8 +348,20 @@ class _Membership:
         request = self._request()
         request.leave, request.wait_ms = True, 0
         with contextlib.suppress(StanClientError):
-            await self._consumer.client.consumer_group(request, LEAVE_PATIENCE_S)
-        self._consumer.failed()
+            await self.requests.renew(request, LEAVE_PATIENCE_S)
+        self.ready.put_nowait(None)
+
+    async def take(self) -> "_Offered":
+        """Return the next batch for the application. Errors as of GroupConsumer.__anext__."""
+        while True:
+            offered = await self.ready.get()
+            if offered is None:
+                self.ready.put_nowait(None)  # for whoever else waits
+                raise self._failure or StopAsyncIteration
+            _, share, done = offered
+            if share.hand():
+                return offered
+            _settle(done)
 
     def ended(self, share: _Share) -> None:
         """A channel is read no more: it may be given to others."""
@@ -387,7 +380,7 @@ class _Membership:
 
     async def _run(self) -> None:
         """Tell that this member is alive, until the servers refuse it."""
-        self._asked.wait_ms = int(1000 * self._lease_s / BEATS)
+        self._asked.wait_ms = self._asked.lease_ms // BEATS
         news: asyncio.Task[object] = asyncio.create_task(self._news.wait())
         asking: asyncio.Task[pb.ConsumerGroupResponse] | None = None
         try:
@@ -399,7 +392,7 @@ class _Membership:
                         await asyncio.sleep(PAUSE_S)
                 else:
                     asking.cancel()  # the next request says more
-                if self.failure is not None:
+                if self._failure is not None:
                     return
                 if news.done():
                     self._news.clear()
@@ -410,19 +403,19 @@ class _Membership:
                 asking.cancel()
 
     async def _ask(self) -> pb.ConsumerGroupResponse:
-        return await self._consumer.client.consumer_group(self._request(), 2 * self._lease_s / BEATS)
+        return await self.requests.renew(self._request(), 2 * self._asked.lease_ms / 1000 / BEATS)
 
     def _take(self, asking: "asyncio.Task[pb.ConsumerGroupResponse]") -> bool:
         """Follow an answer; returns False if there was none that is of use."""
         try:
             self._apply(asking.result())
         except (ServerError, ConnectionClosedError) as refusal:
-            self.failure = refusal
+            self._failure = refusal
             for share in list(self.shares.values()):
                 share.end()
-            self._consumer.failed()
+            self.ready.put_nowait(None)
         except StanClientError as trouble:
-            log.debug("consumer group %s: %s", self._consumer.group, trouble)
+            log.debug("consumer group %s: %s", self.group, trouble)
         else:
             return True
         return False
@@ -438,6 +431,6 @@ class _Membership:
             self.shares.pop(key).end()
         for key, one in owned.items():
             if key not in self.shares and key not in self._released:
-                self.shares[key] = _Share(self._consumer, one)
+                self.shares[key] = _Share(self, one)
             if one.release and key in self.shares:
                 self.shares[key].release()

@@ -19,7 +19,8 @@ from stan_client.errors import ChannelReplacedError, ConnectionClosedError, Fetc
 from stan_client.messages.messages import Message
 from stan_client.messages.new_message import bytes_of
 from stan_client.positions import from_sequence
-from stan_client.reading.fetching import Fetched, FetchMethods, is_deletion
+from stan_client.reading.connected import Connected
+from stan_client.reading.fetching import Fetched, is_deletion
 from stan_client.waiting import ended, notify
 
 log = logging.getLogger("stan_client")
@@ -37,7 +38,7 @@ class Table(Mapping[bytes, Message]):
     """The newest message of each key of a channel; messages without a key are left out. A mapping that changes by itself, to be
     read between two awaits: keys are bytes, in the order of the channel, and text stands for its UTF-8."""
 
-    def __init__(self, client: FetchMethods, channel: str, *, on_change: Changed | None = None) -> None:
+    def __init__(self, client: Connected, channel: str, *, on_change: Changed | None = None) -> None:
         """*client*: a Client or Direct that outlives the table; *on_change*: told of each change, first of what the table begins
         with."""
         self._client = client
@@ -130,7 +131,7 @@ class Table(Mapping[bytes, Message]):
             rows: dict[bytes, Message] = {}
             done, known = 0, -1
             whole = True
-            answers = self._client.read_batches(self._channel, uid=self._uid)
+            answers = self._client.batches.read(self._channel, uid=self._uid)
             async with aclosing(answers):
                 async for found in answers:
                     known = found.tombstones_until if known < 0 else known
@@ -156,7 +157,7 @@ class Table(Mapping[bytes, Message]):
     async def _follow(self) -> bool:
         """Follow the channel. Returns False if tombstones may have gone that the table has not read."""
         start = from_sequence(self.sequence + 1)
-        answers = self._client.read_batches(self._channel, start_at=start, follow=True, uid=self._uid)
+        answers = self._client.batches.read(self._channel, start_at=start, follow=True, uid=self._uid)
         async with aclosing(answers):
             async for found in answers:
                 if found.tombstones_until > self.sequence:

@@ -19,8 +19,8 @@ from google.protobuf.message import DecodeError, Message
 from stan_protocol.proto import admin_pb2 as pb
 
 from stan_client.errors import RequestTimeoutError, ServerError
+from stan_client.requests.names import part_names, raw
 from stan_client.requests.requester import Requester
-from stan_client.requests.requests import part_names, raw
 
 NODES_PATIENCE_S: Final = 3.0
 """Wait for the answers of all nodes that should be there."""

@@ -3,7 +3,9 @@
 import logging
 
 from stan_client.errors import ServerError, StanClientError
+from stan_client.subscribing.delivery import SubscriptionDelivery
 from stan_client.subscribing.parted import PartedSubscription
+from stan_client.subscribing.parts import PartedDelivery
 from stan_client.subscribing.subscription import Subscription
 from stan_client.transport.session import Session
 from stan_client.waiting import left_s
@@ -15,30 +17,30 @@ class OpenSubscriptions:
     """The subscriptions of a client that have not ended. The parts of a parted one are subscriptions of their own."""
 
     def __init__(self) -> None:
-        self._single: list[Subscription] = []
-        self._parted: list[PartedSubscription] = []
+        self._single: dict[SubscriptionDelivery, Subscription] = {}
+        self._parted: dict[PartedDelivery, PartedSubscription] = {}
 
-    def add(self, subscription: Subscription) -> None:
+    def add(self, delivery: SubscriptionDelivery, subscription: Subscription) -> None:
         """Note a subscription that was made."""
-        self._single.append(subscription)
+        self._single[delivery] = subscription
 
-    def add_parted(self, subscription: PartedSubscription) -> None:
+    def add_parted(self, delivery: PartedDelivery, subscription: PartedSubscription) -> None:
         """Note a parted subscription; its parts are noted by themselves."""
-        self._parted = [*(one for one in self._parted if not one.closed), subscription]
+        self._parted = {one: parted for one, parted in self._parted.items() if not parted.closed}
+        self._parted[delivery] = subscription
 
-    def forget(self, subscription: Subscription) -> None:
+    def forget(self, delivery: SubscriptionDelivery) -> None:
         """Note that a subscription has ended."""
-        if subscription in self._single:
-            self._single.remove(subscription)
+        self._single.pop(delivery, None)
 
     async def make_again(self, session: Session) -> None:
         """Make all on another session, until that is lost; a subscription that is refused ends."""
-        for subscription in list(self._single):
+        for delivery in list(self._single):
             try:
-                await subscription.make(session)
+                await delivery.make(session)
             except ServerError as refusal:
-                log.warning("subscription to %s not made again: %s", subscription.channel, refusal)
-                await subscription.end(refusal)
+                log.warning("subscription to %s not made again: %s", delivery.channel, refusal)
+                await delivery.end(refusal)
             except StanClientError as trouble:
                 session.lose(trouble)
             if session.lost is not None:
@@ -47,7 +49,7 @@ class OpenSubscriptions:
     async def drain(self, until: float | None) -> bool:
         """Drain all, one after the other, until that time; returns True if all that had come was handled."""
         finished = True
-        everyone: list[PartedSubscription | Subscription] = [*self._parted, *self._single]
+        everyone: list[PartedSubscription | Subscription] = [*self._parted.values(), *self._single.values()]
         for subscription in everyone:
             if subscription.closed:
                 continue
@@ -62,5 +64,5 @@ class OpenSubscriptions:
         """End all without a request to the server; iterations end, with *error* if there is one."""
         for parted in self._parted:
             parted.end(error)
-        for subscription in list(self._single):
-            await subscription.end(error)
+        for delivery in list(self._single):
+            await delivery.end(error)

@@ -153,7 +153,7 @@ async def _save(
     writer, count, first = Writer(directory / f"{file}.messages"), 0, 0
     try:
         if now.messages and now.first_sequence <= now.last_sequence:
-            answers = direct.read_range(name, max(now.first_sequence, 1), now.last_sequence, uid=now.uid)
+            answers = direct.batches.read_range(name, max(now.first_sequence, 1), now.last_sequence, uid=now.uid)
             async with aclosing(answers):
                 async for found in answers:
                     if not found.count:
@@ -250,7 +250,7 @@ def restore(
 
 async def _restore(target: Target, directory: Path, index: BackupIndex, view: View) -> int:
     async with session(target, timeout_s=PATIENCE_S) as direct:
-        payload_max = await direct.message_bytes_max()
+        payload_max = await direct.channels.message_bytes_max()
         await _put_schemas_back(direct, index)
         await _put_policies_back(direct, index)
         with bar("Restoring", sum(one.messages for one in index.channels)) as advance:

@@ -273,7 +273,7 @@ def purge(
 
     async def main(direct: stan_client.Direct) -> None:
         status = await status_of(direct, channel)
-        last = await direct.seq_at_time(channel, time_ns) - 1 if before else up_to
+        last = await direct.channels.sequence_at(channel, time_ns) - 1 if before else up_to
         gone, told = _purged(status, last, kept)
         if not gone:
             done(f"Nothing to remove: channel {channel} has {format_messages(status)}.")

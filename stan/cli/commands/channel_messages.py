@@ -72,7 +72,7 @@ async def _get(target: Target, channel: str, wanted: MessageRange, shape: str) -
     async with session(target) as direct:
         try:
             if time_ns:
-                start = stan_client.from_sequence(await direct.seq_at_time(channel, time_ns))
+                start = stan_client.from_sequence(await direct.channels.sequence_at(channel, time_ns))
             async for message in _messages(direct, channel, start, bound):
                 if last and message.sequence > last:
                     break
@@ -81,7 +81,7 @@ async def _get(target: Target, channel: str, wanted: MessageRange, shape: str) -
                 if shown == bound:
                     break
             if not shown:
-                info = (await direct.info([channel])).get(channel)
+                info = (await direct.channels.info([channel])).get(channel)
                 has = f"it has {info.first:,} to {info.last:,}" if info and info.first <= info.last else "it is empty"
                 raise CliError(f"Channel {channel} has no such message: {has}.")
         except stan_client.ServerError as error:

@@ -66,12 +66,12 @@ def show(
 
     async def table(direct: stan_client.Direct) -> Table:
         (found,) = await direct.admin.consumer_groups(group, user=owner)
-        return group_table(found, (await direct.cursors(group, user=text_of(found.user))).get(group, {}))
+        return group_table(found, (await direct.bookmarks.all(group, user=text_of(found.user))).get(group, {}))
 
     look(target, view, table)
 
 
-def group_table(found: pb.ConsumerGroupStatus, positions: dict[str, stan_client.Cursor]) -> Table:
+def group_table(found: pb.ConsumerGroupStatus, positions: dict[str, stan_client.Bookmark]) -> Table:
     """Its members, and a line for each channel."""
     names = ["NONE", *(text_of(member.name) for member in found.member_list)]
     rows = []

@@ -282,7 +282,7 @@ def _add_move(app: typer.Typer, family: CursorCommands) -> None:
         async def wanted_of(direct: stan_client.Direct, cursor: pb.CursorStatus) -> int:
             wanted = cursor.last_sequence + 1 if new else cursor.first_sequence if everything else sequence
             if moment:
-                wanted = await direct.seq_at_time(text_of(cursor.channel), moment)
+                wanted = await direct.channels.sequence_at(text_of(cursor.channel), moment)
             return min(max(wanted, cursor.first_sequence, 1), cursor.last_sequence + 1)
 
         async def then(direct: stan_client.Direct, found_ones: list[pb.CursorStatus]) -> None:

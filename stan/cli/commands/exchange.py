@@ -69,13 +69,13 @@ def export(
 async def _export(target: Target, channel: str, file: Path | None, shape: str, span: tuple[int, int]) -> int:
     async with session(target, timeout_s=PATIENCE_S) as direct:
         try:
-            status = (await direct.info([channel])).get(channel)
+            status = (await direct.channels.info([channel])).get(channel)
             if status is None:
                 raise await no_channel(direct, channel)
             first, last = max(span[0], status.first, 1), min(span[1] or status.last, status.last)
             count = 0
             with _opened(file) as out, bar("Exporting", max(0, last - first + 1)) as advance:
-                answers = direct.read_range(channel, first, last, uid=status.uid) if first <= last else None
+                answers = direct.batches.read_range(channel, first, last, uid=status.uid) if first <= last else None
                 if answers is not None:
                     async with aclosing(answers):
                         async for found in answers:
@@ -167,7 +167,11 @@ async def _import(target: Target, channel: str, file: Path | None, shape: str, t
     producer = f"import-{secrets.token_hex(8)}"  # a request that is repeated stores nothing twice
     stored, number, version = 0, 0, 0
     async with session(target, timeout_s=PATIENCE_S) as direct:
-        room = await direct.message_bytes_max() - REQUEST_ROOM - 2 * len(channel.encode("utf-8", "surrogateescape"))
+        room = (
+            await direct.channels.message_bytes_max()
+            - REQUEST_ROOM
+            - 2 * len(channel.encode("utf-8", "surrogateescape"))
+        )
         with _source(file) as source, bar("Importing", total) as advance:
             pending: list[ImportRow] = []
             size = read = 0
@@ -177,7 +181,7 @@ async def _import(target: Target, channel: str, file: Path | None, shape: str, t
                 if pending:
                     ids = b"".join((stored + at).to_bytes(ID_BYTES, "big") for at in range(len(pending)))
                     count = len(pending)
-                    await direct.publish_batch(
+                    await direct.batches.publish(
                         channel, _packed(pending), count, producer=producer, version=version, ids=ids
                     )
                     version += 1  # the server remembers the ids of two

@@ -103,7 +103,7 @@ def _tiering(store: stan_lake.Store, direct: stan_client.Direct, settings: dict[
 async def _channels(direct: stan_client.Direct, patterns: list[str]) -> dict[str, stan_client.ChannelInfo]:
     found: dict[str, stan_client.ChannelInfo] = {}
     for pattern in patterns:
-        found |= await direct.info(pattern=pattern)
+        found |= await direct.channels.info(pattern=pattern)
     return found
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import stan_client
 import typer
 from stan_client.requests.admin import PolicyList
-from stan_client.requests.requests import raw
+from stan_client.requests.names import raw
 from stan_client.transport.session import text_of
 from stan_protocol.channels import whole_of
 from stan_protocol.patterns import matches

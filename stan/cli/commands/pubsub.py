@@ -240,10 +240,10 @@ async def _publish(target: Target, job: PublishJob, payloads: AsyncIterator[byte
                 tally.published, tally.bytes = tally.published + 1, tally.bytes + len(data)
                 continue
             if room == 0:
-                room = min(await client.room(), PUBLISHES_PER_TURN_MAX)
+                room = min(await client.window.room(), PUBLISHES_PER_TURN_MAX)
                 await asyncio.sleep(0)  # acks come in, bytes go out
             tally.sent(data)
-            client.publish_async(job.channel, data, on_ack=tally.settle, **options)
+            client.window.publish(job.channel, data, on_ack=tally.settle, **options)
             room -= 1
             if job.wait:
                 await tally.idle.wait()

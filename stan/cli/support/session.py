@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from difflib import get_close_matches
 
 import stan_client
-from stan_client.requests.requests import raw
+from stan_client.requests.names import raw
 from stan_client.transport.session import text_of
 from stan_protocol.channels import whole_of
 from stan_protocol.refusals import UNKNOWN_CHANNEL

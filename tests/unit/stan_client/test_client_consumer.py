@@ -5,27 +5,35 @@ import asyncio
 import pytest
 import stan_client
 from stan_client.reading import consumer as consumers
+from stan_client.reading.connected import Connected
 from stan_client.reading.consumer import Position, PullConsumer
-from stan_client.reading.fetching import Fetcher, FetchMethods
 
 from tests.kit.fake_broker import eventually
 from tests.kit.pulled_channel import PulledChannel
 
 
-class Client(FetchMethods):
+class Client(Connected):
     """A client of that channel."""
 
     def __init__(self, server):
-        self._fetcher = Fetcher(server.ready, "c", 30.0)
+        super().__init__(server.ready, "c", 30.0, int)
         self.server = server
         self.told = []
+
+    @property
+    def channels(self):
+        return self
+
+    @property
+    def bookmarks(self):
+        return self
 
     async def info(self, *, newer_than, wait_s, timeout_s):
         assert newer_than == {"ch": 0}
         await eventually(lambda: self.server.uid)
         return {}
 
-    async def cursor_set(self, name, positions):
+    async def set(self, name, positions):
         self.told.append((name, positions))
 
 
@@ -160,11 +168,11 @@ async def test_position_is_told_under_a_name(client, server, monkeypatch) -> Non
 async def test_servers_that_take_no_position_do_no_harm(client, monkeypatch) -> None:
     monkeypatch.setattr(consumers, "CURSOR_INTERVAL_S", 0.001)
 
-    async def cursor_set(_name, _positions):
+    async def refuse(_name, _positions):
         client.told.append(1)
         raise stan_client.RequestTimeoutError
 
-    client.cursor_set = cursor_set
+    client.set = refuse
     consumer = PullConsumer(client, "ch", follow=False, max_bytes=500, cursor="me")
     await anext(consumer)
     await anext(consumer)

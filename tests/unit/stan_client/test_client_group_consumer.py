@@ -1,11 +1,14 @@
 """A member of a consumer group against a client that answers as it is told to: what it releases, and when."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 import stan_client
 from stan_client import GroupConsumer
+from stan_client.reading.connected import Connected
 from stan_protocol import refusals
+from stan_protocol.frames import Frame
 from stan_protocol.proto import extension_pb2 as pb
 
 from tests.kit.fake_broker import eventually
@@ -22,43 +25,60 @@ class Fetched:
         return []
 
 
-class FakeServers:
-    """What a GroupConsumer asks of its client. `tell` sets which channels are its own."""
+class FakeServers(Connected):
+    """The client of a GroupConsumer, and the inbox of its answers. `tell` sets which channels are its own."""
 
     def __init__(self):
+        super().__init__(self.ready, "c", 30.0, int)
+        self.link = SimpleNamespace(connected=True, max_payload=100_000)
         self.assignment = 1
-        self.channels = []
+        self.channels_told = []
         self.released = []
         self.noted = []  # (channel, sequence, generation, claim)
         self.refusal = ""
         self.left = False
+        self.reads = []  # channels
         self.news = asyncio.Event()
+
+    @property
+    def batches(self):
+        return self
+
+    async def ready(self):
+        return self
+
+    async def ask(self, subject, payload, _timeout_s):
+        if subject.endswith(b"consumer_group"):
+            answer = await self.renew(pb.ConsumerGroupRequest.FromString(payload))
+        else:
+            answer = self.note(pb.CursorSetRequest.FromString(payload))
+        return Frame(1, b"in", b"", b"", answer.SerializeToString())
 
     def tell(self, *channels):
         """(channel, generation, release) of each; the uid is the generation."""
         self.assignment += 1
-        self.channels = [
+        self.channels_told = [
             pb.OwnedChannel(uid=generation, generation=generation, channel=channel.encode(), release=release)
             for channel, generation, release in channels
         ]
         self.news.set()
 
-    async def consumer_group(self, request, _timeout_s):
+    async def renew(self, request):
         self.released += [(one.uid, one.generation) for one in request.released]
         self.left = self.left or request.leave
         if request.known == self.assignment and not request.leave:
             self.news.clear()
             await self.news.wait()
-        return pb.ConsumerGroupResponse(assignment=self.assignment, channels=self.channels)
+        return pb.ConsumerGroupResponse(assignment=self.assignment, channels=self.channels_told)
 
-    async def owned_position(self, _group, channel, sequence, *, generation, claim, uid):
-        del uid
+    def note(self, request):
         if self.refusal:
-            raise stan_client.ServerError(self.refusal)
-        self.noted.append((channel, sequence, generation, claim))
-        return sequence
+            return pb.CursorSetResponse(error=self.refusal.encode())
+        self.noted.append((request.channel.decode(), request.sequence, request.generation, request.claim))
+        return pb.CursorSetResponse(sequence=request.sequence)
 
-    async def read_batches(self, channel, *, start_at, **_options):
+    async def read(self, channel, *, start_at, **_options):
+        self.reads.append(channel)
         first = start_at.fetch_start()["from_sequence"]
         for sequence in range(first, 4):
             yield Fetched(channel, sequence)
@@ -97,7 +117,7 @@ async def test_release_waits_for_the_batch_at_hand(servers) -> None:
 async def test_batch_that_nobody_has_begun_with_is_given_up(servers) -> None:
     servers.tell(("orders.1", 7, False))
     async with member(servers) as consumer:
-        await eventually(lambda: not consumer._ready.empty())
+        await eventually(lambda: servers.reads == ["orders.1"])
         servers.tell(("orders.1", 7, True), ("orders.2", 9, False))
         await eventually(lambda: (7, 7) in servers.released)
         assert (await anext(consumer)).channel == "orders.2"
@@ -132,10 +152,10 @@ async def test_refused_membership_ends_the_iteration(servers) -> None:
     async with member(servers) as consumer:
         await anext(consumer)
 
-        async def refused(_request, _timeout_s):
-            raise stan_client.ServerError(refusals.FOREIGN_MEMBER)
+        async def refused(_request):
+            return pb.ConsumerGroupResponse(error=refusals.FOREIGN_MEMBER.encode())
 
-        servers.consumer_group = refused
+        servers.renew = refused
         servers.tell()
 
         async def rest():

@@ -6,11 +6,13 @@ from types import SimpleNamespace
 import pytest
 from stan_client.errors import BadSubscriptionError, ConnectionClosedError
 from stan_client.messages.messages import SubscriptionOptions
+from stan_client.subscribing.delivery import SubscriptionDelivery
 from stan_client.subscribing.parted import PartedSubscription
+from stan_client.subscribing.parts import PartedDelivery
 from stan_client.subscribing.subscription import Subscription
 from stan_protocol.proto import admin_pb2 as pb
 
-from tests.unit.stan_client.test_client_subscription import Owner, Session, delivery
+from tests.unit.stan_client.test_client_subscription import Owner, Session, delivery, handled
 
 
 class Admin:
@@ -27,12 +29,13 @@ async def opened(callback=None, **options):
     owner.closed, owner.client_id, owner.admin = False, "me", Admin()
 
     async def make(part, take, start):
-        subscription = Subscription(owner, part, take, SubscriptionOptions(start=start))
-        await subscription.make(session)
-        return subscription
+        made = SubscriptionDelivery(owner, part, take, SubscriptionOptions(start=start))
+        await made.make(session)
+        return Subscription(made, handled)
 
-    parted = PartedSubscription(owner, "sales", callback, SubscriptionOptions(**options), make)
-    await parted.open()
+    owner.parts = PartedDelivery(owner, "sales", callback, SubscriptionOptions(**options), make)
+    await owner.parts.open()
+    parted = PartedSubscription(owner.parts)
 
     def bring(part, *sequences):
         session.link.handlers[part + 1](delivery(*sequences))
@@ -99,14 +102,14 @@ async def test_drain_has_the_callback_called_for_what_has_come() -> None:
 
 @pytest.mark.parametrize("error", [None, ConnectionClosedError()])
 async def test_iteration_ends_with_the_client(error) -> None:
-    parted, _, _ = await opened()
+    parted, owner, _ = await opened()
     waiting = asyncio.create_task(anext(parted))
     await asyncio.sleep(0)
-    parted.end(error)
+    owner.parts.end(error)
     with pytest.raises(type(error) if error else StopAsyncIteration):
         await waiting
 
 
 async def test_a_verdict_about_failures_is_refused_without_a_callback() -> None:
     with pytest.raises(ValueError, match="on_error='nak' of a subscription without a callback"):
-        PartedSubscription(SimpleNamespace(), "sales", None, SubscriptionOptions(on_error="nak"), None)
+        PartedDelivery(SimpleNamespace(), "sales", None, SubscriptionOptions(on_error="nak"), None)

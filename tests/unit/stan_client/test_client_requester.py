@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 import stan_client
+from stan_client.reading.connected import Connected
 from stan_client.requests import requester
-from stan_client.requests.requester import Requester, together
-from stan_client.requests.requests import RequestMethods
+from stan_client.requests.requester import together
 from stan_protocol import refusals
 from stan_protocol.compression import rows_of
 from stan_protocol.frames import Frame
@@ -73,9 +73,8 @@ class Servers:
         return [kind for kind, _ in self.asked]
 
 
-class Client(RequestMethods):
-    def __init__(self, servers, patience_s=30.0):
-        self._requester = Requester(servers.ready, "c", patience_s)
+def client_of(servers, patience_s=30.0):
+    return Connected(servers.ready, "c", patience_s, int)
 
 
 @pytest.fixture
@@ -86,20 +85,20 @@ def servers(monkeypatch):
 
 @pytest.fixture
 def client(servers):
-    return Client(servers)
+    return client_of(servers)
 
 
 CALLS = {
-    "seq_at_time": lambda client: client.seq_at_time("foo", 1),
-    "batch": lambda client: client.publish_batch("foo", b"rows", 1, producer="p", ids=b"i" * 16),
-    "stage": lambda client: client.stage("app", 1, "txn", 0, "foo", b"rows", 1),
-    "commit": lambda client: client.commit("app", 1, {"foo": [("txn", 1)]}),
-    "finish": lambda client: client.commit("app", 1, {}),
-    "abort": lambda client: client.abort({"foo": ["txn"]}),
-    "last_committed": lambda client: client.last_committed("app"),
-    "cursor_set": lambda client: client.cursor_set("name", {"foo": 1}),
-    "info": lambda client: client.info(["foo"]),
-    "cursors": lambda client: client.cursors(),
+    "seq_at_time": lambda client: client.channels.sequence_at("foo", 1),
+    "batch": lambda client: client.batches.publish("foo", b"rows", 1, producer="p", ids=b"i" * 16),
+    "stage": lambda client: client.transactions.stage("app", 1, "txn", 0, "foo", b"rows", 1),
+    "commit": lambda client: client.transactions.commit("app", 1, {"foo": [("txn", 1)]}),
+    "finish": lambda client: client.transactions.commit("app", 1, {}),
+    "abort": lambda client: client.transactions.abort({"foo": ["txn"]}),
+    "last_committed": lambda client: client.transactions.last_committed("app"),
+    "cursor_set": lambda client: client.bookmarks.set("name", {"foo": 1}),
+    "info": lambda client: client.channels.info(["foo"]),
+    "cursors": lambda client: client.bookmarks.all(),
 }
 
 
@@ -126,10 +125,10 @@ async def test_what_does_not_pass_is_told_at_once(servers, client, kind) -> None
 async def test_patience_ends_with_what_was_said_last(servers, kind) -> None:
     servers.answer = lambda *_: BUSY
     with pytest.raises(stan_client.RequestTimeoutError, match=f"{kind} request timeout .* busy"):
-        await CALLS[kind](Client(servers, 0.05))
+        await CALLS[kind](client_of(servers, 0.05))
     servers.answer = lambda *_: NOBODY
     with pytest.raises(stan_client.RequestTimeoutError, match="nobody listens"):
-        await CALLS[kind](Client(servers, 0.05))
+        await CALLS[kind](client_of(servers, 0.05))
 
 
 async def test_silence_is_borne_longer_and_longer(servers, client) -> None:
@@ -141,15 +140,15 @@ async def test_silence_is_borne_longer_and_longer(servers, client) -> None:
 async def test_nothing_is_asked_while_there_is_no_connection(servers) -> None:
     servers.link.connected = False
     with pytest.raises(stan_client.RequestTimeoutError):
-        await CALLS["stage"](Client(servers, 0.05))
+        await CALLS["stage"](client_of(servers, 0.05))
     assert servers.asked == []
 
 
 async def test_request_that_nats_would_not_take_is_not_sent(servers, client) -> None:
     with pytest.raises(stan_client.MessageTooLargeError):
-        await client.publish_batch("foo", b"x" * 100_001, 1, compress=False)
+        await client.batches.publish("foo", b"x" * 100_001, 1, compress=False)
     with pytest.raises(stan_client.MessageTooLargeError):
-        await client.publish_batch("foo", Random(1).randbytes(100_001), 1)
+        await client.batches.publish("foo", Random(1).randbytes(100_001), 1)
     assert servers.asked == []
 
 
@@ -169,7 +168,7 @@ async def test_malformed_answers_are_told(servers, client) -> None:
 async def test_batch_without_ids_is_not_repeated_after_a_silence(servers, client) -> None:
     servers.script["batch"] = [BUSY, NOBODY, SILENCE]
     with pytest.raises(stan_client.OutcomeUnknownError):
-        await client.publish_batch("foo", b"rows", 1)
+        await client.batches.publish("foo", b"rows", 1)
     assert len(servers.asked) == 3
     assert servers.silences == [30.0] * 3
 
@@ -177,13 +176,13 @@ async def test_batch_without_ids_is_not_repeated_after_a_silence(servers, client
 async def test_batch_without_ids_that_was_never_taken_has_a_known_outcome(servers) -> None:
     servers.answer = lambda *_: BUSY
     with pytest.raises(stan_client.RequestTimeoutError) as caught:
-        await Client(servers, 0.05).publish_batch("foo", b"rows", 1)
+        await client_of(servers, 0.05).batches.publish("foo", b"rows", 1)
     assert not isinstance(caught.value, stan_client.OutcomeUnknownError)
 
 
 async def test_batch_tells_where_it_is(servers, client) -> None:
     servers.script["batch"] = [{"first_sequence": 5, "last_sequence": 6, "duplicates": 1}]
-    ack = await client.publish_batch("foo", b"rows", 3, producer="p", version=7, ids=b"i" * 48)
+    ack = await client.batches.publish("foo", b"rows", 3, producer="p", version=7, ids=b"i" * 48)
     assert ack == stan_client.BatchAck(5, 6, 1)
     ((_, request),) = servers.asked
     assert request == pb.BatchRequest(channel=b"foo", count=3, producer=b"p", version=7, ids=b"i" * 48, rows=b"rows")
@@ -191,13 +190,13 @@ async def test_batch_tells_where_it_is(servers, client) -> None:
 
 async def test_rows_travel_compressed_and_in_clear_to_a_server_that_knows_no_frames(servers, client) -> None:
     rows = b"a row like others" * 100
-    await client.publish_batch("foo", rows, 3)
-    await client.publish_batch("foo", rows, 3, compress=False)
+    await client.batches.publish("foo", rows, 3)
+    await client.batches.publish("foo", rows, 3, compress=False)
     for error in (INVALID_ROWS.format(1), INVALID_ROWS.format(0)):
         servers.script["batch"] = [{"error": error.encode()}]
         with suppress(stan_client.ServerError):
-            await client.publish_batch("foo", rows, 3)
-    await client.publish_batch("foo", rows, 3)
+            await client.batches.publish("foo", rows, 3)
+    await client.batches.publish("foo", rows, 3)
     told = [
         (rows_of(asked.compressed_rows, 1 << 20) if asked.compressed_rows else b"", asked.rows)
         for _, asked in servers.asked
@@ -214,7 +213,7 @@ async def test_version_is_finished_after_all_channels_are_committed(servers, cli
     servers.answer = lambda _, request: (
         {"first_sequence": 1, "last_sequence": 2} if isinstance(request, pb.CommitRequest) else {}
     )
-    committed = await client.commit("app", 4, {"a": [("t1", 2), ("t2", 1)], "b": []})
+    committed = await client.transactions.commit("app", 4, {"a": [("t1", 2), ("t2", 1)], "b": []})
     assert committed == {name: stan_client.Committed(already=False, first=1, last=2) for name in "ab"}
     assert servers.kinds() == ["commit"] * 5 + ["finish"]
     assert servers.asked[-1][1] == pb.FinishRequest(app=b"app", version=4)
@@ -228,21 +227,21 @@ async def test_version_is_not_finished_if_a_channel_is_refused_and_the_others_ar
     answers = {b"a": {"group": 1, "elsewhere": elsewhere}, b"b": REFUSED}
     servers.answer = lambda _, request: answers.get(request.channel, {})
     with pytest.raises(stan_client.ServerError, match="stan: no"):
-        await client.commit("app", 4, {"a": [], "b": [], "c": []})
+        await client.transactions.commit("app", 4, {"a": [], "b": [], "c": []})
     assert sorted(request.channel for _, request in servers.asked) == [b"a", b"b", b"c"]
 
 
 async def test_nothing_else_of_a_group_is_asked_for_once_its_commit_is_refused(servers, client) -> None:
     servers.answer = lambda *_: REFUSED
     with pytest.raises(stan_client.ServerError, match="stan: no"):
-        await client.commit("app", 4, {"a": [], "b": []})
+        await client.transactions.commit("app", 4, {"a": [], "b": []})
     assert servers.kinds() == ["commit"]
 
 
 async def test_last_committed_is_minus_one_if_there_is_none(servers, client) -> None:
-    assert await client.last_committed("app") == -1
+    assert await client.transactions.last_committed("app") == -1
     servers.answer = lambda *_: {"known": True, "version": 0}
-    assert await client.last_committed("app") == 0
+    assert await client.transactions.last_committed("app") == 0
 
 
 async def test_only_so_many_at_once() -> None:
@@ -271,7 +270,7 @@ async def test_answers_of_leaders_are_put_together(servers, client) -> None:
     one = {"pool": 3, "groups": [1, 3], "channels": [info("a"), info("c")]}
     other = {"pool": 3, "groups": [2], "channels": [info("b", 2, uid=7, bytes=9)]}
     servers.script["info"] = [[one], BUSY, [other, one]]
-    found = await client.info(pattern=">")
+    found = await client.channels.info(pattern=">")
     assert sorted(found) == ["a", "b", "c"]
     assert found["b"] == stan_client.ChannelInfo("b", 7, 0, 2, 9, 0, 0)
     assert len(servers.asked) == 3
@@ -279,13 +278,13 @@ async def test_answers_of_leaders_are_put_together(servers, client) -> None:
 
 async def test_leaders_need_not_all_answer_if_the_channels_are_known(servers, client) -> None:
     servers.answer = lambda *_: {"pool": 3, "groups": [1], "channels": [info("a")]}
-    assert list(await client.info(["a"])) == ["a"]
+    assert list(await client.channels.info(["a"])) == ["a"]
     assert len(servers.asked) == 1
 
 
 async def test_without_names_everything_is_told(servers, client) -> None:
     servers.answer = lambda *_: {"pool": 1, "groups": [1]}
-    assert await client.info() == {}
+    assert await client.channels.info() == {}
     assert servers.asked[0][1].pattern == b">"
 
 
@@ -304,8 +303,8 @@ async def test_pages_are_asked_for_until_there_is_no_more(servers, client) -> No
         return answers
 
     servers.answer = answer
-    assert sorted(await client.info(pattern="c*")) == everything
-    assert sorted(await client.info(pattern="c*", newer_than={"c00": 0}, wait_s=5)) == everything
+    assert sorted(await client.channels.info(pattern="c*")) == everything
+    assert sorted(await client.channels.info(pattern="c*", newer_than={"c00": 0}, wait_s=5)) == everything
 
 
 async def test_cursors_are_put_together_page_by_page(servers, client) -> None:
@@ -317,8 +316,8 @@ async def test_cursors_are_put_together_page_by_page(servers, client) -> None:
         return [{"pool": 2, "groups": [1], "cursors": cursors, "more": len(left) > 2}, {"pool": 2, "groups": [2]}]
 
     servers.answer = answer
-    five = stan_client.Cursor(5, 8)
-    assert await client.cursors() == {"n": {"a": five, "b": five}, "m": {"a": five}}
+    five = stan_client.Bookmark(5, 8)
+    assert await client.bookmarks.all() == {"n": {"a": five, "b": five}, "m": {"a": five}}
 
 
 # --- waiting --------------------------------------------------------------------------------------------------------------
@@ -328,7 +327,7 @@ async def test_wait_ends_with_the_first_news_and_everything_is_told(servers, cli
     news = {"pool": 2, "groups": [1], "channels": [info("a", 6)]}
     servers.script["info"] = [[news]]
     servers.answer = lambda *_: [news, {"pool": 2, "groups": [2], "channels": [info("b", 3)]}]
-    found = await client.info(["a", "b"], newer_than={"a": 5, "b": 3}, wait_s=7)
+    found = await client.channels.info(["a", "b"], newer_than={"a": 5, "b": 3}, wait_s=7)
     assert {name: told.last for name, told in found.items()} == {"a": 6, "b": 3}
     (_, waiting), (_, plain) = servers.asked
     assert 1000 < waiting.wait_ms <= 2000
@@ -339,14 +338,14 @@ async def test_wait_ends_with_the_first_news_and_everything_is_told(servers, cli
 
 async def test_one_request_is_enough_if_the_news_are_all_that_was_asked_for(servers, client) -> None:
     servers.answer = lambda *_: {"pool": 2, "groups": [1], "channels": [info("a", 6)]}
-    assert (await client.info(newer_than={"a": 5}, wait_s=7))["a"].last == 6
+    assert (await client.channels.info(newer_than={"a": 5}, wait_s=7))["a"].last == 6
     assert len(servers.asked) == 1
 
 
 async def test_wait_goes_on_step_by_step_until_its_time_is_over(servers, client) -> None:
     servers.script["info"] = [BUSY]
     servers.answer = lambda *_: {"pool": 1, "groups": [1], "channels": [info("a", 5)]}
-    assert (await client.info(newer_than={"a": 5}, wait_s=0.5))["a"].last == 5
+    assert (await client.channels.info(newer_than={"a": 5}, wait_s=0.5))["a"].last == 5
     assert len(servers.asked) > 2
     waits = [request.wait_ms for _, request in servers.asked]
     assert waits == sorted(waits, reverse=True)
@@ -359,4 +358,4 @@ async def test_news_of_which_there_is_more_are_told_whole(servers, client) -> No
         return {"pool": 1, "groups": [1], "channels": list(map(info, left[:1])), "more": len(left) > 1}
 
     servers.answer = answer
-    assert sorted(await client.info(pattern="*", newer_than={"a": 0}, wait_s=5)) == ["a", "b", "c"]
+    assert sorted(await client.channels.info(pattern="*", newer_than={"a": 0}, wait_s=5)) == ["a", "b", "c"]

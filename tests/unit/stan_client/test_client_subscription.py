@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from stan_client.errors import ConnectionClosedError, NotSupportedError
 from stan_client.messages.messages import Message, SubscriptionOptions
+from stan_client.subscribing.delivery import SubscriptionDelivery
 from stan_client.subscribing.message_queue import QUEUED_WINDOWS_MAX, MessageQueue
 from stan_client.subscribing.subscription import Subscription
 from stan_protocol.features import Feature
@@ -64,8 +65,12 @@ class Owner:
             await self.recovered.wait()
         return self.session
 
-    def forget(self, subscription):
-        self.forgotten.append(subscription)
+    def forget(self, ended):
+        self.forgotten.append(ended)
+
+
+async def handled(message, callback):
+    callback(message)
 
 
 def delivery(*sequences, redelivered=False):
@@ -77,9 +82,9 @@ def delivery(*sequences, redelivered=False):
 
 async def subscribed(session, callback=None, **options):
     owner = Owner(session)
-    subscription = Subscription(owner, "ch", callback, SubscriptionOptions(**options))
-    await subscription.make(session)
-    return owner, subscription
+    owner.delivery = SubscriptionDelivery(owner, "ch", callback, SubscriptionOptions(**options))
+    await owner.delivery.make(session)
+    return owner, Subscription(owner.delivery, handled)
 
 
 async def test_acks_of_one_turn_leave_together_for_the_ack_inbox_of_the_session() -> None:
@@ -95,8 +100,8 @@ async def test_acks_of_one_turn_leave_together_for_the_ack_inbox_of_the_session(
 async def test_messages_before_the_answer_are_delivered_after_it() -> None:
     session, got = Session(b"acks.1.1"), []
     owner = Owner(session)
-    subscription = Subscription(owner, "ch", lambda message: got.append(message.sequence), SubscriptionOptions())
-    making = asyncio.create_task(subscription.make(session))
+    made = SubscriptionDelivery(owner, "ch", lambda message: got.append(message.sequence), SubscriptionOptions())
+    making = asyncio.create_task(made.make(session))
     await asyncio.sleep(0)
     session.link.handlers[1](delivery(1, 2))
     assert got == []
@@ -111,7 +116,7 @@ async def test_end_requested_while_the_session_is_lost_names_the_ack_inbox_of_th
     owner.session = None
     leaving = asyncio.create_task(getattr(subscription, leave)())
     await asyncio.sleep(0)
-    await subscription.make(second)
+    await owner.delivery.make(second)
     owner.session = second
     owner.recovered.set()
     await leaving
@@ -120,26 +125,26 @@ async def test_end_requested_while_the_session_is_lost_names_the_ack_inbox_of_th
     assert subject == {"close": b"close", "unsubscribe": b"unsub"}[leave]
     assert wire.UnsubscribeRequest.FromString(payload).inbox == b"acks.1.2"
     assert subscription.closed
-    assert owner.forgotten == [subscription]
+    assert owner.forgotten == [owner.delivery]
     assert list(first.link.handlers.values()) == list(second.link.handlers.values()) == [None]
 
 
 async def test_acks_before_the_end_are_sent_and_later_ones_dropped() -> None:
     session = Session(b"acks.1.1")
-    _, subscription = await subscribed(session, lambda _message: None)
+    owner, _ = await subscribed(session, lambda _message: None)
     session.link.handlers[1](delivery(1))
-    await subscription.end()
+    await owner.delivery.end()
     assert session.link.sent.count(b"PUB acks.1.1 ") == 1
-    subscription._settle([Message(2, "ch")])
+    owner.delivery.settle([Message(2, "ch")])
     await asyncio.sleep(0)
     assert session.link.sent.count(b"PUB acks.1.1 ") == 1
 
 
 async def test_iteration_ends_with_the_error_of_the_session() -> None:
-    _, subscription = await subscribed(Session(b"acks.1.1"))
+    owner, subscription = await subscribed(Session(b"acks.1.1"))
     waiting = asyncio.create_task(anext(subscription))
     await asyncio.sleep(0)
-    await subscription.end(ConnectionClosedError())
+    await owner.delivery.end(ConnectionClosedError())
     with pytest.raises(ConnectionClosedError):
         await waiting
 
@@ -192,24 +197,24 @@ async def test_callback_that_fails_after_a_recovery_judges_nothing_on_the_new_pa
         raise LookupError("gone")
 
     first, second = Session(b"acks.1.1", Feature.VERDICTS), Session(b"acks.1.2", Feature.VERDICTS)
-    _, subscription = await subscribed(first, fail, durable="d", on_error="reject")
+    owner, _ = await subscribed(first, fail, durable="d", on_error="reject")
     first.link.handlers[1](delivery(1))
     await asyncio.sleep(0)
-    await subscription.make(second)
+    await owner.delivery.make(second)
     go.set()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert (first.link.sent, second.link.sent) == (b"", b"")
     assert "is not acked and will come again" in caplog.text
-    await subscription.end()
+    await owner.delivery.end()
 
 
 async def test_ack_of_a_message_of_an_earlier_path_goes_to_the_newest_one_and_its_verdict_nowhere() -> None:
     first, second = Session(b"acks.1.1", Feature.VERDICTS), Session(b"acks.1.2", Feature.VERDICTS)
-    _, subscription = await subscribed(first, durable="d", manual_acks=True)
+    owner, subscription = await subscribed(first, durable="d", manual_acks=True)
     first.link.handlers[1](delivery(1))
     message = await subscription.next(5)
-    await subscription.make(second)
+    await owner.delivery.make(second)
     assert not await message.reject()
     assert await message.ack()
     await asyncio.sleep(0)
@@ -219,9 +224,9 @@ async def test_ack_of_a_message_of_an_earlier_path_goes_to_the_newest_one_and_it
 
 async def test_what_a_server_knows_is_judged_by_the_session_on_which_the_message_came() -> None:
     old, new = Session(b"acks.1.1"), Session(b"acks.1.2", Feature.VERDICTS)
-    _, subscription = await subscribed(old, manual_acks=True)
+    owner, subscription = await subscribed(old, manual_acks=True)
     old.link.handlers[1](delivery(1))
-    await subscription.make(new)
+    await owner.delivery.make(new)
     new.link.handlers[1](delivery(2))
     with pytest.raises(NotSupportedError):
         (await subscription.next(5)).nak()

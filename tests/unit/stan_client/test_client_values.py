@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 import stan_client
 from stan_client.positions import RESUME_MARGIN_NS
-from stan_client.subscribing.subscription import _returns_awaitable
+from stan_client.subscribing.delivery import _returns_awaitable
 from stan_client.subscribing.subscription_path import _runs
 
 NOW_NS = 1_700_000_000 * 10**9

@@ -24,6 +24,7 @@ from stan.aio.errors import ErrConnectReqTimeout, ErrTimeoutError, StanError, as
 from stan.aio.handlers import AckHandler, AckHandlers
 from stan.aio.loops import let_nats_take_loops
 from stan.pb import protocol_pb2 as protocol
+from stan_client.client import session_of
 from stan_client.errors import ConnectionClosedError, InvalidNameError, PingOptionsError, ServerError, StanClientError
 from stan_client.transport.session import Session, fresh_id
 
@@ -188,7 +189,7 @@ class Client:
                 connection_lost=self._note_lost,
                 resubscribe=False,
             )
-            self._session = await self._client.ready()
+            self._session = await session_of(self._client)
         except (ServerError, PingOptionsError) as refusal:
             raise StanError(str(refusal)) from refusal
         except StanClientError as error:
@@ -204,7 +205,7 @@ class Client:
     async def _lose(self, client: stan_client.Client | None, error: StanClientError) -> None:
         if client is not None:
             with suppress(ConnectionClosedError):
-                await client.ready()  # until it has closed itself, which it does without another session
+                await session_of(client)  # until it has closed itself, which it does without another session
         await self._end()
         tell, self._conn_lost_cb = self._conn_lost_cb, None
         if tell is not None:
@@ -291,9 +292,9 @@ class Client:
     async def _send(self, subject: str, payload: bytes, ack_wait: float, on_ack: Any) -> str:
         """Publish; returns the guid, or "" if no server would take a message for such a channel."""
         client = self._connected()
-        await client.room()
+        await client.window.room()
         try:
-            return client.publish_async(subject, payload, timeout_s=ack_wait, on_ack=on_ack)
+            return client.window.publish(subject, payload, timeout_s=ack_wait, on_ack=on_ack)
         except InvalidNameError:
             return ""
 

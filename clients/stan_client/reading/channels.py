@@ -1,0 +1,163 @@
+"""Channels as the servers report them.
+
+for name, info in (await direct.channels.info(pattern="orders.*")).items():  # of a Direct or a Client
+    print(name, info.last)
+
+Errors of all: ServerError: refused. RequestTimeoutError: no answer in time. MessageTooLargeError: larger than NATS accepts.
+ConnectionClosedError: the client is closed. *timeout_s* of all: the patience of each request that the call makes, in seconds;
+None: the client's.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from stan_protocol.proto import extension_pb2 as pb
+
+from stan_client.errors import NotSupportedError
+from stan_client.messages.messages import Message
+from stan_client.messages.new_message import bytes_of
+from stan_client.reading.fetching import Fetcher, is_deletion
+from stan_client.requests.names import raw
+from stan_client.requests.requester import Requester, covered
+from stan_client.transport.session import text_of
+
+WAIT_STEP_S: Final = 2.0
+"""Longest long poll of one request: after it the request is sent again, so that the successor of a dead leader gets it too."""
+NEVER: Final = 1 << 64
+
+
+class ChannelInfo(NamedTuple):
+    """State of one channel as the server reports it."""
+
+    name: str
+    uid: int  # another one if the channel is deleted and made again
+    first: int  # oldest message kept; last + 1 if all were removed, 0 if there was none ever
+    last: int  # newest message; 0 if there was none ever
+    bytes: int
+    first_time_ns: int
+    last_time_ns: int
+
+
+class Channels:
+    """The state of channels, and what is asked of one, of one client."""
+
+    def __init__(self, requester: Requester, fetcher: Fetcher) -> None:
+        self._requester = requester
+        self._fetcher = fetcher
+
+    async def info(
+        self,
+        channels: Sequence[str] = (),
+        *,
+        pattern: str = "",
+        newer_than: Mapping[str, int] | None = None,
+        wait_s: float = 0,
+        timeout_s: float | None = None,
+    ) -> dict[str, ChannelInfo]:
+        """Return the state of channels by name; channels that do not exist are left out.
+
+        Args:
+            channels: names.
+            pattern: also channels that match; `*` stands for one token, `>` for all that follow. Without names, a pattern and
+                *newer_than*: all channels.
+            newer_than: with *wait_s*: answer as soon as one of these channels has a message after the given sequence.
+            wait_s: answer after this many seconds in any case; the server may wait less.
+            timeout_s: patience of each request, without *wait_s*.
+        """
+        newer_than = newer_than or {}
+        if not channels and not pattern:
+            channels, pattern = tuple(newer_than), "" if newer_than else ">"
+        names = [raw(name) for name in channels]
+        request = pb.InfoRequest(channels=names, pattern=raw(pattern))
+
+        def known(answers: list[pb.InfoResponse]) -> bool:
+            return not pattern and {info.name for answer in answers for info in answer.channels}.issuperset(names)
+
+        if newer_than and wait_s > 0:
+            answers = await self._wait_for_news(request, newer_than, wait_s, timeout_s)
+            if (covered(answers) or known(answers)) and not any(answer.more for answer in answers):
+                return _by_name(info for answer in answers for info in answer.channels)
+        after = {"after": "name"}
+        found = await self._requester.ask_pages(
+            "info", request, pb.InfoResponse, "channels", after, known, patience_s=timeout_s
+        )
+        return _by_name(found.values())
+
+    async def _wait_for_news(
+        self, request: pb.InfoRequest, newer_than: Mapping[str, int], wait_s: float, timeout_s: float | None
+    ) -> list[pb.InfoResponse]:
+        positions = [pb.Position(channel=raw(name), sequence=sequence) for name, sequence in newer_than.items()]
+        watched = {raw(name): sequence for name, sequence in newer_than.items()}
+
+        def ask(wait_s: float) -> pb.InfoRequest:
+            asked = pb.InfoRequest(newer_than=positions, wait_ms=int(1000 * wait_s))
+            asked.MergeFrom(request)
+            return asked
+
+        def news(answers: list[pb.InfoResponse]) -> bool:
+            return any(
+                answer.more or any(info.last_sequence > watched.get(info.name, NEVER) for info in answer.channels)
+                for answer in answers
+            )
+
+        clock = asyncio.get_running_loop().time
+        until = clock() + wait_s
+        while True:
+            step = min(until - clock(), WAIT_STEP_S)
+            answers = await self._requester.ask_leaders(
+                "info", ask, pb.InfoResponse, enough=news, wait_s=max(0, step), patience_s=timeout_s
+            )
+            if news(answers) or clock() >= until:
+                return answers
+
+    async def message_bytes_max(self, *, timeout_s: float | None = None) -> int:
+        """Return the largest payload in bytes that carries a message, with its channel's name, reply, key, headers and some 40
+        bytes: `max_payload`, which NATS accepts, may be more."""
+        answers = await self._requester.ask_leaders(
+            "info", lambda _wait_s: pb.InfoRequest(), pb.InfoResponse, enough=bool, patience_s=timeout_s
+        )
+        accepted = await self._requester.payload_max()
+        return min(answer.message_bytes_max or accepted for answer in (*answers, pb.InfoResponse()))
+
+    async def sequence_at(self, channel: str, time_ns: int, *, timeout_s: float | None = None) -> int:
+        """Return the sequence of the first message at or after a time (Unix ns); without one, the sequence after the newest."""
+        request = pb.SeqAtTimeRequest(channel=raw(channel), time=time_ns)
+        answer = await self._requester.ask("seq_at_time", request, pb.SeqAtTimeResponse, patience_s=timeout_s)
+        return answer.sequence
+
+    async def newest(
+        self, channel: str, key: str | bytes, *, from_replica: bool = False, timeout_s: float | None = None
+    ) -> Message | None:
+        """Return the newest message of a channel with that key; None if there is none, or it is a tombstone. The server looks for
+        it from the channel's end, so a key that nobody has set for long costs it reading what came since.
+
+        Args:
+            channel: its name.
+            key: text or bytes, not empty.
+            from_replica: as of fetch().
+            timeout_s: of each request, in seconds; None: that of the client. A request looks at 8 MiB at most.
+
+        Raises:
+            NotSupportedError: the server does not know this. Others as of fetch().
+        """
+        name, last = bytes_of(key), 0
+        while True:
+            request = pb.FetchRequest(channel=raw(channel), newest_of_key=name, last=last)
+            found = await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=timeout_s)
+            for message in found.messages():
+                return None if is_deletion(message) else message
+            if not found.searched_from and found.last_sequence:
+                raise NotSupportedError("stan: the server cannot look for the newest message of a key")
+            if found.searched_from <= 1:
+                return None
+            last = found.searched_from - 1
+
+
+def _by_name(infos: Iterable[pb.ChannelInfo]) -> dict[str, ChannelInfo]:
+    """Channels by name; of two that tell of the same the later one."""
+    found = {}
+    for info in infos:
+        name, times = text_of(info.name), (info.first_timestamp, info.last_timestamp)
+        found[name] = ChannelInfo(name, info.uid, info.first_sequence, info.last_sequence, info.bytes, *times)
+    return found

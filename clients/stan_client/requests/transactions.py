@@ -1,0 +1,177 @@
+"""Transactions: rows of many channels that become visible together, each time they are committed once.
+
+transactions = direct.transactions  # of a Direct or a Client
+await transactions.stage("job", 7, "txn-1", 0, "orders", encode_rows([b"one", b"two"]), 2)
+await transactions.commit("job", 7, {"orders": [("txn-1", 1)]})
+
+Every request is idempotent, and is repeated until it is answered or the patience ends.
+Errors of all: ServerError: refused. RequestTimeoutError: no answer in time. MessageTooLargeError: larger than NATS accepts.
+ConnectionClosedError: the client is closed. *timeout_s* of all: the patience of each request that the call makes, in seconds;
+None: the client's.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from stan_protocol.limits import COMMIT_CHANNELS_MAX
+from stan_protocol.proto import extension_pb2 as pb
+
+from stan_client.requests.names import raw
+from stan_client.requests.requester import Requester, together
+
+COMMIT_BYTES_MAX: Final = 512 * 1024
+"""Bytes of what one request tells of further channels."""
+
+
+class Committed(NamedTuple):
+    """Messages that a commit has added to one channel."""
+
+    already: bool  # this version, or a later one, had been committed before: nothing was added now
+    first: int  # first sequence that this version has added, if it is the newest; 0: none
+    last: int
+    group: int = 0  # channels with the same one became visible at once; 0: this one by itself
+
+
+class Transactions:
+    """The transactions of applications, of one client."""
+
+    def __init__(self, requester: Requester) -> None:
+        self._requester = requester
+
+    async def stage(
+        self,
+        app: str,
+        version: int,
+        txn: str,
+        part: int,
+        channel: str,
+        rows: bytes,
+        count: int,
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Store *count* rows, durable and invisible, until `commit` or `abort`, or until the server drops them as too old.
+
+        Args:
+            app: name of the application that counts the versions.
+            version: of the app's work, >= 0, growing.
+            txn: a unique name.
+            part: 0, 1, 2, ... of this txn in this channel, in the order of its rows.
+            channel: the channel that the rows are for.
+            rows: as `encode_rows` makes them.
+            count: number of rows.
+            timeout_s: patience of the request.
+        """
+        request = pb.StageRequest(
+            app=raw(app),
+            version=version,
+            txn=raw(txn),
+            part=part,
+            channel=raw(channel),
+            count=count,
+            rows=rows,
+        )
+        await self._requester.ask("stage", request, pb.StageResponse, patience_s=timeout_s)
+
+    async def commit(
+        self,
+        app: str,
+        version: int,
+        txns: Mapping[str, Sequence[tuple[str, int]]],
+        *,
+        writer: str = "",
+        timeout_s: float | None = None,
+    ) -> dict[str, Committed]:
+        """Add the staged rows to all channels, then record that the version is finished. May be repeated, also by another
+        process: committed channels are left as they are, the others are committed.
+
+        What goes to channels of one group of the servers becomes visible at once, whatever crashes; the groups follow each
+        other. More than 1,024 channels, or 512 KiB of txns, are several requests, as if they were of several groups. Servers of
+        earlier versions, and clusters below level 3, commit each channel by itself: then `Committed.group` is 0.
+
+        Args:
+            app: as staged.
+            version: as staged.
+            txns: for each channel the txns in the order of their rows, each with the number of its parts there.
+            writer: which work of the app this is, at most 255 bytes: a query, for example. A repetition has the same one.
+            timeout_s: patience of each channel's commit, and of recording it.
+
+        Raises:
+            ServerError: refused, also if another writer has committed this version of the app, or a later one; else it would be
+                taken for a repetition.
+        """
+        shares = {
+            raw(channel): pb.ChannelTxns(
+                channel=raw(channel), txns=[pb.Txn(txn=raw(txn), parts=parts) for txn, parts in named]
+            )
+            for channel, named in txns.items()
+        }
+        done: dict[bytes, Committed] = {}
+
+        async def commit(channels: Sequence[bytes]) -> list[list[bytes]]:
+            """Commit what is of the first one's group; returns the others, by group if that is known."""
+            first, *more = channels
+            request = pb.CommitRequest(
+                app=raw(app),
+                version=version,
+                channel=first,
+                txns=shares[first].txns,
+                writer=raw(writer),
+                more=[shares[channel] for channel in more],
+            )
+            answer = await self._requester.ask("commit", request, pb.CommitResponse, patience_s=timeout_s)
+            done[first] = Committed(answer.already, answer.first_sequence, answer.last_sequence, answer.group)
+            for told in answer.more:
+                done[told.channel] = Committed(told.already, told.first_sequence, told.last_sequence, answer.group)
+            groups: dict[int, list[bytes]] = {}
+            for other in answer.elsewhere:
+                groups.setdefault(other.group, []).append(other.channel)
+            told_of = done.keys() | {other.channel for other in answer.elsewhere}
+            return [*groups.values(), *([channel] for channel in more if channel not in told_of)]
+
+        left = _in_requests(shares)
+        while left:
+            left = [others for found in await together(commit, left) for others in found]
+        finish = pb.FinishRequest(app=raw(app), version=version, writer=raw(writer))
+        await self._requester.ask("finish", finish, pb.FinishResponse, patience_s=timeout_s)
+        return {channel: done[raw(channel)] for channel in txns}
+
+    async def abort(self, txns: Mapping[str, Sequence[str]], *, timeout_s: float | None = None) -> None:
+        """Drop the rows staged under these txns of each channel; committed rows stay."""
+
+        async def abort(channel: str) -> pb.AbortResponse:
+            request = pb.AbortRequest(channel=raw(channel), txns=list(map(raw, txns[channel])))
+            return await self._requester.ask("abort", request, pb.AbortResponse, patience_s=timeout_s)
+
+        await together(abort, txns)
+
+    async def last_committed(
+        self, app: str, *, writer: str = "", version: int = 0, timeout_s: float | None = None
+    ) -> int:
+        """The newest version that is finished; -1: none.
+
+        Args:
+            app: its name.
+            writer: who is about to write *version*, as of commit(); "": nobody is.
+            version: what the writer is about to write.
+            timeout_s: patience of the request.
+
+        Raises:
+            ServerError: another writer has finished this version, or a later one.
+        """
+        request = pb.LastCommittedRequest(app=raw(app), writer=raw(writer), version=version)
+        answer = await self._requester.ask("last_committed", request, pb.LastCommittedResponse, patience_s=timeout_s)
+        return answer.version if answer.known else -1
+
+
+def _in_requests(shares: Mapping[bytes, pb.ChannelTxns]) -> list[list[bytes]]:
+    """The channels of a commit, divided into as many requests as they take."""
+    found: list[list[bytes]] = []
+    size = 0
+    for channel, share in shares.items():
+        size += share.ByteSize()
+        if not found or size > COMMIT_BYTES_MAX or len(found[-1]) >= COMMIT_CHANNELS_MAX:
+            found.append([])
+            size = share.ByteSize()
+        found[-1].append(channel)
+    return found
