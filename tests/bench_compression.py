@@ -41,7 +41,7 @@ def event(number: int) -> bytes:
 
 async def publish(url: str, channel: str, events: list[bytes]) -> None:
     """One by one, as an old client does."""
-    async with await stan_client.connect(CLUSTER_ID, "bench", servers=url) as client:
+    async with await stan_client.connect(url, client_id="bench", cluster_id=CLUSTER_ID) as client:
         await client.publish_many(channel, events)
 
 
@@ -92,7 +92,7 @@ def main() -> None:
             print(f"{asked.messages} events, {payload / 1e6:.1f} MB")
             measure("published", lambda: asyncio.run(publish(server.url, "one.plain", events)))
             measure("published, policy", lambda: asyncio.run(publish(server.url, "one.policy", events)))
-            with BlockingClient(server.url, server.cluster_id) as client:
+            with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
                 for name, compress in (("plain", False), ("policy", False), ("client", True)):
                     channel = f"rows.{name}"
                     told = f"batches of {asked.together}, {name}"

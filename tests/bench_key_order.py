@@ -24,7 +24,7 @@ FORK = multiprocessing.get_context("spawn")
 
 async def _consume(url: str, channel: str, count: int, members: int, in_flight: int) -> float:
     """Seconds from the first message of a new group to its last ack."""
-    clients = [await stan_client.connect(CLUSTER, f"member{n}", servers=url) for n in range(members)]
+    clients = [await stan_client.connect(url, client_id=f"member{n}", cluster_id=CLUSTER) for n in range(members)]
     got, begun, done = 0, 0.0, asyncio.Event()
 
     def heard(messages: list[stan_client.Message]) -> None:
@@ -61,7 +61,10 @@ async def _round(url: str, told: argparse.Namespace, channel: str) -> float:
 async def _main(told: argparse.Namespace) -> None:
     async with own_broker(CLUSTER) as target:
         url = target.server
-        async with await stan_client.connect(CLUSTER, "filler", servers=url) as client, Direct(url, CLUSTER) as direct:
+        async with (
+            await stan_client.connect(url, client_id="filler", cluster_id=CLUSTER) as client,
+            Direct(url, cluster_id=CLUSTER) as direct,
+        ):
             keys = [b"key %d" % n for n in range(told.keys)]
             for channel in ("free", "ordered"):
                 draw = random.Random(channel)

@@ -66,7 +66,10 @@ def main() -> None:
     port = free_port()
     with tempfile.TemporaryDirectory() as directory:
         flags = ("-m", str(port), "-mc", "0", "-mm", "0", "-mb", "0")
-        with StanServer(Path(directory), *flags) as server, BlockingClient(server.url, server.cluster_id) as client:
+        with (
+            StanServer(Path(directory), *flags) as server,
+            BlockingClient(server.url, cluster_id=server.cluster_id) as client,
+        ):
             for number in range(given.channels):
                 client.publish_batch(f"channel.{number}", rows_of([b"x"]), 1)
             ratios = []

@@ -34,7 +34,7 @@ COMMANDS = (
 
 async def fill(url: str, channels: int) -> None:
     """A message and a durable, offline, in each channel."""
-    client = await stan_client.connect(CLUSTER_ID, "filler", servers=url)
+    client = await stan_client.connect(url, client_id="filler", cluster_id=CLUSTER_ID)
     try:
         for first in range(0, channels, 200):
             names = [f"orders.{number}" for number in range(first, min(first + 200, channels))]

@@ -127,7 +127,7 @@ def _connect_once(connection: ConnectionOptions) -> BlockingClient:
     try:
         return BlockingClient(
             list(connection.servers),
-            connection.cluster_id,
+            cluster_id=connection.cluster_id,
             name=f"pyspark-{os.getpid()}",
             timeout_s=connection.timeout_s,
             nats_options=nats_options(connection),

@@ -179,9 +179,9 @@ class OwnServers:
     async def client(self, client_id: str, ack_timeout_s: float, window: int) -> AsyncIterator[Client]:
         """A client that is closed behind the block, if anybody answers; *window*: its publishes without ack."""
         client = await stan_client.connect(
-            self.cluster_id,
-            client_id,
-            servers=self.url,
+            self.url,
+            client_id=client_id,
+            cluster_id=self.cluster_id,
             connect_timeout_s=ack_timeout_s,
             ack_timeout_s=ack_timeout_s,
             max_pub_acks_in_flight=window,

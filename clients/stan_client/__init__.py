@@ -1,7 +1,7 @@
 """Asyncio client of the STAN protocol: publish with acks, subscribe with flow control, read channels without a subscription,
 and recover the session after a loss.
 
-client = await stan_client.connect("test-cluster", "me")
+client = await stan_client.connect(client_id="me")
 await client.publish("orders", b"one")
 async for message in await client.subscribe("orders", start=stan_client.everything()):
     print(message.sequence, message.data)

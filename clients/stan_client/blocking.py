@@ -74,14 +74,14 @@ class BlockingClient:
     def __init__(
         self,
         servers: str | list[str] = "nats://127.0.0.1:4222",
-        cluster_id: str = "test-cluster",
         *,
+        cluster_id: str = "test-cluster",
         name: str = "",
         timeout_s: float = 30.0,
         nats_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Connect; arguments and errors as of stan_client.reading.direct.Direct."""
-        self._direct = Direct(servers, cluster_id, name=name, timeout_s=timeout_s, nats_options=nats_options)
+        self._direct = Direct(servers, cluster_id=cluster_id, name=name, timeout_s=timeout_s, nats_options=nats_options)
         self._loop: asyncio.AbstractEventLoop = new_event_loop()
         self._pid = os.getpid()
         self._closed = False
@@ -129,7 +129,7 @@ class BlockingClient:
         *,
         uid: int = 0,
         max_bytes: int = 0,
-        in_flight: int = 4,
+        requests_in_flight: int = 4,
         from_replica: bool = False,
         timeout_s: float | None = None,
     ) -> Iterator[Fetched]:
@@ -140,7 +140,7 @@ class BlockingClient:
             last,
             uid=uid,
             max_bytes=max_bytes,
-            in_flight=in_flight,
+            requests_in_flight=requests_in_flight,
             from_replica=from_replica,
             timeout_s=timeout_s,
         )

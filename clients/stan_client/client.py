@@ -626,10 +626,10 @@ def _log_failure(guid: str, error: StanClientError | None) -> None:
 
 
 async def connect(
-    cluster_id: str,
-    client_id: str,
-    *,
     servers: str | list[str] = "nats://127.0.0.1:4222",
+    *,
+    client_id: str,
+    cluster_id: str = "test-cluster",
     nats: NatsClient | None = None,
     nats_options: Mapping[str, Any] | None = None,
     connect_timeout_s: float = 2,
@@ -646,9 +646,9 @@ async def connect(
     """Connect to a cluster under a client id; options and defaults of the original client (STAN-SPEC 14.1).
 
     Args:
-        cluster_id: the server's cluster id, "test-cluster" unless configured otherwise.
-        client_id: letters, digits, "-" and "_"; one client at a time may use it.
         servers: NATS URLs; a comma separated string or a list.
+        client_id: letters, digits, "-" and "_"; one client at a time may use it.
+        cluster_id: of the streaming servers; the default is theirs.
         nats: a connected nats-py client to use instead; it is never closed here.
         nats_options: user, password, token, user_credentials, tls_ca, ... as of transport.connection.for_nats; also nats-py's
             callbacks (async, without arguments) disconnected_cb and reconnected_cb, which report on the NATS connection.

@@ -1,6 +1,6 @@
 """Middleware that traces with OpenTelemetry: a span around each publish, and one around each message that is handled.
 
-    client = await stan_client.connect("test-cluster", "me", middleware=[Tracing()])
+    client = await stan_client.connect(client_id="me", middleware=[Tracing()])
 
 A publish is a PRODUCER span; the message takes its context along in the W3C headers `traceparent` and `tracestate`. Handling is
 a CONSUMER span in a trace of its own, linked to the span that published: one message may be handled many times, and long

@@ -18,12 +18,12 @@ ORDERS = {"ex.shop.north": [b"a pot"], "ex.shop.south": [b"two cups", b"a plate"
 
 
 async def main() -> None:
-    async with await stan_client.connect("test-cluster", "shops", servers=SERVERS) as client:
+    async with await stan_client.connect(SERVERS, client_id="shops") as client:
         for channel, messages in ORDERS.items():
             await client.publish_many(channel, messages)
     taken: dict[str, list[bytes]] = {}
     async with (
-        Direct(SERVERS, "test-cluster") as direct,
+        Direct(SERVERS) as direct,
         GroupConsumer(direct, "ex.shop.*", group="ledger") as consumer,
         asyncio.timeout(30),
     ):

@@ -21,7 +21,7 @@ SERVERS = os.environ.get("STAN_SERVER", "nats://127.0.0.1:4222")
 
 
 async def main() -> None:
-    async with await stan_client.connect("test-cluster", "biller", servers=SERVERS) as client:
+    async with await stan_client.connect(SERVERS, client_id="biller") as client:
         await client.publish_many("ex.bills", [b"12", b"a dozen"])
         start = stan_client.everything()
         bills = await client.subscribe("ex.bills", durable="bank", start=start, manual_acks=True)

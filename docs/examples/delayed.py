@@ -18,7 +18,7 @@ CHANNEL = "ex.reminders"
 
 
 async def main() -> None:
-    async with await stan_client.connect("test-cluster", "reminder", servers=SERVERS) as client:
+    async with await stan_client.connect(SERVERS, client_id="reminder") as client:
         reminders = await client.subscribe(CHANNEL)
         await client.publish(CHANNEL, b"soon", delay_s=1)
         late = await client.publish(CHANNEL, b"tomorrow", delay_s=24 * 3600)

@@ -17,7 +17,7 @@ SERVERS = os.environ.get("STAN_SERVER", "nats://127.0.0.1:4222")
 
 async def received(count: int) -> list[bytes]:
     """Ack some messages, return their data, and go away."""
-    async with await stan_client.connect("test-cluster", "ledger", servers=SERVERS) as client:
+    async with await stan_client.connect(SERVERS, client_id="ledger") as client:
         start = stan_client.everything()  # of a durable that is new; later ones go on
         orders = await client.subscribe("ex.durable", durable="ledger", start=start, manual_acks=True)
         messages = []
@@ -29,7 +29,7 @@ async def received(count: int) -> list[bytes]:
 
 
 async def main() -> None:
-    async with await stan_client.connect("test-cluster", "shop", servers=SERVERS) as client:
+    async with await stan_client.connect(SERVERS, client_id="shop") as client:
         for number in range(1, 6):
             await client.publish("ex.durable", b"%d" % number)
     print("first time:", await received(3))

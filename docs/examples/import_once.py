@@ -24,6 +24,6 @@ def load(client: BlockingClient) -> None:
     print(f"stored {len(LINES) - ack.duplicates}, known already {ack.duplicates}")
 
 
-with BlockingClient(SERVERS, "test-cluster") as client:
+with BlockingClient(SERVERS) as client:
     load(client)
     load(client)

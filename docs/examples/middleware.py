@@ -26,7 +26,7 @@ async def printing(context: MiddlewareContext, message: Any, call_next: Any) -> 
 
 async def main() -> None:
     middleware = [Correlation(), printing, Retry(0.1)]
-    async with await stan_client.connect("test-cluster", "packer", servers=SERVERS, middleware=middleware) as client:
+    async with await stan_client.connect(SERVERS, client_id="packer", middleware=middleware) as client:
         seen: asyncio.Queue[str] = asyncio.Queue()
 
         async def pack(message: stan_client.Message) -> None:

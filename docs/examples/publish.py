@@ -16,7 +16,7 @@ SERVERS = os.environ.get("STAN_SERVER", "nats://127.0.0.1:4222")
 
 
 async def main() -> None:
-    async with await stan_client.connect("test-cluster", "publisher", servers=SERVERS) as client:
+    async with await stan_client.connect(SERVERS, client_id="publisher") as client:
         stored = await client.publish("ex.publish", b"two teapots", headers={"shop": "north"}, key="customer 7")
         print("stored as number", stored.sequence)
         await client.publish_many("ex.publish", [b"a kettle", b"six cups"])

@@ -20,7 +20,7 @@ async def main() -> None:
     handled: dict[str, list[int]] = defaultdict(list)
     done = asyncio.Event()
 
-    async with await stan_client.connect("test-cluster", "workers", servers=SERVERS) as client:
+    async with await stan_client.connect(SERVERS, client_id="workers") as client:
 
         async def member(name: str) -> None:
             async def work(message: stan_client.Message) -> None:

@@ -15,7 +15,7 @@ SERVERS = os.environ.get("STAN_SERVER", "nats://127.0.0.1:4222")
 
 
 async def main() -> None:
-    async with await stan_client.connect("test-cluster", "squares", servers=SERVERS) as client:
+    async with await stan_client.connect(SERVERS, client_id="squares") as client:
 
         async def work(message: stan_client.Message) -> None:
             message.respond(b"%d" % int(message.data) ** 2)  # before the ack, which comes when this returns

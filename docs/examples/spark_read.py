@@ -15,7 +15,7 @@ from stan_client.blocking import BlockingClient
 
 SERVERS = os.environ.get("STAN_SERVER", "nats://127.0.0.1:4222")
 
-with BlockingClient(SERVERS, "test-cluster") as client:  # something to read
+with BlockingClient(SERVERS) as client:  # something to read
     client.publish_batch("ex.spark.in", encode_rows([b"a pot", b"two cups"]), 2)
 
 pyspark_stan.ensure_java()

@@ -17,7 +17,7 @@ from stan_client.blocking import BlockingClient
 
 SERVERS = os.environ.get("STAN_SERVER", "nats://127.0.0.1:4222")
 
-with BlockingClient(SERVERS, "test-cluster") as client:  # something to count
+with BlockingClient(SERVERS) as client:  # something to count
     orders = [NewMessage(b"a pot", key="north"), NewMessage(b"a cup", key="south"), NewMessage(b"a jug", key="north")]
     client.publish_batch("ex.spark.orders", encode_rows(orders), len(orders))
 
@@ -31,7 +31,7 @@ with tempfile.TemporaryDirectory() as checkpoint:  # a real query keeps it
     sink.outputMode("complete").trigger(availableNow=True).start("ex.spark.counts").awaitTermination()
 spark.stop()
 
-with BlockingClient(SERVERS, "test-cluster") as client:
+with BlockingClient(SERVERS) as client:
     last = client.info(["ex.spark.counts"])["ex.spark.counts"].last
     print(
         *sorted(m.data.decode() for batch in client.read_range("ex.spark.counts", 1, last) for m in batch.messages()),

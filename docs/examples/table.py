@@ -16,7 +16,7 @@ SERVERS = os.environ.get("STAN_SERVER", "nats://127.0.0.1:4222")
 
 
 async def main() -> None:
-    async with await stan_client.connect("test-cluster", "quotes", servers=SERVERS) as client:
+    async with await stan_client.connect(SERVERS, client_id="quotes") as client:
         for pair, price in (("EURUSD", b"1.07"), ("EURGBP", b"0.85"), ("EURUSD", b"1.08")):
             await client.publish("ex.prices", price, key=pair)
         async with stan_client.Table(client, "ex.prices") as prices:

@@ -34,7 +34,7 @@ def work(client: BlockingClient) -> None:
     client.commit(APP, VERSION, {channel: [(ATTEMPT, 1)] for channel in WORK})  # one part in each channel
 
 
-with BlockingClient(SERVERS, "test-cluster") as client:
+with BlockingClient(SERVERS) as client:
     work(client)
     print(f"after it: {count(client, 'ex.orders')} orders, {count(client, 'ex.invoices')} invoice")
     work(client)

@@ -25,7 +25,7 @@ class Sale(pydantic.BaseModel):
 
 
 async def main() -> None:
-    async with await stan_client.connect("test-cluster", "till", servers=SERVERS) as client:
+    async with await stan_client.connect(SERVERS, client_id="till") as client:
         sales = TypedChannel(client, "ex.sales", Sale, register="ex.sales")
         await sales.publish(Sale(item="a pot", price=9.5), key="customer 7")
         await sales.publish(Sale(item="two cups", price=3))

@@ -457,7 +457,7 @@ def test_real_server_shows_a_stuck_durable_and_is_changed_from_the_dashboard(dri
     page = Page(driver, url)
 
     async def publish_and_hold() -> None:
-        client = await stan_client.connect("test-cluster", "billing", servers=server.url)
+        client = await stan_client.connect(server.url, client_id="billing")
         async with client:
             await client.publish_many("orders", [b'{"order": %d}' % number for number in range(30)])
             await client.subscribe(
@@ -513,7 +513,7 @@ def test_real_server_works(driver, real):
     page.log()  # of other tests
 
     async def publish() -> None:
-        async with await stan_client.connect("test-cluster", "me", servers=server.url) as client:
+        async with await stan_client.connect(server.url, client_id="me") as client:
             await client.publish("hello", json.dumps({"a": [1, 2]}).encode())
 
     asyncio.run(publish())
@@ -534,7 +534,7 @@ def test_real_server_tells_how_much_smaller_compression_makes_a_channel(driver, 
     page = Page(driver, url)
 
     async def publish() -> None:
-        async with await stan_client.connect("test-cluster", "me", servers=server.url) as client:
+        async with await stan_client.connect(server.url, client_id="me") as client:
             await client.publish_many("told.events", [b'{"event": %d, "what": "the same"}' % at for at in range(2000)])
 
     asyncio.run(publish())

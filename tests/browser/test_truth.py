@@ -45,7 +45,7 @@ def load(url, rate=300):
     over = threading.Event()
 
     async def publish():
-        async with await stan_client.connect("test-cluster", "load", servers=url.split(",")) as client:
+        async with await stan_client.connect(url.split(","), client_id="load") as client:
             await client.subscribe("load.0", lambda _message: None, durable="reader", start=stan_client.everything())
             while not over.is_set():
                 begun = time.monotonic()

@@ -20,7 +20,7 @@ def consume(url: str, cluster_id: str, pattern: str, lease_s: float, directory: 
 
 async def _consume(url: str, cluster_id: str, pattern: str, lease_s: float, path: Path) -> None:
     with path.open("w", buffering=1) as told:
-        async with Direct(url, cluster_id, timeout_s=10) as direct:
+        async with Direct(url, cluster_id=cluster_id, timeout_s=10) as direct:
             member = GroupConsumer(
                 direct, pattern, group=GROUP, lease_s=lease_s, auto_commit=False, name=str(os.getpid())
             )

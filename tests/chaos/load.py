@@ -209,9 +209,9 @@ class Load:
                 on_disconnect()
 
         client = await stan_client.connect(
-            self._target.cluster_id,
-            client_id,
-            servers=self._target.url,
+            self._target.url,
+            client_id=client_id,
+            cluster_id=self._target.cluster_id,
             nats_options={"disconnected_cb": disconnected},
             connect_timeout_s=10,
             ack_timeout_s=self.pace.ack_timeout_s,

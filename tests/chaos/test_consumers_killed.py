@@ -154,7 +154,7 @@ async def play(cluster, directory, each_second):
     directory.mkdir()
     url = cluster.nodes["n1"].url
     story = Story()
-    async with Direct(url, cluster.cluster_id, timeout_s=30) as direct:
+    async with Direct(url, cluster_id=cluster.cluster_id, timeout_s=30) as direct:
         members = Members(url, cluster.cluster_id, "orders.*", LEASE_S, str(directory))
         publishing = asyncio.create_task(publish(direct, story.published))
         try:

@@ -78,12 +78,12 @@ async def subscribe(client):
 async def test_no_delayed_message_is_early_lost_or_there_twice_while_leaders_die(cluster) -> None:
     acked: set[bytes] = set()
     got: dict[bytes, int] = {}
-    async with Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct:
+    async with Direct(cluster.url, cluster_id=cluster.cluster_id, timeout_s=60) as direct:
         policy = pb.DeliveryPolicy(delay=round(DELAY_S * SECOND), target=b"orders")
         await direct.admin.set_policy("orders.later", policy)
     killing = asyncio.create_task(kill_leaders(cluster))
     async with asyncio.timeout(PATIENCE_S):
-        async with await stan_client.connect(cluster.cluster_id, "me", servers=cluster.url) as client:
+        async with await stan_client.connect(cluster.url, client_id="me", cluster_id=cluster.cluster_id) as client:
             await publish(client, acked)
             subscription = await subscribe(client)
             while not acked <= got.keys():

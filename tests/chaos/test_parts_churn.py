@@ -84,7 +84,7 @@ class Members:
 async def publish(cluster, dice, going):
     """Messages of many keys, until *going* is done. What has no answer is left."""
     async with await stan_client.connect(
-        cluster.cluster_id, "publisher", servers=cluster.url, connect_timeout_s=20, ack_timeout_s=5
+        cluster.url, client_id="publisher", cluster_id=cluster.cluster_id, connect_timeout_s=20, ack_timeout_s=5
     ) as publisher:
         while not going.done():
             burst = [stan_client.NewMessage(b"x", key=b"key %d" % dice.randrange(KEYS)) for _ in range(BURST)]
@@ -105,7 +105,7 @@ async def stored(direct, parts):
 @pytest.mark.timeout(4 * PATIENCE_S)
 async def test_order_by_key_outlives_members_a_doubling_and_a_leader(cluster) -> None:
     dice = random.Random(chaos_dice().random())
-    async with Direct(cluster.url, cluster.cluster_id, timeout_s=10) as direct:
+    async with Direct(cluster.url, cluster_id=cluster.cluster_id, timeout_s=10) as direct:
         await direct.admin.create_parts(CHANNEL, PARTS)
         await direct.admin.set_policy(CHANNEL, admin.DeliveryPolicy(ordered_by_key=True))
         where = [one.group for one in await direct.admin.channels(f"{CHANNEL}.*")]

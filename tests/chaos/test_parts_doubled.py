@@ -49,7 +49,11 @@ class Publishers:
 
     async def publish(self, name, **key):
         async with await stan_client.connect(
-            self.cluster.cluster_id, name, servers=self.cluster.url, connect_timeout_s=20, ack_timeout_s=ACK_TIMEOUT_S
+            self.cluster.url,
+            client_id=name,
+            cluster_id=self.cluster.cluster_id,
+            connect_timeout_s=20,
+            ack_timeout_s=ACK_TIMEOUT_S,
         ) as client:
             number = attempt = 0
             while self.going:
@@ -109,8 +113,10 @@ async def test_parts_are_doubled_twice_under_load_while_leaders_are_killed(clust
         delivered[name].append(int(number))
 
     async with (
-        Direct(cluster.url, cluster.cluster_id, timeout_s=10) as direct,
-        await stan_client.connect(cluster.cluster_id, "reader", servers=cluster.url, connect_timeout_s=20) as reader,
+        Direct(cluster.url, cluster_id=cluster.cluster_id, timeout_s=10) as direct,
+        await stan_client.connect(
+            cluster.url, client_id="reader", cluster_id=cluster.cluster_id, connect_timeout_s=20
+        ) as reader,
     ):
         await direct.admin.create_parts(CHANNEL, PARTS)
         where = {one.name.decode(): one.group for one in await direct.admin.channels(f"{CHANNEL}.*")}

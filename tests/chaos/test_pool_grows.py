@@ -77,10 +77,10 @@ async def grown(direct, groups):
 
 async def make(cluster, names, pool):
     """Publish to channels that are not there; each is made in the group of its hash."""
-    async with await stan_client.connect(cluster.cluster_id, "maker", servers=cluster.url) as client:
+    async with await stan_client.connect(cluster.url, client_id="maker", cluster_id=cluster.cluster_id) as client:
         for name in names:
             await client.publish(name, name.encode())
-    async with Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct:
+    async with Direct(cluster.url, cluster_id=cluster.cluster_id, timeout_s=60) as direct:
         where = await places(direct)
     assert {name: where[name] for name in names} == homes(names, pool)
 
@@ -149,7 +149,7 @@ async def test_a_pool_grows_under_load_while_leaders_die(cluster) -> None:
     assert not goes(UNDER_LOAD[-1])
     await make(cluster, OLD, GROUPS)
     async with (
-        Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct,
+        Direct(cluster.url, cluster_id=cluster.cluster_id, timeout_s=60) as direct,
         Load(cluster, UNDER_LOAD, PATIENT) as load,
     ):
         async with elections_watched(cluster, load), moves_watched(direct, load) as moved:
@@ -189,7 +189,7 @@ async def test_a_pool_grows_under_load_while_leaders_die(cluster) -> None:
 
 @pytest.mark.timeout(4 * PATIENCE_S)
 async def test_a_node_that_was_away_or_has_an_empty_disk_finds_the_new_groups(cluster) -> None:
-    async with Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct:
+    async with Direct(cluster.url, cluster_id=cluster.cluster_id, timeout_s=60) as direct:
         await direct.admin.grow_pool(MORE)
         await asyncio.to_thread(cluster.kill9, "n3")
         await make_when_grown(cluster, direct)
@@ -201,7 +201,7 @@ async def test_a_node_that_was_away_or_has_an_empty_disk_finds_the_new_groups(cl
         looks = count()
         await eventually(lambda: asyncio.to_thread(whole_again, cluster, "n3", looks), PATIENCE_S)
         await asyncio.to_thread(cluster.kill9, "n1")  # n3 is needed for each majority
-        async with await stan_client.connect(cluster.cluster_id, "again", servers=cluster.url) as client:
+        async with await stan_client.connect(cluster.url, client_id="again", cluster_id=cluster.cluster_id) as client:
             for at in range(20):
                 await client.publish(f"new{at}", b"again")
         await asyncio.to_thread(cluster.start, "n1")

@@ -28,7 +28,7 @@ def leaderships(cluster):
 async def test_no_group_changes_its_leader_again_and_again_while_cpu_is_short(tmp_path):
     cluster = StanCluster(tmp_path)
     with cluster:
-        async with await stan_client.connect("test-cluster", "me", servers=cluster.url.split(",")) as client:
+        async with await stan_client.connect(cluster.url.split(","), client_id="me") as client:
             await client.publish("orders", b"first")
             await asyncio.to_thread(until, lambda: len(leaderships(cluster)) == cluster.groups + 1)
             before, acked = leaderships(cluster), 0

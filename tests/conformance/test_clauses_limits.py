@@ -34,7 +34,7 @@ async def test_141_old_messages_vanish_and_the_numbers_go_on(tmp_path, store):
             me = await talk.connect("c")
             await me.publish("foo", b"1", b"2", b"3")
 
-            async with asyncio.timeout(20), stan_client.Direct(server.url, server.cluster_id) as direct:
+            async with asyncio.timeout(20), stan_client.Direct(server.url, cluster_id=server.cluster_id) as direct:
                 while (info := (await direct.channels.info(["foo"]))["foo"]).first <= info.last:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             subs = [

@@ -115,7 +115,7 @@ def test_durable_and_registration_survive_the_kill_of_every_node_in_turn(connect
 
 
 async def make_ephemeral(cluster, channel):
-    async with Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct:
+    async with Direct(cluster.url, cluster_id=cluster.cluster_id, timeout_s=60) as direct:
         await direct.admin.set_policy(channel, DeliveryPolicy(commit=EPHEMERAL))
 
 

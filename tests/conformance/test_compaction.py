@@ -54,7 +54,7 @@ async def left(client, channel, most):
     """The sequences of the channel, once there are no more than *most*."""
     async with asyncio.timeout(60):
         while True:
-            found = [message.sequence async for message in client.read(channel, start_at=everything())]
+            found = [message.sequence async for message in client.read(channel, start=everything())]
             if len(found) <= most:
                 return found
             await asyncio.sleep(0.1)
@@ -65,7 +65,7 @@ async def fill(server, channel, first=1, last=MANY):
     async with await connect_new(CLUSTER_ID, f"filler-{channel}", servers=server.url) as client:
         await publish(client, channel, first, last)
         found = await left(client, channel, MANY // 2)
-    async with Direct(server.url, CLUSTER_ID) as direct:
+    async with Direct(server.url, cluster_id=CLUSTER_ID) as direct:
         status = await direct.admin.channel(channel)
     assert bool(status.compress) == bool(status.kept_bytes), "what is left is compressed where it should be"
     return found

@@ -33,14 +33,14 @@ def compressing_server(tmp_path_factory):
 
 def publish_batches(server, channel):
     """Publish the events in batches that the client compresses."""
-    with BlockingClient(server.url, server.cluster_id) as client:
+    with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
         for at in range(0, COUNT, TOGETHER):
             client.publish_batch(channel, rows_of(EVENTS[at : at + TOGETHER]), TOGETHER, compress=True)
 
 
 def status(server, channel):
     async def asked():
-        async with stan_client.Direct(server.url, server.cluster_id) as direct:
+        async with stan_client.Direct(server.url, cluster_id=server.cluster_id) as direct:
             return await direct.admin.channel(channel)
 
     return asyncio.run(asked())
@@ -137,7 +137,7 @@ def test_what_fits_the_schema_comes_unchanged_and_the_rest_is_refused_with_the_p
     channel = f"typed.{name}"
 
     async def register():
-        async with stan_client.Direct(compressing_server.url, compressing_server.cluster_id) as direct:
+        async with stan_client.Direct(compressing_server.url, cluster_id=compressing_server.cluster_id) as direct:
             await direct.admin.add_schema(channel, SCHEMA.encode(), pb.JSON_SCHEMA)
 
     asyncio.run(register())

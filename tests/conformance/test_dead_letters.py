@@ -14,11 +14,11 @@ ACK_WAIT_MS = 1000
 
 def test_what_is_never_acked_becomes_a_dead_letter(connect, name, shared_server):
     async def set_policy():
-        async with stan_client.Direct(shared_server.url, "test-cluster") as direct:
+        async with stan_client.Direct(shared_server.url) as direct:
             await direct.admin.set_policy(name, pb.DeliveryPolicy(max_deliver=2, dead_letter=b".dlq"))
 
     async def given_up():
-        async with stan_client.Direct(shared_server.url, "test-cluster") as direct:
+        async with stan_client.Direct(shared_server.url) as direct:
             if await direct.admin.channel(f"{name}.dlq") is None:
                 return []
             return [dead_letter(message) async for message in direct.read(f"{name}.dlq")]

@@ -15,7 +15,7 @@ DELAY_S = 1
 
 
 async def set_delay(server, channel, target):
-    async with Direct(server.url, CLUSTER_ID) as direct:
+    async with Direct(server.url, cluster_id=CLUSTER_ID) as direct:
         await direct.admin.set_policy(channel, pb.DeliveryPolicy(delay=DELAY_S * SECOND, target=target.encode()))
 
 

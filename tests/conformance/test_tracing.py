@@ -91,7 +91,7 @@ async def test_the_trace_of_a_traced_publish_goes_on(traced_cluster, receiver):
             raise RuntimeError("not yet")
 
     async with await stan_client.connect(
-        CLUSTER_ID, "new", servers=traced_cluster.url, middleware=[Tracing(provider)]
+        traced_cluster.url, client_id="new", cluster_id=CLUSTER_ID, middleware=[Tracing(provider)]
     ) as client:
         await client.subscribe("bills", handle, durable="d", start=stan_client.everything(), ack_wait_s=1)
         published = await client.publish("bills", b"x")

@@ -13,7 +13,7 @@ PARTS, ROWS = 120, 700
 
 @pytest.fixture
 def client(cluster):
-    with BlockingClient(cluster.url, cluster.cluster_id, timeout_s=60) as client:
+    with BlockingClient(cluster.url, cluster_id=cluster.cluster_id, timeout_s=60) as client:
         yield client
 
 

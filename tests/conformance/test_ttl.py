@@ -16,13 +16,13 @@ PATIENCE_S = 60
 
 
 async def set_ttl(server, channel):
-    async with Direct(server.url, CLUSTER_ID) as direct:
+    async with Direct(server.url, cluster_id=CLUSTER_ID) as direct:
         await direct.admin.set_policy(channel, pb.DeliveryPolicy(ttl=TTL_S * SECOND))
 
 
 async def until_all_have_expired(server, channel):
     end = time.monotonic() + PATIENCE_S
-    async with Direct(server.url, CLUSTER_ID) as direct:
+    async with Direct(server.url, cluster_id=CLUSTER_ID) as direct:
         while [message async for message in direct.read(channel)]:
             assert time.monotonic() < end
 

@@ -86,7 +86,7 @@ CLIENT = """
     import stan_client
 
     async def main():
-        async with await stan_client.connect("test-cluster", "alone", servers=sys.argv[1]) as client:
+        async with await stan_client.connect(sys, client_id="alone".argv[1]) as client:
             await client.publish("greetings", b"hello")
             subscription = await client.subscribe("greetings", start=stan_client.everything())
             print((await anext(aiter(subscription))).data)

@@ -29,5 +29,5 @@ def cluster(tmp_path):
 
 @pytest.fixture
 async def direct(cluster):
-    async with Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct:
+    async with Direct(cluster.url, cluster_id=cluster.cluster_id, timeout_s=60) as direct:
         yield direct

@@ -95,9 +95,7 @@ class Load:
 
 
 async def connected(nats, name="me"):
-    return await stan_client.connect(
-        "test-cluster", name, servers=nats.url, connect_timeout_s=2, ack_timeout_s=60, ping_max_out=40
-    )
+    return await stan_client.connect(nats.url, client_id=name, connect_timeout_s=2, ack_timeout_s=60, ping_max_out=40)
 
 
 async def read_all(client, channel):

@@ -47,14 +47,14 @@ def server(tmp_path):
 
 @pytest.fixture
 async def direct(server):
-    async with Direct(server.url, server.cluster_id) as direct:
+    async with Direct(server.url, cluster_id=server.cluster_id) as direct:
         yield direct
 
 
 async def test_server_alone_tells_everything(server, direct) -> None:
     admin = direct.admin
     async with heard(admin) as events:
-        client = await stan_client.connect(server.cluster_id, "me", servers=server.url)
+        client = await stan_client.connect(server.url, client_id="me", cluster_id=server.cluster_id)
         await client.publish_many("foo", [b"x"] * 10)
         await client.publish("bar", b"x")
         subscription = await client.subscribe(
@@ -115,7 +115,9 @@ async def test_server_alone_hands_nothing_over(direct) -> None:
 async def test_evicted_client_loses_its_session(server, direct) -> None:
     lost = asyncio.Event()
     options = {"servers": server.url, "resubscribe": False, "ping_interval_s": 1}
-    client = await stan_client.connect(server.cluster_id, "me", connection_lost=lambda _error: lost.set(), **options)
+    client = await stan_client.connect(
+        client_id="me", cluster_id=server.cluster_id, connection_lost=lambda _error: lost.set(), **options
+    )
     assert (await direct.admin.evict_client("me")).changed == 1
     await asyncio.wait_for(lost.wait(), PATIENCE_S)
     assert await direct.admin.clients() == []
@@ -138,7 +140,7 @@ async def test_unknown_versions_and_garbage_are_refused(direct) -> None:
 
 
 async def test_cluster_tells_hands_over_and_misses_who_is_dead(cluster) -> None:
-    async with Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct:
+    async with Direct(cluster.url, cluster_id=cluster.cluster_id, timeout_s=60) as direct:
         admin = direct.admin
         for number in range(12):
             await direct.batches.publish(

@@ -45,7 +45,7 @@ async def test_consumer_goes_on_when_the_leader_of_its_channel_is_killed(cluster
         await direct.batches.publish("followed", rows, count, producer="test", version=1, ids=mine)
 
     async def follow():
-        consumer = PullConsumer(direct, "followed", cursor="follower")
+        consumer = PullConsumer(direct, "followed", bookmark="follower")
         async for batch in consumer:
             got.extend(message.sequence for message in batch.messages())
             if got[-1] >= 600:

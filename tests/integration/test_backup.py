@@ -41,7 +41,7 @@ def stan(server, *arguments):
 
 
 async def _fill(server) -> None:
-    async with stan_client.Direct(server.url, server.cluster_id) as direct:
+    async with stan_client.Direct(server.url, cluster_id=server.cluster_id) as direct:
         await direct.batches.publish("orders", rows_of([b"%d" % n for n in range(1, COUNT + 1)]), COUNT)
         await direct.batches.publish("full", rows_of_messages(full_messages(300)), 300)
         await direct.batches.publish("emptied", rows_of([b"x"] * 7), 7)
@@ -49,7 +49,7 @@ async def _fill(server) -> None:
         await direct.admin.purge("orders", up_to=10)
         await direct.admin.delete_message("orders", 20)
         await direct.admin.edit_limits("orders", pb.Limits(max_msgs=100_000))
-    client = await stan_client.connect(server.cluster_id, "ledger", servers=server.url)
+    client = await stan_client.connect(server.url, client_id="ledger", cluster_id=server.cluster_id)
     await client.publish("single", b"one")
     await take(client, "orders", ACKED, 100, durable="book", start=stan_client.everything())
     await take(client, "orders", ACKED, 60, durable="kept", queue="crew", start=stan_client.everything())
@@ -75,13 +75,13 @@ async def take(client, channel: str, acked: int, in_flight: int, **how) -> list[
 
 
 def stored(server, channel):
-    with BlockingClient(server.url, server.cluster_id) as client:
+    with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
         found = [m for answer in client.read_range(channel, 1, 1 << 60) for m in answer.messages()]
         return [(m.sequence, m.timestamp_ns, m.data) for m in found]
 
 
 async def positions(server) -> list[tuple]:
-    async with stan_client.Direct(server.url, server.cluster_id) as direct:
+    async with stan_client.Direct(server.url, cluster_id=server.cluster_id) as direct:
         return [
             (one.channel, one.kind, one.durable_name, one.queue_group, one.last_sent, one.acked_up_to, one.pending)
             for one in await direct.admin.subscriptions()
@@ -90,7 +90,7 @@ async def positions(server) -> list[tuple]:
 
 def records(server, channel):
     """The bytes of all messages as they are stored."""
-    with BlockingClient(server.url, server.cluster_id) as client:
+    with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
         return b"".join(bytes(answer.records) for answer in client.read_range(channel, 1, 1 << 60))
 
 
@@ -115,9 +115,9 @@ def test_what_is_saved_is_put_back(origin, other, tmp_path) -> None:
 
 async def _goes_on(origin, other) -> None:
     """The durable gets exactly what was pending, flagged, then what follows; sequences go on."""
-    client = await stan_client.connect(other.cluster_id, "ledger", servers=other.url)
+    client = await stan_client.connect(other.url, client_id="ledger", cluster_id=other.cluster_id)
     assert await client.publish("emptied", b"next") is not None
-    async with stan_client.Direct(other.url, other.cluster_id) as direct:
+    async with stan_client.Direct(other.url, cluster_id=other.cluster_id) as direct:
         infos = await direct.channels.info()
         assert infos["emptied"].last == 8
         (orders,) = await direct.admin.channels("orders")
@@ -140,10 +140,10 @@ async def _goes_on(origin, other) -> None:
 
 async def _has_policies_and_failures(server) -> None:
     """Two policies, and a durable with two messages that it has failed with three times."""
-    async with stan_client.Direct(server.url, server.cluster_id) as direct:
+    async with stan_client.Direct(server.url, cluster_id=server.cluster_id) as direct:
         await direct.admin.set_policy("jobs", pb.DeliveryPolicy(max_deliver=4, dead_letter=b".dlq"))
         await direct.admin.set_policy("jobs", pb.DeliveryPolicy(adaptive_window=True), name="worker")
-    async with await stan_client.connect(server.cluster_id, "failing", servers=server.url) as client:
+    async with await stan_client.connect(server.url, client_id="failing", cluster_id=server.cluster_id) as client:
         for number in range(5):
             await client.publish("jobs", b"%d" % number)
         sub = await client.subscribe("jobs", durable="worker", start=stan_client.everything(), manual_acks=True)
@@ -157,7 +157,7 @@ async def _has_policies_and_failures(server) -> None:
 
 
 async def policies_and_failures(server):
-    async with stan_client.Direct(server.url, server.cluster_id) as direct:
+    async with stan_client.Direct(server.url, cluster_id=server.cluster_id) as direct:
         found = await direct.admin.policies()
         (worker,) = await direct.admin.subscriptions("jobs")
     return (
@@ -185,7 +185,7 @@ def test_schemas_are_put_back_under_their_numbers(other, tmp_path) -> None:
     texts = [b'{"type": "object", "title": "%d"}' % number for number in range(3)]
 
     async def fill(server) -> None:
-        async with stan_client.Direct(server.url, server.cluster_id) as direct:
+        async with stan_client.Direct(server.url, cluster_id=server.cluster_id) as direct:
             for text in texts:
                 await direct.admin.add_schema("jobs.*", text, compatibility=pb.FULL)
             await direct.admin.remove_schema("jobs.*", 2)
@@ -193,12 +193,12 @@ def test_schemas_are_put_back_under_their_numbers(other, tmp_path) -> None:
             await direct.admin.set_policy("jobs.*", pb.DeliveryPolicy(schema=2))
 
     async def there(server) -> list[tuple[bytes, int, bytes, int]]:
-        async with stan_client.Direct(server.url, server.cluster_id) as direct:
+        async with stan_client.Direct(server.url, cluster_id=server.cluster_id) as direct:
             found = await direct.admin.schemas()
         return [(one.pattern, one.schema_version, one.text, one.compatibility) for one in found]
 
     async def change(server, text: bytes) -> None:
-        async with stan_client.Direct(server.url, server.cluster_id) as direct:
+        async with stan_client.Direct(server.url, cluster_id=server.cluster_id) as direct:
             await direct.admin.remove_schema("jobs.*", 3)
             await direct.admin.add_schema("jobs.*", text, version=3)
 
@@ -225,7 +225,7 @@ def test_restore_again_changes_nothing_and_a_channel_in_use_is_refused(origin, o
     assert stan(other, "restore", saved, "--yes", "--channels", "orders")[0] == 0
     code, output = stan(other, "restore", saved, "--yes", "--channels", "orders")
     assert stored(other, "orders") == stored(origin, "orders"), output
-    with BlockingClient(other.url, other.cluster_id) as client:
+    with BlockingClient(other.url, cluster_id=other.cluster_id) as client:
         client.publish_batch("single", rows_of([b"mine"]), 1)
     code, output = stan(other, "restore", saved, "--yes", "--channels", "single")
     assert code == 1
@@ -244,7 +244,7 @@ def test_damaged_backup_is_refused_before_anything_is_restored(origin, other, tm
     code, output = stan(other, "restore", str(saved), "--yes")
     assert code == 1
     assert "offset" in output
-    with BlockingClient(other.url, other.cluster_id) as client:
+    with BlockingClient(other.url, cluster_id=other.cluster_id) as client:
         assert client.info() == {}
     (saved / "backup.json").unlink()
     assert "not finished" in stan(other, "restore", str(saved), "--yes")[1]
@@ -285,7 +285,7 @@ def test_backup_while_messages_are_published_and_acked_skips_nothing(other, tmp_
 
 
 async def _busy(server, begun: threading.Event, ended: threading.Event) -> None:
-    client = await stan_client.connect(server.cluster_id, "busy", servers=server.url)
+    client = await stan_client.connect(server.url, client_id="busy", cluster_id=server.cluster_id)
     await client.subscribe("busy", lambda _message: None, durable="d", start=stan_client.everything())
     while not ended.is_set():
         await asyncio.gather(*(client.publish("busy", b"x") for _ in range(50)))
@@ -311,23 +311,23 @@ def test_backup_is_restored_into_a_cluster(origin, tmp_path) -> None:
 
 
 async def _delay(server, *delays) -> list[int]:
-    async with await stan_client.connect(server.cluster_id, "later", servers=server.url) as client:
+    async with await stan_client.connect(server.url, client_id="later", cluster_id=server.cluster_id) as client:
         return [(await client.publish("later", b"%d" % n, delay_s=delay)).delayed_id for n, delay in enumerate(delays)]
 
 
 async def _come(server, count) -> list[bytes]:
-    async with await stan_client.connect(server.cluster_id, "reader", servers=server.url) as client:
+    async with await stan_client.connect(server.url, client_id="reader", cluster_id=server.cluster_id) as client:
         subscription = await client.subscribe("later", start=stan_client.everything())
         return [(await subscription.next(60)).data for _ in range(count)]
 
 
 async def _waiting(server) -> list[tuple[int, int]]:
-    async with stan_client.Direct(server.url, server.cluster_id) as direct:
+    async with stan_client.Direct(server.url, cluster_id=server.cluster_id) as direct:
         return [(one.id, one.due) for one in await direct.admin.delayed("later")]
 
 
 async def _cancel(server, number) -> int:
-    async with stan_client.Direct(server.url, server.cluster_id) as direct:
+    async with stan_client.Direct(server.url, cluster_id=server.cluster_id) as direct:
         return (await direct.admin.cancel_delayed("later", [number])).changed
 
 
@@ -353,7 +353,7 @@ def test_delayed_messages_are_saved_and_come_at_their_time_once(tmp_path) -> Non
 
 
 async def _publish_expiring(server) -> None:
-    async with await stan_client.connect(server.cluster_id, "brief", servers=server.url) as client:
+    async with await stan_client.connect(server.url, client_id="brief", cluster_id=server.cluster_id) as client:
         for data, ttl_s in ((b"goes", 8), (b"stays", None), (b"long", 3600), (b"long too", 3600)):
             await client.publish("brief", data, ttl_s=ttl_s)
         await client.publish("brief", b"later", ttl_s=3600, delay_s=3600)
@@ -361,7 +361,7 @@ async def _publish_expiring(server) -> None:
 
 async def _expiring_rows(server) -> list[tuple[int, int]]:
     """(id, when it expires) of what waits for its time."""
-    async with stan_client.Direct(server.url, server.cluster_id) as direct:
+    async with stan_client.Direct(server.url, cluster_id=server.cluster_id) as direct:
         page = await direct.admin.read_delayed("brief", 0)
         return [(one.id, one.expires_at) for one in page.messages]
 
@@ -370,7 +370,7 @@ async def _expiries(server, *, until_gone: bytes = b"") -> dict[bytes, datetime 
     """When each message expires; if one is named, once that one is gone."""
     async with (
         asyncio.timeout(60),
-        await stan_client.connect(server.cluster_id, "reader", servers=server.url) as client,
+        await stan_client.connect(server.url, client_id="reader", cluster_id=server.cluster_id) as client,
     ):
         while True:
             found = {message.data: message.expires_at async for message in client.read("brief")}

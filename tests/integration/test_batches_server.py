@@ -24,7 +24,7 @@ def server(tmp_path):
 
 @pytest.fixture
 def client(server):
-    with BlockingClient(server.url, server.cluster_id) as client:
+    with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
         yield client
 
 
@@ -129,7 +129,7 @@ def test_a_cluster_that_loses_its_leaders_stores_each_id_once(tmp_path):
     with (
         NatsServer(tmp_path) as nats,
         StanCluster(tmp_path, nats=nats) as cluster,
-        BlockingClient(cluster.url, cluster.cluster_id, timeout_s=60) as client,
+        BlockingClient(cluster.url, cluster_id=cluster.cluster_id, timeout_s=60) as client,
     ):
         with Producer(client) as producer:
             send(client, 10**6, 1, producer="q").result()

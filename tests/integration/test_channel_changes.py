@@ -26,7 +26,7 @@ def server(tmp_path):
 
 @pytest.fixture
 async def direct(server):
-    async with Direct(server.url, server.cluster_id, timeout_s=PATIENCE_S) as direct:
+    async with Direct(server.url, cluster_id=server.cluster_id, timeout_s=PATIENCE_S) as direct:
         yield direct
 
 
@@ -76,7 +76,7 @@ async def test_removed_messages_stay_away_from_everybody(server, direct) -> None
     (shown,) = await admin.channels("foo")
     assert (shown.messages, shown.first_sequence, shown.last_sequence, shown.deleted) == (14, 3, 20, 4)
     assert [message.sequence for message in await direct.fetch("foo", start=stan_client.newest(3))] == [17, 18, 19]
-    client = await stan_client.connect(server.cluster_id, "me", servers=server.url)
+    client = await stan_client.connect(server.url, client_id="me", cluster_id=server.cluster_id)
     assert await received(client, "foo", len(left), start=stan_client.everything()) == left
     await client.close()
 
@@ -89,7 +89,7 @@ async def test_ranges_and_consumers_pass_over_what_was_removed(server, direct) -
     left = [at for at in range(1, 301) if at not in gone]
 
     def read_range():
-        with BlockingClient(server.url, server.cluster_id) as client:
+        with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
             found = client.read_range("foo", 1, 300, max_bytes=1000)
             return [message.sequence for batch in found for message in batch.messages()]
 
@@ -110,7 +110,7 @@ async def test_limits_are_edited_and_channels_come_and_go(server, direct) -> Non
     server.kill9()
     server.restart()
     assert (await admin.channel("foo")).limits.max_msgs == 5
-    client = await stan_client.connect(server.cluster_id, "me", servers=server.url)
+    client = await stan_client.connect(server.url, client_id="me", cluster_id=server.cluster_id)
     got = asyncio.Queue()
     await client.subscribe("foo", lambda message: got.put_nowait(message.data), durable="dur")
     assert (await admin.delete_channel("foo")).changed == 5
@@ -159,7 +159,7 @@ async def test_restored_channel_is_as_it_was(server, direct) -> None:
     assert await sequences(direct, "foo") == RESTORED
     (message, *_) = await direct.fetch("foo", start=stan_client.from_sequence(5), count=1)
     assert message.timestamp_ns == TIME
-    client = await stan_client.connect(server.cluster_id, "me", servers=server.url)
+    client = await stan_client.connect(server.url, client_id="me", cluster_id=server.cluster_id)
     assert await received(client, "foo", len(FOR_THE_DURABLE), durable="d") == FOR_THE_DURABLE
     with pytest.raises(stan_client.ServerError, match=refusals.CHANNEL_IN_USE):
         await admin.restore_channel("foo", "another", 4)
@@ -175,7 +175,7 @@ async def test_restored_channel_is_as_it_was(server, direct) -> None:
 
 
 async def test_read_replica_knows_of_removals(tmp_path, cluster) -> None:
-    async with Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct:
+    async with Direct(cluster.url, cluster_id=cluster.cluster_id, timeout_s=60) as direct:
         await fill(direct, "foo", 30)
         await direct.admin.delete_message("foo", 7)
         home = tmp_path / "r1"
@@ -193,7 +193,7 @@ async def test_read_replica_knows_of_removals(tmp_path, cluster) -> None:
 
 
 async def test_changes_are_made_once_whoever_leads(cluster) -> None:
-    async with Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct:
+    async with Direct(cluster.url, cluster_id=cluster.cluster_id, timeout_s=60) as direct:
         admin = direct.admin
         await fill(direct, "foo", 60)
         empty = cluster.follower_of("foo")

@@ -25,7 +25,7 @@ class Load:
         self.stopped = False
 
     async def write(self, name):
-        client = await stan_client.connect(self.cluster.cluster_id, name, servers=self.cluster.url)
+        client = await stan_client.connect(self.cluster.url, client_id=name, cluster_id=self.cluster.cluster_id)
         number = 0
         while not self.stopped:
             numbers = range(number, number + TOGETHER)
@@ -72,7 +72,7 @@ async def moved(direct, group):
 
 async def test_a_loaded_channel_moves_while_leaders_are_killed(cluster, direct) -> None:
     load = Load(cluster)
-    reader = await stan_client.connect(cluster.cluster_id, "reader", servers=cluster.url)
+    reader = await stan_client.connect(cluster.url, client_id="reader", cluster_id=cluster.cluster_id)
     await reader.subscribe("orders", load.take, durable="all", start=everything(), ack_wait_s=2)
     writers = [asyncio.create_task(load.write(f"writer{number}")) for number in range(WRITERS)]
     home = cluster.group_of("orders")

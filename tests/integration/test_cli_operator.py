@@ -61,7 +61,7 @@ def any_code(url, home, *arguments):
 async def filled(url):
     """Channel orders with 20 messages; durable billing of acct has got 5 of them and acked none, and is offline."""
     async with asyncio.timeout(60):
-        client = await stan_client.connect(CLUSTER_ID, "acct", servers=url)
+        client = await stan_client.connect(url, client_id="acct", cluster_id=CLUSTER_ID)
         for number in range(20):
             await client.publish("orders", b'{"number": %d}' % number)
         subscription = await client.subscribe(
@@ -76,7 +76,7 @@ async def filled(url):
 async def received(url, count):
     """The sequences of the next messages that the durable gets."""
     async with asyncio.timeout(60):
-        client = await stan_client.connect(CLUSTER_ID, "acct", servers=url)
+        client = await stan_client.connect(url, client_id="acct", cluster_id=CLUSTER_ID)
         subscription = await client.subscribe("orders", durable="billing", max_in_flight=50)
         got = {}
         while len(got) < count:  # one may come again after a leader has moved

@@ -18,7 +18,7 @@ async def url():
 
 async def test_whole_life_of_a_client_with_the_real_broker(url) -> None:
     """Publish, window, durable, queue group, duplicate id and refusals, one broker start for all."""
-    async with await stan_client.connect("test-cluster", "me", servers=url) as client:
+    async with await stan_client.connect(url, client_id="me") as client:
         assert await client.publish_many("ch", [b"%d" % number for number in range(500)]) == 500
 
         plain: list[bytes] = []
@@ -46,7 +46,7 @@ async def test_whole_life_of_a_client_with_the_real_broker(url) -> None:
         assert sorted(shared[0] + shared[1]) == list(range(501, 601))
 
         with pytest.raises(stan_client.ServerError, match=refusals.CLIENT_REGISTERED):
-            await stan_client.connect("test-cluster", "me", servers=url)
+            await stan_client.connect(url, client_id="me")
         with pytest.raises(stan_client.ServerError, match=refusals.INVALID_SUBJECT):
             await client.subscribe("a..b")
 
@@ -57,7 +57,7 @@ async def test_messages_without_acks_are_stored_in_order_between_those_with_acks
     async def mark(context, message, proceed):
         return await proceed(message.with_headers({"marked": "1"}))
 
-    async with await stan_client.connect("test-cluster", "me", servers=url, max_pub_acks_in_flight=2) as client:
+    async with await stan_client.connect(url, client_id="me", max_pub_acks_in_flight=2) as client:
         told = await client.publish("ch", b"first", ack="none", key="k", headers={"a": "1"})
         assert (len(told) > 0, told.sequence, told.acked_as) == (True, None, "")
         assert await client.publish_many("ch", [b"many"] * 3000, ack="none") == 3000
@@ -65,7 +65,7 @@ async def test_messages_without_acks_are_stored_in_order_between_those_with_acks
         assert (acked.sequence, acked.acked_as) == (3002, "synced")
         with pytest.raises(ValueError, match="ack is one of commit, none"):
             await client.publish("ch", b"x", ack="append")  # type: ignore[arg-type]
-        async with await stan_client.connect("test-cluster", "other", servers=url, middleware=[mark]) as other:
+        async with await stan_client.connect(url, client_id="other", middleware=[mark]) as other:
             await other.publish("ch", b"marked", ack="none")
             assert await other.publish_many("ch", [b"marked"] * 2, ack="none") == 2
             assert (await other.publish("ch", b"last")).sequence == 3006
@@ -77,7 +77,7 @@ async def test_messages_without_acks_are_stored_in_order_between_those_with_acks
 
 
 async def test_a_refused_message_without_ack_is_told_nobody_and_the_next_one_is_stored(url) -> None:
-    async with await stan_client.connect("test-cluster", "me", servers=url) as client:
+    async with await stan_client.connect(url, client_id="me") as client:
         with pytest.raises(stan_client.InvalidNameError):
             await client.publish("a..b", b"x", ack="none")
         await client.publish("_STAN.x", b"refused by the server", ack="none")
@@ -87,7 +87,7 @@ async def test_a_refused_message_without_ack_is_told_nobody_and_the_next_one_is_
 async def test_headers_key_and_sequence_round_trip_with_the_real_broker(url) -> None:
     """Delivery, redelivery, fetch, read, and what the server would refuse is refused before."""
     headers, stored = {"trace": "a1", "raw": b"\xff"}, {"trace": b"a1", "raw": b"\xff"}
-    async with await stan_client.connect("test-cluster", "me", servers=url) as client:
+    async with await stan_client.connect(url, client_id="me") as client:
         told = [await client.publish("ch", b"%d" % number, headers=headers, key="customer 7") for number in range(3)]
         assert [one.sequence for one in told] == [1, 2, 3]
         assert await client.publish_many("ch", [b"plain", NewMessage(b"own", {"a": "1"}, key=b"\xff")]) == 2
@@ -131,7 +131,7 @@ async def test_a_correlation_id_goes_with_the_messages_of_the_real_broker(url) -
         stan_client.Log(),
         stan_client.Timing(lambda kind, channel, seconds, error: times.append((kind, channel, error is None))),
     ]
-    async with await stan_client.connect("test-cluster", "me", servers=url, middleware=middleware) as client:
+    async with await stan_client.connect(url, client_id="me", middleware=middleware) as client:
         await client.subscribe("in", forward, ack_wait_s=1)
         await client.publish("in", b"one")
         await eventually(lambda: len(times) == 5)

@@ -15,7 +15,7 @@ STORED = {"trace": b"a1", "raw": b"\xff"}
 
 
 async def connect(url: str, client_id: str = "me", **options) -> stan_client.Client:
-    return await stan_client.connect("test-cluster", client_id, servers=url, **options)
+    return await stan_client.connect(url, client_id=client_id, **options)
 
 
 @pytest.fixture
@@ -198,7 +198,9 @@ async def test_calls_with_a_timeout_do_not_wait_longer_for_a_session_that_is_los
         await client.subscribe("other", timeout_s=0.05)
     with pytest.raises(stan_client.UnsubscribeRequestTimeoutError):
         await subscription.close(timeout_s=0.05)
-    assert len(client._sessions._waiters) == len(client._publisher._room_waiters) == 0, "who gives up leaves nothing behind"
+    assert len(client._sessions._waiters) == len(client._publisher._room_waiters) == 0, (
+        "who gives up leaves nothing behind"
+    )
 
 
 # --- middleware ------------------------------------------------------------------------------------------------------

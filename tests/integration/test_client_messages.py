@@ -13,7 +13,7 @@ from tests.kit.fake_broker import eventually
 @pytest.fixture
 async def client(nats_url, broker):
     async with await stan_client.connect(
-        "test-cluster", "me", servers=nats_url, connect_timeout_s=30, ack_timeout_s=3, max_pub_acks_in_flight=4
+        nats_url, client_id="me", connect_timeout_s=30, ack_timeout_s=3, max_pub_acks_in_flight=4
     ) as client:
         yield client
 
@@ -298,7 +298,7 @@ async def test_subscription_close_unanswered_may_be_tried_again(client, broker) 
 
 async def test_subscription_close_at_an_old_server_is_not_supported(nats_url, broker) -> None:
     broker.protocol = 0
-    async with await stan_client.connect("test-cluster", "old", servers=nats_url) as client:
+    async with await stan_client.connect(nats_url, client_id="old") as client:
         subscription = await client.subscribe("ch")
         await client.publish("ch", b"one")
 

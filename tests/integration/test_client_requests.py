@@ -30,7 +30,7 @@ def url(tmp_path):
 
 
 async def connect(url: str, client_id: str) -> stan_client.Client:
-    return await stan_client.connect("test-cluster", client_id, servers=url)
+    return await stan_client.connect(url, client_id=client_id)
 
 
 async def test_each_of_many_requests_has_its_own_answer_or_its_own_timeout(url) -> None:
@@ -134,8 +134,8 @@ async def test_requests_end_with_the_client(url) -> None:
 async def test_requests_go_on_over_a_new_session(nats_url, broker) -> None:
     """The session is lost while a request waits: its answer comes all the same."""
     async with (
-        await stan_client.connect("test-cluster", "asker", servers=nats_url, ping_interval_s=1) as client,
-        await stan_client.connect("test-cluster", "worker", servers=nats_url) as worker,
+        await stan_client.connect(nats_url, client_id="asker", ping_interval_s=1) as client,
+        await stan_client.connect(nats_url, client_id="worker") as worker,
     ):
         jobs = await worker.subscribe("jobs", manual_acks=True)
         asked = asyncio.create_task(client.request("jobs", b"x", timeout_s=60))
@@ -153,7 +153,7 @@ async def test_requests_go_on_over_a_new_session(nats_url, broker) -> None:
 
 async def test_requests_over_a_connection_of_the_callers(broker, nats_url) -> None:
     borrowed = await nats.connect(nats_url)
-    async with await stan_client.connect("test-cluster", "me", nats=borrowed) as client:
+    async with await stan_client.connect(client_id="me", nats=borrowed) as client:
         await client.subscribe("jobs", lambda message: message.respond(message.data.upper()))
         assert await asyncio.gather(*[client.request("jobs", b"%d a" % n) for n in range(20)]) == [
             b"%d A" % n for n in range(20)
@@ -162,7 +162,7 @@ async def test_requests_over_a_connection_of_the_callers(broker, nats_url) -> No
 
 
 async def test_a_request_without_a_session_was_not_sent(broker, nats_url) -> None:
-    client = await stan_client.connect("test-cluster", "me", servers=nats_url)
+    client = await stan_client.connect(nats_url, client_id="me")
     session, client._sessions.current = client._sessions.current, None
     with pytest.raises(stan_client.NotSentError):
         await client.request("jobs", b"x", timeout_s=0.05)

@@ -12,7 +12,7 @@ from tests.kit.running import settled
 
 
 async def connect(url: str, client_id: str = "me", **options) -> stan_client.Client:
-    return await stan_client.connect("test-cluster", client_id, servers=url, **options)
+    return await stan_client.connect(url, client_id=client_id, **options)
 
 
 def requests(broker: FakeBroker, kind: str) -> list:
@@ -67,12 +67,12 @@ async def test_callbacks_of_nats_py_tell_when_the_nats_connection_has_ended_and_
 
 async def test_connect_to_impossible_cluster_id_is_refused() -> None:
     with pytest.raises(stan_client.InvalidNameError):
-        await stan_client.connect("two words", "me")
+        await stan_client.connect(client_id="me", cluster_id="two words")
 
 
 async def test_connect_to_unknown_cluster_times_out(nats_url, broker) -> None:
     with pytest.raises(stan_client.ConnectRequestTimeoutError, match="possibly wrong cluster ID"):
-        await stan_client.connect("other-cluster", "me", servers=nats_url)
+        await stan_client.connect(nats_url, client_id="me", cluster_id="other-cluster")
 
 
 async def test_connect_unanswered_times_out(nats_url, broker) -> None:
@@ -131,7 +131,7 @@ async def test_heartbeat_is_answered(nats_url, broker) -> None:
 
 async def test_borrowed_connection_stays_open_and_keeps_no_subscription(nats_url, broker) -> None:
     own = await nats.connect(nats_url)
-    client = await stan_client.connect("test-cluster", "me", nats=own)
+    client = await stan_client.connect(client_id="me", nats=own)
     got = await client.subscribe("ch", start=stan_client.everything())
     await client.publish("ch", b"one")
     assert (await anext(got)).data == b"one"
@@ -149,7 +149,7 @@ async def test_failed_connects_on_a_borrowed_connection_leak_no_subscription(nat
 
     for _ in range(3):
         with pytest.raises(stan_client.ServerError):
-            await stan_client.connect("test-cluster", "me", nats=own)
+            await stan_client.connect(client_id="me", nats=own)
 
     assert not own._subs
     await own.close()
@@ -160,7 +160,7 @@ async def test_borrowed_connection_that_is_closed_is_refused(nats_url) -> None:
     await own.close()
 
     with pytest.raises(stan_client.BadConnectionError):
-        await stan_client.connect("test-cluster", "me", nats=own)
+        await stan_client.connect(client_id="me", nats=own)
 
 
 async def test_close_unanswered_raises_and_closes_all_the_same(nats_url, broker) -> None:

@@ -16,9 +16,7 @@ EVERYTHING = stan_client.everything()
 
 @pytest.fixture
 async def client(nats_url, broker):
-    async with await stan_client.connect(
-        "test-cluster", "me", servers=nats_url, connect_timeout_s=30, ack_timeout_s=30
-    ) as client:
+    async with await stan_client.connect(nats_url, client_id="me", connect_timeout_s=30, ack_timeout_s=30) as client:
         yield client
 
 
@@ -92,7 +90,7 @@ VERDICTS = {
 async def test_server_that_would_take_it_for_an_ack_is_told_nothing(client, broker, verdict, nats_url) -> None:
     broker.features = Feature.CONTEXT
     await client.publish("ch", b"x")
-    async with await stan_client.connect("test-cluster", "old", servers=nats_url) as old:
+    async with await stan_client.connect(nats_url, client_id="old") as old:
         subscription = await old.subscribe("ch", start=EVERYTHING, manual_acks=True)
         with pytest.raises(stan_client.NotSupportedError):
             VERDICTS[verdict](await subscription.next(5))
@@ -127,7 +125,7 @@ async def test_member_of_a_queue_group_cannot_ack_up_to_a_message(client, broker
 async def test_verdict_after_the_session_was_lost_is_dropped_and_the_message_judged_when_it_comes_again(
     broker, nats_url
 ) -> None:
-    async with await stan_client.connect("test-cluster", "me", servers=nats_url, ping_interval_s=1) as client:
+    async with await stan_client.connect(nats_url, client_id="me", ping_interval_s=1) as client:
         subscription = await manual(client, durable="d")
         old = await subscription.next(5)
         broker.forget_clients()
@@ -169,7 +167,7 @@ async def test_failing_callback_waits_by_default_and_at_a_server_that_cannot_do_
 ) -> None:
     broker.features = features
     on_error = "wait" if features else "nak"
-    async with await stan_client.connect("test-cluster", "me", servers=nats_url) as client:
+    async with await stan_client.connect(nats_url, client_id="me") as client:
         await client.publish("ch", b"x")
         with caplog.at_level(logging.ERROR, "stan_client"):
             subscription = await client.subscribe("ch", fail, start=EVERYTHING, on_error=on_error)
@@ -329,7 +327,7 @@ async def test_drain_while_the_session_is_lost_ends_without_making_the_subscript
     async def slow(_message: Message) -> None:
         await go.wait()
 
-    async with await stan_client.connect("test-cluster", "me", servers=nats_url, ping_interval_s=1) as client:
+    async with await stan_client.connect(nats_url, client_id="me", ping_interval_s=1) as client:
         subscription = await client.subscribe("ch", slow, durable="d")
         await client.publish("ch", b"x")
         await eventually(lambda: subscription.last_sequence == 1)
@@ -361,7 +359,7 @@ async def test_block_of_a_subscription_acks_what_was_handled_and_closes(client, 
 
 
 async def test_client_drains_its_subscriptions_and_its_publishes(nats_url, broker) -> None:
-    client = await stan_client.connect("test-cluster", "two", servers=nats_url)
+    client = await stan_client.connect(nats_url, client_id="two")
     got = []
 
     async def take(message: Message) -> None:
@@ -383,7 +381,7 @@ async def test_client_drains_its_subscriptions_and_its_publishes(nats_url, broke
 
 
 async def test_client_that_drains_closes_after_its_timeout(nats_url, broker) -> None:
-    client = await stan_client.connect("test-cluster", "two", servers=nats_url)
+    client = await stan_client.connect(nats_url, client_id="two")
     broker.mute.add("pub")
     client.window.publish("ch", b"x", on_ack=lambda _guid, _error: None)
     assert not await client.drain(timeout_s=0.01)

@@ -21,7 +21,7 @@ async def url():
 
 
 async def test_each_verdict_does_what_it_says_with_the_real_broker(url) -> None:
-    async with await stan_client.connect("test-cluster", "me", servers=url) as client:
+    async with await stan_client.connect(url, client_id="me") as client:
         await client.publish_many("ch", [b"%d" % number for number in range(1, 5)])
         durable = await client.subscribe("ch", durable="d", start=EVERYTHING, manual_acks=True, max_in_flight=4)
         first, second, third, fourth = [await durable.next(ANSWER_S) for _ in range(4)]
@@ -46,7 +46,7 @@ async def test_each_verdict_does_what_it_says_with_the_real_broker(url) -> None:
 
 
 async def test_working_puts_the_ack_wait_off_with_the_real_broker(url) -> None:
-    async with await stan_client.connect("test-cluster", "me", servers=url) as client:
+    async with await stan_client.connect(url, client_id="me") as client:
         await client.publish_many("ch", [b"one", b"two"])
         subscription = await client.subscribe("ch", start=EVERYTHING, manual_acks=True, ack_wait_s=1)
         held, dropped = await subscription.next(ANSWER_S), await subscription.next(ANSWER_S)
@@ -60,7 +60,7 @@ async def test_working_puts_the_ack_wait_off_with_the_real_broker(url) -> None:
 
 
 async def test_cumulative_ack_with_the_real_broker(url) -> None:
-    async with await stan_client.connect("test-cluster", "me", servers=url) as client:
+    async with await stan_client.connect(url, client_id="me") as client:
         await client.publish_many("ch", [b"x"] * 20)
         durable = await client.subscribe("ch", durable="d", start=EVERYTHING, manual_acks=True, max_in_flight=10)
         messages = [await durable.next(ANSWER_S) for _ in range(10)]
@@ -80,7 +80,7 @@ async def test_failing_callback_with_the_real_broker(url, on_error) -> None:
         if message.sequence == 1 and not message.redelivered:
             raise LookupError("once more")
 
-    async with await stan_client.connect("test-cluster", "me", servers=url) as client:
+    async with await stan_client.connect(url, client_id="me") as client:
         await client.publish_many("ch", [b"x"] * 2)
         subscription = await client.subscribe("ch", fail_once, durable="d", start=EVERYTHING, on_error=on_error)
         expected = [(1, False), (2, False), (1, True)] if on_error == "nak" else [(1, False), (2, False)]
@@ -92,7 +92,7 @@ async def test_failing_callback_with_the_real_broker(url, on_error) -> None:
 
 
 async def test_members_of_a_queue_group_take_over_what_a_drained_one_left(url) -> None:
-    async with await stan_client.connect("test-cluster", "me", servers=url) as client:
+    async with await stan_client.connect(url, client_id="me") as client:
         one = await client.subscribe("ch", queue="q", manual_acks=True)
         await client.publish_many("ch", [b"x"] * 5)
         assert (await one.next(ANSWER_S)).sequence == 1

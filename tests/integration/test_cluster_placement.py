@@ -33,7 +33,7 @@ async def voters(direct):
 
 
 async def test_each_group_has_a_copy_in_each_zone_also_after_a_kill_and_a_restart(cluster, direct) -> None:
-    client = await stan_client.connect(cluster.cluster_id, "me", servers=cluster.url)
+    client = await stan_client.connect(cluster.url, client_id="me", cluster_id=cluster.cluster_id)
     for number in range(20):
         await client.publish(f"c{number % 7}", b"%d" % number)
 
@@ -66,7 +66,7 @@ async def test_a_pinned_channel_is_made_in_its_group_and_stays_there(cluster, di
     killed = await asyncio.to_thread(cluster.leader, 0)
     await asyncio.to_thread(cluster.kill9, killed)
     await asyncio.to_thread(cluster.start, killed)
-    client = await stan_client.connect(cluster.cluster_id, "me", servers=cluster.url)
+    client = await stan_client.connect(cluster.url, client_id="me", cluster_id=cluster.cluster_id)
     await client.publish("orders", b"x")
     (channel,) = await direct.admin.channels()
     assert (channel.name, channel.group, channel.pinned) == (b"orders", there, True)

@@ -63,7 +63,7 @@ async def compacted(client, least):
 
 async def test_what_is_left_gives_the_same_table(server) -> None:
     changes = []
-    async with await stan_client.connect("test-cluster", "me", servers=server.url) as client:
+    async with await stan_client.connect(server.url, client_id="me") as client:
         first, _ = await publish(client, 1, 200)
         async with stan_client.Table(client, "prices", on_change=lambda *change: changes.append(change)) as table:
             assert numbers(table.items()) == first
@@ -90,13 +90,13 @@ async def test_what_is_left_gives_the_same_table(server) -> None:
 
 
 async def test_a_restart_finds_the_same(server) -> None:
-    async with await stan_client.connect("test-cluster", "me", servers=server.url) as client:
+    async with await stan_client.connect(server.url, client_id="me") as client:
         await publish(client, 1, 900)
         wanted, sequence = await publish(client, 901, 1000)
         left = await compacted(client, 400)
     server.kill9()
     server.start()
-    async with await stan_client.connect("test-cluster", "me", servers=server.url) as client:
+    async with await stan_client.connect(server.url, client_id="me") as client:
         async with stan_client.Table(client, "prices") as table:
             assert wanted.items() <= numbers(table.items()).items()
             assert table.sequence == sequence
@@ -105,7 +105,7 @@ async def test_a_restart_finds_the_same(server) -> None:
 
 
 async def test_a_table_of_a_channel_that_is_not_there(server) -> None:
-    async with await stan_client.connect("test-cluster", "me", servers=server.url) as client:
+    async with await stan_client.connect(server.url, client_id="me") as client:
         with pytest.raises(stan_client.ServerError):
             async with stan_client.Table(client, "nothing"):
                 pass
@@ -115,7 +115,7 @@ async def test_a_table_of_a_channel_that_is_not_there(server) -> None:
 
 async def test_the_channel_tells_of_its_last_pass(server) -> None:
     where = ("--server", server.url)
-    async with await stan_client.connect("test-cluster", "me", servers=server.url) as client:
+    async with await stan_client.connect(server.url, client_id="me") as client:
         await publish(client, 1, 900)
         await compacted(client, 400)
     async with asyncio.timeout(PATIENCE_S):

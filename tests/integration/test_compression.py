@@ -36,7 +36,7 @@ def server(tmp_path):
 
 @pytest.fixture
 def client(server):
-    with BlockingClient(server.url, server.cluster_id) as client:
+    with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
         yield client
 
 
@@ -74,7 +74,7 @@ async def test_a_third_of_the_bytes_on_disk_and_on_the_way(server, client, chann
     server.kill9()
     server.start()
     assert read(client, channel)[0] == EVENTS
-    async with await stan_client.connect("test-cluster", "me", servers=server.url) as other:
+    async with await stan_client.connect(server.url, client_id="me") as other:
         got = []
         async with await other.subscribe(channel, start=stan_client.everything()) as subscription:
             async for message in subscription:
@@ -88,7 +88,7 @@ async def test_a_third_of_the_bytes_on_disk_and_on_the_way(server, client, chann
 async def test_the_ratio_is_told(server, client) -> None:
     fill(client, "by.client", compress=True)
     fill(client, "by.nobody", compress=False)
-    async with Direct(server.url, server.cluster_id) as direct:
+    async with Direct(server.url, cluster_id=server.cluster_id) as direct:
         told = {status.name: status for status in await direct.admin.channels()}
     assert 3 * told[b"by.client"].kept_bytes < told[b"by.client"].clear_bytes < told[b"by.client"].bytes
     assert told[b"by.client"].bytes == told[b"by.nobody"].bytes
@@ -123,7 +123,7 @@ async def test_metrics_tell_who_has_compressed_and_who_has_it_decompressed(serve
 
     read(client, "by.client")
     assert metrics(server)["stan_decompressed_batches_total"] == 0, "who fetches gets batches as they are kept"
-    async with await stan_client.connect("test-cluster", "me", servers=server.url) as other:
+    async with await stan_client.connect(server.url, client_id="me") as other:
         subscription = await other.subscribe("by.client", start=stan_client.everything())
         for _ in range(COUNT):
             await subscription.next(30)

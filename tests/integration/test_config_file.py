@@ -65,7 +65,7 @@ async def sequences(client: stan_client.Client, channel: str, count: int) -> lis
 async def test_without_a_limit_of_connections_clients_connect(tmp_path):
     """nats-server lets nobody in then; the one inside the original did."""
     with FromFile(tmp_path, "-c", "max_connections: 0\n" + LIMITED) as server:
-        client = await stan_client.connect("from-file", "me", servers=server.url.replace("//", "//u:p@"))
+        client = await stan_client.connect(server.url.replace("//", "//u:p@"), client_id="me", cluster_id="from-file")
         await client.publish("more", b"")
         await client.close()
 
@@ -74,7 +74,7 @@ async def test_without_a_limit_of_connections_clients_connect(tmp_path):
 async def test_file_store_with_limits_is_made_from_one_file(tmp_path, flag):
     with FromFile(tmp_path, flag, LIMITED) as server:
         url = server.url.replace("//", "//u:p@")
-        client = await stan_client.connect("from-file", "me", servers=url)
+        client = await stan_client.connect(url, client_id="me", cluster_id="from-file")
         for channel in ("few.x", "more"):
             for number in range(6):
                 await client.publish(channel, b"%d" % number)
@@ -84,7 +84,7 @@ async def test_file_store_with_limits_is_made_from_one_file(tmp_path, flag):
         assert await sequences(client, "more", 4) == [3, 4, 5, 6]
         await client.close()
         server.restart()
-        client = await stan_client.connect("from-file", "me", servers=url)
+        client = await stan_client.connect(url, client_id="me", cluster_id="from-file")
         assert await sequences(client, "few.x", 2) == [5, 6]
         await client.close()
     assert (tmp_path / "store/stan.json").exists()
@@ -106,7 +106,7 @@ async def test_three_files_make_a_cluster(tmp_path, monkeypatch):
             node.wait_until_ready()
             assert f"Cluster node {name}, voters: a, b, c, groups of channels: 8" in node.log()
         async with asyncio.timeout(START_SECONDS_MAX):
-            client = await stan_client.connect("three", "me", servers=nodes[0].url)
+            client = await stan_client.connect(nodes[0].url, client_id="me", cluster_id="three")
             await client.publish("orders", b"hello")
             await client.close()
     finally:

@@ -25,7 +25,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 async def direct(server):
-    async with Direct(server.url, server.cluster_id, timeout_s=10) as direct:
+    async with Direct(server.url, cluster_id=server.cluster_id, timeout_s=10) as direct:
         yield direct
 
 
@@ -90,7 +90,10 @@ async def test_second_member_gets_half_and_all_when_the_first_leaves(direct) -> 
 
 async def test_member_that_was_silent_cannot_commit(server, direct) -> None:
     await fill(direct, "late.1", 1, 5)
-    async with Direct(server.url, server.cluster_id, timeout_s=10) as other, member(other, "late.*", "late") as first:
+    async with (
+        Direct(server.url, cluster_id=server.cluster_id, timeout_s=10) as other,
+        member(other, "late.*", "late") as first,
+    ):
         batch = await anext(first)
         assert batch.valid
         first._membership._task.cancel()  # it says nothing more, as a process that is stopped

@@ -27,13 +27,13 @@ async def url():
 
 
 async def set_policy(url, pattern="orders", **policy):
-    async with stan_client.Direct(url, CLUSTER_ID) as direct:
+    async with stan_client.Direct(url, cluster_id=CLUSTER_ID) as direct:
         await direct.admin.set_policy(pattern, pb.DeliveryPolicy(**policy))
 
 
 @asynccontextmanager
 async def operator(url):
-    async with stan_client.Direct(url, CLUSTER_ID) as direct:
+    async with stan_client.Direct(url, cluster_id=CLUSTER_ID) as direct:
         yield direct
 
 
@@ -66,7 +66,10 @@ async def reached(count, direct, channel="orders.dlq"):
 async def test_ten_thousand_poison_messages(url):
     count = 10_000
     await set_policy(url, max_deliver=2, dead_letter=b".dlq", dead_letter_rate=0)
-    async with await stan_client.connect(CLUSTER_ID, "worker", servers=url) as client, operator(url) as direct:
+    async with (
+        await stan_client.connect(url, client_id="worker", cluster_id=CLUSTER_ID) as client,
+        operator(url) as direct,
+    ):
         await client.publish_many("orders", [b"%d" % number for number in range(count)])
 
         async def fail(message):
@@ -89,7 +92,10 @@ async def test_ten_thousand_poison_messages(url):
 
 async def test_commands_list_show_put_back_and_drop(url, tmp_path):
     await set_policy(url, max_deliver=1, dead_letter=b".dlq")
-    async with await stan_client.connect(CLUSTER_ID, "worker", servers=url) as client, operator(url) as direct:
+    async with (
+        await stan_client.connect(url, client_id="worker", cluster_id=CLUSTER_ID) as client,
+        operator(url) as direct,
+    ):
         for number in range(4):
             await client.publish("orders", b"order %d" % number, headers={"trace": b"%d" % number}, key=b"k")
 
@@ -111,7 +117,7 @@ async def test_commands_list_show_put_back_and_drop(url, tmp_path):
         await asyncio.to_thread(stan, url, tmp_path, *redrive)
 
         assert [letter.sequence for letter in await letters_of(direct)] == [1, 4]
-        back = [message async for message in direct.read("orders", start_at=stan_client.from_sequence(5))]
+        back = [message async for message in direct.read("orders", start=stan_client.from_sequence(5))]
         assert [(message.data, message.key) for message in back] == [(b"order 1", b"k"), (b"order 2", b"k")]
         assert back[0].headers == {"trace": b"1", "stan-redriven": b"1"}
         await asyncio.to_thread(stan, url, tmp_path, "dlq", "drop", "orders.dlq", "--sequence", "1", "--yes")
@@ -122,7 +128,10 @@ async def test_commands_list_show_put_back_and_drop(url, tmp_path):
 
 async def test_poison_does_not_go_round_for_ever(url, tmp_path):
     await set_policy(url, max_deliver=1, dead_letter=b".dlq")
-    async with await stan_client.connect(CLUSTER_ID, "worker", servers=url) as client, operator(url) as direct:
+    async with (
+        await stan_client.connect(url, client_id="worker", cluster_id=CLUSTER_ID) as client,
+        operator(url) as direct,
+    ):
         await client.publish("orders", b"poison")
 
         async def reject(message):
@@ -143,7 +152,10 @@ async def test_poison_does_not_go_round_for_ever(url, tmp_path):
 
 async def test_an_outage_pauses_the_position(url, tmp_path):
     await set_policy(url, max_deliver=1, dead_letter=b".dlq", dead_letter_rate=5)
-    async with await stan_client.connect(CLUSTER_ID, "worker", servers=url) as client, operator(url) as direct:
+    async with (
+        await stan_client.connect(url, client_id="worker", cluster_id=CLUSTER_ID) as client,
+        operator(url) as direct,
+    ):
         await client.publish_many("orders", [b"x"] * 50)
         down = True
 
@@ -170,7 +182,10 @@ async def test_an_outage_pauses_the_position(url, tmp_path):
 
 async def test_a_client_that_only_acks_has_dead_letters_too(url):
     await set_policy(url, max_deliver=2, dead_letter=b"failed")
-    async with await stan_client.connect(CLUSTER_ID, "old", servers=url) as client, operator(url) as direct:
+    async with (
+        await stan_client.connect(url, client_id="old", cluster_id=CLUSTER_ID) as client,
+        operator(url) as direct,
+    ):
         await client.publish_many("orders", [b"good", b"poison"])
         seen = []
 
@@ -194,7 +209,10 @@ async def test_a_cluster_keeps_a_dead_letter_channel_with_its_source(tmp_path):
         servers = cluster.url
         await set_policy(servers, max_deliver=1, dead_letter=into.encode(), dead_letter_rate=0)
         options = {"servers": servers, "ping_max_out": 30, "ack_timeout_s": 60}
-        async with await stan_client.connect(CLUSTER_ID, "worker", **options) as client, operator(servers) as direct:
+        async with (
+            await stan_client.connect(client_id="worker", cluster_id=CLUSTER_ID, **options) as client,
+            operator(servers) as direct,
+        ):
             await client.publish_many("orders", [b"%d" % number for number in range(count)])
 
             async def reject(message):

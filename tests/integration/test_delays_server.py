@@ -20,7 +20,7 @@ async def url():
 
 
 async def test_messages_come_when_they_are_due_in_the_order_of_their_times(url) -> None:
-    async with await stan_client.connect("test-cluster", "me", servers=url) as client:
+    async with await stan_client.connect(url, client_id="me") as client:
         subscription = await client.subscribe("ch", start=EVERYTHING)
         began = time.time()
         later = await client.publish("ch", b"later", delay_s=1.0, headers={"a": "b"}, key="k")
@@ -37,8 +37,8 @@ async def test_messages_come_when_they_are_due_in_the_order_of_their_times(url) 
 
 async def test_operators_see_and_cancel_what_waits(url) -> None:
     async with (
-        await stan_client.connect("test-cluster", "me", servers=url) as client,
-        Direct(url, "test-cluster") as direct,
+        await stan_client.connect(url, client_id="me") as client,
+        Direct(url) as direct,
     ):
         told = [await client.publish("ch", b"x", delay_s=3600) for _ in range(3)]
         assert [one.id for one in await direct.admin.delayed("ch")] == [one.delayed_id for one in told]
@@ -50,8 +50,8 @@ async def test_operators_see_and_cancel_what_waits(url) -> None:
 
 async def test_a_policy_delays_what_clients_publish_that_know_nothing_of_it(url) -> None:
     async with (
-        await stan_client.connect("test-cluster", "me", servers=url) as client,
-        Direct(url, "test-cluster") as direct,
+        await stan_client.connect(url, client_id="me") as client,
+        Direct(url) as direct,
     ):
         policy = pb.DeliveryPolicy(delay=700 * MILLISECOND, target=b"orders")
         await direct.admin.set_policy("orders.later", policy)
@@ -67,6 +67,6 @@ async def test_a_policy_delays_what_clients_publish_that_know_nothing_of_it(url)
 
 @pytest.mark.parametrize("delay", [{"delay_s": -1}, {"delay_s": 1e9}, {"delay_s": float("nan")}])
 async def test_delays_that_no_server_takes_are_refused(url, delay) -> None:
-    async with await stan_client.connect("test-cluster", "me", servers=url) as client:
+    async with await stan_client.connect(url, client_id="me") as client:
         with pytest.raises(stan_client.InvalidDelayError):
             await client.publish("ch", b"x", **delay)

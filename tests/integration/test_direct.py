@@ -25,13 +25,13 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 async def direct(server):
-    async with Direct(server.url, server.cluster_id, timeout_s=10) as direct:
+    async with Direct(server.url, cluster_id=server.cluster_id, timeout_s=10) as direct:
         yield direct
 
 
 @pytest.fixture
 def blocking(server):
-    with BlockingClient(server.url, server.cluster_id, timeout_s=10) as client:
+    with BlockingClient(server.url, cluster_id=server.cluster_id, timeout_s=10) as client:
         yield client
 
 
@@ -66,7 +66,7 @@ async def test_batch_is_there_as_a_whole(direct) -> None:
 
 
 async def test_client_that_is_registered_can_do_the_same(server, direct) -> None:
-    async with await stan_client.connect(server.cluster_id, "me", servers=server.url) as client:
+    async with await stan_client.connect(server.url, client_id="me", cluster_id=server.cluster_id) as client:
         await client.publish("same", b"1")
         assert await fill(client, "same", 2, 3) == stan_client.BatchAck(2, 3, 0)
         assert await client.channels.info(["same"]) == await direct.channels.info(["same"])
@@ -132,7 +132,7 @@ async def test_follower_gets_what_comes_at_once(direct) -> None:
 
 async def test_consumer_keeps_its_place_and_tells_it(direct) -> None:
     await fill(direct, "consumer", 1, 500)
-    consumer = PullConsumer(direct, "consumer", max_bytes=5000, cursor="reader")
+    consumer = PullConsumer(direct, "consumer", max_bytes=5000, bookmark="reader")
     first = await anext(consumer)
     await anext(consumer)
     position = consumer.position
@@ -147,7 +147,7 @@ async def test_consumer_keeps_its_place_and_tells_it(direct) -> None:
 
 async def test_consumer_hears_of_what_the_limits_removed(tmp_path) -> None:
     with StanServer(tmp_path, "-mm", "100") as server:
-        async with Direct(server.url, server.cluster_id, timeout_s=10) as direct:
+        async with Direct(server.url, cluster_id=server.cluster_id, timeout_s=10) as direct:
             await fill(direct, "limited", 1, 50)
             position = Position(1, (await direct.channels.info(["limited"]))["limited"].uid)
             await fill(direct, "limited", 51, 120)
@@ -160,7 +160,7 @@ async def test_consumer_hears_of_what_the_limits_removed(tmp_path) -> None:
 
 async def test_what_is_asked_while_the_server_is_away_is_answered_later(tmp_path) -> None:
     with nats_server() as url, StanServer(tmp_path, nats_url=url) as server:
-        async with Direct(url, server.cluster_id, timeout_s=30) as direct:
+        async with Direct(url, cluster_id=server.cluster_id, timeout_s=30) as direct:
             await fill(direct, "away", 1, 3)
             await direct.bookmarks.set("job", {"away": 2})
             server.kill9()
@@ -176,7 +176,7 @@ async def test_what_is_asked_while_the_server_is_away_is_answered_later(tmp_path
 
 
 async def test_close_ends_what_is_under_way(server) -> None:
-    direct = Direct(server.url, "nobody-home", timeout_s=30)
+    direct = Direct(server.url, cluster_id="nobody-home", timeout_s=30)
     await direct.open()
     pending = asyncio.create_task(direct.channels.info())
     await eventually(lambda: direct._inbox is not None)
@@ -192,7 +192,7 @@ async def test_close_ends_what_is_under_way(server) -> None:
 @pytest.mark.parametrize("cluster_id", ["", "a b"])
 def test_impossible_cluster_ids_are_refused(cluster_id) -> None:
     with pytest.raises(stan_client.InvalidNameError):
-        Direct("nats://127.0.0.1:1", cluster_id)
+        Direct("nats://127.0.0.1:1", cluster_id=cluster_id)
 
 
 # --- plain calls ----------------------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_threads_share_a_client(blocking) -> None:
 
 
 def test_closed_client_says_so(server) -> None:
-    client = BlockingClient(server.url, server.cluster_id)
+    client = BlockingClient(server.url, cluster_id=server.cluster_id)
     client.close()
     client.close()
     for call in (
@@ -292,7 +292,7 @@ def test_nats_that_is_not_there_leaves_no_thread() -> None:
 
 def test_patience_of_plain_calls_ends(server) -> None:
     with (
-        BlockingClient(server.url, "nobody-home", timeout_s=0.2) as client,
+        BlockingClient(server.url, cluster_id="nobody-home", timeout_s=0.2) as client,
         pytest.raises(stan_client.RequestTimeoutError, match="nobody listens"),
     ):
         client.last_committed("app")

@@ -521,7 +521,7 @@ class Walk:
         """A client comes and goes, which is an event."""
 
         async def come_and_go() -> None:
-            client = await stan_client.connect("test-cluster", "passer-by", servers=self.url)
+            client = await stan_client.connect(self.url, client_id="passer-by")
             await client.close()
 
         asyncio.run(come_and_go())
@@ -651,7 +651,7 @@ def no_other_orders(walk: Walk) -> None:
     """Channels to be restored do not exist."""
 
     async def delete() -> None:
-        async with stan_client.Direct(walk.url, "test-cluster") as direct:
+        async with stan_client.Direct(walk.url) as direct:
             for channel in await direct.admin.channels("orders.>"):
                 await direct.admin.delete_channel(channel.name.decode())
 
@@ -662,7 +662,7 @@ def a_durable(walk: Walk) -> None:
     """The durable is there, though commands before have deleted it."""
 
     async def subscribe() -> None:
-        client = await stan_client.connect("test-cluster", "explained", servers=walk.url)
+        client = await stan_client.connect(walk.url, client_id="explained")
         subscription = await client.subscribe(
             "orders", durable="billing", start=stan_client.everything(), manual_acks=True
         )
@@ -698,7 +698,7 @@ def dead_letters(walk: Walk) -> None:
     """Messages as the broker would have moved them."""
 
     async def give_up() -> None:
-        async with await stan_client.connect("test-cluster", "broker", servers=walk.url) as client:
+        async with await stan_client.connect(walk.url, client_id="broker") as client:
             for number in range(1, 51):
                 headers = {"stan-channel": b"orders", "stan-sequence": b"%d" % number, "stan-durable": b"billing"}
                 await client.publish("orders.dlq", b"{}", headers=headers)
@@ -721,7 +721,7 @@ BEFORE: dict[str, Callable[[Walk], None]] = {
 async def fill(url: str) -> None:
     """What an operator looks at: channels with messages, and a durable that is offline and has acked nothing."""
     async with asyncio.timeout(60):
-        client = await stan_client.connect("test-cluster", "acct", servers=url)
+        client = await stan_client.connect(url, client_id="acct")
         for channel, count in (("orders", 30), ("orders.eu", 5), ("orders.old", 5)):
             for number in range(count):
                 await client.publish(channel, b'{"number": %d}' % number)

@@ -15,14 +15,14 @@ ENVIRONMENT = "NATS_STREAMING_ENCRYPTION_KEY"
 
 
 async def publish(url, count, first=1):
-    client = await stan_client.connect("test-cluster", "writer", servers=url)
+    client = await stan_client.connect(url, client_id="writer")
     await client.publish_many("foo", [SECRET + b" %d" % n for n in range(first, first + count)])
     await client.close()
 
 
 def read(server, count):
     async def take():
-        client = await stan_client.connect("test-cluster", "reader", servers=server.url)
+        client = await stan_client.connect(server.url, client_id="reader")
         sub = await client.subscribe("foo", start=stan_client.everything())
         got = []
         async for message in sub:
@@ -83,7 +83,7 @@ def test_headers_keys_and_replies_are_encrypted_too(tmp_path, monkeypatch):
     hidden = [b"hidden-header", b"hidden-value", b"hidden-key", b"hidden-reply", SECRET]
 
     async def scene(url):
-        async with await stan_client.connect("test-cluster", "writer", servers=url) as client:
+        async with await stan_client.connect(url, client_id="writer") as client:
             told = {"headers": {"hidden-header": "hidden-value"}, "key": "hidden-key", "reply": "hidden-reply"}
             await client.publish("foo", SECRET, **told)
             message = await anext(aiter(await client.subscribe("foo", start=stan_client.everything())))

@@ -20,7 +20,11 @@ PATIENCE_S = 60
 
 async def connect(cluster, name):
     return await stan_client.connect(
-        cluster.cluster_id, name, servers=cluster.url, connect_timeout_s=PATIENCE_S, ack_timeout_s=PATIENCE_S
+        cluster.url,
+        client_id=name,
+        cluster_id=cluster.cluster_id,
+        connect_timeout_s=PATIENCE_S,
+        ack_timeout_s=PATIENCE_S,
     )
 
 

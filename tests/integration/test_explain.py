@@ -42,7 +42,7 @@ def steps(told):
 
 async def story(url):
     """Message 1 is acked late, 2 is refused and then rejected, 3 is given up by one member and done by the next."""
-    async with await stan_client.connect(CLUSTER_ID, "worker", servers=url) as client:
+    async with await stan_client.connect(url, client_id="worker", cluster_id=CLUSTER_ID) as client:
         await client.publish_many("orders", [b"x"] * 4)
         durable = await client.subscribe("orders", durable="billing", start=EVERYTHING, manual_acks=True, ack_wait_s=1)
         first, second, third, _ = [await durable.next(PATIENCE_S) for _ in range(4)]
@@ -72,7 +72,7 @@ def test_each_delivery_has_its_cause_also_after_a_restart(tmp_path):
 
         async def before():
             await story(server.url)
-            async with await stan_client.connect(CLUSTER_ID, "worker", servers=server.url) as client:
+            async with await stan_client.connect(server.url, client_id="worker", cluster_id=CLUSTER_ID) as client:
                 return [await explained(client, 1, "acked"), await explained(client, 2, "rejected")]
 
         first, second = asyncio.run(before())
@@ -86,7 +86,7 @@ def test_each_delivery_has_its_cause_also_after_a_restart(tmp_path):
         server.start()
 
         async def after():
-            async with await stan_client.connect(CLUSTER_ID, "worker", servers=server.url) as client:
+            async with await stan_client.connect(server.url, client_id="worker", cluster_id=CLUSTER_ID) as client:
                 third = await client.admin.explain(DURABLE, 3)
                 assert third.state == "owed"
                 await catch_up(client)
@@ -107,7 +107,7 @@ def test_the_next_leader_tells_what_the_one_before_did(tmp_path):
 
         async def run():
             await story(cluster.url)
-            async with await stan_client.connect(CLUSTER_ID, "worker", servers=cluster.url) as client:
+            async with await stan_client.connect(cluster.url, client_id="worker", cluster_id=CLUSTER_ID) as client:
                 before = await explained(client, 2, "rejected")
                 leader = cluster.leader_of("orders")
                 assert {step.node for step in before.steps} == {leader}
@@ -128,7 +128,7 @@ def test_what_cannot_be_explained_is_refused(tmp_path):
 
         async def run():
             await story(server.url)
-            async with await stan_client.connect(CLUSTER_ID, "worker", servers=server.url) as client:
+            async with await stan_client.connect(server.url, client_id="worker", cluster_id=CLUSTER_ID) as client:
                 for where, sequence, text in (
                     (DURABLE, 5, "5"),
                     (DURABLE, 0, "stan: "),

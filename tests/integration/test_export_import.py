@@ -31,12 +31,12 @@ def stan(server):
 
 
 def read(server, channel):
-    with BlockingClient(server.url, server.cluster_id) as client:
+    with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
         return [(m.sequence, m.data) for answer in client.read_range(channel, 1, 1 << 60) for m in answer.messages()]
 
 
 def test_what_is_exported_is_imported(server, stan, tmp_path) -> None:
-    with BlockingClient(server.url, server.cluster_id) as client:
+    with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
         client.publish_batch("out", rows_of(PAYLOADS), len(PAYLOADS))
     done = stan("export", "out", str(tmp_path / "out.jsonl"))
     assert done.exit_code == 0, done.output
@@ -53,7 +53,7 @@ def test_what_is_exported_is_imported(server, stan, tmp_path) -> None:
 def records_of(server, channel):
     """Messages as they are stored, without what an import makes new."""
     found = []
-    with BlockingClient(server.url, server.cluster_id) as client:
+    with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
         for answer in client.read_range(channel, 1, 1 << 60):
             found += [wire.MsgProto.FromString(body) for body in messages(answer.records, answer.runs)]
     for message in found:
@@ -64,7 +64,7 @@ def records_of(server, channel):
 
 def test_keys_and_headers_go_out_and_come_in_again(server, stan, tmp_path) -> None:
     sent = full_messages(50)
-    with BlockingClient(server.url, server.cluster_id) as client:
+    with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
         client.publish_batch("full", rows_of_messages(sent), len(sent))
     done = stan("export", "full", str(tmp_path / "full.jsonl"))
     assert done.exit_code == 0, done.output
@@ -82,7 +82,7 @@ def test_keys_and_headers_go_out_and_come_in_again(server, stan, tmp_path) -> No
 def test_what_sub_and_get_write_is_imported(server, stan, tmp_path) -> None:
     headers = [wire.Header(key=b"trace", value=b"\xff"), wire.Header(key=b"user", value=b"me")]
     sent = [wire.MsgProto(data=b"1", key=b"k", headers=headers), wire.MsgProto(data=b"2", key=b"\xff", reply=b"r")]
-    with BlockingClient(server.url, server.cluster_id) as client:
+    with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
         client.publish_batch("shown", rows_of_messages(sent), len(sent))
     for number, told in enumerate(
         (

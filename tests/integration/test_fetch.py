@@ -25,7 +25,7 @@ def server(tmp_path_factory):
 @pytest.fixture
 async def client(server):
     async with await stan_client.connect(
-        server.cluster_id, "me", servers=server.url, connect_timeout_s=5, ack_timeout_s=10
+        server.url, client_id="me", cluster_id=server.cluster_id, connect_timeout_s=5, ack_timeout_s=10
     ) as client:
         yield client
 
@@ -113,22 +113,22 @@ async def test_without_replicas_the_leader_is_asked(client) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"max_in_flight": 1}, {"max_bytes": 2000}, {"start_at": stan_client.newest(700)}]
+    "options", [{}, {"requests_in_flight": 1}, {"max_bytes": 2000}, {"start": stan_client.newest(700)}]
 )
 async def test_reading_gives_every_message_once_and_in_order(client, options) -> None:
     channel = (
-        f"read.{len(options)}.{options.get('max_bytes', 0)}.{options.get('max_in_flight', 0)}.{'start_at' in options}"
+        f"read.{len(options)}.{options.get('max_bytes', 0)}.{options.get('requests_in_flight', 0)}.{'start' in options}"
     )
     await client.publish_many(channel, MESSAGES)
 
     read = await read_all(client, channel, **options)
     assert [message.data for message in read] == MESSAGES[-len(read) :]
-    assert len(read) == (700 if "start_at" in options else 1000)
+    assert len(read) == (700 if "start" in options else 1000)
 
 
 async def test_reading_while_others_publish_sees_one_order_and_follows_to_the_end(client, server) -> None:
     total = 6000
-    async with await stan_client.connect(server.cluster_id, "other", servers=server.url) as other:
+    async with await stan_client.connect(server.url, client_id="other", cluster_id=server.cluster_id) as other:
 
         async def publish(publisher, name):
             for number in range(0, total // 2, 250):
@@ -177,7 +177,7 @@ async def test_largest_messages_come_too(client, server) -> None:
 
 async def test_sequences_that_retention_has_removed_are_missing(tmp_path) -> None:
     with StanServer(tmp_path, "-mm", "100") as server:
-        async with await stan_client.connect(server.cluster_id, "me", servers=server.url) as client:
+        async with await stan_client.connect(server.url, client_id="me", cluster_id=server.cluster_id) as client:
             for begin in range(0, 1000, 50):
                 await client.publish_many("few", MESSAGES[begin : begin + 50])
 
@@ -193,11 +193,11 @@ async def test_sequences_that_retention_has_removed_are_missing(tmp_path) -> Non
 
 async def test_messages_come_from_the_disk_after_a_restart(tmp_path) -> None:
     with StanServer(tmp_path) as server:
-        async with await stan_client.connect(server.cluster_id, "me", servers=server.url) as client:
+        async with await stan_client.connect(server.url, client_id="me", cluster_id=server.cluster_id) as client:
             await client.publish_many("kept", MESSAGES)
             uid = (await client.batches.fetch("kept")).uid
         server.restart()
-        async with await stan_client.connect(server.cluster_id, "me", servers=server.url) as client:
+        async with await stan_client.connect(server.url, client_id="me", cluster_id=server.cluster_id) as client:
             read = await read_all(client, "kept", max_bytes=5000)
             assert [message.data for message in read] == MESSAGES
             assert (await client.batches.fetch("kept")).uid == uid
@@ -206,11 +206,11 @@ async def test_messages_come_from_the_disk_after_a_restart(tmp_path) -> None:
 async def test_reader_survives_a_restart_of_the_server(tmp_path) -> None:
     with StanServer(tmp_path) as server:
         async with await stan_client.connect(
-            server.cluster_id, "me", servers=server.url, connect_timeout_s=5
+            server.url, client_id="me", cluster_id=server.cluster_id, connect_timeout_s=5
         ) as client:
             await client.publish_many("kept", MESSAGES)
             read = []
-            async with aclosing(client.read("kept", max_bytes=2000, max_in_flight=2)) as messages:
+            async with aclosing(client.read("kept", max_bytes=2000, requests_in_flight=2)) as messages:
                 async for message in messages:
                     read.append(message)
                     if len(read) == 500:
@@ -219,8 +219,6 @@ async def test_reader_survives_a_restart_of_the_server(tmp_path) -> None:
 
 
 async def test_no_server_that_knows_fetch_is_told_in_time(nats_url, broker) -> None:
-    async with await stan_client.connect(
-        "test-cluster", "me", servers=nats_url, connect_timeout_s=2, ack_timeout_s=2
-    ) as client:
+    async with await stan_client.connect(nats_url, client_id="me", connect_timeout_s=2, ack_timeout_s=2) as client:
         with pytest.raises(stan_client.FetchTimeoutError, match="stan: fetch request timeout"):
             await client.fetch("ch")

@@ -11,7 +11,7 @@ from tests.kit.server import StanServer
 
 
 async def publish(url):
-    client = await stan_client.connect("test-cluster", "writer", servers=url)
+    client = await stan_client.connect(url, client_id="writer")
     await client.publish_many("foo", [b"x" * 1000] * 50)
     await client.close()
 

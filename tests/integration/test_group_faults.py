@@ -54,7 +54,7 @@ def frozen(server):
 @pytest.mark.parametrize("again", ["goes on", "is started again"])
 async def test_node_alone_serves_its_other_groups(tmp_path, again):
     with Watched(tmp_path, "--raft_groups", "8", command=(sys.executable, "-c", LAUNCHER)) as server:
-        async with await stan_client.connect("test-cluster", "me", servers=server.url) as client:
+        async with await stan_client.connect(server.url, client_id="me") as client:
             await client.publish("sick", b"well")
             await client.publish("well", b"1")
             poisoned = asyncio.create_task(client.publish("sick", b"poison"))
@@ -65,7 +65,7 @@ async def test_node_alone_serves_its_other_groups(tmp_path, again):
             await asyncio.to_thread(server.kill9)
             await asyncio.to_thread(server.start)
             await asyncio.to_thread(until, lambda: frozen(server), why=server.log)
-        async with await stan_client.connect("test-cluster", "you", servers=server.url) as client:
+        async with await stan_client.connect(server.url, client_id="you") as client:
             got = []
             await client.subscribe("well", got.append, start=stan_client.everything())
             await client.publish("well", b"2")

@@ -68,7 +68,7 @@ async def test_another_member_takes_over_each_time_the_active_one_is_killed(serv
         return callback
 
     async def publish():
-        async with await stan_client.connect("groups", "publisher", servers=server.url) as publisher:
+        async with await stan_client.connect(server.url, client_id="publisher", cluster_id="groups") as publisher:
             while True:
                 await publisher.publish("failover.a", b"x")
                 await asyncio.sleep(0.005)
@@ -119,7 +119,7 @@ async def test_order_by_key_outlives_members_and_failures(server, seconds):
         members.append(await member.join(server, "keyed.a", work.joins(member.name), ack_wait_s=2, max_in_flight=100))
 
     published = 0
-    async with await stan_client.connect("groups", "publisher", servers=server.url) as publisher:
+    async with await stan_client.connect(server.url, client_id="publisher", cluster_id="groups") as publisher:
         for number in range(8):
             await add(number)
         end, next_kill = time.monotonic() + seconds, time.monotonic() + 1

@@ -51,7 +51,7 @@ def parquet(lake, channel, *options):
 
 async def test_messages_come_into_the_lake_with_all_that_they_have(server, tmp_path):
     lake = tmp_path / "lake"
-    async with await stan_client.connect(server.cluster_id, "me", servers=server.url) as client:
+    async with await stan_client.connect(server.url, client_id="me", cluster_id=server.cluster_id) as client:
         await client.publish("orders.eu", b"1", key=b"k", headers={"a": "b"})
         await client.publish("orders.eu", b"2", ttl_s=3600)
         await client.publish("orders.eu", b"3", reply="answers")
@@ -72,7 +72,7 @@ async def test_messages_come_into_the_lake_with_all_that_they_have(server, tmp_p
 
 def test_lake_is_told_of_by_commands_that_need_no_broker(server, tmp_path):
     lake = tmp_path / "lake"
-    with BlockingClient(server.url, server.cluster_id) as client:
+    with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
         fill(client, "orders", 1, 1000)
         stan_lake(server, "run", str(lake), "orders", "--once")
         fill(client, "orders", 1001, 1500)
@@ -130,7 +130,7 @@ def test_lake_of_another_broker_is_refused(tmp_path):
         (tmp_path / place).mkdir()
         with (
             StanServer(tmp_path / place, "-mc", "0") as server,
-            BlockingClient(server.url, server.cluster_id) as client,
+            BlockingClient(server.url, cluster_id=server.cluster_id) as client,
         ):
             fill(client, "orders", 1, count)
             if place == "a":
@@ -149,7 +149,7 @@ def test_limits_wait_for_the_lake_and_deletions_reach_it(tmp_path):
     conf.write_text(POLICY)
     with (
         StanServer(tmp_path, "-mc", "100", "-sc", str(conf)) as server,
-        BlockingClient(server.url, server.cluster_id) as client,
+        BlockingClient(server.url, cluster_id=server.cluster_id) as client,
     ):
 
         def first():
@@ -173,7 +173,7 @@ def test_limits_wait_for_the_lake_and_deletions_reach_it(tmp_path):
 
 def test_messages_are_deleted_from_the_lake_alone(server, tmp_path):
     lake = tmp_path / "lake"
-    with BlockingClient(server.url, server.cluster_id) as client:
+    with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
         fill(client, "orders", 1, 100)
         stan_lake(server, "run", str(lake), "orders", "--once")
         fill(client, "orders", 101, 150)
@@ -196,7 +196,7 @@ def test_messages_are_deleted_from_the_lake_alone(server, tmp_path):
 
 def test_what_is_not_to_be_deleted_is_told(server, tmp_path):
     lake = str(tmp_path / "lake")
-    with BlockingClient(server.url, server.cluster_id) as client:
+    with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
         fill(client, "orders", 1, 10)
     stan_lake(server, "run", lake, "orders", "--once")
     assert "Give sequences, or --all, or --table." in stan_lake(None, "delete", lake, "orders", "--yes", code=2)
@@ -226,7 +226,7 @@ async def test_tierer_and_broker_that_are_killed_again_and_again_lose_nothing(se
     tierer = start()
     try:
         for _ in range(6):
-            with BlockingClient(server.url, server.cluster_id) as client:
+            with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
                 for _ in range(4):
                     fill(client, "orders", last + 1, last + 5000)
                     last += 5000

@@ -51,7 +51,7 @@ async def take(sub, count, *, ack=True):
 
 
 async def test_durable_gets_exactly_what_it_had_not_acked_and_goes_on(moved):
-    client = await stan_client.connect("test-cluster", "billing", servers=moved.url)
+    client = await stan_client.connect(moved.url, client_id="billing")
     sub = await client.subscribe("orders", durable="ledger", manual_acks=True, max_in_flight=20)
     iterator = aiter(sub)
 
@@ -66,7 +66,7 @@ async def test_durable_gets_exactly_what_it_had_not_acked_and_goes_on(moved):
 
 
 async def test_group_gets_its_rest_and_then_what_is_new(moved):
-    client = await stan_client.connect("test-cluster", "worker-1", servers=moved.url)
+    client = await stan_client.connect(moved.url, client_id="worker-1")
     sub = await client.subscribe("sensors.room-1.temp", queue="pool", durable="crew", manual_acks=True)
     iterator = aiter(sub)
     rest = await take(iterator, 7)
@@ -79,7 +79,7 @@ async def test_group_gets_its_rest_and_then_what_is_new(moved):
 
 
 async def test_history_is_read_with_its_times(moved):
-    client = await stan_client.connect("test-cluster", "somebody", servers=moved.url)
+    client = await stan_client.connect(moved.url, client_id="somebody")
     sub = await client.subscribe("notes", start=stan_client.everything())
     found = await take(aiter(sub), 7, ack=False)
     assert [(message.sequence, message.data.decode()) for message in found] == [
@@ -270,7 +270,7 @@ def size(path):
 
 
 async def last_message(url):
-    client = await stan_client.connect("test-cluster", "somebody", servers=url)
+    client = await stan_client.connect(url, client_id="somebody")
     sub = await client.subscribe("foo", start=stan_client.last_received())
     (message,) = await take(aiter(sub), 1, ack=False)
     await client.close()
@@ -289,7 +289,7 @@ async def test_durables_of_a_clustered_server_are_put_where_they_were_before_the
         for name, family in (("billing/ledger", "durable"), ("crew:pool", "queue")):
             code, _, complaint = await stan(family, "create", "orders", name, "--at", "11", "-s", server.url)
             assert code == 0, complaint
-        client = await stan_client.connect("test-cluster", "billing", servers=server.url)
+        client = await stan_client.connect(server.url, client_id="billing")
         for names in ({"durable": "ledger"}, {"durable": "crew", "queue": "pool"}):
             sub = await client.subscribe("orders", manual_acks=True, **names)
             got = await take(aiter(sub), 10)

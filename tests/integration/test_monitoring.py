@@ -61,7 +61,7 @@ async def get(server, path):
 
 
 async def test_pages_tell_of_clients_as_they_come_and_go(server):
-    async with await stan_client.connect("test-cluster", "billing", servers=server.url) as client:
+    async with await stan_client.connect(server.url, client_id="billing") as client:
         await client.publish_many("orders", [b"x" * 100] * 50)
         durable = await client.subscribe(
             "orders", durable="ledger", start=stan_client.everything(), manual_acks=True, max_in_flight=20
@@ -205,7 +205,7 @@ def test_callback_is_the_name_of_a_function_and_no_script(server):
 
 async def test_pages_that_tell_of_inboxes_are_not_for_other_sites(server):
     clients, channels = "/streaming/clientsz", "/streaming/channelsz"
-    async with await stan_client.connect("test-cluster", "billing", servers=server.url) as client:
+    async with await stan_client.connect(server.url, client_id="billing") as client:
         await client.subscribe("orders", lambda _message: None, durable="ledger")
         for path in (clients, f"{clients}?subs=1", f"{channels}?subs=1", "/connz?subs=1", "/subsz"):
             for callback in ("", "callback=f"):
@@ -221,7 +221,7 @@ async def test_pages_that_tell_of_inboxes_are_not_for_other_sites(server):
 
 
 async def test_248_pages_asked_for_while_it_starts_again(server):
-    async with await stan_client.connect("test-cluster", "me", servers=server.url) as client:
+    async with await stan_client.connect(server.url, client_id="me") as client:
         for number in range(50):
             await client.publish_many(f"c{number}", [b"x"] * 20)
         seen, over = [], threading.Event()
@@ -353,7 +353,7 @@ async def test_each_node_of_a_cluster_tells_what_it_knows(tmp_path):
         return Answer(f"http://127.0.0.1:{ports[name]}{path}")
 
     with cluster:
-        async with await stan_client.connect("test-cluster", "me", servers=cluster.url.split(",")) as client:
+        async with await stan_client.connect(cluster.url.split(","), client_id="me") as client:
             await client.publish_many("orders", [b"x"] * 10)
             got = []
             await client.subscribe("orders", got.append, durable="d", start=stan_client.everything())
@@ -383,7 +383,7 @@ async def test_each_node_of_a_cluster_tells_what_it_knows(tmp_path):
 
 
 async def test_metrics_and_pages_of_a_channel_with_parts_are_those_of_its_parts(server):
-    async with await stan_client.connect("test-cluster", "me", servers=server.url) as client:
+    async with await stan_client.connect(server.url, client_id="me") as client:
         await client.admin.create_parts("sales", 2)
         for number in range(20):
             await client.publish("sales", b"x", key=f"k{number}")

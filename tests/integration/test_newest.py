@@ -23,13 +23,15 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 async def client(server):
-    async with await stan_client.connect(server.cluster_id, "me", servers=server.url, ack_timeout_s=10) as client:
+    async with await stan_client.connect(
+        server.url, client_id="me", cluster_id=server.cluster_id, ack_timeout_s=10
+    ) as client:
         yield client
 
 
 @pytest.fixture
 async def direct(server):
-    async with stan_client.Direct(server.url, server.cluster_id) as direct:
+    async with stan_client.Direct(server.url, cluster_id=server.cluster_id) as direct:
         yield direct
 
 
@@ -53,7 +55,7 @@ async def by_each(client, direct, channel, count):
     found = []
     for reader in (client, direct):
         found.append([message.sequence for message in await reader.fetch(channel, start=start, count=1000)])
-        async with aclosing(reader.read(channel, start_at=start)) as messages:
+        async with aclosing(reader.read(channel, start=start)) as messages:
             found.append([message.sequence async for message in messages])
     assert all(one == found[0] for one in found), found
     return found[0]
@@ -94,9 +96,11 @@ async def test_what_a_limit_has_removed_is_not_counted(server, client, direct) -
 
 async def test_what_has_expired_is_not_counted(client, direct, tmp_path) -> None:
     with StanServer(tmp_path, "-ma", "1s") as short:
-        async with await stan_client.connect(short.cluster_id, "me", servers=short.url, ack_timeout_s=10) as brief:
+        async with await stan_client.connect(
+            short.url, client_id="me", cluster_id=short.cluster_id, ack_timeout_s=10
+        ) as brief:
             await fill(brief, "old", 4)
-            async with stan_client.Direct(short.url, short.cluster_id) as asked:
+            async with stan_client.Direct(short.url, cluster_id=short.cluster_id) as asked:
 
                 async def gone():
                     info = (await asked.channels.info(["old"]))["old"]
@@ -137,5 +141,5 @@ async def test_large_messages_come_in_several_answers(client, direct) -> None:
 
 
 async def by_each_read(client, channel, count):
-    async with aclosing(client.read(channel, start_at=stan_client.newest(count))) as messages:
+    async with aclosing(client.read(channel, start=stan_client.newest(count))) as messages:
         return [message.sequence async for message in messages]

@@ -29,8 +29,8 @@ async def test_two_servers_share_the_channels(tmp_path):
         server(tmp_path / "a", nats, "foo", "orders.*") as first,
         server(tmp_path / "b", nats, "bar", "bills.>"),
     ):
-        client = await stan_client.connect(CLUSTER_ID, "me", servers=nats.url)
-        hasty = await stan_client.connect(CLUSTER_ID, "hasty", servers=nats.url, ack_timeout_s=2)
+        client = await stan_client.connect(nats.url, client_id="me", cluster_id=CLUSTER_ID)
+        hasty = await stan_client.connect(nats.url, client_id="hasty", cluster_id=CLUSTER_ID, ack_timeout_s=2)
         async with client, hasty:
             for channel in ("foo", "bar", "orders.eu", "bills.a.b"):
                 await client.publish(channel, b"hello")

@@ -24,8 +24,10 @@ async def published(client, number):
 
 async def test_the_parts_have_each_message_in_the_order_of_its_key_over_a_killed_leader(cluster) -> None:
     async with (
-        Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct,
-        await stan_client.connect(cluster.cluster_id, "me", servers=cluster.url, ack_timeout_s=5) as client,
+        Direct(cluster.url, cluster_id=cluster.cluster_id, timeout_s=60) as direct,
+        await stan_client.connect(
+            cluster.url, client_id="me", cluster_id=cluster.cluster_id, ack_timeout_s=5
+        ) as client,
     ):
         assert (await direct.admin.create_parts("orders", PARTS)).changed == PARTS
         where = {one.name.decode(): one.group for one in await direct.admin.channels("orders.*")}
@@ -59,8 +61,10 @@ async def test_the_parts_have_each_message_in_the_order_of_its_key_over_a_killed
 
 async def test_parts_are_doubled_under_load_while_leaders_are_killed(cluster) -> None:
     async with (
-        Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct,
-        await stan_client.connect(cluster.cluster_id, "me", servers=cluster.url, ack_timeout_s=5) as client,
+        Direct(cluster.url, cluster_id=cluster.cluster_id, timeout_s=60) as direct,
+        await stan_client.connect(
+            cluster.url, client_id="me", cluster_id=cluster.cluster_id, ack_timeout_s=5
+        ) as client,
     ):
         await direct.admin.create_parts("orders", 2)
         where = {one.name.decode(): one.group for one in await direct.admin.channels("orders.*")}
@@ -104,8 +108,8 @@ async def test_parts_are_doubled_under_load_while_leaders_are_killed(cluster) ->
 
 async def test_one_subscription_of_all_parts_has_each_key_in_order_over_a_doubling(cluster) -> None:
     async with (
-        Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct,
-        await stan_client.connect(cluster.cluster_id, "me", servers=cluster.url) as client,
+        Direct(cluster.url, cluster_id=cluster.cluster_id, timeout_s=60) as direct,
+        await stan_client.connect(cluster.url, client_id="me", cluster_id=cluster.cluster_id) as client,
     ):
         await direct.admin.create_parts("orders", 2)
         for number in range(MESSAGES):
@@ -139,8 +143,8 @@ LANES = 5
 
 async def test_the_command_line_and_consumer_groups_read_all_parts(cluster) -> None:
     async with (
-        Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct,
-        await stan_client.connect(cluster.cluster_id, "me", servers=cluster.url) as client,
+        Direct(cluster.url, cluster_id=cluster.cluster_id, timeout_s=60) as direct,
+        await stan_client.connect(cluster.url, client_id="me", cluster_id=cluster.cluster_id) as client,
     ):
         await direct.admin.create_parts("orders", 3)
         for number in range(KEYS):

@@ -21,7 +21,7 @@ def rows_of(*values: bytes) -> bytes:
 
 
 async def publish(server: StanServer, size: int) -> None:
-    async with await stan_client.connect(server.cluster_id, "me", servers=server.url) as client:
+    async with await stan_client.connect(server.url, client_id="me", cluster_id=server.cluster_id) as client:
         await client.publish("large", bytes(size))
 
 

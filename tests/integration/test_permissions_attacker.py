@@ -81,9 +81,9 @@ class Household:
         return self.runner.run(asyncio.wait_for(work, seconds))
 
     async def begin(self):
-        self.alice = await stan_client.connect(CLUSTER, "alice-1", servers=url(self.server, "alice"))
+        self.alice = await stan_client.connect(url(self.server, "alice"), client_id="alice-1", cluster_id=CLUSTER)
         self.bare = await Rogue.of(self.server, "alice")
-        self.operator = await stan_client.Direct(url(self.server, "ops"), CLUSTER).__aenter__()
+        self.operator = await stan_client.Direct(url(self.server, "ops"), cluster_id=CLUSTER).__aenter__()
         for number in range(3):
             await self.alice.publish(KEPT, b"kept %d" % number)
         everything = stan_client.everything()

@@ -97,7 +97,7 @@ def test_dashboard_of_a_node_and_lists_of_operators_are_answered(tmp_path, conf)
 
 
 async def publish(server, channel):
-    client = await stan_client.connect(CLUSTER_ID, "alice-1", servers=as_user(server.url, "alice"))
+    client = await stan_client.connect(as_user(server.url, "alice"), client_id="alice-1", cluster_id=CLUSTER_ID)
     try:
         await client.publish(channel, b"x")
     finally:
@@ -128,7 +128,7 @@ def test_users_are_served_after_a_reload_and_a_restart_of_nats(tmp_path, conf):
 def test_sessions_survive_a_restart_of_the_server(tmp_path, conf):
     async def scene(server):
         client = await stan_client.connect(
-            CLUSTER_ID, "alice-1", servers=as_user(server.url, "alice"), ping_interval_s=1
+            as_user(server.url, "alice"), client_id="alice-1", cluster_id=CLUSTER_ID, ping_interval_s=1
         )
         sub = await client.subscribe("a.b", durable="d", start=stan_client.everything(), manual_acks=True)
         messages = aiter(sub)
@@ -153,9 +153,11 @@ def test_every_node_of_a_cluster_enforces_them(tmp_path, conf):
     async def scene(cluster):
         nodes = list(cluster.nodes.values())
         alice = await stan_client.connect(
-            CLUSTER_ID, "alice-1", servers=as_user(nodes[0].url, "alice"), connect_timeout_s=20
+            as_user(nodes[0].url, "alice"), client_id="alice-1", cluster_id=CLUSTER_ID, connect_timeout_s=20
         )
-        bob = await stan_client.connect(CLUSTER_ID, "bob-1", servers=as_user(nodes[1].url, "bob"), connect_timeout_s=20)
+        bob = await stan_client.connect(
+            as_user(nodes[1].url, "bob"), client_id="bob-1", cluster_id=CLUSTER_ID, connect_timeout_s=20
+        )
         for number in range(6):  # of several groups, with several leaders
             channel = f"a.{number}"
             await alice.publish(channel, b"hello")
@@ -185,7 +187,7 @@ def test_nats_of_somebody_else_needs_the_accounts_that_are_printed(tmp_path, con
     (tmp_path / "nats.conf").write_text(told.stdout)
 
     async def scene(server):
-        alice = await stan_client.connect(CLUSTER_ID, "alice-1", servers=as_user(server.url, "alice"))
+        alice = await stan_client.connect(as_user(server.url, "alice"), client_id="alice-1", cluster_id=CLUSTER_ID)
         await alice.publish("a.b", b"x")
         with pytest.raises(stan_client.ServerError, match="no permission to publish"):
             await alice.publish("b.a", b"x")
@@ -240,9 +242,9 @@ async def test_requests_are_answered_by_workers_of_the_same_user(tmp_path, conf)
     with StanServer(tmp_path, "-c", conf) as server:
         alice, bob = as_user(server.url, "alice"), as_user(server.url, "bob")
         async with (
-            await stan_client.connect(CLUSTER_ID, "alice-asks", servers=alice) as asking,
-            await stan_client.connect(CLUSTER_ID, "alice-works", servers=alice) as same,
-            await stan_client.connect(CLUSTER_ID, "bob-works", servers=bob) as other,
+            await stan_client.connect(alice, client_id="alice-asks", cluster_id=CLUSTER_ID) as asking,
+            await stan_client.connect(alice, client_id="alice-works", cluster_id=CLUSTER_ID) as same,
+            await stan_client.connect(bob, client_id="bob-works", cluster_id=CLUSTER_ID) as other,
         ):
             await same.subscribe("a.jobs", lambda message: message.respond(b"of the same user"))
             await other.subscribe("a.jobs", lambda message: message.respond(b"of another user"))

@@ -113,7 +113,7 @@ async def rogue_of(server, user="mallory"):
 
 @contextlib.asynccontextmanager
 async def alice_at(server, client_id=VICTIM):
-    alice = await stan_client.connect(CLUSTER, client_id, servers=url(server, "alice"))
+    alice = await stan_client.connect(url(server, "alice"), client_id=client_id, cluster_id=CLUSTER)
     try:
         yield alice
     finally:
@@ -138,7 +138,7 @@ def test_connection_id_that_everybody_knows_lets_nobody_publish_for_its_client(g
             assert await rogue.publish("a.known", "alice-known") == "stan: invalid publish request"
             assert await rogue.publish("a.known", "alice-known", b"") == "stan: invalid publish request"
             assert await alice.publish("a.known", "alice-known") == ""
-            async with stan_client.Direct(url(guarded, "alice"), CLUSTER) as direct:
+            async with stan_client.Direct(url(guarded, "alice"), cluster_id=CLUSTER) as direct:
                 assert (await direct.channels.info(["a.known"]))["a.known"].last == 1
 
     run_whole(scene())

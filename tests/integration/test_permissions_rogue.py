@@ -52,7 +52,7 @@ def server(tmp_path_factory):
 @contextlib.asynccontextmanager
 async def people(server):
     """Alice with a durable that has one unacknowledged message, and the rogue."""
-    alice = await stan_client.connect(CLUSTER, "alice-1", servers=url(server, "alice"))
+    alice = await stan_client.connect(url(server, "alice"), client_id="alice-1", cluster_id=CLUSTER)
     rogue = await Rogue.of(server, "mallory")
     try:
         yield alice, rogue
@@ -70,7 +70,7 @@ def play(server, scene):
 
 
 async def last_of(server, channel):
-    async with stan_client.Direct(url(server, "alice"), CLUSTER) as direct:
+    async with stan_client.Direct(url(server, "alice"), cluster_id=CLUSTER) as direct:
         return (await direct.channels.info([channel]))[channel].last
 
 
@@ -107,7 +107,11 @@ def test_rogue_cannot_publish(server):
         no = 'stan: no permission to publish to "a.b"'
         assert await rogue.publish("m.ine") == ""
         assert await rogue.publish("a.b") == no
-        for conn_id in (b"", b"guessed", alice._sessions.current.conn_id):  # NATS tells who publishes, whatever he knows
+        for conn_id in (
+            b"",
+            b"guessed",
+            alice._sessions.current.conn_id,
+        ):  # NATS tells who publishes, whatever he knows
             assert await rogue.publish("a.b", "alice-1", conn_id) == "stan: invalid publish request"
         row = wire.MsgProto(data=b"x").SerializeToString()
         rows = len(row).to_bytes(4, "little") + row
@@ -181,7 +185,7 @@ def test_rogue_cannot_read_by_fetch(server):
         assert (await rogue.asks("info", ext.InfoRequest(pattern=b">"))).error == b'stan: no permission to read ">"'
         assert (await rogue.asks("info", ext.InfoRequest(pattern=b"m.>"))).error == b""
         assert (await rogue.asks("cursors", ext.CursorsRequest())).error == b'stan: no permission to read ">"'
-        async with stan_client.Direct(url(server, "alice"), CLUSTER) as direct:
+        async with stan_client.Direct(url(server, "alice"), cluster_id=CLUSTER) as direct:
             assert (await direct.fetch("a.fetched"))[0].data == SECRET
 
     play(server, scene)
@@ -231,7 +235,7 @@ def test_rogue_cannot_end_what_is_not_his(server):
 def test_operator_may_what_the_rules_say(server):
     async def scene(alice, rogue):
         await alice.publish("a.ops", b"x")
-        async with stan_client.Direct(url(server, "ops"), CLUSTER) as direct:
+        async with stan_client.Direct(url(server, "ops"), cluster_id=CLUSTER) as direct:
             assert "a.ops" in [one.name.decode() for one in await direct.admin.channels()]
             assert "alice-1" in [one.client_id.decode() for one in await direct.admin.clients()]
             assert (await direct.admin.purge("a.ops")).changed == 1
@@ -245,7 +249,7 @@ def test_operator_may_what_the_rules_say(server):
 
 def test_operator_hears_what_happens_and_the_rogue_does_not(server):
     async def scene(alice, rogue):
-        async with stan_client.Direct(url(server, "ops"), CLUSTER) as direct:
+        async with stan_client.Direct(url(server, "ops"), cluster_id=CLUSTER) as direct:
             events = direct.admin.events()
             waiting = asyncio.ensure_future(anext(events))
             async with asyncio.timeout(20):

@@ -45,19 +45,19 @@ def server(tmp_path):
 
 async def in_force(server) -> pb.DeliveryPolicy:
     """What the durable is told to have."""
-    async with Direct(server.url, "policies") as direct:
+    async with Direct(server.url, cluster_id="policies") as direct:
         (cursor,) = await direct.admin.subscriptions("orders.eu", name="billing")
         return cursor.policy
 
 
 async def test_policies_of_file_and_operator_are_in_force_over_restart_and_reload(server):
-    client = await stan_client.connect("policies", "me", servers=server.url)
+    client = await stan_client.connect(server.url, client_id="me", cluster_id="policies")
     await client.subscribe("orders.eu", durable="billing")
     backoff = pb.Backoff(pauses=[10**9, 60 * 10**9])
     wanted = shown_policy(DEFAULT)
     wanted.MergeFrom(pb.DeliveryPolicy(max_deliver=5, backoff=backoff))
     assert await in_force(server) == wanted
-    async with Direct(server.url, "policies") as direct:
+    async with Direct(server.url, cluster_id="policies") as direct:
         policy = pb.DeliveryPolicy(adaptive_window=True, max_hold=10**9)
         assert (await direct.admin.set_policy("orders.eu", policy, name="billing")).changed == 1
     wanted.MergeFrom(policy)
@@ -68,7 +68,7 @@ async def test_policies_of_file_and_operator_are_in_force_over_restart_and_reloa
     server.reload(7)
     wanted.max_deliver = 7
     assert await in_force(server) == wanted
-    async with Direct(server.url, "policies") as direct:
+    async with Direct(server.url, cluster_id="policies") as direct:
         found = await direct.admin.policies("orders.eu", "billing")
         assert [(one.configured, one.name) for one in found.policies] == [(True, b""), (False, b"billing")]
         await direct.admin.set_policy("orders.eu", name="billing")

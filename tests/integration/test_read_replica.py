@@ -34,7 +34,7 @@ def replica_of(directory, nats, *flags, name="r1"):
 
 async def connected(nats, name="me", **options):
     options = {"connect_timeout_s": 1, "ack_timeout_s": 30, "ping_max_out": 20} | options
-    return await stan_client.connect("test-cluster", name, servers=nats.url, **options)
+    return await stan_client.connect(nats.url, client_id=name, **options)
 
 
 async def read_all(client, channel, **options):
@@ -131,7 +131,7 @@ async def test_one_node_answers_each_request_and_reading_goes_on_when_it_is_kill
             await client.publish_many("ch", MESSAGES)
             leader = await asyncio.to_thread(cluster.leader_of, "ch")
             got = []
-            async with aclosing(client.read("ch", max_bytes=2000, max_in_flight=2)) as messages:
+            async with aclosing(client.read("ch", max_bytes=2000, requests_in_flight=2)) as messages:
                 async for message in messages:
                     got.append(message.data)
                     if len(got) == COUNT // 2:

@@ -48,7 +48,7 @@ def server(tmp_path):
 
 
 async def test_hup_changes_limits_at_once_and_names_what_needs_a_restart(server):
-    client = await stan_client.connect("reload", "me", servers=server.url)
+    client = await stan_client.connect(server.url, client_id="me", cluster_id="reload")
     for number in range(9):
         await client.publish("few", b"%d" % number)
     server.write(msgs=3, cluster="other")

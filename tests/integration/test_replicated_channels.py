@@ -29,7 +29,7 @@ async def grow(direct, groups):
 
 
 async def publish(cluster, channels, count):
-    async with await stan_client.connect(cluster.cluster_id, "writer", servers=cluster.url) as client:
+    async with await stan_client.connect(cluster.url, client_id="writer", cluster_id=cluster.cluster_id) as client:
         told = {}
         for number in range(count):
             for channel in channels:
@@ -114,7 +114,7 @@ async def both(direct, channels):
 
 async def test_a_channel_changes_what_its_acks_mean_only_while_it_is_empty(cluster, direct):
     await publish(cluster, ["safe"], 20)
-    client = await stan_client.connect(cluster.cluster_id, "reader", servers=cluster.url)
+    client = await stan_client.connect(cluster.url, client_id="reader", cluster_id=cluster.cluster_id)
     async with client, await client.subscribe("safe", durable="d") as subscription:
         await grow(direct, cluster.groups + 2)
         with pytest.raises(ServerError, match='"safe" has messages, acked as synced: purge it first'):

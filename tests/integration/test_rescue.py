@@ -67,9 +67,7 @@ def store(directory, name):
 
 
 async def connected(nats, name):
-    return await stan_client.connect(
-        "test-cluster", name, servers=nats.url, connect_timeout_s=5, ack_timeout_s=60, ping_max_out=60
-    )
+    return await stan_client.connect(nats.url, client_id=name, connect_timeout_s=5, ack_timeout_s=60, ping_max_out=60)
 
 
 async def test_one_of_three_goes_on_and_gets_two_fresh_nodes(tmp_path, nats):

@@ -58,8 +58,8 @@ class Load:
 
     async def __aenter__(self):
         middleware = [Tracing(trace.TracerProvider())]
-        self._client = await stan_client.connect("test-cluster", "load", servers=self._url, middleware=middleware)
-        self._direct = await stan_client.Direct(self._url, "test-cluster").__aenter__()
+        self._client = await stan_client.connect(self._url, client_id="load", middleware=middleware)
+        self._direct = await stan_client.Direct(self._url).__aenter__()
         everything = {"durable": "keeper", "start": stan_client.everything()}
         for channel in (EVENTS, TYPED):
             await self._client.subscribe(channel, self._take, **everything)
@@ -176,7 +176,7 @@ async def test_compression_compaction_schemas_and_tracing_wait_for_the_level(tmp
         for node in cluster.nodes.values():
             node.replace_program(old)
         with cluster:
-            async with Load(nats.url) as load, stan_client.Direct(nats.url, "test-cluster") as direct:
+            async with Load(nats.url) as load, stan_client.Direct(nats.url) as direct:
                 await load.goes_on()
                 for name, program in (("n1", new), ("n2", new), ("n1", old), ("n3", new), ("n1", new)):
                     await switch(cluster, name, program)
@@ -210,7 +210,7 @@ async def test_compression_compaction_schemas_and_tracing_wait_for_the_level(tmp
 
 
 async def check(cluster, load, url):
-    async with await stan_client.connect("test-cluster", "load", servers=url) as client:
+    async with await stan_client.connect(url, client_id="load") as client:
         everything = {"durable": "keeper", "start": stan_client.everything()}
         for channel in (EVENTS, TYPED):  # what was on its way when the load ended
             await client.subscribe(channel, load._take, **everything)
@@ -222,7 +222,7 @@ async def check(cluster, load, url):
         await eventually(lambda: load.table() == load.wanted, PATIENCE_S)
     for channel in POLICIES:
         await asyncio.to_thread(verify, url, channel)
-    async with stan_client.Direct(url, "test-cluster") as direct:
+    async with stan_client.Direct(url) as direct:
         nodes = await direct.admin.nodes()
         assert sorted(node.node for node in nodes.answers) == sorted(cluster.names)
         assert not [group.trouble for node in nodes.answers for group in node.groups if group.trouble or group.differs]

@@ -35,7 +35,7 @@ class Load:
         self.got = {channel: set() for channel in CHANNELS}
 
     async def __aenter__(self):
-        self._client = await stan_client.connect("test-cluster", "load", servers=self._url)
+        self._client = await stan_client.connect(self._url, client_id="load")
         for channel in CHANNELS:
             await self._client.subscribe(channel, self._take, durable="keeper")
         self._tasks = [asyncio.create_task(self._publish(channel)) for channel in CHANNELS]
@@ -90,7 +90,7 @@ async def test_a_rolling_upgrade_and_the_way_back_until_the_level_is_raised(tmp_
         for node in cluster.nodes.values():
             node.replace_program(OLD_PROGRAM)
         with cluster:
-            async with Load(nats.url) as load, stan_client.Direct(nats.url, "test-cluster") as direct:
+            async with Load(nats.url) as load, stan_client.Direct(nats.url) as direct:
                 await load.goes_on()
                 for name, program in (("n1", COMMAND), ("n2", COMMAND), ("n1", OLD_PROGRAM), ("n3", COMMAND)):
                     await switch(cluster, name, program)
@@ -141,7 +141,7 @@ async def test_a_server_alone_goes_back_until_its_level_is_raised(tmp_path):
         with server:
             await publish(server.url, 1)
     with server:
-        async with stan_client.Direct(server.url, "test-cluster") as direct:
+        async with stan_client.Direct(server.url) as direct:
             assert await levels(direct) == [("", level.OLDEST, level.KNOWN)]
             assert (await direct.admin.raise_level()).changed == 1
             assert await levels(direct) == [("", level.KNOWN, level.KNOWN)]
@@ -154,15 +154,15 @@ async def test_a_server_alone_goes_back_until_its_level_is_raised(tmp_path):
 
 async def publish(url, count):
     """Publish to channel `orders`; the sequence of its last message."""
-    client = await stan_client.connect("test-cluster", "publisher", servers=url)
+    client = await stan_client.connect(url, client_id="publisher")
     for number in range(count):
         await client.publish("orders", b"%d" % number)
     await client.close()
-    async with stan_client.Direct(url, "test-cluster") as direct:
+    async with stan_client.Direct(url) as direct:
         return (await direct.admin.channels("orders"))[0].last_sequence
 
 
 async def test_a_new_server_begins_at_the_level_that_it_knows(tmp_path):
     with StanServer(tmp_path) as server:
-        async with stan_client.Direct(server.url, "test-cluster") as direct:
+        async with stan_client.Direct(server.url) as direct:
             assert await levels(direct) == [("", level.KNOWN, level.KNOWN)]

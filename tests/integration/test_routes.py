@@ -14,7 +14,7 @@ async def connect(cluster_id: str, url: str) -> stan_client.Client:
     async with asyncio.timeout(START_SECONDS_MAX):
         while True:
             try:
-                return await stan_client.connect(cluster_id, "me", servers=url)
+                return await stan_client.connect(url, client_id="me", cluster_id=cluster_id)
             except stan_client.ConnectRequestTimeoutError:  # nobody answers yet
                 await asyncio.sleep(0.01)
 

@@ -40,7 +40,7 @@ def rows(*found):
 async def test_garbage_of_a_published_javascript_client_is_refused_with_the_path(tmp_path):
     program = javascript()
     with StanServer(tmp_path) as server:
-        async with stan_client.Direct(server.url, CLUSTER_ID) as direct:
+        async with stan_client.Direct(server.url, cluster_id=CLUSTER_ID) as direct:
             await direct.admin.add_schema("people", TEXT)
             await direct.admin.set_policy("people", pb.DeliveryPolicy(schema=2))
             client = Client(program, server.url, CLUSTER_ID, "old", (5, 3))
@@ -63,7 +63,7 @@ async def test_all_nodes_agree_and_remember(tmp_path):
     """Versions come and are refused through any node; a node that starts again has them."""
     with StanCluster(tmp_path) as cluster:
         servers = cluster.url
-        async with stan_client.Direct(servers, cluster.cluster_id, timeout_s=60) as direct:
+        async with stan_client.Direct(servers, cluster_id=cluster.cluster_id, timeout_s=60) as direct:
             assert (await direct.admin.add_schema("people", TEXT)).schema_version == 1
             await direct.admin.set_policy("people", pb.DeliveryPolicy(schema=2))
             worse = json.dumps({**SCHEMA, "required": ["age", "name"]}).encode()
@@ -72,7 +72,7 @@ async def test_all_nodes_agree_and_remember(tmp_path):
             ):
                 await direct.admin.add_schema("people", worse)
             assert (await direct.admin.check_schema("people", worse))[0].startswith("does not read version 1: /name")
-            async with await stan_client.connect(cluster.cluster_id, "me", servers=servers) as client:
+            async with await stan_client.connect(servers, client_id="me", cluster_id=cluster.cluster_id) as client:
                 better = json.dumps({**SCHEMA, "title": "People"}).encode()
                 for number in range(20):  # whoever leads the channel knows at once what was answered
                     answer = await direct.admin.add_schema("people", better.replace(b"People", b"P%d" % number))
@@ -95,9 +95,9 @@ async def test_rights(tmp_path):
     file.write_text(CONF)
     with StanServer(tmp_path, "-c", str(file)) as server:
         async with (
-            stan_client.Direct(as_user(server.url, "alice"), CLUSTER_ID) as alice,
-            stan_client.Direct(as_user(server.url, "bob"), CLUSTER_ID) as bob,
-            stan_client.Direct(as_user(server.url, "ops"), CLUSTER_ID) as ops,
+            stan_client.Direct(as_user(server.url, "alice"), cluster_id=CLUSTER_ID) as alice,
+            stan_client.Direct(as_user(server.url, "bob"), cluster_id=CLUSTER_ID) as bob,
+            stan_client.Direct(as_user(server.url, "ops"), cluster_id=CLUSTER_ID) as ops,
         ):
             await ops.admin.add_schema("people", TEXT)
             for who in (alice, bob):

@@ -44,9 +44,7 @@ class Told(FromFile):
 
 async def works(server: StanServer, *, url: str = "", **options: object) -> None:
     """A client publishes and is answered."""
-    client = await stan_client.connect(
-        "test-cluster", "me", servers=url or server.url, nats_options=options, connect_timeout_s=20
-    )
+    client = await stan_client.connect(url or server.url, client_id="me", nats_options=options, connect_timeout_s=20)
     await client.publish("orders", b"hello")
     await client.close()
 
@@ -63,7 +61,7 @@ async def works_soon(server: StanServer, **options: object) -> None:
 
 async def refused(server: StanServer, **options: object) -> None:
     with pytest.raises((stan_client.StanClientError, NatsError, OSError)):
-        await stan_client.connect("test-cluster", "me", servers=server.url, nats_options=options, connect_timeout_s=1)
+        await stan_client.connect(server.url, client_id="me", nats_options=options, connect_timeout_s=1)
 
 
 def failure(*flags: str) -> str:
@@ -381,7 +379,7 @@ async def test_other_clients_of_ours_speak_tls_with_certificates_of_their_own(tm
     with StanServer(tmp_path, *flags, "--user", "u", "--pass", HIDDEN, store="MEMORY") as server:
         login = {"user": "u", "password": HIDDEN}
         await works(server, **options, **login)
-        async with stan_client.Direct(server.url, "test-cluster", nats_options={**options, **login}) as direct:
+        async with stan_client.Direct(server.url, nats_options={**options, **login}) as direct:
             assert list(await direct.channels.info(pattern="orders")) == ["orders"]
         told = [
             "--tls-ca",

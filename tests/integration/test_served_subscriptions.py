@@ -30,7 +30,7 @@ class Reader:
 
 async def reader(cluster, name, wish="any"):
     options = {"connect_timeout_s": 1, "ping_max_out": 30}
-    made = Reader(await stan_client.connect(cluster.cluster_id, name, servers=cluster.url, **options))
+    made = Reader(await stan_client.connect(cluster.url, client_id=name, cluster_id=cluster.cluster_id, **options))
     await made.client.subscribe(CHANNEL, made.take, replica=wish, ack_wait_s=2)
     return made
 
@@ -57,8 +57,8 @@ async def complete(readers, last):
 
 async def test_nothing_is_missed_when_the_serving_node_and_the_leader_are_killed(cluster) -> None:
     options = {"connect_timeout_s": 1, "ack_timeout_s": 30, "ping_max_out": 30}
-    writer = await stan_client.connect(cluster.cluster_id, "writer", servers=cluster.url, **options)
-    async with Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct:
+    writer = await stan_client.connect(cluster.url, client_id="writer", cluster_id=cluster.cluster_id, **options)
+    async with Direct(cluster.url, cluster_id=cluster.cluster_id, timeout_s=60) as direct:
         readers = [await reader(cluster, f"r{number}") for number in range(READERS)]
         leader = await asyncio.to_thread(cluster.leader_of, CHANNEL)
         found = await until(direct, lambda found: len(found) == READERS and leader not in found.values())
@@ -96,7 +96,7 @@ async def test_a_read_replica_goes_first_and_policies_make_old_clients_use_it(cl
     home.mkdir()
     flags = ("-clustered", "-cluster_node_id", "far", "-replica", "-join", "-cluster_labels", "zone=west")
     with StanServer(home, *flags, nats_url=cluster.url):
-        async with Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct:
+        async with Direct(cluster.url, cluster_id=cluster.cluster_id, timeout_s=60) as direct:
             readers = [await reader(cluster, "by-zone", "zone=west"), await reader(cluster, "by-name", "far")]
             await until(direct, lambda found: set(found.values()) == {"far"})  # once its copy is there
             for name, wish in (("any", "any"), ("nobody", "zone=east"), ("leader", "")):

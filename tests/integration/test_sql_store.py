@@ -52,7 +52,7 @@ async def test_server_killed_under_load_keeps_its_promises(tmp_path, nats):
 async def test_messages_can_be_queried_and_retention_removes_them(tmp_path, nats):
     path = tmp_path / "stan.db"
     with sql_server(tmp_path / "a", nats, "-mm", "50", "-sql_driver", "sqlite") as server:
-        async with await stan_client.connect(CLUSTER_ID, "me", servers=nats.url) as client:
+        async with await stan_client.connect(nats.url, client_id="me", cluster_id=CLUSTER_ID) as client:
             for number in range(60):
                 await client.publish("orders", b"order %d" % number)
             durable = await client.subscribe("orders", durable="ledger", start=stan_client.everything())
@@ -67,7 +67,7 @@ async def test_messages_can_be_queried_and_retention_removes_them(tmp_path, nats
             await asyncio.to_thread(until, lambda: query(path, overview) == [("orders", "me")], why=server.log)
             assert query(path, "SELECT channel, last_sequence, messages FROM channel_overview") == [("orders", 60, 50)]
         server.restart()
-        async with await stan_client.connect(CLUSTER_ID, "me", servers=nats.url) as client:
+        async with await stan_client.connect(nats.url, client_id="me", cluster_id=CLUSTER_ID) as client:
             assert await client.publish("orders", b"more")
     assert query(path, "SELECT MAX(sequence) FROM messages") == [(61,)]
 

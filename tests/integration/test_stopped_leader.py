@@ -55,7 +55,7 @@ async def test_messages_leave_before_it_is_stopped_or_never(tmp_path, when):
         at = node._command.index("-m")
         node._command[at : at + 2] = ["-c", launcher]
     with cluster:
-        async with await stan_client.connect("test-cluster", "me", servers=cluster.url.split(",")) as client:
+        async with await stan_client.connect(cluster.url.split(","), client_id="me") as client:
             got = []
             await client.publish("orders", b"first")
             await client.subscribe("orders", got.append, durable="d", start=stan_client.everything())

@@ -22,14 +22,14 @@ MESSAGES = 300
 
 
 async def publish(url, count, *, prefix=b"m"):
-    client = await stan_client.connect("test-cluster", "writer", servers=url)
+    client = await stan_client.connect(url, client_id="writer")
     await client.publish_many("foo", [prefix + b"%d" % n for n in range(count)])
     await client.close()
 
 
 async def take(url, count, *, ack_first=0):
     """Read *count* messages as the durable "ledger", acknowledge the first *ack_first*."""
-    client = await stan_client.connect("test-cluster", "reader", servers=url)
+    client = await stan_client.connect(url, client_id="reader")
     got = []
     sub = await client.subscribe(
         "foo", durable="ledger", start=stan_client.everything(), manual_acks=True, max_in_flight=1000
@@ -125,14 +125,14 @@ def test_old_segments_go_when_the_limits_removed_their_messages_and_a_restart_ag
 
 
 async def fill(url, rounds):
-    client = await stan_client.connect("test-cluster", "writer", servers=url)
+    client = await stan_client.connect(url, client_id="writer")
     for _ in range(rounds):
         await client.publish_many("foo", [b"x" * 60_000] * 16)
     await client.close()
 
 
 async def take_all(url):
-    client = await stan_client.connect("test-cluster", "all", servers=url)
+    client = await stan_client.connect(url, client_id="all")
     got = []
     sub = await client.subscribe("foo", start=stan_client.everything())
     async for message in sub:

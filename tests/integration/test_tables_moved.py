@@ -33,7 +33,7 @@ class Writer:
         self.rests = asyncio.Event()
 
     async def __aenter__(self):
-        self._client = await stan_client.connect("test-cluster", "writer", servers=self._url)
+        self._client = await stan_client.connect(self._url, client_id="writer")
         self.goes.set()
         self._task = asyncio.create_task(self._run())
         return self
@@ -80,10 +80,10 @@ class Writer:
 
 async def replayed(url):
     """All messages that are left: (sequence, key, data)."""
-    async with await stan_client.connect("test-cluster", "replay", servers=url) as client:
+    async with await stan_client.connect(url, client_id="replay") as client:
         found = [
             (one.sequence, one.key, None if is_deletion(one) else one.data)
-            async for one in client.read(CHANNEL, start_at=stan_client.everything())
+            async for one in client.read(CHANNEL, start=stan_client.everything())
         ]
     assert found == sorted(found, key=lambda one: one[0])
     return found
@@ -133,7 +133,7 @@ def cluster(tmp_path):
 async def test_the_table_is_the_same_after_moves_a_backup_and_a_restore(cluster, tmp_path) -> None:
     home = cluster.group_of(CHANNEL)
     others = [group for group in range(1, cluster.groups + 1) if group != home]
-    async with stan_client.Direct(cluster.url, "test-cluster") as direct, Writer(cluster.url) as writer:
+    async with stan_client.Direct(cluster.url) as direct, Writer(cluster.url) as writer:
         await writer.writes(1500)
         await compacts(direct)
         await settled(writer, direct, cluster.url)
@@ -163,12 +163,12 @@ async def test_the_table_is_the_same_after_moves_a_backup_and_a_restore(cluster,
                 await asyncio.to_thread(stan, "restore", str(tmp_path / "saved"), "--yes", "--server", server.url)
                 restored = await replayed(server.url)
                 assert folded(restored) == writer.wanted
-                async with stan_client.Direct(server.url, "test-cluster") as there:
+                async with stan_client.Direct(server.url) as there:
                     status, before = await there.admin.channel(CHANNEL), await direct.admin.channel(CHANNEL)
                 assert status.last_sequence == before.last_sequence
                 assert bool(status.kept_bytes) == bool(flags)
                 async with (
-                    await stan_client.connect("test-cluster", "again", servers=server.url) as client,
+                    await stan_client.connect(server.url, client_id="again") as client,
                     stan_client.Table(client, CHANNEL) as table,
                 ):
                     assert {key: message.data for key, message in table.items()} == writer.wanted

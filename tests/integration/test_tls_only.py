@@ -57,7 +57,7 @@ async def test_client_says_nothing_to_a_server_without_tls(asked_for):
     urls, options = asked_for
     async with Eavesdropper() as nats:
         with pytest.raises(stan_client.CannotConnectError, match=NOT_THERE):
-            await stan_client.connect("test-cluster", "me", servers=urls(nats.port), nats_options={**LOGIN, **options})
+            await stan_client.connect(urls(nats.port), client_id="me", nats_options={**LOGIN, **options})
         with pytest.raises(stan_client.CannotConnectError, match=NOT_THERE):
             await Direct(urls(nats.port), nats_options={**LOGIN, **options}).open()
         assert nats.connections >= 2

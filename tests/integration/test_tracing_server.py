@@ -12,7 +12,7 @@ from tests.kit.server import CLUSTER_ID, StanServer, until
 
 
 async def publish(url, count):
-    async with await stan_client.connect(CLUSTER_ID, "writer", servers=url) as client:
+    async with await stan_client.connect(url, client_id="writer", cluster_id=CLUSTER_ID) as client:
         return await client.publish_many("orders", [b"%d" % number for number in range(count)])
 
 

@@ -27,7 +27,7 @@ def server(tmp_path):
 
 @pytest.fixture
 def client(server):
-    with BlockingClient(server.url, server.cluster_id) as client:
+    with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
         yield client
 
 
@@ -130,7 +130,7 @@ def test_subscribers_see_a_commit_whole_between_publishes(server, client):
             got.append(message.data)
             more.set()
 
-        async with await stan_client.connect(server.cluster_id, "me", servers=server.url) as publisher:
+        async with await stan_client.connect(server.url, client_id="me", cluster_id=server.cluster_id) as publisher:
             await publisher.subscribe("foo", take)
             committing = asyncio.create_task(asyncio.to_thread(client.commit, "app", 0, {"foo": [("t", len(parts))]}))
             sent = []

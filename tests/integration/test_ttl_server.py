@@ -20,7 +20,7 @@ async def url():
 
 
 async def test_messages_are_gone_when_their_time_is_over(url) -> None:
-    async with await stan_client.connect("test-cluster", "me", servers=url) as client:
+    async with await stan_client.connect(url, client_id="me") as client:
         began = time.time()
         for data, ttl_s in ((b"1", 1), (b"2", None), (b"3", 3600)):
             await client.publish("ch", data, ttl_s=ttl_s)
@@ -41,6 +41,6 @@ async def test_messages_are_gone_when_their_time_is_over(url) -> None:
 
 @pytest.mark.parametrize("ttl_s", [0, -1, 1e12, float("nan")])
 async def test_a_time_to_live_that_is_none_is_refused(url, ttl_s) -> None:
-    async with await stan_client.connect("test-cluster", "me", servers=url) as client:
+    async with await stan_client.connect(url, client_id="me") as client:
         with pytest.raises(stan_client.InvalidTtlError):
             await client.publish("ch", b"x", ttl_s=ttl_s)

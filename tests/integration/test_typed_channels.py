@@ -59,7 +59,7 @@ class Point:
 async def client():
     async with (
         own_broker("test-cluster") as target,
-        await stan_client.connect("test-cluster", "me", servers=target.server) as client,
+        await stan_client.connect(target.server, client_id="me") as client,
     ):
         yield client
 

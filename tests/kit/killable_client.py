@@ -14,7 +14,9 @@ class KillableClient:
     async def connect(self, url: str, cluster_id: str) -> stan_client.Client:
         """Returns the connected client; errors as of stan_client.connect."""
         await self._nats.connect(url, allow_reconnect=False)
-        self.client = await stan_client.connect(cluster_id, self.name, nats=self._nats, connect_timeout_s=20)
+        self.client = await stan_client.connect(
+            client_id=self.name, cluster_id=cluster_id, nats=self._nats, connect_timeout_s=20
+        )
         return self.client
 
     def kill(self) -> None:

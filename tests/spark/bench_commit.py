@@ -107,7 +107,7 @@ def main():
         with (
             tempfile.TemporaryDirectory() as directory,
             StanServer(Path(directory)) as server,
-            BlockingClient(server.url, server.cluster_id, timeout_s=120) as client,
+            BlockingClient(server.url, cluster_id=server.cluster_id, timeout_s=120) as client,
         ):
             measured = [measure(server, client, size, rows, run) for run in range(given.runs + 1)][1:]
             reads = measure_reads(server, client, size, rows, READS_PER_RUN * given.runs)

@@ -73,7 +73,7 @@ class SourceBroker:
         later = [message.sequence for message in channel.messages.values() if message.timestamp >= time_ns]
         return min(later, default=channel.last + 1)
 
-    def read_range(self, name, first, last, *, uid=0, max_bytes=0, in_flight=4, from_replica=False):
+    def read_range(self, name, first, last, *, uid=0, max_bytes=0, requests_in_flight=4, from_replica=False):
         self.reads.append({"max_bytes": max_bytes, "from_replica": from_replica})
         while True:
             self._fail()

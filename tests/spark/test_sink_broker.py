@@ -249,7 +249,7 @@ KEYED = StructType().add("value", BinaryType()).add("key", StringType())
 async def test_rows_go_to_the_parts_of_a_channel_before_and_after_they_are_doubled(
     client, task, writer, channel, server, delivery
 ):
-    async with Direct(server.url, "test-cluster") as direct:
+    async with Direct(server.url) as direct:
         await direct.admin.create_parts(channel, 2)
         sink = writer(KEYED, delivery=delivery, includekey="true", batchrows="20")
         for batch, parts in enumerate((2, 4)):

@@ -277,7 +277,7 @@ def test_a_channel_with_parts_is_written_and_read_as_one_also_when_its_parts_are
     with asyncio.Runner() as runner:
 
         async def operate(ask):
-            async with Direct(broker.url, "test-cluster") as direct:
+            async with Direct(broker.url) as direct:
                 return await ask(direct.admin)
 
         runner.run(operate(lambda admin: admin.create_parts(whole, 2)))

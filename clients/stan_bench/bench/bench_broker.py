@@ -124,7 +124,9 @@ async def _until_it_answers(target: Target, servers: list[Child]) -> None:
         async with asyncio.timeout(START_TIMEOUT_S):
             while not any(server.died for server in servers):
                 try:
-                    client = await stan_client.connect(probe.cluster_id, probe.client_id, servers=probe.server)
+                    client = await stan_client.connect(
+                        probe.server, client_id=probe.client_id, cluster_id=probe.cluster_id
+                    )
                 except stan_client.StanClientError:
                     await asyncio.sleep(RETRY_PAUSE_S)
                 else:

@@ -143,9 +143,9 @@ async def _other_answers(other: Target) -> None:
     with explained(other):
         try:
             client = await stan_client.connect(
-                other.cluster_id,
-                f"stan-bench-probe-{fresh_id()}",
-                servers=other.server,
+                other.server,
+                client_id=f"stan-bench-probe-{fresh_id()}",
+                cluster_id=other.cluster_id,
                 nats_options=other.nats_options(),
             )
         except stan_client.ConnectRequestTimeoutError:

@@ -26,9 +26,9 @@ class PythonDriver(LoadDriver):
         """Connect."""
         job: Job = self.job
         self.client = await stan_client.connect(
-            job.cluster_id,
-            self.name,
-            servers=job.server,
+            job.server,
+            client_id=self.name,
+            cluster_id=job.cluster_id,
             nats_options=job.nats_options,
             connect_timeout_s=10,
             max_pub_acks_in_flight=job.window,

@@ -5,7 +5,7 @@
             message = message._replace(data=message.data.upper())
         return await call_next(message)
 
-    client = await stan_client.connect("test-cluster", "me", middleware=[Correlation(), Log(), shout])
+    client = await stan_client.connect(client_id="me", middleware=[Correlation(), Log(), shout])
 
 The first of the list is the outermost. Around publish() and each message of publish_many(), *message* is a NewMessage, and
 `call_next` returns what publish() returns or raises its errors; it may be called again, with another message. Around a

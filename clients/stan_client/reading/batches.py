@@ -115,9 +115,9 @@ class Batches:
         self,
         channel: str,
         *,
-        start_at: Start | None = None,
+        start: Start | None = None,
         follow: bool = False,
-        max_in_flight: int = 4,
+        requests_in_flight: int = 4,
         max_bytes: int = 0,
         from_replica: bool = False,
         timeout_s: float | None = None,
@@ -127,13 +127,13 @@ class Batches:
         channel's uid from info(), so that another channel of this name is refused; 0: any channel of this name."""
         options = ReadOptions(
             follow=follow,
-            max_in_flight=max_in_flight,
+            requests_in_flight=requests_in_flight,
             max_bytes=max_bytes,
             from_replica=from_replica,
             uid=uid,
             timeout_s=timeout_s,
         )
-        return Reader(self._fetcher, channel, options).answers(start_at or everything())
+        return Reader(self._fetcher, channel, options).answers(start or everything())
 
     def read_range(
         self,
@@ -143,7 +143,7 @@ class Batches:
         *,
         uid: int = 0,
         max_bytes: int = 0,
-        in_flight: int = 4,
+        requests_in_flight: int = 4,
         from_replica: bool = False,
         timeout_s: float | None = None,
     ) -> AsyncGenerator[Fetched, None]:
@@ -155,7 +155,7 @@ class Batches:
             last: sequence.
             uid: the channel's uid from info(), so that another channel of this name is refused; 0: any channel of this name.
             max_bytes: of one answer; 0: 2 MiB. Never more than NATS accepts.
-            in_flight: requests in flight, >= 1.
+            requests_in_flight: requests ahead of the reader, >= 1.
             from_replica: as of Client.fetch(); the leader is asked for messages that replicas do not get soon.
             timeout_s: of each request, in seconds; None: that of the client.
 
@@ -163,7 +163,7 @@ class Batches:
             ChannelReplacedError: the channel has another uid, or gets one meanwhile. Others as of Client.fetch().
         """
         options = ReadOptions(
-            max_in_flight=in_flight,
+            requests_in_flight=requests_in_flight,
             max_bytes=max_bytes,
             from_replica=from_replica,
             last=last,

@@ -109,9 +109,9 @@ class Connected:
         self,
         channel: str,
         *,
-        start_at: Start | None = None,
+        start: Start | None = None,
         follow: bool = False,
-        max_in_flight: int = 4,
+        requests_in_flight: int = 4,
         max_bytes: int = 0,
         from_replica: bool = False,
         timeout_s: float | None = None,
@@ -121,9 +121,9 @@ class Connected:
 
         Args:
             channel: its name.
-            start_at: where to begin, made by stan_client.positions; with the oldest message by default.
+            start: where to begin, made by stan_client.positions; with the oldest message by default.
             follow: wait for new messages at the end.
-            max_in_flight: requests in flight, >= 1.
+            requests_in_flight: requests ahead of the reader, >= 1.
             max_bytes: of one answer; 0: 2 MiB. Never more than NATS accepts.
             from_replica: as of fetch().
             timeout_s: of each request, in seconds; None: that of the client. Waiting for new messages does not count.
@@ -134,9 +134,9 @@ class Connected:
         """
         batches = self._batches.read(
             channel,
-            start_at=start_at,
+            start=start,
             follow=follow,
-            max_in_flight=max_in_flight,
+            requests_in_flight=requests_in_flight,
             max_bytes=max_bytes,
             from_replica=from_replica,
             timeout_s=timeout_s,

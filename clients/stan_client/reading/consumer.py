@@ -1,6 +1,6 @@
 """A consumer that keeps its own position: the servers keep no state for it, the caller stores the position.
 
-consumer = PullConsumer(direct, "orders", load_position())
+consumer = PullConsumer(direct, "orders", start=load_position())
 async for batch in consumer:
     handle(batch.messages())
     store(consumer.position)  # after the batch: a crash in between makes the batch come again
@@ -24,8 +24,8 @@ from stan_client.reading.fetching import FOLLOW_WAIT_S, Fetched
 
 log = logging.getLogger("stan_client")
 
-CURSOR_INTERVAL_S: Final = 1.0
-"""Interval at which the position is reported to the servers, for a consumer with a `cursor` name."""
+NOTE_INTERVAL_S: Final = 1.0
+"""Interval at which the position is reported to the servers, for a consumer with a `bookmark`."""
 
 
 class Position(NamedTuple):
@@ -35,7 +35,7 @@ class Position(NamedTuple):
     uid: int = 0  # of the channel; 0: not known yet
 
 
-class CursorReporter:
+class BookmarkReporter:
     """Reports the position of one consumer to the servers, at intervals and at the end, for monitoring only: failures are logged
     and tried again. Without a name it reports nothing."""
 
@@ -56,15 +56,15 @@ class CursorReporter:
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(StanClientError, TimeoutError):
-                await asyncio.wait_for(self._report(), CURSOR_INTERVAL_S)
+                await asyncio.wait_for(self._report(), NOTE_INTERVAL_S)
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(CURSOR_INTERVAL_S)
+            await asyncio.sleep(NOTE_INTERVAL_S)
             try:
                 await self._report()
             except StanClientError as trouble:
-                log.debug("cursor %s of %s: %s", self._name, self._channel, trouble)
+                log.debug("bookmark %s of %s: %s", self._name, self._channel, trouble)
 
     async def _report(self) -> None:
         finished = self.finished
@@ -81,12 +81,12 @@ class PullConsumer(AsyncIterator[Fetched]):
         self,
         client: Connected,
         channel: str,
-        position: Position | int = Position(),  # noqa: B008 - never changes
+        start: Position | int = Position(),  # noqa: B008 - never changes
         *,
         follow: bool = True,
         skip_lost: bool = False,
-        cursor: str = "",
-        max_in_flight: int = 4,
+        bookmark: str = "",
+        requests_in_flight: int = 4,
         max_bytes: int = 0,
         from_replica: bool = False,
         timeout_s: float | None = None,
@@ -96,11 +96,11 @@ class PullConsumer(AsyncIterator[Fetched]):
         Args:
             client: a Direct or a Client; it stays open.
             channel: its name; with *follow* the channel may be created later.
-            position: where to begin: the position of an earlier consumer, or a sequence.
+            start: where to begin: the position of an earlier consumer, or a sequence.
             follow: wait for new messages at the end of the channel.
             skip_lost: continue after lost messages; else DataLossError or ChannelReplacedError ends the iteration.
-            cursor: a name under which the position is reported to the servers every CURSOR_INTERVAL_S, for monitoring.
-            max_in_flight: requests in flight, >= 1.
+            bookmark: a name under which the position is noted on the servers every NOTE_INTERVAL_S, for others to look at.
+            requests_in_flight: requests ahead of the reader, >= 1.
             max_bytes: of one batch; 0: 2 MiB. Never more than NATS accepts.
             from_replica: ask read replicas.
             timeout_s: of each request, in seconds; None: that of the client.
@@ -108,11 +108,11 @@ class PullConsumer(AsyncIterator[Fetched]):
         self.channel = channel
         self.lost = 0  # messages skipped because the server has removed them
         self._client = client
-        self._at = position if isinstance(position, Position) else Position(position)
+        self._at = start if isinstance(start, Position) else Position(start)
         self._follow = follow
         self._skip_lost = skip_lost
-        self._reporter = CursorReporter(client, cursor, channel)
-        self._max_in_flight, self._max_bytes, self._from_replica = max_in_flight, max_bytes, from_replica
+        self._reporter = BookmarkReporter(client, bookmark, channel)
+        self._max_in_flight, self._max_bytes, self._from_replica = requests_in_flight, max_bytes, from_replica
         self._timeout_s = timeout_s
         self._batches = self._read()
 
@@ -169,9 +169,9 @@ class PullConsumer(AsyncIterator[Fetched]):
     def _answers(self) -> AsyncGenerator[Fetched, None]:
         return self._client.batches.read(
             self.channel,
-            start_at=from_sequence(self._at.sequence),
+            start=from_sequence(self._at.sequence),
             follow=self._follow,
-            max_in_flight=self._max_in_flight,
+            requests_in_flight=self._max_in_flight,
             max_bytes=self._max_bytes,
             from_replica=self._from_replica,
             uid=self._at.uid,

@@ -1,6 +1,6 @@
 """A connection without registration: pull messages, look at channels, store, stage and commit many messages at once.
 
-async with Direct("nats://127.0.0.1:4222", "test-cluster") as direct:
+async with Direct("nats://127.0.0.1:4222") as direct:
     for name, info in (await direct.channels.info(pattern="orders.*")).items():
         async for found in direct.batches.read_range(name, info.first, info.last):
             print(found.messages())
@@ -30,8 +30,8 @@ class Direct(Connected):
     def __init__(
         self,
         servers: str | list[str] = "nats://127.0.0.1:4222",
-        cluster_id: str = "test-cluster",
         *,
+        cluster_id: str = "test-cluster",
         name: str = "",
         timeout_s: float = 30.0,
         nats_options: Mapping[str, Any] | None = None,

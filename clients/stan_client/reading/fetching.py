@@ -173,7 +173,7 @@ class ReadOptions:
     """The options of one read of a channel."""
 
     follow: bool = False
-    max_in_flight: int = 4  # requests
+    requests_in_flight: int = 4
     max_bytes: int = 0  # of one answer; 0: ANSWER_BYTES; never more than NATS takes
     from_replica: bool = False
     last: int = 0  # highest sequence to read, 0: no bound; the reader waits if replicas do not have it yet
@@ -201,7 +201,7 @@ class Reader:
         options = self._options
         payload_max = await self._fetcher.payload_max()
         self._answer_max = min(options.max_bytes or ANSWER_BYTES, payload_max)
-        in_flight = min(options.max_in_flight, max(1, IN_FLIGHT_BYTES_MAX // self._answer_max))
+        in_flight = min(options.requests_in_flight, max(1, IN_FLIGHT_BYTES_MAX // self._answer_max))
         found = await self._fetch(**start.fetch_start(), last=options.last)
         if found.count and not self._end:  # a large message left no room for the newest sequence in the answer
             await self._fetch()

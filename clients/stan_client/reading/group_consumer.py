@@ -182,9 +182,9 @@ class _Share:
         membership = self._membership
         answers = membership.client.batches.read(
             self.channel,
-            start_at=from_sequence(position),
+            start=from_sequence(position),
             follow=True,
-            max_in_flight=1,
+            requests_in_flight=1,
             max_bytes=membership.max_bytes,
             uid=self._uid,
         )

@@ -157,7 +157,7 @@ class Table(Mapping[bytes, Message]):
     async def _follow(self) -> bool:
         """Follow the channel. Returns False if tombstones may have gone that the table has not read."""
         start = from_sequence(self.sequence + 1)
-        answers = self._client.batches.read(self._channel, start_at=start, follow=True, uid=self._uid)
+        answers = self._client.batches.read(self._channel, start=start, follow=True, uid=self._uid)
         async with aclosing(answers):
             async for found in answers:
                 if found.tombstones_until > self.sequence:

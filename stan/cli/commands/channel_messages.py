@@ -99,7 +99,7 @@ async def _messages(
         for message in await direct.fetch(channel, start=start, count=1):
             yield message
         return
-    async for message in direct.read(channel, start_at=start):
+    async for message in direct.read(channel, start=start):
         yield message
 
 

@@ -65,7 +65,7 @@ async def _sources(direct: stan_client.Direct, status: pb.ChannelStatus) -> Coun
     found: Counter[str] = Counter()
     first = max(status.first_sequence, status.last_sequence - LOOKED_AT + 1)
     start = stan_client.from_sequence(first)
-    async for message in direct.read(text_of(status.name), start_at=start):
+    async for message in direct.read(text_of(status.name), start=start):
         letter = dead_letter(message)
         found[letter.channel if letter is not None else ""] += 1
     return found
@@ -299,7 +299,7 @@ async def _letters(direct: stan_client.Direct, channel: str, wanted: _Wanted) ->
     """Dead letters of a channel, the oldest first. Raises CliError: there is no such channel."""
     await status_of(direct, channel)
     found = []
-    async for message in direct.read(channel, start_at=stan_client.from_sequence(wanted.first)):
+    async for message in direct.read(channel, start=stan_client.from_sequence(wanted.first)):
         if wanted.last and message.sequence > wanted.last:
             break
         letter = dead_letter(message)

@@ -82,7 +82,7 @@ class Target:
         client_id = self.client_id or f"stan-{purpose}-{fresh_id()}"
         with explained(self):
             client = await stan_client.connect(
-                self.cluster_id, client_id, servers=self.server, nats_options=self.nats_options()
+                self.server, client_id=client_id, cluster_id=self.cluster_id, nats_options=self.nats_options()
             )
         try:
             yield client

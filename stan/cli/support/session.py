@@ -28,7 +28,11 @@ NEAR_MAX = 3
 def open_direct(target: Target, timeout_s: float) -> stan_client.Direct:
     """The client that asks the servers; tests replace this function."""
     return stan_client.Direct(
-        target.server, target.cluster_id, name="stan-cli", timeout_s=timeout_s, nats_options=target.nats_options()
+        target.server,
+        cluster_id=target.cluster_id,
+        name="stan-cli",
+        timeout_s=timeout_s,
+        nats_options=target.nats_options(),
     )
 
 

@@ -42,9 +42,9 @@ class Letters(FakeDirect):
         self.admin.all_policies = [pb.PolicyStatus(pattern=b">", policy=policy)]
         self.admin.redrive = self.redrive
 
-    async def read(self, _channel, *, start_at):
+    async def read(self, _channel, *, start):
         for message in self.letters:
-            if message.sequence >= start_at.sequence:
+            if message.sequence >= start.sequence:
                 yield message
 
     async def redrive(self, channel, runs, *, to=""):

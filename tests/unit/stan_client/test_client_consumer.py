@@ -100,7 +100,7 @@ async def test_removed_messages_are_skipped_if_that_is_wanted(client, server, ca
 
 
 async def test_messages_removed_while_it_reads_are_noticed(client, server) -> None:
-    consumer = PullConsumer(client, "ch", follow=False, max_bytes=500, max_in_flight=1)
+    consumer = PullConsumer(client, "ch", follow=False, max_bytes=500, requests_in_flight=1)
     at = sequences(await anext(consumer))[-1] + 1
     server.first = 400
     with pytest.raises(stan_client.DataLossError) as caught:
@@ -153,8 +153,8 @@ async def test_deleted_channel_is_an_error_or_waited_for(client, server) -> None
 
 
 async def test_position_is_told_under_a_name(client, server, monkeypatch) -> None:
-    monkeypatch.setattr(consumers, "CURSOR_INTERVAL_S", 0.01)
-    consumer = PullConsumer(client, "ch", max_bytes=500, cursor="me")
+    monkeypatch.setattr(consumers, "NOTE_INTERVAL_S", 0.01)
+    consumer = PullConsumer(client, "ch", max_bytes=500, bookmark="me")
     first = await anext(consumer)
     await anext(consumer)
     await eventually(lambda: client.told)
@@ -166,14 +166,14 @@ async def test_position_is_told_under_a_name(client, server, monkeypatch) -> Non
 
 
 async def test_servers_that_take_no_position_do_no_harm(client, monkeypatch) -> None:
-    monkeypatch.setattr(consumers, "CURSOR_INTERVAL_S", 0.001)
+    monkeypatch.setattr(consumers, "NOTE_INTERVAL_S", 0.001)
 
     async def refuse(_name, _positions):
         client.told.append(1)
         raise stan_client.RequestTimeoutError
 
     client.set = refuse
-    consumer = PullConsumer(client, "ch", follow=False, max_bytes=500, cursor="me")
+    consumer = PullConsumer(client, "ch", follow=False, max_bytes=500, bookmark="me")
     await anext(consumer)
     await anext(consumer)
     await eventually(lambda: len(client.told) > 1)

@@ -81,21 +81,21 @@ async def test_busy_replica_is_asked_again(server) -> None:
     assert [subject for subject, _ in server.asked] == [REPLICA, REPLICA]
 
 
-@pytest.mark.parametrize("max_in_flight", [1, 3])
+@pytest.mark.parametrize("requests_in_flight", [1, 3])
 @pytest.mark.parametrize("max_bytes", [0, 100, 2000])
 async def test_reader_gives_each_message_once_in_order_with_no_more_requests_than_allowed(
-    server, max_in_flight, max_bytes
+    server, requests_in_flight, max_bytes
 ) -> None:
-    assert await read(server, max_in_flight=max_in_flight, max_bytes=max_bytes) == list(range(1, 701))
-    assert server.most_under_way <= max_in_flight
+    assert await read(server, requests_in_flight=requests_in_flight, max_bytes=max_bytes) == list(range(1, 701))
+    assert server.most_under_way <= requests_in_flight
     if max_bytes:
-        assert server.most_under_way == max_in_flight
+        assert server.most_under_way == requests_in_flight
 
 
 async def test_reader_asks_for_no_more_bytes_at_once_than_nats_keeps_for_it(server, monkeypatch) -> None:
     monkeypatch.setattr(fetching, "IN_FLIGHT_BYTES_MAX", 1100)
 
-    assert await read(server, max_in_flight=8, max_bytes=500) == list(range(1, 701))
+    assert await read(server, requests_in_flight=8, max_bytes=500) == list(range(1, 701))
     assert server.most_under_way == 2
 
 

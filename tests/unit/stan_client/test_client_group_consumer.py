@@ -77,9 +77,9 @@ class FakeServers(Connected):
         self.noted.append((request.channel.decode(), request.sequence, request.generation, request.claim))
         return pb.CursorSetResponse(sequence=request.sequence)
 
-    async def read(self, channel, *, start_at, **_options):
+    async def read(self, channel, *, start, **_options):
         self.reads.append(channel)
-        first = start_at.fetch_start()["from_sequence"]
+        first = start.fetch_start()["from_sequence"]
         for sequence in range(first, 4):
             yield Fetched(channel, sequence)
         await asyncio.Event().wait()

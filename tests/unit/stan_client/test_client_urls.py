@@ -21,7 +21,7 @@ NO_URLS = {
 async def test_what_is_no_url_is_named_by_both_clients(url) -> None:
     expected = f"stan: '.*' is no NATS URL: .*{NO_URLS[url]}"
     with pytest.raises(stan_client.InvalidUrlError, match=expected):
-        await stan_client.connect("c", "me", servers=["nats://127.0.0.1:1", url])
+        await stan_client.connect(["nats://127.0.0.1:1", url], client_id="me", cluster_id="c")
     with pytest.raises(stan_client.StanClientError, match=expected):
         await stan_client.Direct([url]).open()
 
@@ -36,7 +36,7 @@ def test_what_nats_takes_is_a_url(url) -> None:
 async def test_a_refused_connection_is_an_error_of_the_client_and_names_no_secret(tmp_path) -> None:
     url = f"nats://bob:swordfish@127.0.0.1:{free_port()}"
     with pytest.raises(stan_client.CannotConnectError, match=r"cannot connect to nats://\*+@127.0.0.1:\d+: ") as caught:
-        await stan_client.connect("c", "me", servers=url)
+        await stan_client.connect(url, client_id="me", cluster_id="c")
     assert caught.value.passing
     assert isinstance(caught.value, OSError)
     assert "swordfish" not in str(caught.value)
@@ -47,4 +47,4 @@ async def test_a_refused_connection_is_an_error_of_the_client_and_names_no_secre
 
 async def test_a_url_in_the_place_of_the_cluster_id_is_told() -> None:
     with pytest.raises(stan_client.InvalidNameError, match="has a URL in it, not a cluster id"):
-        await stan_client.connect("nats://127.0.0.1:4222", "prod")
+        await stan_client.connect(client_id="prod", cluster_id="nats://127.0.0.1:4222")

@@ -35,8 +35,8 @@ class Scripted:
         self.asked = []
         self.batches = self
 
-    async def read(self, channel, *, start_at=None, follow=False, uid=0):
-        self.asked.append((start_at.sequence if start_at else 1, follow, uid))
+    async def read(self, channel, *, start=None, follow=False, uid=0):
+        self.asked.append((start.sequence if start else 1, follow, uid))
         for found in self.reads.pop(0) if self.reads else ():
             if isinstance(found, Exception):
                 raise found
@@ -135,9 +135,9 @@ async def test_leaving_a_table_is_cancelled_with_its_caller() -> None:
     released = asyncio.Event()
 
     class EndsSlowly(Scripted):
-        async def read(self, channel, *, start_at=None, follow=False, uid=0):
+        async def read(self, channel, *, start=None, follow=False, uid=0):
             try:
-                async for found in super().read(channel, start_at=start_at, follow=follow, uid=uid):
+                async for found in super().read(channel, start=start, follow=follow, uid=uid):
                     yield found
             finally:
                 if follow:

@@ -179,8 +179,8 @@ class Client:
         self._client = self._session = None
         try:
             self._client = await stan_client.connect(
-                self._cluster_id,
-                self._client_id,
+                client_id=self._client_id,
+                cluster_id=self._cluster_id,
                 nats=self._nc,
                 connect_timeout_s=timeout_s,
                 max_pub_acks_in_flight=sys.maxsize,  # the queue here is the bound
