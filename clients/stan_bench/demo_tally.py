@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from stan_client import Message, StanClientError
+from stan_client import Message, Published, StanClientError
 from stan_client.publishing import OnAck
 
 
@@ -59,7 +59,7 @@ class PublishLedger:
         self.published += 1
         data = b"%d" % self.published
 
-        def settle(_guid: str, error: StanClientError | None) -> None:
+        def settle(_published: Published, error: StanClientError | None) -> None:
             if error is None:
                 self.acked.append(data)
             else:

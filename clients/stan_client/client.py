@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from stan_protocol.compaction import DELETE_HEADER
 
@@ -47,8 +47,13 @@ from stan_client.waiting import deadline, left_s
 
 log = logging.getLogger("stan_client")
 
-_Way = Callable[[str, bytes, str, bytes, float | None], Awaitable[Published]]
-"""How one message goes: channel, data, reply, context, and the loop time at which the caller gives up."""
+
+class _Way(Protocol):
+    """How one message goes: with its encoded context, until the loop time at which the caller gives up."""
+
+    def __call__(
+        self, channel: str, data: bytes, reply: str, context: bytes, until: float | None, *, delayed: bool
+    ) -> Awaitable[Published]: ...
 
 
 class PublishWindow:
@@ -92,34 +97,41 @@ class PublishWindow:
     ) -> str:
         """Publish without waiting; returns the message's guid. No middleware runs around it.
 
+        Arguments and errors as of Client.publish(), besides:
+
         Args:
             channel: its name.
             data: the message.
-            reply: a subject of the program's own, which the server passes on.
-            headers: as of Client.publish().
-            key: as of Client.publish().
-            delay_s: as of Client.publish(); with `numbered`, the guid that *on_ack* gets tells as `sequence` by which number
-                operators find and cancel the message.
-            deliver_at: as of Client.publish().
-            ttl_s: as of Client.publish().
+            reply: a subject of the program's own.
+            headers: text or bytes by name.
+            key: of the message.
+            delay_s: seconds before which the message does not come into its channel.
+            deliver_at: the same as a time.
+            ttl_s: seconds after which nobody gets the message.
             timeout_s: seconds until *on_ack* is called with PublishAckTimeoutError at the latest. None: `ack_timeout_s`.
-            on_ack: is called exactly once, with the guid and None or the error.
-            numbered: the guid that *on_ack* gets tells the `sequence`, too, as what Client.publish() returns; at full speed this
-                costs some CPU here and in the server, so it is asked for.
+            on_ack: called exactly once, with what is known of the message and None or the error; failures are logged by default.
+            numbered: what *on_ack* gets has the `sequence`, too (of a delayed message the `delayed_id`); at full speed this costs
+                some CPU here and in the server, so it is asked for.
 
         Raises:
             TooManyInFlightError: the window is full or the session is being recovered: `await room()` first.
-            MessageTooLargeError, InvalidNameError, InvalidHeadersError, InvalidKeyError, InvalidDelayError,
-            InvalidTtlError, NotSupportedError, ConnectionClosedError: as of Client.publish().
         """
         self._sessions.check_open()
         context = encode_context(headers, key) if headers or key else b""
-        if delay_s is not None or deliver_at is not None:
+        delayed = delay_s is not None or deliver_at is not None
+        if delayed:
             context = encode_due(delay_s, deliver_at) + context
         if ttl_s is not None:
             context = encode_ttl(ttl_s) + context
         return self._sessions.publisher.publish(
-            channel, data, reply, on_ack or _log_failure, context, numbered=numbered, timeout_s=timeout_s
+            channel,
+            data,
+            reply,
+            on_ack or _log_failure,
+            context,
+            numbered=numbered,
+            delayed=delayed,
+            timeout_s=timeout_s,
         )
 
 
@@ -175,7 +187,7 @@ class Client(Connected):
         timeout_s: float | None = None,
         ack: AckLevel = "commit",
     ) -> Published:
-        """Publish one message and wait for its ack; returns its guid, a text with the attribute `sequence`.
+        """Publish one message and wait for its ack; returns the contents of the ack, with the guid and `sequence` of the message.
 
         Args:
             channel: its name.
@@ -210,12 +222,8 @@ class Client(Connected):
         send = self._way(ack)
         if self._chain:
             message = NewMessage(data, headers or NOTHING, key, reply)
-            told = await self._publish_in_chain(send, channel, message, ttl + due, until)
-        else:
-            told = await send(channel, data, reply, ttl + due + encode_context(headers, key), until)
-        if due:
-            told.sequence, told.delayed_id = None, told.sequence or 0
-        return told
+            return await self._publish_in_chain(send, channel, message, ttl + due, until, delayed=bool(due))
+        return await send(channel, data, reply, ttl + due + encode_context(headers, key), until, delayed=bool(due))
 
     def _way(self, ack: AckLevel) -> _Way:
         """How a message of this ack level is published."""
@@ -224,27 +232,34 @@ class Client(Connected):
         return self._publish if ack == "commit" else self._publish_unacked
 
     async def _publish_in_chain(
-        self, way: _Way, channel: str, message: NewMessage, times: bytes, until: float | None
+        self,
+        way: _Way,
+        channel: str,
+        message: NewMessage,
+        times: bytes,
+        until: float | None,
+        *,
+        delayed: bool = False,
     ) -> Published:
         async def send(message: NewMessage) -> Published:
             context = times + encode_context(message.headers, message.key)
-            return await way(channel, message.data, message.reply, context, until)
+            return await way(channel, message.data, message.reply, context, until, delayed=delayed)
 
         told = await self._chain.run(MiddlewareContext("publish", self, channel, deadline=until), message, send)
         return cast("Published", told)
 
     async def _publish_unacked(
-        self, channel: str, data: bytes, reply: str, context: bytes, until: float | None
+        self, channel: str, data: bytes, reply: str, context: bytes, until: float | None, *, delayed: bool
     ) -> Published:
-        try:
-            now = asyncio.get_running_loop().time()
-            async with asyncio.timeout_at(now + self._sessions.options.ack_timeout_s if until is None else until):
-                await self._sessions.connected()
-        except TimeoutError:
-            raise NotSentError from None
-        told = Published(self._publisher.publish_unacked(channel, data, reply, context))
-        told.sequence, told.delayed_id, told.ack_level = None, 0, 0
-        return told
+        del delayed  # what is not acked has no number
+        await self._sessions.connected(self._given_up_at(until))
+        return Published(self._publisher.publish_unacked(channel, data, reply, context))
+
+    def _given_up_at(self, until: float | None) -> float:
+        """The loop time at which a publish that was not sent is given up."""
+        if until is None:
+            return asyncio.get_running_loop().time() + self._sessions.options.ack_timeout_s
+        return until
 
     async def request(
         self,
@@ -296,30 +311,56 @@ class Client(Connected):
         finally:
             self._sessions.replies.forget(reply)
 
-    async def _publish(self, channel: str, data: bytes, reply: str, context: bytes, until: float | None) -> Published:
-        loop = asyncio.get_running_loop()
-        acked: asyncio.Future[Published] = loop.create_future()
+    async def _publish(
+        self, channel: str, data: bytes, reply: str, context: bytes, until: float | None, *, delayed: bool
+    ) -> Published:
+        await self._sessions.room(self._given_up_at(until))
+        return await self._sent(channel, data, reply, context, until, delayed=delayed)
 
-        def settle(guid: Published, error: StanClientError | None) -> None:
+    def _sent(
+        self, channel: str, data: bytes, reply: str, context: bytes, until: float | None, *, delayed: bool
+    ) -> asyncio.Future[Published]:
+        """Send one message, for which there is room; returns a future of its ack."""
+        acked: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
+
+        def settle(published: Published, error: StanClientError | None) -> None:
             if acked.done():
                 return
             if error is None:
-                acked.set_result(guid)
+                acked.set_result(published)
             else:
                 acked.set_exception(error)
 
-        try:
-            async with asyncio.timeout_at(
-                loop.time() + self._sessions.options.ack_timeout_s if until is None else until
-            ):
-                await self._sessions.room()
-        except TimeoutError:
-            raise NotSentError from None
         timeout_s = left_s(until)
         if timeout_s == 0:
             raise NotSentError
-        self._publisher.publish(channel, data, reply, settle, context, numbered=True, timeout_s=timeout_s)
-        return await acked
+        self._publisher.publish(
+            channel, data, reply, settle, context, numbered=True, delayed=delayed, timeout_s=timeout_s
+        )
+        return acked
+
+    async def publish_async(
+        self,
+        channel: str,
+        data: bytes,
+        *,
+        reply: str = "",
+        headers: Headers | None = None,
+        key: str | bytes = "",
+        delay_s: float | None = None,
+        deliver_at: datetime | None = None,
+        ttl_s: float | None = None,
+        timeout_s: float | None = None,
+    ) -> asyncio.Future[Published]:
+        """Publish one message once there is room in the window, and return a future of what publish() returns. No middleware runs
+        around it.
+
+        Arguments as of publish(). Its errors before the message is sent are raised, those behind that are the future's.
+        """
+        until, due = deadline(timeout_s), encode_due(delay_s, deliver_at)
+        context = encode_ttl(ttl_s) + due + encode_context(headers, key)
+        await self._sessions.room(self._given_up_at(until))
+        return self._sent(channel, data, reply, context, until, delayed=bool(due))
 
     async def publish_many(
         self,
@@ -620,9 +661,9 @@ class Client(Connected):
             await self.close()
 
 
-def _log_failure(guid: str, error: StanClientError | None) -> None:
+def _log_failure(published: Published, error: StanClientError | None) -> None:
     if error is not None:
-        log.warning("publish %s failed: %s", guid, error)
+        log.warning("publish %s failed: %s", published.guid, error)
 
 
 async def connect(

@@ -40,8 +40,7 @@ AckLevel = Literal["commit", "none"]
 ACK_LEVELS: Final = get_args(AckLevel)
 
 OnAck = Callable[[Published, StanClientError | None], None]
-"""Called once per message with its guid, which tells the sequence if that was asked for, and None or the error; in the turn that
-read the ack: must be short."""
+"""Called once per message with what is known of it, and None or the error; in the turn that read the ack: must be short."""
 
 PUBLISHES_PER_TURN_MAX: Final = 1024
 """Messages encoded by publish_many before the event loop gets its turn (and the socket its bytes)."""
@@ -70,6 +69,7 @@ class PendingPublish(NamedTuple):
     on_ack: OnAck
     again: tuple[str, bytes, str, bytes, bool]  # channel, data, reply, context, numbered: to be sent again
     timed: bool  # the caller has set the deadline; it stays when the message is sent again
+    delayed: bool  # what the ack tells is no sequence, but the number of a delayed message
 
 
 class PublishPath:
@@ -201,7 +201,7 @@ class Publisher:
         if final or not self._republish:
             pending, self._pending = self._pending, {}
             for guid, publish in pending.items():
-                _tell(publish.on_ack, guid, 0, error)
+                _settle(publish, guid, 0, error)
         self._room_waiters.wake()
         if path is not None:
             await path.close()
@@ -225,7 +225,7 @@ class Publisher:
             frame = path.encode(guid, *publish.again)
         except StanClientError as error:
             self._pending.pop(guid, None)
-            _tell(publish.on_ack, guid, 0, error)
+            _settle(publish, guid, 0, error)
             self._room_waiters.wake()
         else:
             path.link.send(frame)
@@ -249,6 +249,7 @@ class Publisher:
         context: bytes = b"",
         *,
         numbered: bool = False,
+        delayed: bool = False,
         timeout_s: float | None = None,
     ) -> str:
         """Send one message; returns its guid. The caller waits for a session and room beforehand.
@@ -260,6 +261,7 @@ class Publisher:
             on_ack: told the outcome.
             context: headers and key, as `encode_context` makes them.
             numbered: *on_ack* is told the sequence, if the server can tell it.
+            delayed: the context has a time before which the message does not come into its channel.
             timeout_s: seconds until *on_ack* is told that no ack came; None: as long as all others.
 
         Raises:
@@ -275,7 +277,9 @@ class Publisher:
         frame = path.encode(guid, channel, data, reply, context, numbered)
         timed = timeout_s is not None
         deadline = asyncio.get_running_loop().time() + (self._ack_timeout_s if timeout_s is None else timeout_s)
-        self._pending[guid] = PendingPublish(deadline, on_ack, (channel, data, reply, context, numbered), timed)
+        self._pending[guid] = PendingPublish(
+            deadline, on_ack, (channel, data, reply, context, numbered), timed, delayed
+        )
         path.link.send(frame)
         if deadline < self._timer_at:
             self._watch(deadline)
@@ -309,7 +313,7 @@ class Publisher:
                 continue
             publish = self._pending.pop(guid, None)
             if publish is not None:  # else late or unknown: ignored (STAN-SPEC 14.3)
-                _tell(publish.on_ack, guid, sequence, ServerError(text_of(error)) if error else None, level)
+                _settle(publish, guid, sequence, ServerError(text_of(error)) if error else None, level)
                 if error.startswith(INVALID_PUBLISH) and self._path is not None:
                     self._path.ask()
         self._room_waiters.wake()
@@ -348,7 +352,7 @@ class Publisher:
         for guid in [guid for guid, publish in self._pending.items() if publish.deadline <= now]:
             late = self._pending.pop(guid, None)
             if late is not None:  # else an on_ack before has ended it
-                _tell(late.on_ack, guid, 0, PublishAckTimeoutError())
+                _settle(late, guid, 0, PublishAckTimeoutError())
         earliest = min((publish.deadline for publish in self._pending.values()), default=math.inf)
         if earliest < self._timer_at:
             self._watch(max(earliest, now + EXPIRE_PAUSE_S))
@@ -361,10 +365,12 @@ class Publisher:
             self._timer, self._timer_at = None, math.inf
 
 
-def _tell(on_ack: OnAck, guid: bytes, sequence: int, error: StanClientError | None, level: int = 0) -> None:
-    told = Published(guid, "utf-8")
-    told.sequence, told.delayed_id, told.ack_level = sequence or None, 0, level
-    notify("on_ack of a publish", on_ack, told, error)
+def _settle(publish: PendingPublish, guid: bytes, number: int, error: StanClientError | None, level: int = 0) -> None:
+    if publish.delayed:
+        published = Published(guid.decode(), None, number, level)
+    else:
+        published = Published(guid.decode(), number or None, 0, level)
+    notify("on_ack of a publish", publish.on_ack, published, error)
 
 
 class PublishManyResult:
@@ -380,9 +386,9 @@ class PublishManyResult:
         """Note a published message: its guid and its place in the iterable."""
         self._places[guid] = place
 
-    def settle(self, guid: str, error: StanClientError | None) -> None:
+    def settle(self, published: Published, error: StanClientError | None) -> None:
         """Count the ack of a message, or note its error; usable as an OnAck."""
-        place = self._places.pop(guid)
+        place = self._places.pop(published.guid)
         if error is None:
             self.acked += 1
         else:

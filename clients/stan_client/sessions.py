@@ -15,6 +15,7 @@ from typing import Any, Final
 from stan_client.errors import (
     BadConnectionError,
     ConnectionClosedError,
+    NotSentError,
     ServerError,
     StanClientError,
 )
@@ -194,24 +195,37 @@ class Sessions:
         if self.closed:
             raise ConnectionClosedError from self._reason
 
-    async def connected(self) -> None:
-        """Wait for a session whose connection takes bytes."""
-        while True:
-            session = await self.ready()
-            await session.link.drained()
-            if self.publisher.attached and not self.closed:
-                return
-            await self.publisher.wait_for_room()
+    async def connected(self, until: float | None = None) -> None:
+        """Wait for a session whose connection takes bytes, until that loop time; None: as long as it takes.
 
-    async def room(self) -> int:
-        """Wait for a session and for room in the window; returns how many publishes there is room for, at least 1."""
-        while True:
-            session = await self.ready()
-            await session.link.drained()
-            free = self.publisher.free()
-            if free > 0 and not self.closed:
-                return free
-            await self.publisher.wait_for_room()
+        Raises:
+            NotSentError: the time is over. ConnectionClosedError: the client is closed.
+        """
+        try:
+            async with asyncio.timeout_at(until):
+                while True:
+                    session = await self.ready()
+                    await session.link.drained()
+                    if self.publisher.attached and not self.closed:
+                        return
+                    await self.publisher.wait_for_room()
+        except TimeoutError:
+            raise NotSentError from None
+
+    async def room(self, until: float | None = None) -> int:
+        """Wait for a session and for room in the window, until that loop time; returns how many publishes there is room for, at
+        least 1. Errors as of `connected`."""
+        try:
+            async with asyncio.timeout_at(until):
+                while True:
+                    session = await self.ready()
+                    await session.link.drained()
+                    free = self.publisher.free()
+                    if free > 0 and not self.closed:
+                        return free
+                    await self.publisher.wait_for_room()
+        except TimeoutError:
+            raise NotSentError from None
 
     def forget(self, delivery: SubscriptionDelivery) -> None:
         """Note that a subscription has ended: it is not made again after a loss."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from stan_client.errors import NotSupportedError
 from stan_client.messages.middleware import CallNext, MiddlewareContext
+from stan_client.messages.new_message import Published
 from stan_client.transport.session import text_of
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
@@ -65,8 +66,8 @@ class Tracing:
             except Exception as error:
                 span.set_attribute("error.type", type(error).__name__)
                 raise
-            if told:
-                span.set_attribute("messaging.message.id", str(told))
+            if isinstance(told, Published):
+                span.set_attribute("messaging.message.id", told.guid)
             if getattr(told, "sequence", None):
                 span.set_attribute("stan.sequence", told.sequence)
             return told

@@ -104,7 +104,7 @@ async def test_the_trace_of_a_traced_publish_goes_on(traced_cluster, receiver):
     (producer,) = [span for span in exporter.get_finished_spans() if span.kind.name == "PRODUCER"]
     consumers = [span for span in exporter.get_finished_spans() if span.kind.name == "CONSUMER"]
     assert (store.trace, store.parent) == (f"{producer.context.trace_id:032x}", f"{producer.context.span_id:016x}")
-    assert producer.attributes["messaging.message.id"] == published
+    assert producer.attributes["messaging.message.id"] == published.guid
     assert producer.attributes["stan.sequence"] == 1
     assert {link.context.span_id for span in consumers for link in span.links} == {producer.context.span_id}
     assert producer.context.trace_id not in {span.context.trace_id for span in consumers}

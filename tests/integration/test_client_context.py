@@ -38,7 +38,7 @@ async def test_headers_and_key_arrive_and_the_ack_tells_the_sequence(client, bro
     subscription = await client.subscribe("ch")
     first = await client.publish("ch", b"one", headers=HEADERS, key="customer 7", reply="r")
     second = await client.publish("ch", b"two")
-    assert (first, second) == (broker.publishes[0].guid.decode(), broker.publishes[1].guid.decode())
+    assert (first.guid, second.guid) == (broker.publishes[0].guid.decode(), broker.publishes[1].guid.decode())
     assert (first.sequence, second.sequence) == (1, 2)
     message, plain = await anext(subscription), await anext(subscription)
     assert (message.headers, message.key, message.reply) == (STORED, b"customer 7", "r")
@@ -56,7 +56,7 @@ async def test_publish_async_takes_them_and_tells_the_sequence_if_asked_to(clien
             b"one",
             headers=HEADERS,
             key=b"k",
-            on_ack=lambda guid, _error: told.append((guid, guid.sequence)),
+            on_ack=lambda one, _error: told.append((one.guid, one.sequence)),
             numbered=numbered,
         )
         for numbered in (True, False)
@@ -118,7 +118,7 @@ async def test_recovery_onto_an_older_server_fails_publishes_that_it_would_strip
 
     with pytest.raises(stan_client.NotSupportedError):
         await carrying
-    assert await plain == broker.publishes[1].guid.decode()
+    assert (await plain).guid == broker.publishes[1].guid.decode()
     assert stored(broker, "ch") == [(b"plain", {}, b"", b"")]
     await client.close()
 

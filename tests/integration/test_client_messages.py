@@ -22,10 +22,10 @@ async def client(nats_url, broker):
 
 
 async def test_publish_carries_client_and_connection_id_and_returns_its_guid(client, broker) -> None:
-    guid = await client.publish("orders.new", b"\x00data", reply="answer.here")
+    published = await client.publish("orders.new", b"\x00data", reply="answer.here")
 
     (publish,) = broker.publishes
-    assert (publish.client_id, publish.guid, publish.subject) == (b"me", guid.encode(), b"orders.new")
+    assert (publish.client_id, publish.guid, publish.subject) == (b"me", published.guid.encode(), b"orders.new")
     assert (publish.reply, publish.data) == (b"answer.here", b"\x00data")
     assert publish.conn_id == broker.clients[b"me"].conn_id
 
@@ -61,16 +61,36 @@ async def test_publish_to_no_channel_name_is_refused_before_it_is_sent(client, b
     assert len(broker.publishes) == 1
 
 
-async def test_publish_async_calls_back_once_with_guid_and_error(client, broker) -> None:
+async def test_publish_in_the_window_calls_back_once_with_guid_and_error(client, broker) -> None:
     acked: list[tuple[str, object]] = []
 
-    guid = client.window.publish("ch", b"one", on_ack=lambda guid, error: acked.append((guid, error)))
+    guid = client.window.publish("ch", b"one", on_ack=lambda told, error: acked.append((told.guid, error)))
     await eventually(lambda: acked)
 
     assert acked == [(guid, None)]
 
 
-async def test_publish_async_beyond_the_window_is_refused_until_there_is_room(client, broker) -> None:
+async def test_publish_async_returns_a_future_of_the_ack(client, broker) -> None:
+    futures = [await client.publish_async("ch", b"%d" % number) for number in range(20)]
+    told = await asyncio.gather(*futures)
+    assert [one.guid.encode() for one in told] == [publish.guid for publish in broker.publishes]
+    with pytest.raises(stan_client.InvalidNameError):
+        await client.publish_async("a..b", b"x")
+
+
+async def test_publish_async_waits_for_room_in_the_window(client, broker) -> None:
+    broker.mute.add("pub")
+    lost = [await client.publish_async("ch", b"lost") for _ in range(4)]
+    with pytest.raises(stan_client.NotSentError):
+        await client.publish_async("ch", b"not sent", timeout_s=0.05)
+    await client.close()
+    ended = await asyncio.gather(*lost, return_exceptions=True)
+    assert [type(error) for error in ended] == [stan_client.ConnectionClosedError] * 4
+    with pytest.raises(stan_client.ConnectionClosedError):
+        await client.publish_async("ch", b"closed")
+
+
+async def test_publish_beyond_the_window_is_refused_until_there_is_room(client, broker) -> None:
     broker.mute.add("pub")
     for _ in range(4):
         client.window.publish("ch", b"one", on_ack=lambda _guid, _error: None)

@@ -43,7 +43,7 @@ class PythonDriver(LoadDriver):
 
 
 class PythonPublishDriver(PythonDriver):
-    """publish_async with a window."""
+    """Publishes with a window."""
 
     async def run(self) -> None:
         """Publish all; done with the last ack."""
@@ -61,7 +61,7 @@ class PythonPublishDriver(PythonDriver):
                 break
         await self.finished
 
-    def on_ack(self, _guid: str, error: stan_client.StanClientError | None) -> None:
+    def on_ack(self, _published: stan_client.Published, error: stan_client.StanClientError | None) -> None:
         """One ack; they come in the order of the publishes."""
         if error is not None:
             self.finish(error)

@@ -90,8 +90,8 @@ class FailoverLoad:
         number = self.ledger.published
         self._unsettled[number] = time.monotonic_ns()
 
-        def on_ack(guid: Published, error: StanClientError | None) -> None:
-            settle(guid, error)
+        def on_ack(acked: Published, error: StanClientError | None) -> None:
+            settle(acked, error)
             now, published = time.monotonic_ns(), self._unsettled.pop(number)
             if error is not None:
                 self.errors[str(error)] += 1

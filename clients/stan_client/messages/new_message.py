@@ -44,21 +44,18 @@ class NewMessage(NamedTuple):
         return self._replace(headers={**self.headers, **headers})
 
 
-class Published(str):
-    """What publishing returns: the guid of the message, which also tells the message's `sequence` and what its ack has meant.
+class Published(NamedTuple):
+    """A message that a server has taken: its guid, its sequence, and where it was when its ack was sent.
 
-    It is text, because for many years publish() has returned the guid alone: programs that print it, compare it or keep it as a
-    key of a dict go on as before. `sequence` is the message's place in its channel, from 1 on; None if the message is not
-    stored, if the server does not tell, or if nobody asked for it (publish_many, PublishWindow.publish without `numbered`). A
-    message that is delayed has no place yet; instead `delayed_id` tells by which number operators find and cancel it, 0 for all
-    others.
+    A named tuple, as there is one for each ack: it costs no more than its parts.
     """
 
-    __slots__ = ("ack_level", "delayed_id", "sequence")
-
-    sequence: int | None
-    delayed_id: int
-    ack_level: int
+    guid: str
+    sequence: int | None = None
+    """Its place in the channel, from 1 on. None: it has none yet, or nobody asked, or the server does not tell."""
+    delayed_id: int = 0
+    """Of a delayed message: by which number operators find and cancel it; 0 for all others."""
+    ack_level: int = 0
 
     @property
     def acked_as(self) -> str:

@@ -220,7 +220,7 @@ class PublishTally:
         self.published, self.bytes, self.in_flight = self.published + 1, self.bytes + len(data), self.in_flight + 1
         self.idle.clear()
 
-    def settle(self, _guid: str, error: stan_client.StanClientError | None) -> None:
+    def settle(self, _published: stan_client.Published, error: stan_client.StanClientError | None) -> None:
         """One came to its end; an OnAck."""
         self.in_flight -= 1
         if error is not None:

@@ -11,8 +11,9 @@ class Settled:
 
     def __init__(self) -> None:
         self.waiting: dict[bytes, OnAck] = {}
+        self.window = self
 
-    def publish_async(self, _channel: str, data: bytes, *, on_ack: OnAck) -> str:
+    def publish(self, _channel: str, data: bytes, *, on_ack: OnAck) -> str:
         """Only remember it."""
         self.waiting[data] = on_ack
         return "guid"
@@ -23,12 +24,12 @@ def test_all_that_has_no_ack_is_loose_also_what_its_client_has_given_up():
     for number in range(1, 6):
         lane.publish(client, b"0-%d" % number)
         lane.publish(client, b"1-%d" % number)
-    client.waiting[b"0-1"]("guid", None)
-    client.waiting[b"0-2"]("guid", stan_client.ServerError("refused"))
-    client.waiting[b"0-3"]("guid", stan_client.PublishAckTimeoutError())
+    client.waiting[b"0-1"](stan_client.Published("guid"), None)
+    client.waiting[b"0-2"](stan_client.Published("guid"), stan_client.ServerError("refused"))
+    client.waiting[b"0-3"](stan_client.Published("guid"), stan_client.PublishAckTimeoutError())
     lane.disconnected(b"0")
     lane.publish(client, b"0-6")
-    client.waiting[b"0-4"]("guid", None)
+    client.waiting[b"0-4"](stan_client.Published("guid"), None)
     lane.disconnected(b"0")
     assert lane.history.loose == {b"0-3": 2, b"0-4": 1, b"0-5": 2, b"0-6": 1}
 
@@ -44,7 +45,7 @@ def test_gap_is_the_time_in_which_writers_could_write_and_nothing_was_acked():
     for number, seconds in ((1, 0.05), (2, 0.5), (3, 0.2)):
         lane.publish(client, b"0-%d" % number)
         lane.live(seconds)
-        client.waiting[b"0-%d" % number]("guid", None)
+        client.waiting[b"0-%d" % number](stan_client.Published("guid"), None)
     assert lane.longest_gap == 0.5
     lane.forget_gap()
     assert lane.longest_gap == 0

@@ -253,8 +253,7 @@ async def test_the_id_ends_with_a_handler_that_fails() -> None:
 
 
 async def test_log_writes_one_line_for_each_without_the_data(caplog) -> None:
-    told = stan_client.Published("guid")
-    told.sequence = 7
+    told = stan_client.Published("guid", 7)
     log = Log(logging.getLogger("mine"), logging.INFO)
     with caplog.at_level(logging.INFO, "mine"):
         await log(context(correlation_id="id-1"), NewMessage(b"secret"), publishing(told))

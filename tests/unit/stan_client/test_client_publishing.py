@@ -59,9 +59,9 @@ class Told:
     def __init__(self):
         self.of = {}
 
-    def __call__(self, guid, error):
-        assert guid not in self.of
-        self.of[guid] = type(error) if error is not None else guid.sequence
+    def __call__(self, published, error):
+        assert published.guid not in self.of
+        self.of[published.guid] = type(error) if error is not None else published.sequence
 
 
 @pytest.fixture

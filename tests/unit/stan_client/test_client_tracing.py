@@ -37,9 +37,7 @@ def published(*failures):
         publish.headers.append(dict(message.headers))
         if left:
             raise left.pop(0)
-        told = Published("guid")
-        told.sequence = 7
-        return told
+        return Published("guid", 7)
 
     publish.headers = []
     return publish
@@ -51,7 +49,7 @@ def came(**headers):
 
 async def test_a_publish_is_a_producer_span_whose_context_travels(provider):
     publish = published()
-    assert await run(provider, "publish", NewMessage(b"xy", {"own": "1"}), publish) == "guid"
+    assert await run(provider, "publish", NewMessage(b"xy", {"own": "1"}), publish) == Published("guid", 7)
     (span,) = provider.exporter.get_finished_spans()
     assert (span.name, span.kind.name, span.parent) == ("publish orders", "PRODUCER", None)
     assert dict(span.attributes) == {

@@ -267,7 +267,8 @@ class Client:
         await room.put(None)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-        def on_ack(guid: str, error: StanClientError | None) -> None:
+        def on_ack(published: stan_client.Published, error: StanClientError | None) -> None:
+            guid = published.guid
             if error is None or isinstance(error, ServerError):
                 self._note_ack(protocol.PubAck(guid=guid, error=str(error or "")), ack_handler, answer)
                 return
