@@ -25,6 +25,16 @@ INSTALLED_BY = ("pyproject.toml", "setup.py", "requirements-dev.txt", *map(str, 
 """What says which packages belong into it."""
 
 QUICK = ("tests/unit", "tests/contracts", "tests/scripts", "tests/test_promises.py", "tests/test_tidy.py")
+QUICK_OF = {
+    "stan_protocol": ("tests/unit/stan_protocol",),
+    "stan_client": ("tests/unit/stan_client",),
+    "stan_lake": ("tests/property/test_lake_crashes.py",),
+    "pyspark_stan": tuple(
+        f"tests/spark/test_{name}.py"
+        for name in ("payloads", "pipeline_config", "sink", "source_options", "source_planning", "typed_read")
+    ),
+}
+"""For each distribution beside the broker: its own tests that start no server and no JVM."""
 SIM_SEEDS = "200"
 
 
@@ -52,10 +62,16 @@ def run(session: nox.Session, *modules: tuple[str, ...]) -> None:
 
 @nox.session
 def quick(session: nox.Session) -> None:
-    """Lint, format, types, and what computes for a moment only: below a minute. Before each commit."""
+    """Lint, format, types, and tests that compute for a moment, of all or, with `-- stan_client`, of one. Before each commit."""
+    package, *options = session.posargs or ("",)
+    if package in QUICK_OF:
+        checks = (("ruff", "check", f"clients/{package}"), ("mypy", "-p", package))
+        paths = QUICK_OF[package]
+    else:
+        checks = (("ruff", "check"), ("ruff", "format", "--check"), ("mypy",))
+        paths, options = QUICK, list(session.posargs)
     workers = (os.cpu_count() or 1) + 1  # some wait
-    tests = ("pytest", "-q", "-n", str(workers), *QUICK, *session.posargs)
-    run(session, ("ruff", "check"), ("ruff", "format", "--check"), ("mypy",), tests)
+    run(session, *checks, ("pytest", "-q", "-n", str(workers), "--dist", "loadgroup", *paths, *options))
 
 
 @nox.session

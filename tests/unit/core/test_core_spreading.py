@@ -120,9 +120,9 @@ def test_a_channel_to_which_more_is_published_than_is_copied_holds_up_no_other(n
     busy, others = GO[0], GO[1:]
 
     def publish_for(seconds):
-        for _ in range(seconds * 10):
-            node.pass_time(0.1)
-            assert set(node.publish(busy, b"x" * 300)) == {""}
+        for _ in range(seconds):
+            node.pass_time(1)
+            assert set(node.publish(busy, *[b"x" * 300] * 10)) == {""}
 
     publish_for(2)
     grow(node, MORE, GROUPS)
