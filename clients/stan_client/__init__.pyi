@@ -8,8 +8,8 @@ from stan_client.errors import CannotConnectError as CannotConnectError
 from stan_client.errors import ChannelLostError as ChannelLostError
 from stan_client.errors import ChannelReplacedError as ChannelReplacedError
 from stan_client.errors import CloseRequestTimeoutError as CloseRequestTimeoutError
-from stan_client.errors import ConnectRequestTimeoutError as ConnectRequestTimeoutError
 from stan_client.errors import ConnectionClosedError as ConnectionClosedError
+from stan_client.errors import ConnectRequestTimeoutError as ConnectRequestTimeoutError
 from stan_client.errors import DataLossError as DataLossError
 from stan_client.errors import FetchTimeoutError as FetchTimeoutError
 from stan_client.errors import InvalidDelayError as InvalidDelayError
