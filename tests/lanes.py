@@ -3,10 +3,12 @@
 What computes runs at a lower priority than what starts real processes, which mostly waits and has bounds of time. What takes the
 machine's time on purpose runs after all others. A lane is one pytest with processes of its own, a temporary directory and a
 cache. Its output comes when it has ended. Then come the slowest tests of all, and at the end one line: how many passed, and
-what had to be run twice.
+what had to be run again.
 
 What starts real processes, browsers or JVMs shares the machine with everything else that runs there: a few of those may fail
-once. They run again, alone, and are named; everything else, and what fails twice, is a failure.
+once. They run twice more, alone, and are named; everything else, and what fails in two runs of three, is a failure.
+
+A lane whose packages are not installed is left out, and one line says so.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -41,6 +44,7 @@ class Lane:
     options: tuple[str, ...] = ()
     niceness: int = 0
     real: bool = True  # starts processes: a few of its tests may fail once
+    needs: tuple[str, ...] = ()  # packages without which it is left out
     alone: bool = False  # runs when all others have ended
 
     def command(self, cache: Path) -> list[str]:
@@ -48,37 +52,52 @@ class Lane:
         also = ["--durations", str(SLOWEST), "-o", f"cache_dir={cache}"]
         return [sys.executable, "-m", "pytest", *self.paths, *self.options, *also]
 
+    def missing(self) -> list[str]:
+        """What it needs and is not installed."""
+        return [package for package in self.needs if find_spec(package) is None]
+
 
 STARVING = "tests/chaos/test_starved_cluster.py"
 DOCUMENTS = "tests/integration/test_documents.py"
 PATIENT = ("--timeout", "600")
 """For lanes that share the machine with each other: a test may take several times as long as it does alone."""
+EVERYTHING = ("deltalake", "duckdb", "kubernetes_validate", "mkdocs", "moto", "pyarrow", "pyiceberg", "pyspark", "yaml")
+"""Packages that the extra `test-spark` installs, and `test` does not."""
+SPARK = Lane(
+    "spark and tables",
+    (
+        *("tests/spark", "tests/deploy", "tests/unit/docs", "tests/property/test_lake_crashes.py"),
+        *(f"tests/integration/test_{name}.py" for name in ("docs_site", "examples", "lake", "lake_stores")),
+    ),
+    PATIENT,
+    needs=EVERYTHING,
+)
+
+
+def without(*paths: str) -> tuple[str, ...]:
+    """Options that leave *paths* out, which other lanes have."""
+    return tuple(word for path in paths for word in ("--ignore", path))
+
+
 LANES = (
     Lane(
         "computing",
         (
-            *(
-                "tests/unit",
-                "tests/property",
-                "tests/contracts",
-                "tests/scripts",
-                "tests/raft",
-                "tests/sim",
-                "tests/fuzz",
-            ),
+            *(f"tests/{name}" for name in ("unit", "property", "contracts", "scripts", "raft", "sim", "fuzz")),
             *("tests/test_docs.py", "tests/test_promises.py", "tests/test_tidy.py"),
         ),
-        ("-n", "2", "--dist", "loadgroup", *PATIENT),
+        (*without(*SPARK.paths), "-n", "2", "--dist", "loadgroup", *PATIENT),
         niceness=5,
         real=False,
     ),
     Lane(
         "processes",
         ("tests/integration", "tests/conformance", "tests/chaos"),
-        ("--ignore", STARVING, "--ignore", DOCUMENTS, "-n", "2", "--dist", "loadfile", *PATIENT),
+        (*without(STARVING, DOCUMENTS, *SPARK.paths), "-n", "2", "--dist", "loadfile", *PATIENT),
     ),
-    Lane("documents", (DOCUMENTS,), PATIENT),
-    Lane("spark and browser", ("tests/spark", "tests/browser", "tests/deploy"), PATIENT),
+    Lane("documents", (DOCUMENTS,), PATIENT, needs=EVERYTHING),
+    Lane("browser", ("tests/browser",), PATIENT),
+    SPARK,
     Lane("starving", (STARVING,), PATIENT, alone=True),
 )
 """Each test is in one of them."""
@@ -203,21 +222,29 @@ async def run_all(lanes: list[Lane], directory: Path) -> int:
     running = asyncio.current_task()
     assert running is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+    left_out = [
+        f'left out: {lane.name}: {", ".join(lane.missing())} not installed; pip install ./clients/* ".[test-spark]"'
+        for lane in lanes
+        if lane.missing()
+    ]
+    lanes = [lane for lane in lanes if not lane.missing()]
     results = await run_beside([lane for lane in lanes if not lane.alone], directory)
     for lane in lanes:
         results += await run_beside([lane] if lane.alone else [], directory)
     print(f"=== slowest {SLOWEST} tests ===", *slowest(results), "", sep="\n")
-    code = max(result.code for result in results)
+    code = max((result.code for result in results), default=GOOD)
     failed = tuple(name for result in results for name in result.failed)
     again = may_run_again(results) if code == FAILED else ()
     if again:
-        print("=== UNSTEADY, to be run once more ===", *again, sep="\n  ")
-        [second] = await run_beside([Lane("once more", again)], directory)
-        code, failed = second.code, second.failed or (again if second.code else ())
+        print("=== UNSTEADY, to be run twice more ===", *again, sep="\n  ")
+        two = [(await run_beside([Lane(name, again)], directory))[0] for name in ("once more", "twice more")]
+        code = max(result.code for result in two)
+        failed = tuple(dict.fromkeys(name for result in two for name in result.failed or again if result.code))
     if code:
         print("=== FAILED ===", *failed, sep="\n  ")
     minutes, seconds = divmod(int(time.monotonic() - began), 60)
-    twice = f"UNSTEADY, run twice: {' '.join(again)}" if again else "nothing was run twice"
+    print(*left_out, sep="\n", end="\n" if left_out else "")
+    twice = f"UNSTEADY, run again: {' '.join(again)}" if again else "nothing was run again"
     print(f"{'FAILED' if code else 'passed'} after {minutes} min {seconds} s: {counts(results)}; {twice}", flush=True)
     return code
 
@@ -230,6 +257,9 @@ def main() -> int:
     unknown = set(names) - {lane.name for lane in LANES}
     if unknown:
         parser.error(f"no such lane: {', '.join(sorted(unknown))}")
+    for lane in LANES:
+        if lane.name in names and lane.missing():
+            parser.error(f"{lane.name} needs {', '.join(lane.missing())}: the extra test-spark")
     with tempfile.TemporaryDirectory(prefix="l", ignore_cleanup_errors=True) as directory:
         try:
             return asyncio.run(run_all([lane for lane in LANES if not names or lane.name in names], Path(directory)))

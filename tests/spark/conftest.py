@@ -9,10 +9,7 @@ import itertools
 import os
 from pathlib import Path
 
-import pyspark
 import pytest
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
 from pyspark_stan import ensure_java
 
 from tests.kit.server import ROOT, StanServer
@@ -69,7 +66,7 @@ def channel():
 
 def slim_home(directory):
     """A SPARK_HOME whose workers import the installed pyspark, which is compiled, instead of a zip that is not."""
-    installed = Path(pyspark.__file__).parent
+    installed = Path(importlib.util.find_spec("pyspark").origin).parent
     for name in ("bin", "sbin", "jars"):
         (directory / name).symlink_to(installed / name)
     return directory
@@ -102,6 +99,9 @@ def missing(*packages):
 @pytest.fixture(scope="session")
 def spark(spark_environment, tmp_path_factory):
     """A session with two workers, to which clients of Spark Connect can connect."""
+    from pyspark import SparkContext  # noqa: PLC0415 - not installed everywhere
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
     builder = SparkSession.builder.master("local[2]").appName("tests")
     warehouse = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
     for key, value in {**SESSION, **warehouse, **({} if missing(*OF_CONNECT) else CONNECT)}.items():

@@ -1,5 +1,7 @@
 """The lanes in which all tests run: each test is in one of them, and what may fail once is what starts real processes."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.lanes import LANES, ROOT, Result, counts, may_run_again, slowest
@@ -13,7 +15,7 @@ def result(lane, code=1, *failed, output=""):
 
 def within(lane, name):
     left_out = [path for option, path in zip(lane.options, lane.options[1:], strict=False) if option == "--ignore"]
-    return any(name == path or name.startswith(f"{path}/") for path in lane.paths) and name not in left_out
+    return any(map(Path(name).is_relative_to, lane.paths)) and not any(map(Path(name).is_relative_to, left_out))
 
 
 def test_each_test_file_is_in_one_lane():
@@ -40,7 +42,7 @@ def test_a_lane_names_what_is_there():
         ([result(COMPUTING, 3), result(PROCESSES, 1, "a")], ()),
     ],
 )
-def test_only_a_few_tests_with_real_processes_run_once_more(results, again):
+def test_only_a_few_tests_with_real_processes_run_again(results, again):
     assert may_run_again(results) == again
 
 
