@@ -9,7 +9,7 @@ from stan_protocol.compaction import DELETE_HEADER
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.proto.extension_pb2 import FetchResponse
 
-PATIENCE_S = 10
+from tests.kit.fake_broker import eventually
 
 
 def answer(*messages, last, gone=0, uid=7):
@@ -43,12 +43,6 @@ class Scripted:
             yield found
         if follow:
             await asyncio.Event().wait()
-
-
-async def until(condition):
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 - nothing tells of it
-            await asyncio.sleep(0)
 
 
 def rows(table):
@@ -87,7 +81,7 @@ async def test_a_table_that_has_missed_tombstones_is_made_anew() -> None:
     )
     changes = []
     async with stan_client.Table(client, "ch", on_change=lambda *change: changes.append(change)) as table:
-        await until(lambda: len(client.asked) == 4)
+        await eventually(lambda: len(client.asked) == 4)
         assert rows(table) == {b"b": (2, b"2"), b"c": (8, b"3")}
     assert [(key, message and message.sequence) for key, message in changes] == [
         *((b"a", 1), (b"b", 2)),
@@ -119,7 +113,7 @@ async def test_trouble_passes_and_another_channel_of_the_name_is_another_table(m
         raise ZeroDivisionError
 
     async with stan_client.Table(client, "ch", on_change=broken) as table:
-        await until(lambda: len(client.asked) == 6)
+        await eventually(lambda: len(client.asked) == 6)
         assert rows(table) == {b"new": (1, b"3")}
         assert table.sequence == 1
     assert [uid for _, _, uid in client.asked] == [0, 7, 7, 7, 0, 8]
