@@ -2,7 +2,7 @@
 
 The blocks of a page run in order, in a directory of their own, against the servers that the page starts, or against one that all
 pages share and that holds a channel `orders` with a durable `billing`. Ports, addresses and directories of the text are replaced.
-What cannot run here is in `ELSEWHERE`, with its reason and the test that does it; a block that is neither run nor there fails.
+What cannot run here is in `elsewhere.toml`, with its reason and the test that does it; a block that is in neither place fails.
 Programs and SQL for Spark run in tests/spark/test_documents_spark.py.
 """
 
@@ -18,6 +18,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -61,127 +62,10 @@ class Elsewhere(NamedTuple):
     proof: str  # the file, and behind "::" the test, that runs it or what it stands for
 
 
-ELSEWHERE = (
-    Elsewhere("README.md", "python3 -m venv", "installs from the network", "tests/deploy/test_image_steps.py"),
-    Elsewhere(
-        "docs/first-steps.md", "python3 -m venv", "installs from the network", "tests/deploy/test_image_steps.py"
-    ),
-    Elsewhere("docs/python.md", ".venv/bin/pip", "installs from the network", "tests/deploy/test_beside_others.py"),
-    Elsewhere("docs/spark-first-steps.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
-    Elsewhere(
-        "docs/spark-first-steps.md",
-        ".venv/bin/python docs/examples",
-        "needs a JVM",
-        "tests/integration/test_examples.py::test_an_example_prints_what_it_says",
-    ),
-    Elsewhere(
-        "docs/spark-first-steps.md",
-        ".venv/bin/stan demo",
-        "needs a JVM",
-        "tests/spark/test_pipeline_cli.py::test_the_demo_holds_and_leaves_nothing_behind",
-    ),
-    Elsewhere(
-        "docs/kubernetes.md",
-        "docker build",
-        "needs containers",
-        "tests/deploy/test_deploy_files.py::test_dockerfile_copies_what_is_there_and_what_is_not_ignored",
-    ),
-    Elsewhere(
-        "docs/kubernetes.md",
-        "kubectl",
-        "needs a cluster of Kubernetes",
-        "tests/deploy/test_deploy_files.py::test_manifest_fits_its_schema",
-    ),
-    Elsewhere(
-        "docs/kubernetes.md",
-        "STAN_NODE=",
-        "a file of the sources",
-        "tests/deploy/test_deploy_files.py::test_configuration_is_one_that_the_server_takes",
-    ),
-    Elsewhere("docs/tracing.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
-    Elsewhere("docs/python.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
-    Elsewhere("docs/security.md", ".venv/bin/pip", "installs from the network", "tests/deploy/test_image_steps.py"),
-    Elsewhere("docs/lake.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
-    Elsewhere("docs/spark.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
-    Elsewhere("docs/spark-recipes.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
-    Elsewhere(
-        "docs/spark-pipelines.md",
-        ".venv/bin/stan pipeline run",
-        "needs a JVM",
-        "tests/spark/test_pipeline_cli.py::test_a_running_pipeline_ends_when_it_is_told_to_and_goes_on_where_it_was",
-    ),
-    Elsewhere(
-        "docs/spark-pipelines.md",
-        ".venv/bin/stan demo",
-        "needs a JVM",
-        "tests/spark/test_pipeline_cli.py::test_the_demo_holds_and_leaves_nothing_behind",
-    ),
-    Elsewhere(
-        "docs/benchmarks.md",
-        ".venv/bin/stan bench c --start",
-        "takes a minute",
-        "tests/integration/test_bench.py::test_own_broker_is_started_measured_and_stopped",
-    ),
-    Elsewhere(
-        "docs/benchmarks.md",
-        ".venv/bin/stan bench c --cluster",
-        "takes a minute",
-        "tests/integration/test_bench.py::test_own_cluster_is_started_measured_and_stopped",
-    ),
-    Elsewhere(
-        "docs/benchmarks.md",
-        ".venv/bin/stan bench failover",
-        "takes a minute",
-        "tests/integration/test_bench.py::test_death_of_a_leader_costs_a_pause_and_no_message",
-    ),
-    Elsewhere(
-        "docs/benchmarks.md",
-        "python -m tests.bench_floor",
-        "a measurement, in small there",
-        "tests/integration/test_bench_floor.py::test_the_floor_is_measured",
-    ),
-    Elsewhere(
-        "docs/benchmarks.md",
-        "python -m tests.bench_tables",
-        "a measurement that no test makes",
-        "tests/bench_tables.py",
-    ),
-    Elsewhere(
-        "docs/benchmarks.md",
-        "python -m tests.bench_compression",
-        "a measurement that no test makes",
-        "tests/bench_compression.py",
-    ),
-    Elsewhere(
-        "docs/benchmarks.md",
-        "python -m tests.spark.bench",
-        "a measurement that no test makes",
-        "tests/spark/bench_source.py",
-    ),
-    Elsewhere("docs/testing.md", "python3 -m venv", "installs from the network", ".ci/run"),
-    Elsewhere("docs/testing.md", ".venv/bin/python -m pytest", "the tests themselves", ".ci/run"),
-    Elsewhere("docs/testing.md", ".venv/bin/nox", "lint, types and tests of these sources", "noxfile.py"),
-    Elsewhere("docs/testing.md", ".venv/bin/python -m tests.lanes", "the tests themselves", ".ci/run"),
-    Elsewhere("docs/testing.md", ".ci/run", "runs these tests", ".ci/run"),
-    Elsewhere("docs/testing.md", "python -m tests.sim", "takes minutes", "tests/sim/test_seeds.py"),
-    Elsewhere("docs/testing.md", "python -m pytest tests/chaos", "the tests themselves", ".ci/run"),
-    Elsewhere("docs/testing.md", "STAN_CHAOS_SEED", "the tests themselves", "tests/chaos/test_cluster_faults.py"),
-    Elsewhere("docs/testing.md", "python -m tests.chaos", "takes an hour", "tests/chaos/test_cluster_faults.py"),
-    Elsewhere(
-        "docs/testing.md", "python -m tests.spark.lake_moments", "takes hours", "tests/spark/test_lake_moments.py"
-    ),
-    Elsewhere("docs/testing.md", "python -m tests.spark.kills", "takes an hour", "tests/spark/test_crashes.py"),
-    Elsewhere("docs/admin-api.md", "nats request", "a tool of others", "tests/integration/test_admin.py"),
-    Elsewhere("docs/admin-api.md", "echo 'pattern", "a tool of others", "tests/integration/test_admin.py"),
-    Elsewhere("deploy/README.md", "useradd", "changes the machine", "tests/deploy/test_deploy_files.py"),
-    Elsewhere("deploy/README.md", "python3 -m venv", "changes the machine", "tests/deploy/test_image_steps.py"),
-    Elsewhere("deploy/README.md", "install -", "changes the machine", "tests/deploy/test_deploy_files.py"),
-    Elsewhere(
-        "deploy/README.md",
-        "systemctl",
-        "changes the machine",
-        "tests/deploy/test_deploy_files.py::test_unit_is_one_that_systemd_takes",
-    ),
+ELSEWHERE = tuple(
+    Elsewhere(page, begins, *why)
+    for page, commands in tomllib.loads((ROOT / "tests/integration/elsewhere.toml").read_text(encoding="utf-8")).items()
+    for begins, why in commands.items()
 )
 SPARK = {"docs/spark.md", "docs/spark-sink.md", "docs/spark-recipes.md"}
 """Pages whose programs run under Spark."""
