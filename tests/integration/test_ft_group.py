@@ -32,18 +32,12 @@ async def test_active_killed_under_load_loses_nothing(pair):
     first, second = pair.members
     async with Load(pair, pace=PACE) as load:
         await load.acknowledged(200)
-        first.signal(signal.SIGKILL)
-        load.crashed()
-        await asyncio.to_thread(pair.await_takeover, second)
-        load.crashed()
+        await pair.replace(load, first, second, signal.SIGKILL)
         await load.acknowledged(200)
         await asyncio.to_thread(first.wait_for_end)
         first.launch()
         await asyncio.to_thread(until, lambda: STANDBY in first.log_since_start())
-        second.signal(signal.SIGKILL)
-        load.crashed()
-        await asyncio.to_thread(pair.await_takeover, first)
-        load.crashed()
+        await pair.replace(load, second, first, signal.SIGKILL)
         await load.acknowledged(200)
         await load.finish()
     assert not load.violations()
@@ -53,10 +47,7 @@ async def test_frozen_active_is_replaced_and_gives_up_when_it_wakes(pair):
     first, second = pair.members
     async with Load(pair, pace=PACE) as load:
         await load.acknowledged(200)
-        first.signal(signal.SIGSTOP)
-        load.crashed()
-        await asyncio.to_thread(pair.await_takeover, second)
-        load.crashed()
+        await pair.replace(load, first, second, signal.SIGSTOP)
         await load.acknowledged(200)
         first.signal(signal.SIGCONT)
         assert await asyncio.to_thread(first.wait_for_end) == 1
@@ -77,10 +68,7 @@ async def test_servers_frozen_in_turn_at_random_moments_lose_nothing(pair):
     async with Load(pair, pace=PACE) as load:
         for _ in range(4):
             await load.acknowledged(dice.randrange(1, 400))
-            active.signal(signal.SIGSTOP)
-            load.crashed()
-            await asyncio.to_thread(pair.await_takeover, standby)
-            load.crashed()
+            await pair.replace(load, active, standby, signal.SIGSTOP)
             active.signal(signal.SIGCONT)
             assert await asyncio.to_thread(active.wait_for_end) == 1
             active.launch()

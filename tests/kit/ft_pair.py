@@ -1,5 +1,6 @@
 """Two real servers of a fault tolerance group over one store and one nats-server, for tests."""
 
+import asyncio
 import signal
 import urllib.error
 import urllib.request
@@ -67,6 +68,13 @@ class Pair:
         """Until a member serves."""
         until(lambda: by.serves or not by.running, why=self.log)
         assert by.serves, self.log()
+
+    async def replace(self, load, active, standby, number):
+        """Send *active* a signal and wait until *standby* has taken over; *load* may miss what came meanwhile."""
+        active.signal(number)
+        load.crashed()
+        await asyncio.to_thread(self.await_takeover, standby)
+        load.crashed()
 
     def end(self):
         for member in self.members:

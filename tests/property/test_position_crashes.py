@@ -3,7 +3,6 @@
 import pytest
 from stan_protocol.scalars import MILLISECOND, SECOND
 
-from tests.kit.files import PowerCut
 from tests.sim.clients import Publisher, Subscriber
 from tests.sim.history import complaints
 from tests.sim.operators import NodeOperator, Operator, check_operations
@@ -78,30 +77,16 @@ class OneCrash(NodeOperator):
         self.armed.append(calls)
         self.boot()
         self.make_clients()
-        struck = self._go(lambda: not self.clients["steerer"].plan)
+        struck = self.go_on_until(lambda: not self.clients["steerer"].plan, 20 * SECOND, SEED)
         self.quiet = True
         self.files.cut_at = None
-        self._go(self._drained)
+        self.go_on_until(self._drained, 20 * SECOND, SEED)
         self.fail_if(not self._drained(), "no progress")
         self._read_a()
         found = self.problems + complaints(self.history) + list(check_operations(self.history)) + self._replay_differs()
         self.node.kill()
         self.database.close()
         return struck, found
-
-    def _go(self, over):
-        struck, end = False, self.loop.now + 20 * SECOND
-        while self.loop.now < end and not over():
-            try:
-                self.loop.run_until(self.loop.now + 10 * MILLISECOND)
-            except PowerCut:
-                struck = True
-                self.node.kill()
-                self.history.cause(self.loop.now, self.loop.now, "power")
-                self.files = self.files.crash(SEED)
-                self.boots += 1
-                self.boot()
-        return struck
 
     def _read_a(self):
         reader = Subscriber(self, "reader-a", "a", "reader-a", "plain", in_flight=100)

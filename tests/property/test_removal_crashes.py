@@ -6,7 +6,6 @@ from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.scalars import MILLISECOND, SECOND
 
 from tests.kit.batches import rows_of
-from tests.kit.files import PowerCut
 from tests.sim.clients import Publisher, Subscriber
 from tests.sim.history import complaints
 from tests.sim.removal_worlds import NodeRemovals, Operator
@@ -93,22 +92,12 @@ class OneCrash(NodeRemovals):
 
     def run_to(self, calls):
         """Whether there were as many; the complaints."""
-        struck = False
         self.boot()
         self.make_clients()
         while len(self.history.acknowledged) < MESSAGES:
             self.loop.run_until(self.loop.now + 10 * MILLISECOND)
         self.files.cut_power_after(calls)
-        end = self.loop.now + 30 * SECOND
-        while self.loop.now < end and not self.finished:
-            try:
-                self.loop.run_until(self.loop.now + 10 * MILLISECOND)
-            except PowerCut:
-                struck = True
-                self.node.kill()
-                self.files = self.files.crash(calls)
-                self.boots += 1
-                self.boot()
+        struck = self.go_on_until(lambda: self.finished, 30 * SECOND, calls)
         self.quiet = True
         self.files.cut_at = None
         found = [] if self.finished else [f"never answered: {self.operator.job}"]

@@ -3,9 +3,8 @@
 from contextlib import nullcontext
 
 import pytest
-from stan_protocol.scalars import MILLISECOND, SECOND
+from stan_protocol.scalars import SECOND
 
-from tests.kit.files import PowerCut
 from tests.sim.history import complaints
 from tests.sim.transaction_worlds import NodeTransactions
 from tests.sim.transactor import NAMED, ORPHAN, Transactor, check_transactions, copies, small_steps
@@ -42,21 +41,11 @@ class OneCrash(NodeTransactions):
 
     def run_to(self, calls, way):
         """Whether there were as many; the complaints."""
-        struck = False
         with small_steps(1), way():
             self.boot()
             self.files.cut_power_after(calls)
             self.make_clients()
-            end = self.loop.now + 20 * SECOND
-            while self.loop.now < end and (self.busy_apps() or not self.commits):
-                try:
-                    self.loop.run_until(self.loop.now + 10 * MILLISECOND)
-                except PowerCut:
-                    struck = True
-                    self.node.kill()
-                    self.files = self.files.crash(calls)
-                    self.boots += 1
-                    self.boot()
+            struck = self.go_on_until(lambda: not self.busy_apps() and self.commits, 20 * SECOND, calls)
             self.quiet = True
             self.files.cut_at = None
             self.read_all()

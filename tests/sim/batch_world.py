@@ -9,7 +9,6 @@ from stan_protocol.scalars import MILLISECOND
 from tests.sim.clients import SimClient
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import Publish
-from tests.sim.nats import ClientPort
 from tests.sim.scene import CHANNELS
 from tests.sim.world import World
 
@@ -27,15 +26,7 @@ class Batcher(SimClient):
         self.request_waiting = None  # asked, and not answered yet
         self.answers = 0
 
-    def start(self):
-        if self.alive:
-            return
-        self.alive = True
-        self.born = self.loop.now
-        self.life += 1
-        self.conn_id = f"{self.client_id}-conn-{self.life}"
-        self.port = ClientPort(self.world.nats, self.conn_id, self.world.server_for(self.client_id))
-        self.port.connect()
+    def _begin(self):
         self._unanswered()
 
     def _go_on(self):

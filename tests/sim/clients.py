@@ -59,6 +59,10 @@ class SimClient:
         self.conn_id = f"{self.client_id}-conn-{self.life}"
         self.port = ClientPort(self.world.nats, self.conn_id, self.world.server_for(self.client_id))
         self.port.connect()
+        self._begin()
+
+    def _begin(self):
+        """The first thing in each life."""
         self.hb_inbox = f"_INBOX.hb.{self.conn_id}"
         self.port.listen(self.hb_inbox, lambda _payload, reply: self.port.publish(reply, b""))
         self._connect()
@@ -182,7 +186,7 @@ class Publisher(SimClient):
         if self.one_by_one:
             self.later(self.patience, self._give_up, publish)
 
-    def _send(self, channel, guid, value):
+    def _send(self, channel, guid, value, **more):
         message = wire.PubMsg(
             client_id=self.client_id.encode(),
             guid=guid,
@@ -190,6 +194,7 @@ class Publisher(SimClient):
             data=value.encode(),
             conn_id=self.conn_id.encode(),
             key=self.key_of(value),
+            **more,
         )
         self.port.publish(f"_STAN.pub.test-cluster.{channel}", message.SerializeToString(), self.reply_of(value))
 

@@ -48,15 +48,7 @@ class DeferringPublisher(Publisher):
         wall = WALL_START + self.loop.now + self.loop.wall_offset
         due = wall + self.odd.choice((1, 100, 1000, 2500)) * MILLISECOND
         self.world.dues[value.encode()] = due
-        message = wire.PubMsg(
-            client_id=self.client_id.encode(),
-            guid=guid,
-            subject=channel.encode(),
-            data=value.encode(),
-            conn_id=self.conn_id.encode(),
-            deliver_at=due,
-        )
-        self.port.publish(f"_STAN.pub.test-cluster.{channel}", message.SerializeToString(), self.inbox)
+        super()._send(channel, guid, value, deliver_at=due)
 
     def _acked(self, payload):
         super()._acked(payload)

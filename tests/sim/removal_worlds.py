@@ -10,7 +10,6 @@ from tests.kit.batches import rows_of
 from tests.sim.clients import SimClient, Subscriber
 from tests.sim.cluster_node import values_of
 from tests.sim.cluster_world import ClusterWorld
-from tests.sim.nats import ClientPort
 from tests.sim.scene import CHANNELS
 from tests.sim.world import World
 
@@ -33,15 +32,7 @@ class Operator(SimClient):
         self.restored = {}  # channel -> its sequences
         self.done = 0
 
-    def start(self):
-        if self.alive:
-            return
-        self.alive = True
-        self.born = self.loop.now
-        self.life += 1
-        self.conn_id = f"{self.client_id}-conn-{self.life}"
-        self.port = ClientPort(self.world.nats, self.conn_id, self.world.server_for(self.client_id))
-        self.port.connect()
+    def _begin(self):
         self._go_on()
 
     def _go_on(self):

@@ -40,15 +40,7 @@ class ExpiringPublisher(Publisher):
     def _send(self, channel, guid, value):
         ttl = self.odd.choice(TTLS)
         self.world.ttls[value] = ttl
-        message = wire.PubMsg(
-            client_id=self.client_id.encode(),
-            guid=guid,
-            subject=channel.encode(),
-            data=value.encode(),
-            conn_id=self.conn_id.encode(),
-            ttl=ttl,
-        )
-        self.port.publish(f"_STAN.pub.test-cluster.{channel}", message.SerializeToString(), self.inbox)
+        super()._send(channel, guid, value, ttl=ttl)
 
 
 class _Expiring(ClockSet):

@@ -22,6 +22,7 @@ from stan.edge.turns import Turns
 from stan.errors import StanError
 from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.solo import Solo
+from tests.kit.files import PowerCut
 from tests.sim.database import SimDatabase
 from tests.sim.history import NO_NATS, Reset, complaints
 from tests.sim.loop import SimRuntime, disk, run_now
@@ -199,6 +200,20 @@ class World(Scene):
         after = self.node.state()
         pairs = enumerate(zip(before, after, strict=True))
         return [f"group {number} differs after a restart: {old} {new}" for number, (old, new) in pairs if old != new]
+
+    def go_on_until(self, over, length, seed):
+        """Run until *over*() is true, *length* at most; after a power cut the node boots again. Returns True if there was one."""
+        struck, end = False, self.loop.now + length
+        while self.loop.now < end and not over():
+            try:
+                self.loop.run_until(self.loop.now + 10 * MILLISECOND)
+            except PowerCut:
+                struck = True
+                self.node.kill()
+                self.files = self.files.crash(seed)
+                self.boots += 1
+                self.boot()
+        return struck
 
     def boot(self):
         self.lives += 1
