@@ -1,12 +1,13 @@
-"""Fixtures of the integration tests: a nats-server per module and the fake broker on it; a cluster, and a client that is not
-registered."""
+"""Fixtures of the integration tests: servers, a nats-server per module and the fake broker on it, a cluster, and clients of
+each."""
 
 import pytest
 from stan_client import Direct
+from stan_client.blocking import BlockingClient
 
 from tests.kit.cluster import StanCluster
 from tests.kit.fake_broker import fake_broker, nats_server
-from tests.kit.server import NatsServer
+from tests.kit.server import NatsServer, StanServer
 
 
 @pytest.fixture(scope="module")
@@ -31,3 +32,21 @@ def cluster(tmp_path):
 async def direct(cluster):
     async with Direct(cluster.url, cluster_id=cluster.cluster_id, timeout_s=60) as direct:
         yield direct
+
+
+@pytest.fixture(scope="module")
+def nats(tmp_path_factory):
+    with NatsServer(tmp_path_factory.mktemp("nats")) as nats:
+        yield nats
+
+
+@pytest.fixture
+def server(tmp_path):
+    with StanServer(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server):
+    with BlockingClient(server.url, server.cluster_id) as client:
+        yield client

@@ -17,13 +17,6 @@ ALLOWED = "-cluster_allow_add_remove_node"
 PATIENCE_S = 90
 
 
-@pytest.fixture(scope="module")
-def nats(tmp_path_factory):
-    """One for all nodes: it stays when they go."""
-    with NatsServer(tmp_path_factory.mktemp("nats")) as nats:
-        yield nats
-
-
 def node(directory, nats, name, *flags):
     home = directory / name
     home.mkdir(exist_ok=True)

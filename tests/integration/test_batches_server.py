@@ -10,22 +10,10 @@ from stan_protocol.kernel.rows import ID_BYTES
 
 from tests.kit.batches import rows_of
 from tests.kit.cluster import StanCluster
-from tests.kit.server import NatsServer, StanServer
+from tests.kit.server import NatsServer
 
 BATCHES = 60
 ROWS = 500
-
-
-@pytest.fixture
-def server(tmp_path):
-    with StanServer(tmp_path) as server:
-        yield server
-
-
-@pytest.fixture
-def client(server):
-    with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
-        yield client
 
 
 def ids_of(first, count):

@@ -19,12 +19,6 @@ TIME = 1_600_000_000 * SECOND
 
 
 @pytest.fixture
-def server(tmp_path):
-    with StanServer(tmp_path) as server:
-        yield server
-
-
-@pytest.fixture
 async def direct(server):
     async with Direct(server.url, cluster_id=server.cluster_id, timeout_s=PATIENCE_S) as direct:
         yield direct

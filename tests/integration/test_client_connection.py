@@ -21,12 +21,6 @@ Runner = Callable[[Coroutine[Any, Any, None]], None]
 
 
 @pytest.fixture(scope="module")
-def nats_url():
-    with nats_server() as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
 def tls(tmp_path_factory):
     if shutil.which("openssl") is None:
         pytest.skip("openssl makes the certificate")

@@ -9,7 +9,6 @@ import urllib.request
 import pytest
 import stan_client
 from stan_client import Direct
-from stan_client.blocking import BlockingClient
 from stan_protocol.kernel.rows import columns
 
 from tests.bench_compression import event
@@ -32,12 +31,6 @@ def server(tmp_path):
     with StanServer(tmp_path, "-sc", str(conf), "-m", str(port)) as running:
         running.store, running.metrics = tmp_path / "store", f"http://127.0.0.1:{port}/metrics"
         yield running
-
-
-@pytest.fixture
-def client(server):
-    with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
-        yield client
 
 
 def on_disk(server):

@@ -4,7 +4,6 @@ also after kill -9."""
 import threading
 
 import pytest
-from stan_client.blocking import BlockingClient
 
 from tests.integration.test_transactions_server import commit, payloads, size_of, stage, stored
 from tests.kit.server import StanServer
@@ -16,12 +15,6 @@ CHANNELS = [f"many.{number}" for number in range(12)]
 def server(tmp_path):
     with StanServer(tmp_path, "--raft_groups", "5") as server:
         yield server
-
-
-@pytest.fixture
-def client(server):
-    with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
-        yield client
 
 
 def stage_all(client, version=0):

@@ -11,19 +11,12 @@ from stan_protocol.proto.extension_pb2 import FetchRequest, FetchResponse
 
 from tests.kit.cluster import StanCluster
 from tests.kit.running import settled
-from tests.kit.server import NatsServer, StanServer
+from tests.kit.server import StanServer
 
 COUNT = 2000
 MESSAGES = [b"%d" % number for number in range(COUNT)]
 FETCH, REPLICA_FETCH = "_STAN.x.test-cluster.fetch", "_STAN.x.test-cluster.replica.fetch"
 PEERS = ("-cluster_peers", "n1,n2,n3")
-
-
-@pytest.fixture(scope="module")
-def nats(tmp_path_factory):
-    """One for all nodes: it stays when they go."""
-    with NatsServer(tmp_path_factory.mktemp("nats")) as nats:
-        yield nats
 
 
 def replica_of(directory, nats, *flags, name="r1"):

@@ -7,22 +7,15 @@ import subprocess
 import sys
 from contextlib import aclosing
 
-import pytest
 import stan_client
 
 from stan.edge.storage.manifest import read_manifest
 from tests.kit.cluster import StanCluster
-from tests.kit.server import NatsServer, StanServer, until
+from tests.kit.server import StanServer, until
 
 ALLOWED = "-cluster_allow_add_remove_node"
 CHANNELS = [f"channel-{number}" for number in range(8)]
 PATIENCE_S = 90
-
-
-@pytest.fixture(scope="module")
-def nats(tmp_path_factory):
-    with NatsServer(tmp_path_factory.mktemp("nats")) as nats:
-        yield nats
 
 
 def stan(home, *arguments, code=0, stdin=None):

@@ -6,29 +6,15 @@ from contextlib import suppress
 
 import pytest
 import stan_client
-from stan_client.blocking import BlockingClient
 from stan_protocol import refusals
 
 from tests.kit.batches import rows_of
-from tests.kit.server import StanServer
 
 ROWS = 5_000
 
 
 def payloads(name, count=ROWS, size=100):
     return [(b"%b-%d-" % (name.encode(), number)).ljust(size, b".") for number in range(count)]
-
-
-@pytest.fixture
-def server(tmp_path):
-    with StanServer(tmp_path) as server:
-        yield server
-
-
-@pytest.fixture
-def client(server):
-    with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
-        yield client
 
 
 def stored(client, channel):

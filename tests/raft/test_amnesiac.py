@@ -10,11 +10,8 @@ from tests.raft.rigs import Safe
 
 
 @pytest.fixture
-def rig():
+def rig(rig):
     """Three nodes; n0 leads, and everybody has an entry."""
-    rig = Safe(3).start_all()
-    rig.elect()
-    rig.run(0.5)
     propose(rig, b"a")
     rig.run(0.5)
     return rig

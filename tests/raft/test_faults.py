@@ -14,16 +14,6 @@ from stan.raft.solo import Solo
 from stan.raft.transport import codec
 from stan.raft.transport.codec import AppendAnswer, AppendEntries, VoteRequest
 from stan.raft.transport.mux import Mux
-from tests.raft.rigs import Safe
-
-
-@pytest.fixture
-def rig():
-    """Three nodes; n0 leads."""
-    rig = Safe(3).start_all()
-    rig.elect()
-    rig.run(0.5)
-    return rig
 
 
 def broken(*_arguments, **_more):

@@ -11,15 +11,6 @@ from stan.raft.transport.codec import AppendEntries, TimeoutNow, VoteRequest
 from tests.raft.rigs import Safe
 
 
-@pytest.fixture
-def rig():
-    """Three nodes; n0 leads."""
-    rig = Safe(3).start_all()
-    rig.elect()
-    rig.run(0.5)
-    return rig
-
-
 def bodies(*texts):
     return [(Kind.META, text) for text in texts]
 

@@ -361,10 +361,7 @@ def test_s6_bare_library_fails_on_a_large_command_of_its_own_leader():
 
 
 @pytest.mark.parametrize("size", [64 * 1024, limits.RAFT_APPEND_BYTES_MAX, 3 * limits.RAFT_APPEND_BYTES_MAX])
-def test_s6_group_commits_large_commands(size):
-    rig = Safe(3).start_all()
-    rig.elect()
-    rig.run(0.5)
+def test_s6_group_commits_large_commands(rig, size):
     body = os.urandom(size)
     rig.leader().group.propose([(Kind.META, body), (Kind.META, b"next")], urgent=True)
     rig.run(0.5)
@@ -487,10 +484,7 @@ def test_s9_bare_library_applies_twice_when_a_callback_fails_and_for_ever_when_t
     assert node.calls > 4
 
 
-def test_s9_group_hands_an_entry_out_once_whatever_its_owner_does():
-    rig = Safe(3).start_all()
-    rig.elect()
-    rig.run(0.5)
+def test_s9_group_hands_an_entry_out_once_whatever_its_owner_does(rig):
     rig.leader().group.propose([(Kind.META, b"one"), (Kind.META, b"two")], urgent=True)
     rig.run(0.5)
     assert all(node.applied() == [b"one", b"two"] for node in rig.nodes.values())
@@ -508,10 +502,7 @@ def test_s10_bare_library_never_calls_back_when_an_answer_is_lost():
     assert answers == []
 
 
-def test_s10_group_gives_up_the_room_of_proposals_that_nobody_commits():
-    rig = Safe(3).start_all()
-    rig.elect()
-    rig.run(0.5)
+def test_s10_group_gives_up_the_room_of_proposals_that_nobody_commits(rig):
     old = rig.leader()
     with pytest.raises(NotNow):
         rig.nodes["n1"].group.propose([(Kind.META, b"elsewhere")], urgent=True)
@@ -529,10 +520,7 @@ def test_s10_group_gives_up_the_room_of_proposals_that_nobody_commits():
     assert not old.group.take_news(), "it is told once"
 
 
-def test_s10_group_never_hands_a_replaced_proposal_out():
-    rig = Safe(3).start_all()
-    rig.elect()
-    rig.run(0.5)
+def test_s10_group_never_hands_a_replaced_proposal_out(rig):
     old = rig.leader()
     old.group.propose([(Kind.META, b"lonely")], urgent=True)
     rig.run(2.5, drop=lambda source, target, _: old.name in (source, target))
@@ -598,10 +586,7 @@ def test_s13_bare_library_is_silent_while_it_gets_a_snapshot():
         )
 
 
-def test_s12_s13_group_reports_who_needs_a_snapshot_and_keeps_talking_to_it():
-    rig = Safe(3).start_all()
-    rig.elect()
-    rig.run(0.5)
+def test_s12_s13_group_reports_who_needs_a_snapshot_and_keeps_talking_to_it(rig):
     leader = rig.leader()
     for _ in range(30):
         leader.group.propose([(Kind.META, b"x" * 100)], urgent=True)
@@ -686,10 +671,7 @@ def test_s15_bare_library_pushes_its_whole_backlog_at_once():
     assert size >= BACKLOG << 19
 
 
-def test_s15_group_keeps_to_a_window_per_follower():
-    rig = Safe(3).start_all()
-    rig.elect()
-    rig.run(0.5)
+def test_s15_group_keeps_to_a_window_per_follower(rig):
     leader = rig.leader()
     for _ in range(BACKLOG):
         leader.group.propose([(Kind.META, bytes(1 << 19))], urgent=True)
@@ -735,10 +717,7 @@ def test_s16_group_keeps_its_term_while_alone_and_steps_down_within_a_lease():
     assert leader.group.leader is None
 
 
-def test_s16_group_tells_a_stale_leader_and_keeps_a_live_one():
-    rig = Safe(3).start_all()
-    rig.elect()
-    rig.run(0.5)
+def test_s16_group_tells_a_stale_leader_and_keeps_a_live_one(rig):
     term = rig.leader().group.term
     (answer,) = rig.give("n1", "n2", append(term - 1, 0, (0, 0), []))
     assert answer == AppendAnswer(term, 1, 0, success=False, reset=False)
@@ -749,10 +728,7 @@ def test_s16_group_tells_a_stale_leader_and_keeps_a_live_one():
     assert rig.leader().name == "n0"
 
 
-def test_s16_group_rejoins_after_a_partition_without_an_election():
-    rig = Safe(3).start_all()
-    rig.elect()
-    rig.run(0.5)
+def test_s16_group_rejoins_after_a_partition_without_an_election(rig):
     term = rig.leader().group.term
     rig.run(5, drop=lambda source, target, _: "n2" in (source, target))
     rig.run(1)

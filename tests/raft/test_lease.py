@@ -1,20 +1,10 @@
 """A leader's lease: nobody else leads before it ends, whoever restarts, campaigns or is handed the leadership."""
 
-import pytest
 from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.raft.transport.codec import AppendAnswer, TimeoutNow, VoteRequest
 from tests.raft.rigs import Safe
-
-
-@pytest.fixture
-def rig():
-    """Three nodes; n0 leads."""
-    rig = Safe(3).start_all()
-    rig.elect()
-    rig.run(0.5)
-    return rig
 
 
 def cut_off(name):

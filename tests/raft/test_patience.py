@@ -9,15 +9,11 @@ from stan import limits
 from stan.raft.backoff import Backoff
 from stan.raft.transport.codec import AppendEntries, TimeoutNow, VoteRequest
 from stan.raft.transport.mux import Mux
-from tests.raft.rigs import Safe
 
 
 @pytest.fixture
-def rig():
+def rig(rig):
     """Three nodes; n0 leads."""
-    rig = Safe(3).start_all()
-    rig.elect()
-    rig.run(0.5)
     rig.sent.clear()
     return rig
 

@@ -5,7 +5,6 @@ from stan.log.types import Entry
 from stan.protocol.entries import Kind
 from stan.raft.pysyncobj.replication import Progress
 from stan.raft.transport.codec import AppendAnswer, AppendEntries
-from tests.raft.rigs import Safe
 
 
 def entries(first, last, size=10):
@@ -64,10 +63,7 @@ def test_acknowledgement_never_pulls_back_what_is_on_the_way():
     assert progress.acked == 2
 
 
-def test_group_sends_nothing_twice_for_acknowledgements_in_a_pipeline():
-    rig = Safe(3).start_all()
-    rig.elect()
-    rig.run(0.5)
+def test_group_sends_nothing_twice_for_acknowledgements_in_a_pipeline(rig):
     group, sent = rig.leader().group, []
     for _ in range(30):
         group.propose([(Kind.META, b"x" * 20)], urgent=True)
@@ -80,10 +76,7 @@ def test_group_sends_nothing_twice_for_acknowledgements_in_a_pipeline():
     assert len(sent) == 30
 
 
-def test_group_ignores_a_late_reset():
-    rig = Safe(3).start_all()
-    rig.elect()
-    rig.run(0.5)
+def test_group_ignores_a_late_reset(rig):
     group = rig.leader().group
     late = AppendAnswer(group.term, 0, 1, success=False, reset=True)
     before = group.progress()["n1"]

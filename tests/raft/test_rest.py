@@ -6,15 +6,11 @@ from stan_protocol.scalars import MILLISECOND, SECOND
 from stan import limits
 from stan.protocol.entries import Kind
 from stan.raft.transport.codec import AppendAnswer, AppendEntries, VoteRequest
-from tests.raft.rigs import Safe
 
 
 @pytest.fixture
-def rig():
+def rig(rig):
     """Three nodes; n0 leads; everybody has an entry, and nothing is on the way."""
-    rig = Safe(3).start_all()
-    rig.elect()
-    rig.run(0.5)
     rig.leader().group.propose([(Kind.META, b"a")], urgent=True)
     rig.run(0.5)
     rig.sent.clear()

@@ -129,10 +129,7 @@ def test_group_that_was_replaced_runs_no_more(node):
     assert new.runs == 1
 
 
-def test_group_that_is_closed_tells_who_waits_for_a_hand_over():
-    rig = Safe(3).start_all()
-    rig.elect()
-    rig.run(0.5)
+def test_group_that_is_closed_tells_who_waits_for_a_hand_over(rig):
     node, seen = rig.leader(), []
     node.group.propose([(2, b"a")], urgent=True)
     node.group.transfer("n1", seen.append)
@@ -218,10 +215,7 @@ def test_best_successor_is_up_votes_and_is_furthest():
     assert rig.nodes["n1"].group.best_successor() is None
 
 
-def test_transfer_can_be_seen():
-    rig = Safe(3).start_all()
-    rig.elect()
-    rig.run(0.5)
+def test_transfer_can_be_seen(rig):
     leader = rig.leader()
     assert not leader.group.transferring
     leader.group.transfer("n1", lambda gone: None)

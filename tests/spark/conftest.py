@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from pyspark_stan import ensure_java
+from stan_client.blocking import BlockingClient
 
 from tests.kit.server import ROOT, StanServer
 
@@ -56,6 +57,13 @@ def broker(tmp_path_factory):
     """A running broker with a FILE store."""
     with StanServer(tmp_path_factory.mktemp("broker"), "-mc", "0") as server:
         yield server
+
+
+@pytest.fixture
+def client(broker):
+    """A client of it."""
+    with BlockingClient(broker.url) as found:
+        yield found
 
 
 @pytest.fixture

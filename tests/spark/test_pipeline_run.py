@@ -17,16 +17,9 @@ from pyspark_stan.pipeline import flow
 from pyspark_stan.pipeline.config import parse_pipeline
 from pyspark_stan.pipeline.run import PipelineError, follow
 from pyspark_stan.pipeline.table import read_table
-from stan_client.blocking import BlockingClient
 from stan_protocol.schemas.protobuf import parse
 
 from tests.spark.filling import fill
-
-
-@pytest.fixture
-def client(broker):
-    with BlockingClient(broker.url) as found:
-        yield found
 
 
 @pytest.fixture

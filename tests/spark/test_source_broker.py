@@ -22,12 +22,6 @@ ALL = ReadAllAvailable()
 
 
 @pytest.fixture
-def client(broker):
-    with BlockingClient(broker.url) as found:
-        yield found
-
-
-@pytest.fixture
 def source(broker):
     """Makes data sources; closes the connections of this process afterwards."""
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 
 import pytest
-from stan_client.blocking import BlockingClient
 
 from tests.kit.server import until
 from tests.spark.conftest import SESSION
@@ -18,12 +17,6 @@ from tests.spark.filling import fill
 JOB_SECONDS_MAX = 280.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-
-@pytest.fixture
-def client(broker):
-    with BlockingClient(broker.url) as found:
-        yield found
 
 
 @pytest.fixture

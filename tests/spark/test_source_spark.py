@@ -8,16 +8,9 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions
 from pyspark_stan import StanQueryListener, lag, register
-from stan_client.blocking import BlockingClient
 
 from tests.kit.server import until
 from tests.spark.filling import fill
-
-
-@pytest.fixture
-def client(broker):
-    with BlockingClient(broker.url) as found:
-        yield found
 
 
 @pytest.fixture

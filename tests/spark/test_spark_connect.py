@@ -4,15 +4,8 @@ from collections import Counter
 
 import pyspark_stan
 import pytest
-from stan_client.blocking import BlockingClient
 
 from tests.spark.filling import fill
-
-
-@pytest.fixture
-def client(broker):
-    with BlockingClient(broker.url) as found:
-        yield found
 
 
 @pytest.fixture

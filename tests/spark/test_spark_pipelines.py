@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-from stan_client.blocking import BlockingClient
 
 from tests.kit.documents import blocks
 from tests.kit.server import ROOT
@@ -17,12 +16,6 @@ SPEC, PROGRAM = (
 )
 (AUTO_CDC,) = (block for block in blocks() if (block.heading, block.language) == ("Change data (Auto CDC)", "text"))
 SECONDS_MAX = 280
-
-
-@pytest.fixture
-def client(broker):
-    with BlockingClient(broker.url) as found:
-        yield found
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from stan import level, limits
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.clients.nodes import HeardNodes
 from stan.protocol.proto import entries_pb2 as pb_entries
-from tests.kit.core_harness import CoreHarness, Node
+from tests.kit.core_harness import Node
 
 PREFIX = "_STAN.x.test-cluster.admin"
 
@@ -21,13 +21,6 @@ def told(harness, *kinds):
     """(kind, text) of the events since the last call; of these kinds, if any are named."""
     events, harness.events = harness.events, []
     return [(event.kind, event.text) for event in events if not kinds or event.kind in kinds]
-
-
-@pytest.fixture
-def harness():
-    harness = CoreHarness()
-    harness.connect()
-    return harness
 
 
 @pytest.fixture

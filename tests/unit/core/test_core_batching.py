@@ -70,9 +70,7 @@ def entries_of(harness):
 # --- rows ---------------------------------------------------------------------------------------------------------
 
 
-def test_rows_are_stored_in_order_and_delivered():
-    harness = CoreHarness()
-    harness.connect()
+def test_rows_are_stored_in_order_and_delivered(harness):
     assert send(harness, b"one", b"", b"three") == stored(1, 3)
     harness.subscribe("foo", start=3, seq=1)
     assert [said.message.data for said in harness.hear("inbox")] == [b"one", b"", b"three"]
@@ -81,9 +79,7 @@ def test_rows_are_stored_in_order_and_delivered():
     assert harness.broker.context.reports.totals.in_messages == 4
 
 
-def test_rows_and_publishes_go_into_one_entry_in_order_of_arrival():
-    harness = CoreHarness()
-    harness.connect()
+def test_rows_and_publishes_go_into_one_entry_in_order_of_arrival(harness):
     send(harness, b"first")
     harness.hold = True
     harness.asks(SUBJECT, request(b"a", b"b"), "r.1")
@@ -97,9 +93,7 @@ def test_rows_and_publishes_go_into_one_entry_in_order_of_arrival():
     assert harness.broker.view.uncommitted_bytes == harness.broker.view.unsealed_bytes == 0
 
 
-def test_headers_and_replies_travel_with_the_rows():
-    harness = CoreHarness()
-    harness.connect()
+def test_headers_and_replies_travel_with_the_rows(harness):
     rows = pack_rows(
         array("i", [0, 1]).tobytes(),
         b"x",
@@ -187,9 +181,7 @@ def test_what_waits_for_a_majority_is_bounded(monkeypatch):
     assert send(node, b"b", ids=[1]) == stored(2, 2)
 
 
-def test_much_that_waits_goes_into_entries_of_a_sensible_size_and_no_request_into_two():
-    harness = CoreHarness()
-    harness.connect()
+def test_much_that_waits_goes_into_entries_of_a_sensible_size_and_no_request_into_two(harness):
     harness.broker.context.leading.saturated = frozenset({1})
     for number in range(5):
         harness.asks(SUBJECT, request(*[b"x" * 400] * 1000), f"r.{number}")

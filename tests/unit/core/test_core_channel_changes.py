@@ -52,9 +52,7 @@ def same_after_snapshot(harness):
 
 
 @pytest.fixture
-def harness():
-    harness = CoreHarness()
-    harness.connect()
+def harness(harness):
     harness.publish("foo", b"1", b"2", b"3")
     harness.publish("foo", b"4", b"5", b"6")
     return harness

@@ -391,9 +391,7 @@ def test_wall_clock_going_back_neither_removes_messages_nor_turns_timestamps_aro
     assert kept(harness) == (1, 3, 3)
 
 
-def test_channel_names_are_compared_by_case_beyond_ascii():
-    harness = CoreHarness()
-    harness.connect()
+def test_channel_names_are_compared_by_case_beyond_ascii(harness):
     harness.publish("Ñandú", b"1")
 
     assert "different cases not allowed" in harness.publish("ÑANDÚ", b"2")[0]

@@ -16,15 +16,6 @@ from tests.kit.core_harness import Node, pub_frame
 FOO = b"foo"
 
 
-@pytest.fixture
-def node():
-    """Knows a client and a channel; leads nothing."""
-    made = Node()
-    made.feed_client()
-    made.feed_channel()
-    return made
-
-
 def other():
     """Another node with the same metadata."""
     made = Node()

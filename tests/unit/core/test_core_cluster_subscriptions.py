@@ -11,19 +11,11 @@ from stan.core.publishing.channels import NO_METADATA
 from stan.core.state.group import GroupMachine
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
-from tests.kit.core_harness import CoreHarness, Node
+from tests.kit.core_harness import Node
 
 SUB, UNSUB = "_STAN.sub.test-cluster", "_STAN.unsub.test-cluster"
 DISCOVER = "_STAN.discover.test-cluster"
 LAZY = limits.PROGRESS_INTERVAL / SECOND
-
-
-@pytest.fixture
-def node():
-    made = Node()
-    made.feed_client()
-    made.feed_channel()
-    return made
 
 
 def told(node):
@@ -384,9 +376,7 @@ def test_a_timer_that_was_set_in_an_earlier_life_is_no_harm(node):
     assert cursor(node).last_sent == 2
 
 
-def test_alone_positions_are_told_at_once():
-    harness = CoreHarness()
-    harness.connect()
+def test_alone_positions_are_told_at_once(harness):
     harness.subscribe("foo")
     harness.publish("foo", b"1")
     (only,) = harness.broker.context.groups[1].machine.cursors.values()

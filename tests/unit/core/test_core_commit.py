@@ -231,9 +231,7 @@ def test_the_level_of_acks_is_that_of_the_store(cluster, store, told) -> None:
     assert harness.broker.context.ack_level(1) == told
 
 
-def test_a_channel_tells_what_its_acks_mean_by_the_store() -> None:
-    harness = CoreHarness()
-    harness.connect()
+def test_a_channel_tells_what_its_acks_mean_by_the_store(harness) -> None:
     harness.publish("foo", b"x")
     for store, level_told in ((StoreConfig(kind="memory"), AckLevel.MEMORY), (FILE, AckLevel.SYNCED)):
         harness.broker.context.config = replace(harness.config, store=store)

@@ -8,14 +8,6 @@ from stan_protocol.proto import wire_pb2 as wire
 
 from stan import level
 from tests.kit.batches import rows_of_messages
-from tests.kit.core_harness import CoreHarness
-
-
-@pytest.fixture
-def harness():
-    harness = CoreHarness()
-    harness.connect()
-    return harness
 
 
 def publish(harness, *messages):

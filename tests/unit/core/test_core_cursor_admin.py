@@ -14,9 +14,7 @@ DUR = {"durable_name": "dur"}
 
 
 @pytest.fixture
-def harness():
-    harness = CoreHarness()
-    harness.connect()
+def harness(harness):
     yield harness
     machine = harness.broker.context.groups[1].machine
     assert replayed(harness) == snapshot(machine) == stored(machine), "followers and restarts know the same"

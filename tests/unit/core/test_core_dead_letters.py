@@ -19,9 +19,7 @@ PREFIX = "_STAN.x.test-cluster.admin"
 
 
 @pytest.fixture
-def harness():
-    harness = CoreHarness()
-    harness.connect()
+def harness(harness):
     harness.set_policy(max_deliver=2, dead_letter=".dlq")
     yield harness
     harness.full = harness.hold = False

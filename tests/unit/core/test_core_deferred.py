@@ -46,8 +46,7 @@ def waiting(harness):
     return harness.broker.context.groups[1].machine.part(Deferred).waiting
 
 
-def test_deferred_messages_come_in_the_order_of_their_times() -> None:
-    harness = started()
+def test_deferred_messages_come_in_the_order_of_their_times(harness) -> None:
     acks = send(harness, "foo", (b"c", 3), (b"now", 0), (b"a", 1), (b"b", 2))
     assert [ack.error for ack in acks] == [b""] * 4
     assert data(harness, b"foo") == [b"now"]
@@ -63,8 +62,7 @@ def test_deferred_messages_come_in_the_order_of_their_times() -> None:
     assert harness.indexes[1, DEFERRED_UID].first_sequence == 4
 
 
-def test_a_restart_forgets_nothing_and_moves_nothing_twice() -> None:
-    harness = started()
+def test_a_restart_forgets_nothing_and_moves_nothing_twice(harness) -> None:
     send(harness, "foo", *((b"%d" % n, 5 - n / 10) for n in range(10)))
     harness.restart()
     assert waiting(harness) == 10
@@ -91,8 +89,7 @@ def test_what_is_late_goes_at_once_in_bounded_batches(monkeypatch) -> None:
     assert [batch[1] for batch in harness.indexes[1, uid].batches] == [4, 4, 2]
 
 
-def test_a_clock_that_is_set_forward_makes_messages_due_and_one_set_back_only_delays_them() -> None:
-    harness = started()
+def test_a_clock_that_is_set_forward_makes_messages_due_and_one_set_back_only_delays_them(harness) -> None:
     send(harness, "foo", (b"x", 5))
     harness.wall -= 3600 * SECOND
     harness.pass_time(60)
@@ -102,8 +99,7 @@ def test_a_clock_that_is_set_forward_makes_messages_due_and_one_set_back_only_de
     assert data(harness, b"foo") == [b"x"]
 
 
-def test_a_clock_that_is_set_back_while_messages_are_read_keeps_them_where_they_are() -> None:
-    harness = started()
+def test_a_clock_that_is_set_back_while_messages_are_read_keeps_them_where_they_are(harness) -> None:
     send(harness, "foo", (b"1", 5))
     broker, real = harness.broker, harness.broker.step_fetched
 
@@ -120,14 +116,12 @@ def test_a_clock_that_is_set_back_while_messages_are_read_keeps_them_where_they_
     assert data(harness, b"foo") == [b"1"]
 
 
-def test_the_ack_tells_the_place_where_a_message_waits() -> None:
-    harness = started()
+def test_the_ack_tells_the_place_where_a_message_waits(harness) -> None:
     assert [ack.sequence for ack in send(harness, "foo", (b"a", 5), (b"b", 6))] == [1, 2]
     assert [ack.sequence for ack in send(harness, "bar", (b"c", 5))] == [3]
 
 
-def test_there_are_bounds(monkeypatch) -> None:
-    harness = started()
+def test_there_are_bounds(harness, monkeypatch) -> None:
     (ack,) = send(harness, "foo", (b"x", limits.DELAY_MAX / SECOND + 1))
     assert ack.error == b"stan: the message is delayed for too long"
     monkeypatch.setattr(limits, "DEFERRED_MAX", 3)
@@ -138,8 +132,7 @@ def test_there_are_bounds(monkeypatch) -> None:
     assert [ack.error for ack in send(harness, "foo", (b"5", 5))] == [b""]
 
 
-def test_they_are_refused_below_their_level() -> None:
-    harness = started()
+def test_they_are_refused_below_their_level(harness) -> None:
     harness.broker.context.meta.info.level = level.OLDEST
     assert [ack.error for ack in send(harness, "foo", (b"x", 5))] == [
         b"stan: delayed messages need level 2 of the cluster, which is at level 1"
@@ -147,8 +140,7 @@ def test_they_are_refused_below_their_level() -> None:
     assert [ack.error for ack in send(harness, "foo", (b"x", 0))] == [b""]
 
 
-def test_a_full_disk_refuses_them_and_keeps_those_that_are_due() -> None:
-    harness = started()
+def test_a_full_disk_refuses_them_and_keeps_those_that_are_due(harness) -> None:
     send(harness, "foo", (b"1", 5))
     harness.full = True
     (ack,) = send(harness, "foo", (b"2", 5))
@@ -168,8 +160,7 @@ def ask(harness, kind, channel, **more):
     return harness.ask(f"_STAN.x.test-cluster.admin.{kind}", made(version=1, channel=channel, **more), answer)
 
 
-def test_operators_list_and_cancel_what_waits() -> None:
-    harness = started()
+def test_operators_list_and_cancel_what_waits(harness) -> None:
     send(harness, "foo", (b"1", 5), (b"2", 6), (b"3", 7))
     send(harness, "bar", (b"4", 5))
     told = ask(harness, "delayed", b"foo")
@@ -189,8 +180,7 @@ def test_operators_list_and_cancel_what_waits() -> None:
     assert ask(harness, "delayed", b"foo").waiting == 0
 
 
-def test_what_is_on_its_way_is_not_cancelled_and_what_is_being_cancelled_does_not_go() -> None:
-    harness = started()
+def test_what_is_on_its_way_is_not_cancelled_and_what_is_being_cancelled_does_not_go(harness) -> None:
     send(harness, "foo", (b"1", 5))
     send(harness, "foo", (b"2", 6))
     harness.hold = True
@@ -207,8 +197,7 @@ def test_what_is_on_its_way_is_not_cancelled_and_what_is_being_cancelled_does_no
     assert data(harness, b"foo") == [b"1"]
 
 
-def test_what_waits_for_a_channel_goes_with_it() -> None:
-    harness = started()
+def test_what_waits_for_a_channel_goes_with_it(harness) -> None:
     send(harness, "foo", (b"1", 5))
     send(harness, "bar", (b"2", 5))
     channels = harness.broker.parts.channels
@@ -267,8 +256,7 @@ def test_a_channel_for_which_messages_wait_is_not_deleted_as_idle() -> None:
     assert data(harness, b"foo") == [b"1"]
 
 
-def test_a_channel_that_takes_nothing_holds_up_its_own_messages_alone() -> None:
-    harness = started()
+def test_a_channel_that_takes_nothing_holds_up_its_own_messages_alone(harness) -> None:
     send(harness, "foo", (b"1", 5))
     send(harness, "bar", (b"2", 5))
     channel = harness.broker.parts.channels.by_name[b"foo"]
@@ -375,8 +363,7 @@ def test_what_waits_is_told_in_pages_and_what_is_due_soon_by_ids_alone(monkeypat
         ([(1 << 40, 5)], b"stan: invalid restore request"),
     ],
 )
-def test_what_is_put_back_is_checked(messages, error) -> None:
-    harness = started()
+def test_what_is_put_back_is_checked(harness, messages, error) -> None:
     put_back(harness, "restore_channel", first_sequence=1)
     row = wire.MsgProto(data=b"x").SerializeToString()
     told = [admin.DelayedMessage(id=number, due=due) for number, due in messages]
@@ -385,7 +372,6 @@ def test_what_is_put_back_is_checked(messages, error) -> None:
     assert waiting(harness) == 0
 
 
-def test_a_channel_with_messages_that_wait_is_not_restored() -> None:
-    harness = started()
+def test_a_channel_with_messages_that_wait_is_not_restored(harness) -> None:
     send(harness, "foo", (b"1", 5))
     assert put_back(harness, "restore_channel", first_sequence=1).error.startswith(b"stan: channel is in use")

@@ -22,6 +22,13 @@ def delayed(*, target="orders", **more):
     return CoreHarness(Config(policies=(rule,)))
 
 
+@pytest.fixture
+def harness():
+    harness = delayed()
+    harness.connect()
+    return harness
+
+
 def uid_of(harness, name):
     return harness.broker.context.meta.channels[name].uid
 
@@ -48,9 +55,7 @@ def data(harness, name):
     return [message.data for message in stored(harness, name)]
 
 
-def test_a_message_goes_to_the_target_when_it_is_due_and_not_before() -> None:
-    harness = delayed()
-    harness.connect()
+def test_a_message_goes_to_the_target_when_it_is_due_and_not_before(harness) -> None:
     assert harness.publish("orders.in5s", b"1", b"2") == ["", ""]
     published = harness.wall
     harness.pass_time(2)
@@ -69,9 +74,7 @@ def test_a_message_goes_to_the_target_when_it_is_due_and_not_before() -> None:
     assert [message.sequence for message in stored(harness, b"orders.in5s")] == [4]
 
 
-def test_subscribers_of_the_target_get_what_was_delayed() -> None:
-    harness = delayed()
-    harness.connect()
+def test_subscribers_of_the_target_get_what_was_delayed(harness) -> None:
     harness.subscribe("orders")
     harness.publish("orders.in5s", b"1")
     harness.publish("orders", b"now")
@@ -80,9 +83,7 @@ def test_subscribers_of_the_target_get_what_was_delayed() -> None:
     assert harness.received() == [(2, 0)]
 
 
-def test_a_restart_forgets_nothing_and_moves_nothing_twice() -> None:
-    harness = delayed()
-    harness.connect()
+def test_a_restart_forgets_nothing_and_moves_nothing_twice(harness) -> None:
     harness.publish("orders.in5s", *(b"%d" % n for n in range(10)))
     harness.restart()
     harness.pass_time(DELAY + 0.01)
@@ -107,9 +108,7 @@ def test_what_is_late_goes_at_once_in_bounded_batches(monkeypatch) -> None:
     assert [batch[1] for batch in harness.indexes[1, uid].batches] == [4, 4, 2]
 
 
-def test_a_clock_that_is_set_forward_makes_messages_due_and_one_set_back_only_delays_them() -> None:
-    harness = delayed()
-    harness.connect()
+def test_a_clock_that_is_set_forward_makes_messages_due_and_one_set_back_only_delays_them(harness) -> None:
     harness.publish("orders.in5s", b"1")
     harness.pass_time(1)
     harness.wall -= 3600 * SECOND
@@ -120,9 +119,7 @@ def test_a_clock_that_is_set_forward_makes_messages_due_and_one_set_back_only_de
     assert data(harness, b"orders") == [b"1"]
 
 
-def test_a_clock_that_is_set_back_while_messages_are_read_keeps_them_where_they_are() -> None:
-    harness = delayed()
-    harness.connect()
+def test_a_clock_that_is_set_back_while_messages_are_read_keeps_them_where_they_are(harness) -> None:
     harness.publish("orders.in5s", b"1")
     broker, real = harness.broker, harness.broker.step_fetched
 
@@ -139,9 +136,7 @@ def test_a_clock_that_is_set_back_while_messages_are_read_keeps_them_where_they_
     assert data(harness, b"orders") == [b"1"]
 
 
-def test_what_was_deleted_one_by_one_is_not_moved() -> None:
-    harness = delayed()
-    harness.connect()
+def test_what_was_deleted_one_by_one_is_not_moved(harness) -> None:
     harness.publish("orders.in5s", b"1", b"2", b"3")
     request = admin.DeleteMessageRequest(version=1, channel=b"orders.in5s", sequence=2)
     assert not harness.ask(f"{PREFIX}.delete_message", request, admin.ChangeResponse).error
@@ -149,9 +144,7 @@ def test_what_was_deleted_one_by_one_is_not_moved() -> None:
     assert data(harness, b"orders") == [b"1", b"3"]
 
 
-def test_headers_keys_and_replies_go_with_a_message() -> None:
-    harness = delayed()
-    harness.connect()
+def test_headers_keys_and_replies_go_with_a_message(harness) -> None:
     sent = wire.PubMsg(
         client_id=b"me",
         guid=b"guid",
@@ -270,9 +263,7 @@ def test_limits_refuse_publishes_where_messages_wait_instead_of_removing_them() 
     assert data(harness, b"orders") == [b"2", b"3", b"5"]
 
 
-def test_a_policy_that_goes_leaves_its_messages_where_they_are() -> None:
-    harness = delayed()
-    harness.connect()
+def test_a_policy_that_goes_leaves_its_messages_where_they_are(harness) -> None:
     harness.publish("orders.in5s", b"1")
     harness.broker.reconfigure(Config())
     harness.pass_time(2 * DELAY)
@@ -280,9 +271,7 @@ def test_a_policy_that_goes_leaves_its_messages_where_they_are() -> None:
     assert data(harness, b"orders") == []
 
 
-def test_a_read_that_fails_is_tried_again() -> None:
-    harness = delayed()
-    harness.connect()
+def test_a_read_that_fails_is_tried_again(harness) -> None:
     harness.publish("orders.in5s", b"1")
     batches = harness.indexes[1, uid_of(harness, b"orders.in5s")].batches
     broker, real = harness.broker, harness.broker.step_fetched

@@ -13,13 +13,6 @@ from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CoreHarness
 
 
-@pytest.fixture
-def harness():
-    harness = CoreHarness()
-    harness.connect()
-    return harness
-
-
 def test_first_delivery_is_in_order_and_not_flagged(harness):
     harness.publish("foo", b"a", b"b")
     harness.subscribe("foo")

@@ -1,16 +1,7 @@
 """Durables, queue groups, leaving and coming back (STAN-SPEC 5, 6.7, 6.8, 16 E and F)."""
 
-import pytest
-
 from stan.config import ChannelLimits, Config, StoreLimits
 from tests.kit.core_harness import CoreHarness
-
-
-@pytest.fixture
-def harness():
-    harness = CoreHarness()
-    harness.connect()
-    return harness
 
 
 def test_durable_resumes_after_the_last_acked_message_even_with_another_start(harness):
@@ -230,10 +221,8 @@ def test_subscription_limit_counts_offline_durables_and_not_a_resume():
     assert not harness.subscribe("foo", durable="dur").error
 
 
-def test_debug_lines_quote_what_clients_chose():
+def test_debug_lines_quote_what_clients_chose(harness):
     """Else a name with a line end writes lines of its own."""
-    harness = CoreHarness()
-    harness.connect()
     evil = "d\r\n[1] [ERR] \x1b[31mforged"
     assert harness.subscribe("foo", durable=evil, queue=evil.replace("d", "q")).error == b""
     assert harness.subscribe("foo", inbox="in\x1bbox", durable="plain").error == b""

@@ -62,8 +62,7 @@ def left(harness, channel=b"foo"):
     return [at for at in range(first, index.last_sequence + 1) if gone is None or at not in gone]
 
 
-def test_messages_are_gone_when_their_time_is_over() -> None:
-    harness = started()
+def test_messages_are_gone_when_their_time_is_over(harness) -> None:
     acks = send(harness, "foo", (b"a", 2), (b"b", 0), (b"c", 2), (b"d", 5))
     assert [(ack.error, ack.sequence) for ack in acks] == [(b"", 1), (b"", 2), (b"", 3), (b"", 4)]
     assert data(harness, b"foo") == [b"a", b"b", b"c", b"d"]
@@ -81,8 +80,7 @@ def test_messages_are_gone_when_their_time_is_over() -> None:
     assert send(harness, "foo", (b"e", 1))[0].sequence == 5
 
 
-def test_what_has_expired_is_neither_sent_nor_sent_again() -> None:
-    harness = started()
+def test_what_has_expired_is_neither_sent_nor_sent_again(harness) -> None:
     joined = harness.subscribe("foo", durable="d", in_flight=2, wait=5)
     send(harness, "foo", (b"1", 2), (b"2", 60), (b"3", 2), (b"4", 0))
     assert harness.received() == [(1, 0), (2, 0)]
@@ -93,8 +91,7 @@ def test_what_has_expired_is_neither_sent_nor_sent_again() -> None:
     assert (cursor.last_sent, len(cursor.to_redeliver), len(cursor.members[0].pending)) == (4, 0, 0)
 
 
-def test_an_expired_message_is_pending_nowhere() -> None:
-    harness = started()
+def test_an_expired_message_is_pending_nowhere(harness) -> None:
     for name in ("d1", "d2"):
         joined = harness.subscribe("foo", name, durable=name)
     queue = harness.subscribe("foo", "q", queue="q", durable="q")
@@ -117,8 +114,7 @@ def test_an_expired_message_is_pending_nowhere() -> None:
     assert harness.received("d1") == [(1, 0), (2, 0), (3, 0), (2, 1)]
 
 
-def test_a_restart_forgets_nothing_and_what_is_overdue_is_never_sent() -> None:
-    harness = started()
+def test_a_restart_forgets_nothing_and_what_is_overdue_is_never_sent(harness) -> None:
     send(harness, "foo", (b"1", 5), (b"2", 60), (b"3", 5))
     harness.restart()
     assert len(listed(harness)) == 3
@@ -162,8 +158,7 @@ def test_what_is_overdue_is_not_sent_by_a_leader_whose_metadata_do_not_know_the_
     assert (left(node), [sequence for sequence, _ in node.received()]) == ([2], [2])
 
 
-def test_nothing_of_a_channel_is_sent_while_its_removal_is_on_its_way() -> None:
-    harness = started()
+def test_nothing_of_a_channel_is_sent_while_its_removal_is_on_its_way(harness) -> None:
     harness.subscribe("foo", in_flight=1)
     joined = harness.subscribe("bar", "bar")
     send(harness, "foo", (b"1", 60))
@@ -184,8 +179,7 @@ def test_nothing_of_a_channel_is_sent_while_its_removal_is_on_its_way() -> None:
     assert left(harness) == [1, 3]
 
 
-def test_a_full_disk_holds_a_channel_until_there_is_room() -> None:
-    harness = started()
+def test_a_full_disk_holds_a_channel_until_there_is_room(harness) -> None:
     send(harness, "foo", (b"1", 2), (b"2", 0))
     harness.full = True
     harness.pass_time(4)
@@ -199,8 +193,7 @@ def test_a_full_disk_holds_a_channel_until_there_is_room() -> None:
 
 
 @pytest.mark.parametrize("by", [-3600, 3600])
-def test_the_wall_clock_of_the_leader_counts_also_when_it_is_set(by) -> None:
-    harness = started()
+def test_the_wall_clock_of_the_leader_counts_also_when_it_is_set(harness, by) -> None:
     send(harness, "foo", (b"1", 5), (b"2", 4000))
     harness.wall += by * SECOND
     harness.turn()
@@ -239,8 +232,7 @@ def test_of_a_long_time_to_live_the_unit_is_coarser() -> None:
     assert len(listed(harness)) in (3, 4)
 
 
-def test_there_are_bounds(monkeypatch) -> None:
-    harness = started()
+def test_there_are_bounds(harness, monkeypatch) -> None:
     acks = send(harness, "foo", (b"1", -1), (b"2", limits.TTL_MAX / SECOND + 1), (b"3", 1), (b"4", -9e9))
     refused = b"stan: the time to live of the message is negative or too long"
     assert sorted(ack.error for ack in acks) == [b"", refused, refused, refused]
@@ -257,8 +249,7 @@ def test_there_are_bounds(monkeypatch) -> None:
     assert [ack.error for ack in acks] == [b""] * 3
 
 
-def test_they_are_refused_below_their_level() -> None:
-    harness = started()
+def test_they_are_refused_below_their_level(harness) -> None:
     harness.broker.context.meta.info.level = level.OLDEST
     acks = send(harness, "foo", (b"x", 5), (b"y", 0))
     assert sorted(ack.error for ack in acks) == [
@@ -267,8 +258,7 @@ def test_they_are_refused_below_their_level() -> None:
     ]
 
 
-def test_of_a_deferred_message_the_time_counts_from_when_it_is_due() -> None:
-    harness = started()
+def test_of_a_deferred_message_the_time_counts_from_when_it_is_due(harness) -> None:
     send(harness, "foo", (b"1", 3), (b"2", 0), after=10)
     harness.pass_time(10.1)
     assert data(harness, b"foo") == [b"1", b"2"]
@@ -288,8 +278,7 @@ def test_messages_that_the_limits_remove_are_forgotten() -> None:
     assert not listed(harness)
 
 
-def test_the_expiries_of_a_channel_go_with_it() -> None:
-    harness = started()
+def test_the_expiries_of_a_channel_go_with_it(harness) -> None:
     send(harness, "foo", (b"1", 5))
     send(harness, "bar", (b"2", 5))
     channels = harness.broker.parts.channels
@@ -337,8 +326,7 @@ def fetched(harness, channel=b"foo"):
     return rules.locate(accepted, number, uid, harness.indexes[number, uid]).first
 
 
-def test_what_has_expired_is_not_fetched_and_while_it_goes_fetches_ask_again() -> None:
-    harness = started()
+def test_what_has_expired_is_not_fetched_and_while_it_goes_fetches_ask_again(harness) -> None:
     send(harness, "foo", (b"1", 2), (b"2", 0))
     assert fetched(harness) == 1
     harness.hold = True
@@ -350,8 +338,7 @@ def test_what_has_expired_is_not_fetched_and_while_it_goes_fetches_ask_again() -
     assert fetched(harness) == 2
 
 
-def test_an_account_tells_that_a_message_has_expired() -> None:
-    harness = started()
+def test_an_account_tells_that_a_message_has_expired(harness) -> None:
     harness.subscribe("foo", durable="d", in_flight=1, wait=60)
     send(harness, "foo", (b"1", 2), (b"2", 2))
     harness.pass_time(3.1)
@@ -367,8 +354,7 @@ def test_an_account_tells_that_a_message_has_expired() -> None:
     assert told == {1: ["delivered", "expired"], 2: ["expired"]}
 
 
-def test_a_crash_behind_each_entry_loses_nothing_and_keeps_nothing_for_ever() -> None:
-    harness = started()
+def test_a_crash_behind_each_entry_loses_nothing_and_keeps_nothing_for_ever(harness) -> None:
     joined = harness.subscribe("foo", durable="d", in_flight=3, wait=5)
     for n in range(6):
         send(harness, "foo", (b"%d" % n, 1 + n % 3), (b"stays", 0), (b"more", 2))

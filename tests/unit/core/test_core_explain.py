@@ -28,13 +28,6 @@ from tests.unit.core.test_transactions import Transacting
 DUR = {"durable": "dur"}
 
 
-@pytest.fixture
-def harness():
-    harness = CoreHarness()
-    harness.connect()
-    return harness
-
-
 def changes(harness):
     found = []
     for index, kind, body in harness.logs[1]:

@@ -40,13 +40,6 @@ KEYS = [b"key %d" % number for number in range(40)]
 
 
 @pytest.fixture
-def harness():
-    made = CoreHarness()
-    made.connect()
-    return made
-
-
-@pytest.fixture
 def node():
     made = Node(config=MANY)
     made.feed_client()

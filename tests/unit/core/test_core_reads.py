@@ -2,13 +2,9 @@
 
 import pytest
 
-from tests.kit.core_harness import CoreHarness
-
 
 @pytest.fixture
-def harness():
-    harness = CoreHarness()
-    harness.connect()
+def harness(harness):
     for word in (b"1", b"2", b"3", b"4"):
         harness.publish("foo", word)
     return harness

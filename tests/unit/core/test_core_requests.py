@@ -6,17 +6,9 @@ from stan_protocol.proto import wire_pb2 as wire
 
 from stan import limits
 from stan.config import Config, RequestLimits
-from tests.kit.core_harness import CoreHarness
 
 SUB = "_STAN.sub.test-cluster"
 GOOD = {"client_id": b"me", "subject": b"foo", "inbox": b"in", "max_in_flight": 1, "ack_wait_s": 1, "start_position": 4}
-
-
-@pytest.fixture
-def harness():
-    harness = CoreHarness()
-    harness.connect()
-    return harness
 
 
 def subscribe(harness, **changed):

@@ -65,13 +65,6 @@ def read(harness, inbox="reader", **options):
     return [(s.message.sequence, s.message.data, s.message.timestamp) for s in harness.hear(inbox)]
 
 
-@pytest.fixture
-def harness():
-    harness = CoreHarness()
-    harness.connect()
-    return harness
-
-
 def begin(harness, **options):
     answer = ask(harness, "restore_channel", **{"first_sequence": 5, **options})
     assert told(answer)[0] == ""

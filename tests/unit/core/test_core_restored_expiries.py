@@ -19,11 +19,6 @@ from tests.unit.core.test_core_restore_requests import ask, begin, machine, runs
 NOW = START // SECOND
 
 
-@pytest.fixture
-def harness():
-    return started()
-
-
 def expiring(*runs, **times):
     """What a request carries: runs as of `runs_of`, and *times*: when the messages s5 or s5_7 expire, seconds from START."""
     flat = [[int(number) for number in name[1:].split("_")] for name in times]

@@ -6,13 +6,10 @@ from stan.core.state.group import GroupMachine
 from stan.core.state.state_codec import restore_group
 from stan.state.changes import add_rows
 from stan.state.database import Changes, Database
-from tests.kit.core_harness import CoreHarness
 from tests.kit.cursor_admin import change
 
 
-async def test_rows_give_back_the_same_state_and_no_id_is_used_twice(tmp_path):
-    harness = CoreHarness()
-    harness.connect()
+async def test_rows_give_back_the_same_state_and_no_id_is_used_twice(harness, tmp_path):
     harness.publish("foo", b"1", b"2", b"3")
     kept = harness.subscribe("foo", "kept", durable="d", in_flight=2)
     harness.subscribe("foo", "member", queue="q")
@@ -46,9 +43,7 @@ async def test_rows_give_back_the_same_state_and_no_id_is_used_twice(tmp_path):
     assert again.subscriptions.by_id.keys() == machine.subscriptions.by_id.keys()
 
 
-async def test_what_operators_have_changed_is_in_the_rows(tmp_path):
-    harness = CoreHarness()
-    harness.connect()
+async def test_what_operators_have_changed_is_in_the_rows(harness, tmp_path):
     harness.publish("foo", *[b"x"] * 9)
     harness.subscribe("foo", durable="d", in_flight=3, start=3, seq=4)
     for kind, told in (("move", {"sequence": 2}), ("skip", {"runs": [7, 8]}), ("pause", {})):

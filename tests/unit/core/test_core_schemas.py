@@ -69,13 +69,6 @@ def schemas(node, **asked):
     return [(one.pattern.decode(), one.schema_version) for one in answer.schemas], answer.more
 
 
-@pytest.fixture
-def harness():
-    made = CoreHarness()
-    made.connect()
-    return made
-
-
 def ask_for(harness, schema, pattern="orders"):
     request = admin.SetPolicyRequest(version=1, pattern=pattern.encode(), policy=admin.DeliveryPolicy(schema=schema))
     answer = harness.ask(f"{PREFIX}admin.set_policy", request, admin.ChangeResponse)

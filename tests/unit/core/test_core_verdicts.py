@@ -19,9 +19,7 @@ DUR = {"durable_name": "dur"}
 
 
 @pytest.fixture
-def harness():
-    harness = CoreHarness()
-    harness.connect()
+def harness(harness):
     yield harness
     harness.turn()
     machine = harness.broker.context.groups[1].machine

@@ -17,9 +17,7 @@ MEMBERS = ("one", "two", "three")
 
 
 @pytest.fixture
-def harness():
-    harness = CoreHarness()
-    harness.connect()
+def harness(harness):
     yield harness
     harness.turn()
     machine = harness.broker.context.groups[1].machine

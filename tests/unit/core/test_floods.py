@@ -71,9 +71,7 @@ def acked(harness, sequences):
     return calls_of(harness.read_acks, sub.ack_inbox, *sequences) - frames
 
 
-def test_acks_from_the_newest_to_the_oldest_are_taken_out_of_the_window_in_one_go():
-    harness = CoreHarness()
-    harness.connect()
+def test_acks_from_the_newest_to_the_oldest_are_taken_out_of_the_window_in_one_go(harness):
     harness.publish("foo", *[b"x"] * 4000)
 
     few = acked(harness, range(199, 0, -2))
@@ -86,9 +84,7 @@ def said(harness, ack_inbox, count):
     return calls_of(harness.broker.step_verdicts, [frame] * count)
 
 
-def test_verdicts_in_a_row_on_one_inbox_are_judged_once():
-    harness = CoreHarness()
-    harness.connect()
+def test_verdicts_in_a_row_on_one_inbox_are_judged_once(harness):
     sub = harness.subscribe("foo", in_flight=10_000)
     harness.publish("foo", *[b"x"] * 1000)
 

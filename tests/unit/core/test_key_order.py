@@ -24,9 +24,7 @@ def keyed(payload):
 
 
 @pytest.fixture
-def harness():
-    harness = CoreHarness()
-    harness.connect()
+def harness(harness):
     harness.set_policy(ordered_by_key=True)
     yield harness
     harness.turn()

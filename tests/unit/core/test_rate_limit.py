@@ -110,9 +110,7 @@ def test_leaving_is_never_refused():
 
 
 @pytest.mark.parametrize("subject", ["_STAN.discover.test-cluster", "_STAN.sub.test-cluster"])
-def test_oversized_request_is_refused_and_nothing_of_it_kept(subject):
-    harness = CoreHarness()
-    harness.connect()
+def test_oversized_request_is_refused_and_nothing_of_it_kept(harness, subject):
     long = b"x" * limits.REQUEST_BYTES_MAX
     if "discover" in subject:
         answer = harness.ask(subject, wire.ConnectRequest(client_id=long, heartbeat_inbox=b"hb"), wire.ConnectResponse)

@@ -3,15 +3,6 @@
 import pytest
 from stan_protocol.proto import wire_pb2 as wire
 
-from tests.kit.core_harness import CoreHarness
-
-
-@pytest.fixture
-def harness():
-    harness = CoreHarness()
-    harness.connect()
-    return harness
-
 
 class Group:
     """A queue group of one member that acks at once, and *silent* ones that never do; their ack wait is a second."""
