@@ -24,6 +24,13 @@ def other():
     return made
 
 
+@pytest.fixture
+def leader():
+    leader = other()
+    leader.lead()
+    return leader
+
+
 def hand_over(leader, to):
     """Everything that *leader* committed in group 1 reaches *to*."""
     taken, leader.committed = leader.committed, []
@@ -76,9 +83,7 @@ def later(node, *payloads):
     node.hears(*frames)
 
 
-def test_deferred_publishes_in_the_log_are_not_taken_again_and_the_rest_is(node):
-    leader = other()
-    leader.lead()
+def test_deferred_publishes_in_the_log_are_not_taken_again_and_the_rest_is(leader, node):
     later(leader, b"1", b"now", b"2")
     assert leader.pub_acks() == ["", "", ""]
     later(node, b"1", b"now", b"2", b"3")
@@ -92,9 +97,7 @@ def test_deferred_publishes_in_the_log_are_not_taken_again_and_the_rest_is(node)
     assert node.broker.context.groups[1].machine.delayed() == 0
 
 
-def test_deferred_messages_go_whoever_leads_when_they_are_due(node):
-    leader = other()
-    leader.lead()
+def test_deferred_messages_go_whoever_leads_when_they_are_due(leader, node):
     later(leader, b"1", b"2")
     hand_over(leader, node)
     leader.pass_time(5.1)
@@ -106,9 +109,7 @@ def test_deferred_messages_go_whoever_leads_when_they_are_due(node):
     assert node.stored() == [b"1", b"2"]
 
 
-def test_what_is_in_the_log_is_not_taken_again_and_the_rest_is(node):
-    leader = other()
-    leader.lead()
+def test_what_is_in_the_log_is_not_taken_again_and_the_rest_is(leader, node):
     leader.publish("foo", b"1", b"2")
     node.publish("foo", b"1", b"2", b"3")
     hand_over(leader, node)
@@ -118,10 +119,8 @@ def test_what_is_in_the_log_is_not_taken_again_and_the_rest_is(node):
 
 
 @pytest.mark.parametrize("tail", [b"89abcdef", b"0" * 200])
-def test_publishes_whose_guids_differ_only_in_front_are_all_stored_by_the_next_leader(node, tail):
+def test_publishes_whose_guids_differ_only_in_front_are_all_stored_by_the_next_leader(leader, node, tail):
     """Those that nobody has stored are acknowledged, too: taken for the one in the log they would be lost."""
-    leader = other()
-    leader.lead()
     frames = [pub_frame("foo", b"%d" % n + tail, b"%d" % n) for n in range(3)]
     leader.hears(frames[0])
     node.hears(*frames)
@@ -131,10 +130,8 @@ def test_publishes_whose_guids_differ_only_in_front_are_all_stored_by_the_next_l
     assert node.pub_acks() == ["", "", ""]
 
 
-def test_marks_of_an_older_version_make_nothing_that_was_heard_count_as_logged(node):
+def test_marks_of_an_older_version_make_nothing_that_was_heard_count_as_logged(leader, node):
     """They hold parts of guids, in another field."""
-    leader = other()
-    leader.lead()
     leader.publish("foo", b"1")
     (records,) = [body for _, kind, body in leader.committed if kind == Kind.RECORDS]
     marks = decode_records(records)[1]
@@ -178,9 +175,7 @@ def test_a_mark_that_was_not_heard_yet_holds_its_publisher_back_and_nobody_else(
     assert node.stored() == [b"m0", b"m1", b"m2", b"y", b"m3"]
 
 
-def test_a_mark_that_never_comes_is_waited_for_no_longer_than_its_patience(node):
-    leader = other()
-    leader.lead()
+def test_a_mark_that_never_comes_is_waited_for_no_longer_than_its_patience(leader, node):
     node.pass_time(2)
     leader.publish("foo", b"1")
     hand_over(leader, node)
@@ -192,9 +187,7 @@ def test_a_mark_that_never_comes_is_waited_for_no_longer_than_its_patience(node)
     assert node.stored() == [b"1", b"3"]
 
 
-def test_what_the_network_held_back_is_acknowledged_and_not_stored_again(node):
-    leader = other()
-    leader.lead()
+def test_what_the_network_held_back_is_acknowledged_and_not_stored_again(leader, node):
     node.pass_time(2)
     frames = [pub_frame("foo", f"g{n}", b"%d" % n) for n in range(3)]
     leader.hears(*frames[:2])
@@ -206,9 +199,7 @@ def test_what_the_network_held_back_is_acknowledged_and_not_stored_again(node):
     assert node.pub_acks() == ["", "", ""]
 
 
-def test_a_mark_of_before_this_node_started_is_not_waited_for(node):
-    leader = other()
-    leader.lead()
+def test_a_mark_of_before_this_node_started_is_not_waited_for(leader, node):
     leader.publish("foo", b"1")
     node.broker.context.groups[1].loaded = len(leader.logs[1])
     node.pass_time(2)
@@ -234,9 +225,7 @@ def test_publishers_who_fall_silent_do_not_slow_the_others_down_for_ever(node):
     assert not node.broker.context.groups[1].replay_filter.lagging
 
 
-def test_messages_without_reply_are_taken_over_once_too(node):
-    leader = other()
-    leader.lead()
+def test_messages_without_reply_are_taken_over_once_too(leader, node):
     frames = [pub_frame("foo", f"g{n}", b"%d" % n, reply="") for n in range(3)]
     for frame in frames[:2]:
         leader.hears(frame)
@@ -247,9 +236,7 @@ def test_messages_without_reply_are_taken_over_once_too(node):
     assert node.stored() == [b"0", b"1", b"2"]
 
 
-def test_messages_with_and_without_reply_in_one_read(node):
-    leader = other()
-    leader.lead()
+def test_messages_with_and_without_reply_in_one_read(leader, node):
     frames = [pub_frame("foo", f"g{n}", b"%d" % n, reply="_INBOX.acks" if n % 2 else "") for n in range(6)]
     leader.hears(*frames[:4])
     node.hears(*frames)
