@@ -48,5 +48,5 @@ def server(tmp_path):
 
 @pytest.fixture
 def client(server):
-    with BlockingClient(server.url, server.cluster_id) as client:
+    with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
         yield client

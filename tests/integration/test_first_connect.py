@@ -44,7 +44,7 @@ def start_and_register(server):
 
 async def fill(server):
     """Publish messages of 100 KB until the store has its size."""
-    async with await stan_client.connect(server.cluster_id, "filler", servers=server.url) as client:
+    async with await stan_client.connect(server.url, cluster_id=server.cluster_id, client_id="filler") as client:
         await client.publish_many("large", (b"x" * 100_000 for _ in range(STORED_MB * 10)))
 
 

@@ -12,7 +12,6 @@ from stan.core.base.ready import Delivery, ReadResult
 from stan.core.base.runs import Run, runs_of
 from stan.core.leader.key_order import cut
 from stan.protocol.kernel.server import NO_SLOT
-from tests.kit.core_harness import CoreHarness
 from tests.kit.cursor_admin import PREFIX, change, replayed, snapshot, stored
 
 QUEUE = {"durable_name": "d", "queue_group": "q"}
