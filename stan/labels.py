@@ -7,7 +7,7 @@ Two nodes share a zone if both tell the same one. What a node does not tell it s
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 LABEL_CHARS_MAX: Final = 64
 """Length of a label's value; it is part of what nodes tell each other every second."""
@@ -51,17 +51,8 @@ def _valid(value: str) -> bool:
     return _VALUE.fullmatch(value) is not None and len(value) <= LABEL_CHARS_MAX
 
 
-class PlaceRow(Protocol):
-    """The labels of one node as a message of a file or of the wire tells them."""
-
-    node: str
-    zone: str
-    rack: str
-    host: str
-
-
-def places_of(rows: Iterable[PlaceRow]) -> dict[str, Labels]:
-    """Labels of nodes by name, from rows; values that no option could tell are left out."""
+def places_of(rows: Iterable[Any]) -> dict[str, Labels]:
+    """Labels of nodes by name, from rows with `node`, `zone`, `rack`, `host`; values that no option could tell are left out."""
     return {
         row.node: Labels(*(value if _valid(value) else "" for value in (row.zone, row.rack, row.host))) for row in rows
     }

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any, Final
 
+from stan_protocol.admin_types import DeliveryPolicy
+from stan_protocol.choices import Commit, Compact, Compress, SchemaCheck, words
 from stan_protocol.patterns import matches, valid_name, width
 from stan_protocol.refusals import go_quote
 from stan_protocol.units import go_duration
@@ -66,10 +68,10 @@ class PolicyOption:
         return self.key if self.since_of(value) == self.since else f"{self.key}: {self.words[value]}"
 
 
-SYNCED, REPLICATED, EPHEMERAL = range(3)
+SYNCED, REPLICATED, EPHEMERAL = map(int, Commit)
 """Of `commit`: an ack means that a majority has the message on its disks; that a majority has it in its memory; that the leader
 of its group has it in memory, which is of a channel in a group of any kind."""
-COMMITS: Final = ("synced", "replicated", "ephemeral")
+COMMITS: Final = words(Commit)
 GROUP_COMMITS: Final = COMMITS[:EPHEMERAL]
 """Those that a group has: what its log means for all of its channels but the ephemeral ones."""
 POLICY_OPTIONS: Final = (
@@ -91,7 +93,7 @@ POLICY_OPTIONS: Final = (
         "compact",
         "compact",
         Form.CHOICE,
-        words=("none", "last", "first"),
+        words=words(Compact),
         of_channel=True,
         since=level.SCALE,
     ),
@@ -129,14 +131,14 @@ POLICY_OPTIONS: Final = (
         later=((EPHEMERAL, level.EPHEMERAL),),
     ),
     PolicyOption(
-        "schema", "schema", "schema", Form.CHOICE, words=("off", "known", "valid"), of_channel=True, since=level.SCALE
+        "schema", "schema", "schema", Form.CHOICE, words=words(SchemaCheck), of_channel=True, since=level.SCALE
     ),
     PolicyOption(
-        "compress", "compress", "compress", Form.CHOICE, words=("none", "zstd"), of_channel=True, since=level.SCALE
+        "compress", "compress", "compress", Form.CHOICE, words=words(Compress), of_channel=True, since=level.SCALE
     ),
 )
 """What a policy can set, in the order in which it is shown."""
-OFF, KNOWN, VALID = range(3)
+OFF, KNOWN, VALID = map(int, SchemaCheck)
 """Of `schema`: messages are not checked; they say by which registered version they are written; they fit it."""
 RAISE_IT: Final = "; once all nodes run a version that knows it, raise it: stan node level --raise"
 LEVEL_TOO_LOW: Final = f"stan: policies need level {level.DELIVERY} of the cluster{RAISE_IT}"
@@ -233,42 +235,20 @@ def _is_name(channel: str) -> bool:
     )
 
 
+def given_options(policy: Any) -> dict[str, Any]:
+    """What a PolicyRule sets, or another policy with the options as attributes, None where it sets nothing."""
+    return {option: value for option in OPTIONS if (value := getattr(policy, option)) is not None}
+
+
 def options_of(message: Any) -> dict[str, Any]:
-    """What a protobuf message about a policy sets, as fields of PolicyRule. Its fields are called like the options, and are
-    optional; pauses are in `backoff.pauses`, names are bytes."""
-    found: dict[str, Any] = {}
-    for option in POLICY_OPTIONS:
-        if message.HasField(option.field):
-            value = getattr(message, option.field)
-            match option.form:
-                case Form.DURATIONS:
-                    value = tuple(value.pauses)
-                case Form.CHANNEL:
-                    value = value.decode("utf-8", "surrogateescape")
-            found[option.field] = value
-    return found
-
-
-def set_options(message: Any, policy: Any) -> None:
-    """Sets in a protobuf message what *policy* sets, a PolicyRule or an object with fields of the same names: the inverse of
-    `options_of`."""
-    for option in POLICY_OPTIONS:
-        value = getattr(policy, option.field)
-        if value is None:
-            continue
-        match option.form:
-            case Form.DURATIONS:
-                message.backoff.SetInParent()
-                message.backoff.pauses.extend(value)
-            case Form.CHANNEL:
-                setattr(message, option.field, value.encode("utf-8", "surrogateescape"))
-            case _:
-                setattr(message, option.field, value)
+    """What a protobuf message about a policy sets, as fields of PolicyRule, as which its own are called."""
+    return given_options(DeliveryPolicy.from_pb(message))
 
 
 def level_refusal(policy: Any, cluster_level: int) -> str:
     """Why a policy (a protobuf message with the fields of the options) cannot be set in a cluster of that level; "" if it can."""
-    given = [(option, getattr(policy, option.field)) for option in POLICY_OPTIONS if policy.HasField(option.field)]
+    told = options_of(policy)
+    given = [(option, told[option.field]) for option in POLICY_OPTIONS if option.field in told]
     early = [(option, value) for option, value in given if option.since_of(value) > cluster_level]
     if not early:
         return LEVEL_TOO_LOW if cluster_level < level.DELIVERY else ""

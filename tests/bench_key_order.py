@@ -15,7 +15,7 @@ import time
 import stan_client
 from stan_bench.bench.bench_broker import own_broker
 from stan_client import Direct
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import DeliveryPolicy
 
 CLUSTER = "bench-key-order"
 ROUNDS = 3
@@ -71,7 +71,7 @@ async def _main(told: argparse.Namespace) -> None:
                 places = (draw.randrange(told.keys) if told.random else n * 7919 % told.keys for n in range(told.n))
                 messages = (stan_client.NewMessage(bytes(told.size), key=keys[place]) for place in places)
                 await client.publish_many(channel, messages)
-            await direct.admin.set_policy("ordered", pb.DeliveryPolicy(ordered_by_key=True))
+            await direct.admin.set_policy("ordered", DeliveryPolicy(ordered_by_key=True))
         rates: dict[str, list[float]] = {"free": [], "ordered": []}
         for _ in range(ROUNDS):
             for channel, found in rates.items():

@@ -399,7 +399,8 @@ def test_words_that_have_gone_stay_out(path):
 
 
 PUBLIC_TWICE = {
-    *("Batches", "Bookmarks", "ChannelInfo", "Client", "StanError", "Subscription", "Table", "Transactions"),
+    *("Batches", "Bookmarks", "ChannelInfo", "Client", "Cursor", "CursorKind", "DeliveryPolicy", "Event", "StanError"),
+    *("Subscription", "Table", "Transactions"),
 }
 """What users import from `stan_client`, `pyspark_stan` or `stan.aio`, and the broker or the other one means as well."""
 

@@ -67,7 +67,6 @@ from stan_client.reading.group_consumer import GroupBatch as GroupBatch
 from stan_client.reading.group_consumer import GroupConsumer as GroupConsumer
 from stan_client.reading.table import Table as Table
 from stan_client.requests.admin import Admin as Admin
-from stan_client.requests.admin import which as which
 from stan_client.requests.bookmarks import Bookmark as Bookmark
 from stan_client.requests.bookmarks import Bookmarks as Bookmarks
 from stan_client.requests.names import part_names as part_names

@@ -22,7 +22,7 @@ from stan_client.requests.bookmarks import Bookmarks
 from stan_client.requests.transactions import Transactions
 
 if TYPE_CHECKING:
-    from stan_protocol.proto.admin_pb2 import PartedStatus, SchemaStatus
+    from stan_protocol.admin_types import PartedStatus, SchemaStatus
 
 try:
     from uvloop import new_event_loop

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from importlib import import_module
 from typing import Any, Generic, TypeVar, cast
 
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import SchemaKind
 from stan_protocol.schemas.kinds import HEADER
 
 from stan_client.client import Client
@@ -77,7 +77,7 @@ class TypedChannel(Generic[Value]):
         if not self._version:
             found = await self._client.admin.schemas(self.channel)
             own = json.loads(self.schema)
-            known = [one.schema_version for one in found if one.kind == pb.JSON_SCHEMA and _is(own, one.text)]
+            known = [one.schema_version for one in found if one.kind == SchemaKind.JSON and _is(own, one.text)]
             if known:
                 self._version = known[-1]
             elif self._register:

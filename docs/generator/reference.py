@@ -21,6 +21,7 @@ EXAMPLES: Final = Path(__file__).resolve().parents[1] / "docs" / "examples"
 
 MORE: Final = {
     "stan_client": (
+        "stan_protocol.admin_types",
         "stan_client.blocking.BlockingClient",
         "stan_client.typed.TypedChannel",
         "stan_client.tracing.Tracing",

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Final
 
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import ExplainStep
 
 CAUSES: Final = {
     "new": "for the first time",
@@ -52,24 +52,23 @@ GOES_ON: Final = (
 )
 
 
-def sentence_of(step: pb.ExplainStep) -> str:
+def sentence_of(step: ExplainStep) -> str:
     """One step in words, without its time."""
     if step.what == "paused" and step.reason:
-        return f"the broker paused the position: {step.reason.decode('utf-8', 'replace')}"
+        return f"the broker paused the position: {step.reason}"
     if step.what != "delivered":
         return OTHERS.get(step.what, step.what).format(
             subscription=step.subscription_id,
             sequence=f"{step.sequence:,}",
-            app=step.app.decode("utf-8", "replace"),
+            app=step.app,
             version=step.app_version,
             index=f"{step.index:,}",
         )
-    client = step.client_id.decode("utf-8", "surrogateescape")
-    told = f"sent to {client} (subscription {step.subscription_id}) {CAUSES.get(step.cause, step.cause)}"
+    told = f"sent to {step.client_id} (subscription {step.subscription_id}) {CAUSES.get(step.cause, step.cause)}"
     return f"{told}; redelivery {step.count}" if step.count else told
 
 
-def moment_of(step: pb.ExplainStep) -> str:
+def moment_of(step: ExplainStep) -> str:
     """When, in the local zone, to the millisecond; "-" if that is not known."""
     if not step.at:
         return "-"

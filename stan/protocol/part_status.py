@@ -8,9 +8,9 @@ What is a part, and of what, the servers tell (`part_of`); of an older server no
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import ChannelStatus, CursorKind, CursorStatus, PartOf
 from stan_protocol.scalars import SECOND
 from stan_protocol.units import counted, format_duration
 
@@ -22,23 +22,21 @@ DOUBLING_NS: Final = 60 * SECOND
 """A doubling takes a second or two; one that takes longer waits for something."""
 UNACKED_WAITS: Final = 3
 """Ack waits without an ack after which a position with pending messages counts as not acknowledging, or as stuck."""
-Status = TypeVar("Status", pb.ChannelStatus, pb.CursorStatus)
+_NO_PART: Final = PartOf()
 
 
 class ChannelSum(NamedTuple):
     """A channel, or all parts of one."""
 
-    total: (
-        pb.ChannelStatus
-    )  # of parts: called after their channel, with their sums, the oldest and newest time; group 0: several
-    parts: list[pb.ChannelStatus]  # by number; empty: it is a channel of its own, or one part alone
+    total: ChannelStatus  # of parts: called after their channel, with their sums, the oldest and newest time; group 0: several
+    parts: list[ChannelStatus]  # by number; empty: it is a channel of its own, or one part alone
 
 
 class PositionSum(NamedTuple):
     """A durable or queue group, or those of one name in several parts of a channel."""
 
-    total: pb.CursorStatus  # of parts: of their channel, with their sums and all of their members
-    parts: list[pb.CursorStatus]  # by number; empty: it is in a channel of its own, or in one part alone
+    total: CursorStatus  # of parts: of their channel, with their sums and all of their members
+    parts: list[CursorStatus]  # by number; empty: it is in a channel of its own, or in one part alone
 
 
 class PartFault(NamedTuple):
@@ -50,39 +48,44 @@ class PartFault(NamedTuple):
     passing: bool = False  # it ends by itself, as a rule
 
 
+def part_of(one: ChannelStatus | CursorStatus) -> PartOf:
+    """Return of which channel a channel is a part, or that of a position; an empty record if it is none."""
+    return one.part_of or _NO_PART
+
+
 # --- sums -----------------------------------------------------------------------------------------------------------------
 
 
-def summed_channels(channels: Iterable[pb.ChannelStatus]) -> list[ChannelSum]:
+def summed_channels(channels: Iterable[ChannelStatus]) -> list[ChannelSum]:
     """*channels* with the parts of each channel as one, where the first of them was."""
-    found: dict[bytes, list[pb.ChannelStatus]] = {}
+    found: dict[str, list[ChannelStatus]] = {}
     for one in channels:
-        found.setdefault(one.part_of.channel or one.name, []).append(one)
+        found.setdefault(part_of(one).channel or one.name, []).append(one)
     return [
         ChannelSum(rows[0], []) if len(rows) == 1 else _channel_sum(name, sorted(rows, key=_number))
         for name, rows in found.items()
     ]
 
 
-def _channel_sum(name: bytes, parts: list[pb.ChannelStatus]) -> ChannelSum:
+def _channel_sum(name: str, parts: list[ChannelStatus]) -> ChannelSum:
     groups = {one.group for one in parts}
-    total = pb.ChannelStatus(
+    total = ChannelStatus(
         name=name,
         group=groups.pop() if len(groups) == 1 else 0,
         first_timestamp=_earliest(one.first_timestamp for one in parts),
         last_timestamp=max(one.last_timestamp for one in parts),
         commit=parts[0].commit,
+        **_sums(parts, "messages", "bytes", "kept_bytes", "subscriptions", "offline", "deleted", "delayed"),
     )
-    _add_up(total, parts, "messages", "bytes", "kept_bytes", "subscriptions", "offline", "deleted", "delayed")
     return ChannelSum(total, parts)
 
 
-def summed_positions(cursors: Iterable[pb.CursorStatus]) -> list[PositionSum]:
+def summed_positions(cursors: Iterable[CursorStatus]) -> list[PositionSum]:
     """*cursors* with the durables and queue groups of one name in the parts of a channel as one, where the first of them was."""
-    found: dict[object, list[pb.CursorStatus]] = {}
+    found: dict[object, list[CursorStatus]] = {}
     for one in cursors:
-        whole = one.part_of.channel
-        names = (whole, *_names(one)) if whole and one.kind != pb.PLAIN else (one.channel, one.cursor_id)
+        whole = part_of(one).channel
+        names = (whole, *_names(one)) if whole and one.kind != CursorKind.PLAIN else (one.channel, one.cursor_id)
         found.setdefault(names, []).append(one)
     return [
         PositionSum(rows[0], []) if len(rows) == 1 else _position_sum(sorted(rows, key=_number))
@@ -90,10 +93,10 @@ def summed_positions(cursors: Iterable[pb.CursorStatus]) -> list[PositionSum]:
     ]
 
 
-def _position_sum(parts: list[pb.CursorStatus]) -> PositionSum:
+def _position_sum(parts: list[CursorStatus]) -> PositionSum:
     first = parts[0]
-    total = pb.CursorStatus(
-        channel=first.part_of.channel,
+    total = CursorStatus(
+        channel=part_of(first).channel,
         kind=first.kind,
         durable_name=first.durable_name,
         queue_group=first.queue_group,
@@ -101,16 +104,15 @@ def _position_sum(parts: list[pb.CursorStatus]) -> PositionSum:
         oldest_pending=_earliest(one.oldest_pending for one in parts),
         last_ack=max(one.last_ack for one in parts),
         ack_wait_s=max(one.ack_wait_s for one in parts),
-        members=[member for one in parts for member in one.members],
+        members=tuple(member for one in parts for member in one.members),
+        **_sums(parts, "pending", "owed", "waiting", "redelivered", "max_in_flight"),
+        **_sums(parts, "exhausted", "given_up_rejected", "delayed", "held_back"),
     )
-    _add_up(total, parts, "pending", "owed", "waiting", "redelivered", "max_in_flight")
-    _add_up(total, parts, "exhausted", "given_up_rejected", "delayed", "held_back")
     return PositionSum(total, parts)
 
 
-def _add_up(total: Status, parts: Sequence[Status], *fields: str) -> None:
-    for field in fields:
-        setattr(total, field, sum(getattr(one, field) for one in parts))
+def _sums(parts: Sequence[ChannelStatus | CursorStatus], *fields: str) -> dict[str, Any]:
+    return {field: sum(getattr(one, field) for one in parts) for field in fields}
 
 
 def _earliest(times: Iterable[int]) -> int:
@@ -118,34 +120,34 @@ def _earliest(times: Iterable[int]) -> int:
     return min(filter(None, times), default=0)
 
 
-def _number(one: pb.ChannelStatus | pb.CursorStatus) -> int:
-    return one.part_of.number
+def _number(one: ChannelStatus | CursorStatus) -> int:
+    return part_of(one).number
 
 
-def _names(cursor: pb.CursorStatus) -> tuple[int, bytes, bytes, bytes]:
-    owner = cursor.client_id if cursor.kind == pb.DURABLE else b""
+def _names(cursor: CursorStatus) -> tuple[int, str, str, str]:
+    owner = cursor.client_id if cursor.kind == CursorKind.DURABLE else ""
     return cursor.kind, owner, cursor.durable_name, cursor.queue_group
 
 
 # --- faults ---------------------------------------------------------------------------------------------------------------
 
 
-def channel_faults(parts: list[pb.ChannelStatus], groups: Mapping[int, int], now_ns: int) -> Iterator[PartFault]:
+def channel_faults(parts: list[ChannelStatus], groups: Mapping[int, int], now_ns: int) -> Iterator[PartFault]:
     """What is wrong with the parts of one channel; *groups*: the groups over which channels are spread, each with what its acks
     mean (`commit`)."""
-    name = _shown(parts[0].part_of.channel)
+    name = part_of(parts[0]).channel
     yield from _doubling(name, parts, now_ns)
-    if len(parts) == parts[0].part_of.parts:
+    if len(parts) == part_of(parts[0]).parts:
         yield from _skew(name, parts)
         yield from _crowd(name, parts, [number for number, commit in groups.items() if commit == parts[0].commit])
 
 
-def _doubling(name: str, parts: list[pb.ChannelStatus], now_ns: int) -> Iterator[PartFault]:
-    since = max(one.part_of.doubling for one in parts)
+def _doubling(name: str, parts: list[ChannelStatus], now_ns: int) -> Iterator[PartFault]:
+    since = max(part_of(one).doubling for one in parts)
     if not since:
         return
-    still = [one for one in parts if one.part_of.doubling and not one.part_of.closed]
-    which = ", ".join(f"~{one.part_of.number} (group {one.group})" for one in still[:8])
+    still = [one for one in parts if part_of(one).doubling and not part_of(one).closed]
+    which = ", ".join(f"~{part_of(one).number} (group {one.group})" for one in still[:8])
     wait = f"; not closed yet: {which}" if still else ""
     took = format_duration(max(now_ns - since, SECOND) // SECOND * SECOND)
     yield PartFault(
@@ -156,21 +158,21 @@ def _doubling(name: str, parts: list[pb.ChannelStatus], now_ns: int) -> Iterator
     )
 
 
-def _skew(name: str, parts: list[pb.ChannelStatus]) -> Iterator[PartFault]:
+def _skew(name: str, parts: list[ChannelStatus]) -> Iterator[PartFault]:
     """What came since the last doubling counts: the parts of before have all that is older."""
-    counts = [min(one.messages, max(0, one.last_sequence - one.part_of.before)) for one in parts]
+    counts = [min(one.messages, max(0, one.last_sequence - part_of(one).before)) for one in parts]
     total, most = sum(counts), max(counts)
     if total >= SKEW_MESSAGES_MIN and most * (len(parts) - 1) >= SKEW_TIMES * (total - most):
         part = parts[counts.index(most)]
         yield PartFault(
             "skew",
-            f"Part ~{part.part_of.number} of channel {name} has {most:,} of {total:,} messages ({100 * most // total} %), "
+            f"Part ~{part_of(part).number} of channel {name} has {most:,} of {total:,} messages ({100 * most // total} %), "
             f"its share of {len(parts)} parts would be {100 // len(parts)} %: there is a hot key, or there are few keys.",
-            f"stan channel get {_shown(part.name)} --newest 20 shows its keys; more parts do not help, keys with more values do",
+            f"stan channel get {part.name} --newest 20 shows its keys; more parts do not help, keys with more values do",
         )
 
 
-def _crowd(name: str, parts: list[pb.ChannelStatus], groups: list[int]) -> Iterator[PartFault]:
+def _crowd(name: str, parts: list[ChannelStatus], groups: list[int]) -> Iterator[PartFault]:
     there = Counter(one.group for one in parts)
     if not groups:
         return
@@ -179,55 +181,51 @@ def _crowd(name: str, parts: list[pb.ChannelStatus], groups: list[int]) -> Itera
     if count <= 1 or count - there[free] <= 1:
         return
     crowd = [one for one in parts if one.group == group]
-    which = ", ".join(f"~{one.part_of.number}" for one in crowd[:8])
+    which = ", ".join(f"~{part_of(one).number}" for one in crowd[:8])
     others = f"group {free} has {counted(there[free], 'part') if there[free] else 'none'}"
     yield PartFault(
         "parts",
         f"{counted(count, 'part')} of channel {name} are in group {group} ({which}), and {others}.",
-        f"stan channel pin {_shown(crowd[-1].name)} --group {free}",
+        f"stan channel pin {crowd[-1].name} --group {free}",
     )
 
 
-def position_faults(cursors: Iterable[pb.CursorStatus]) -> Iterator[PartFault]:
+def position_faults(cursors: Iterable[CursorStatus]) -> Iterator[PartFault]:
     """Durables and durable groups that are in some parts of a channel, but not in all of them."""
-    by_name: dict[bytes, dict[object, list[pb.CursorStatus]]] = {}
+    by_name: dict[str, dict[object, list[CursorStatus]]] = {}
     for one in cursors:
-        if one.part_of.channel and one.kind in (pb.DURABLE, pb.DURABLE_QUEUE):
-            by_name.setdefault(one.part_of.channel, {}).setdefault(_names(one), []).append(one)
+        if part_of(one).channel and one.kind in (CursorKind.DURABLE, CursorKind.DURABLE_QUEUE):
+            by_name.setdefault(part_of(one).channel, {}).setdefault(_names(one), []).append(one)
     for name, positions in by_name.items():
-        singles = {found[0].part_of.number for found in positions.values() if len(found) == 1}
+        singles = {part_of(found[0]).number for found in positions.values() if len(found) == 1}
         for found in positions.values():
-            parts = found[0].part_of.parts
+            parts = part_of(found[0]).parts
             shared = len(found) == 1 and len(singles) == parts  # a durable of its own for each part
             if len(found) < parts and not shared:
                 yield _incomplete(name, found, parts)
 
 
-def _incomplete(name: bytes, found: list[pb.CursorStatus], parts: int) -> PartFault:
+def _incomplete(name: str, found: list[CursorStatus], parts: int) -> PartFault:
     """An online reader of all parts of before a doubling is told of as passing: it comes to the new parts by itself."""
-    there = {one.part_of.number for one in found}
+    there = {part_of(one).number for one in found}
     missing = [number for number in range(parts) if number not in there]
     behind = all(number >= parts // 2 for number in missing) and all(one.members for one in found)
     which = ", ".join(f"~{number}" for number in missing[:8]) + (" and more" if len(missing) > 8 else "")
-    kind = "Durable" if found[0].kind == pb.DURABLE else "Durable queue group"
-    called = _shown(found[0].durable_name or found[0].queue_group)
-    if found[0].kind == pb.DURABLE and found[0].client_id:
-        called = f"{_shown(found[0].client_id)}/{called}"
+    kind = "Durable" if found[0].kind == CursorKind.DURABLE else "Durable queue group"
+    called = found[0].durable_name or found[0].queue_group
+    if found[0].kind == CursorKind.DURABLE and found[0].client_id:
+        called = f"{found[0].client_id}/{called}"
     new = " It may still have to read what the others had before the parts were doubled." if behind else ""
     return PartFault(
         "parts read",
-        f"{kind} {called} reads {len(found)} of the {parts} parts of channel {_shown(name)}, not {which}.{new}",
-        f"Subscribe to all parts: stan sub {_shown(name)} --durable NAME, subscribe_parts in Python; "
+        f"{kind} {called} reads {len(found)} of the {parts} parts of channel {name}, not {which}.{new}",
+        f"Subscribe to all parts: stan sub {name} --durable NAME, subscribe_parts in Python; "
         "old clients subscribe to each of them",
         passing=behind,
     )
 
 
-def _shown(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")
-
-
-def unacked_for(cursor: pb.CursorStatus, now: int) -> int:
+def unacked_for(cursor: CursorStatus, now: int) -> int:
     """Nanoseconds without an ack of a position with pending messages, once they are more than UNACKED_WAITS ack waits; else 0.
     *now*: Unix ns."""
     if not cursor.pending or not cursor.oldest_pending:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import ChannelStatus, ClientStatus, CursorKind, CursorStatus, NodeStatus, PinStatus
 from stan_protocol.scalars import SECOND, MiB
 from stan_protocol.units import counted, format_age, format_duration, format_size
 
@@ -43,7 +43,6 @@ from stan.status.positions import (
     lag,
     offline_long,
     state_of,
-    text,
 )
 from stan.troubles import LEADERLESS, VOTELESS, Severity, kind_of
 
@@ -128,7 +127,7 @@ def beside_groups(reasons: Iterable[str]) -> list[str]:
     return [reason for reason in reasons if not reason.startswith("group ")]
 
 
-def _of_node(node: pb.NodeStatus) -> str:
+def _of_node(node: NodeStatus) -> str:
     return f" of node {node.node}" if node.node else ""
 
 
@@ -266,12 +265,12 @@ def listed(names: list[str]) -> str:
 # --- channels -------------------------------------------------------------------------------------------------------------
 
 
-def check_channels(channels: Iterable[pb.ChannelStatus]) -> Iterator[Finding]:
+def check_channels(channels: Iterable[ChannelStatus]) -> Iterator[Finding]:
     """Find channels at their limits, and those whose delayed messages cannot be moved."""
     for channel in channels:
-        name, limits = text(channel.name), channel.limits
+        name, limits = channel.name, channel.limits
         if channel.delay_fault:
-            due = f"Delayed messages of channel {name} that are due cannot be moved: {text(channel.delay_fault)}."
+            due = f"Delayed messages of channel {name} that are due cannot be moved: {channel.delay_fault}."
             step = f"stan policy show {name}; stan channel show {name}; they are tried again"
             yield Finding(Severity.ATTENTION, "delay", due, step)
         yield from _of_tier(channel)
@@ -283,9 +282,9 @@ def check_channels(channels: Iterable[pb.ChannelStatus]) -> Iterator[Finding]:
             yield Finding(Severity.ATTENTION, "limit", full, step)
 
 
-def _of_tier(channel: pb.ChannelStatus) -> Iterator[Finding]:
+def _of_tier(channel: ChannelStatus) -> Iterator[Finding]:
     """Find a channel whose limits wait for its tier, or have not waited any more."""
-    name, tier = text(channel.name), text(channel.tier)
+    name, tier = channel.name, channel.tier
     step = f"Does `stan lake run … --name {tier}` run? stan channel show {name}; stan policy show {name}"
     if channel.tier_lost:
         lost = counted(channel.tier_lost, "message")
@@ -296,9 +295,9 @@ def _of_tier(channel: pb.ChannelStatus) -> Iterator[Finding]:
         yield Finding(Severity.NOTE if channel.tier_next else Severity.ATTENTION, "tier", more, step)
 
 
-def _of_compaction(channel: pb.ChannelStatus) -> Iterator[Finding]:
+def _of_compaction(channel: ChannelStatus) -> Iterator[Finding]:
     """Find a channel that is compacted by key and waits for something."""
-    name, left = text(channel.name), channel.compacted_until - channel.compacted_here
+    name, left = channel.name, channel.compacted_until - channel.compacted_here
     if left > 0 and channel.compact:
         far = f"Channel {name} is compacted up to {channel.compacted_here:,} of {channel.compacted_until:,}."
         step = "A node does it when enough is new: stan_compaction_saved_bytes in /metrics"
@@ -309,16 +308,16 @@ def _of_compaction(channel: pb.ChannelStatus) -> Iterator[Finding]:
         yield Finding(Severity.NOTE, "tombstones", stay, step)
 
 
-def holder_of(channel: pb.ChannelStatus) -> str:
+def holder_of(channel: ChannelStatus) -> str:
     """Return the position for which tombstones of a channel stay."""
-    return text(channel.held_by) or "a subscription without a durable name"
+    return channel.held_by or "a subscription without a durable name"
 
 
-def _of_compression(channel: pb.ChannelStatus) -> Iterator[Finding]:
+def _of_compression(channel: ChannelStatus) -> Iterator[Finding]:
     """Find a channel whose messages are to be compressed, and hardly get smaller."""
     if not channel.compress or channel.bytes < COMPRESSED_MIN:
         return
-    name = text(channel.name)
+    name = channel.name
     if not channel.kept_bytes:
         small = f"Channel {name} is to be compressed, and nothing of its {format_size(channel.bytes)} is."
     elif compression_ratio(channel) < RATIO_MIN:
@@ -329,14 +328,14 @@ def _of_compression(channel: pb.ChannelStatus) -> Iterator[Finding]:
     yield Finding(Severity.NOTE, "compression", small, step)
 
 
-def compression_ratio(channel: pb.ChannelStatus) -> float:
+def compression_ratio(channel: ChannelStatus) -> float:
     """Return how many times smaller a channel is on the disk; only if something is compressed."""
     return (channel.clear_bytes or channel.bytes) / channel.kept_bytes  # a version before does not tell clear_bytes
 
 
 def check_parts(
-    channels: Iterable[pb.ChannelStatus],
-    cursors: Iterable[pb.CursorStatus],
+    channels: Iterable[ChannelStatus],
+    cursors: Iterable[CursorStatus],
     groups: Mapping[int, int],
     now_ns: int,
 ) -> Iterator[Finding]:
@@ -351,12 +350,12 @@ def check_parts(
         yield Finding(severity, fault.kind, fault.text, fault.step)
 
 
-def check_pins(pins: Iterable[pb.PinStatus]) -> Iterator[Finding]:
+def check_pins(pins: Iterable[PinStatus]) -> Iterator[Finding]:
     """Find pinned channels that are on their way, or whose move was cancelled."""
     for pin in pins:
         if not pin.exists or pin.group_now in (0, pin.group):
             continue
-        name = text(pin.channel)
+        name = pin.channel
         if pin.moving:
             moving = f"Channel {name} is being moved from group {pin.group_now} to group {pin.group}."
             step = "If that does not end, the log of the node that leads the new group says what it waits for."
@@ -370,22 +369,20 @@ def check_pins(pins: Iterable[pb.PinStatus]) -> Iterator[Finding]:
 # --- positions and clients ------------------------------------------------------------------------------------------------
 
 
-def check_positions(cursors: Iterable[pb.CursorStatus], now_ns: int) -> Iterator[Finding]:
+def check_positions(cursors: Iterable[CursorStatus], now_ns: int) -> Iterator[Finding]:
     """Find positions for which messages wait and are not sent, and those with messages that were given up."""
     for cursor in sorted(cursors, key=lag, reverse=True):
-        state, channel, name = state_of(cursor, now_ns), text(cursor.channel), full_name(cursor)
+        state, channel, name = state_of(cursor, now_ns), cursor.channel, full_name(cursor)
         waits = f"{counted(lag(cursor), 'message')} wait{'s' if lag(cursor) == 1 else ''}"
         command, keys = command_of(cursor), (f"{state.word}:{channel}/{cursor.cursor_id}",)
-        step = f"{command} why {channel} {name}" if cursor.kind != pb.PLAIN else f"stan channel show {channel}"
+        step = f"{command} why {channel} {name}" if cursor.kind != CursorKind.PLAIN else f"stan channel show {channel}"
         who = f"{KINDS[cursor.kind].capitalize()} {name} of channel {channel}"
         if cursor.exhausted:
             given_up = f"{counted(cursor.exhausted, 'message')} given up ({given_up_by(cursor)})"
-            fails = f", not moved: {text(cursor.dead_letter_fault)}" if cursor.dead_letter_fault else ""
+            fails = f", not moved: {cursor.dead_letter_fault}" if cursor.dead_letter_fault else ""
             yield Finding(Severity.ATTENTION, "given up", f"{who}: {given_up}{fails}.", step)
         if state.word == PAUSED and cursor.pause_reason:
-            yield Finding(
-                state.severity, PAUSED, f"{who} is paused by the broker: {text(cursor.pause_reason)}.", step, keys
-            )
+            yield Finding(state.severity, PAUSED, f"{who} is paused by the broker: {cursor.pause_reason}.", step, keys)
         elif state.word in IN_VAIN | {UNACKING, PAUSED} and (lag(cursor) or cursor.owed):
             long = f" since {format_age(cursor.last_ack, now_ns)}" * (
                 state.word == OFFLINE and offline_long(cursor, now_ns)
@@ -396,10 +393,10 @@ def check_positions(cursors: Iterable[pb.CursorStatus], now_ns: int) -> Iterator
             yield Finding(state.severity, state.word, is_so, resume if state.word == PAUSED else step, keys, began)
 
 
-def check_clients(clients: Iterable[pb.ClientStatus]) -> Iterator[Finding]:
+def check_clients(clients: Iterable[ClientStatus]) -> Iterator[Finding]:
     """Find clients that do not answer heartbeats."""
     for client in clients:
         if client.failing:
-            name = text(client.client_id)
+            name = client.client_id
             silent = f"Client {name} does not answer heartbeats."
             yield Finding(Severity.ATTENTION, "client", silent, f"stan client show {name}")

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import GroupStatus, NodeStatus
 from stan_protocol.units import counted
 
 from stan.labels import Labels, places_of
@@ -14,7 +14,7 @@ class NodeReports(Protocol):
     """Reports of nodes, and the names of those that should be there and do not answer."""
 
     @property
-    def answers(self) -> Sequence[pb.NodeStatus]:
+    def answers(self) -> Sequence[NodeStatus]:
         """The reports."""
 
     @property
@@ -22,7 +22,7 @@ class NodeReports(Protocol):
         """The names."""
 
 
-def node_name(node: pb.NodeStatus) -> str:
+def node_name(node: NodeStatus) -> str:
     """Return the id of a node; a server alone has none."""
     return node.node or "(alone)"
 
@@ -33,7 +33,7 @@ def labels_of(nodes: NodeReports) -> dict[str, Labels]:
     return {} if newest is None else places_of(newest.places)
 
 
-def known_level(node: pb.NodeStatus) -> int:
+def known_level(node: NodeStatus) -> int:
     """Return the highest level that a node's version knows."""
     return node.level_known or OLDEST
 
@@ -68,12 +68,12 @@ class GroupSummary(NamedTuple):
     number: int
     leader: str  # "": none
     term: int
-    copies: list[tuple[str, pb.GroupStatus]]  # by node
+    copies: list[tuple[str, GroupStatus]]  # by node
     products: frozenset[str] = frozenset()  # versions of these nodes
     is_open: bool = True  # False: it is new, and holds nothing before all new groups have leaders
 
     @property
-    def of_leader(self) -> pb.GroupStatus | None:
+    def of_leader(self) -> GroupStatus | None:
         """The report of the group's leader."""
         return next((status for node, status in self.copies if node == self.leader), None)
 
@@ -86,7 +86,7 @@ def groups_of(nodes: NodeReports, pool_min: int = 0) -> list[GroupSummary]:
     as long as no node reports a larger one.
     """
     pool = pool_of(nodes)
-    by_number: dict[int, list[tuple[str, pb.GroupStatus]]] = {}
+    by_number: dict[int, list[tuple[str, GroupStatus]]] = {}
     for node in nodes.answers:
         for status in node.groups:
             by_number.setdefault(status.group, []).append((node_name(node), status))

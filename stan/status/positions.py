@@ -7,20 +7,20 @@ leader of its group reports it, or the sums of those of one name in the parts of
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import CursorKind, CursorStatus, MemberStatus
 from stan_protocol.scalars import SECOND
 from stan_protocol.units import counted, format_age, format_duration
 
 from stan.protocol.part_status import unacked_for
 from stan.troubles import Severity
 
-DURABLES: Final[frozenset[int]] = frozenset({pb.DURABLE})
-QUEUES: Final[frozenset[int]] = frozenset({pb.QUEUE, pb.DURABLE_QUEUE})
+DURABLES: Final[frozenset[int]] = frozenset({CursorKind.DURABLE})
+QUEUES: Final[frozenset[int]] = frozenset({CursorKind.QUEUE, CursorKind.DURABLE_QUEUE})
 KINDS: Final = {
-    pb.PLAIN: "subscription",
-    pb.DURABLE: "durable",
-    pb.QUEUE: "queue group",
-    pb.DURABLE_QUEUE: "durable queue group",
+    CursorKind.PLAIN: "subscription",
+    CursorKind.DURABLE: "durable",
+    CursorKind.QUEUE: "queue group",
+    CursorKind.DURABLE_QUEUE: "durable queue group",
 }
 
 STUCK: Final = "stuck"
@@ -47,7 +47,7 @@ class PositionState(NamedTuple):
     severity: Severity
 
 
-def state_of(cursor: pb.CursorStatus, now_ns: int) -> PositionState:
+def state_of(cursor: CursorStatus, now_ns: int) -> PositionState:
     """Return the state of a position."""
     word = _word(cursor, now_ns)
     if word in (STUCK, SILENT, UNACKING) or (word == PAUSED and cursor.pause_reason):
@@ -57,7 +57,7 @@ def state_of(cursor: pb.CursorStatus, now_ns: int) -> PositionState:
     return PositionState(word, Severity.FINE if word in (WELL, UNACKED) else Severity.NOTE)
 
 
-def _word(cursor: pb.CursorStatus, now_ns: int) -> str:
+def _word(cursor: CursorStatus, now_ns: int) -> str:
     members = takers(cursor)
     full = all(member.stalled or member.failing for member in members)
     unacking = bool(unacked_for(cursor, now_ns))
@@ -75,17 +75,17 @@ def _word(cursor: pb.CursorStatus, now_ns: int) -> str:
     return next((word for word, is_so in words.items() if is_so), WELL)
 
 
-def worst_of(cursors: Iterable[pb.CursorStatus], now_ns: int) -> pb.CursorStatus:
+def worst_of(cursors: Iterable[CursorStatus], now_ns: int) -> CursorStatus:
     """Return the position in the worst state, which is also that of all of them together."""
     return min(cursors, key=lambda one: WORST_FIRST.index(_word(one, now_ns)))
 
 
-def in_vain(cursor: pb.CursorStatus, now_ns: int) -> bool:
+def in_vain(cursor: CursorStatus, now_ns: int) -> bool:
     """Return True if messages wait for a position, and will not be sent by themselves."""
     return bool(lag(cursor)) and _word(cursor, now_ns) in IN_VAIN
 
 
-def offline_long(cursor: pb.CursorStatus, now_ns: int) -> bool:
+def offline_long(cursor: CursorStatus, now_ns: int) -> bool:
     """Return True if the last ack is so long ago that a position without a member is probably forgotten."""
     return bool(cursor.last_ack) and now_ns - cursor.last_ack > OFFLINE_NS
 
@@ -93,46 +93,41 @@ def offline_long(cursor: pb.CursorStatus, now_ns: int) -> bool:
 # --- names and windows ----------------------------------------------------------------------------------------------------
 
 
-def text(name: bytes) -> str:
-    """Decode a name; bytes that are not UTF-8 become surrogates."""
-    return name.decode("utf-8", "surrogateescape")
-
-
-def name_of(cursor: pb.CursorStatus) -> str:
+def name_of(cursor: CursorStatus) -> str:
     """Return the name of a durable or queue group; of a plain subscription its inbox."""
-    durable, queue = text(cursor.durable_name), text(cursor.queue_group)
-    if cursor.kind == pb.DURABLE_QUEUE and ":" not in queue:
+    durable, queue = cursor.durable_name, cursor.queue_group
+    if cursor.kind == CursorKind.DURABLE_QUEUE and ":" not in queue:
         return f"{durable}:{queue}"
-    return queue or durable or text(cursor.inbox)
+    return queue or durable or cursor.inbox
 
 
-def full_name(cursor: pb.CursorStatus) -> str:
+def full_name(cursor: CursorStatus) -> str:
     """Return the name, of a durable with its client's id: `client/name`."""
-    owner = text(cursor.client_id)
-    return f"{owner}/{name_of(cursor)}" if cursor.kind == pb.DURABLE and owner else name_of(cursor)
+    owner = cursor.client_id
+    return f"{owner}/{name_of(cursor)}" if cursor.kind == CursorKind.DURABLE and owner else name_of(cursor)
 
 
-def lag(cursor: pb.CursorStatus) -> int:
+def lag(cursor: CursorStatus) -> int:
     """Return how many messages a position lacks: not sent, or not acked."""
     return cursor.waiting + cursor.pending
 
 
-def takers(cursor: pb.CursorStatus) -> list[pb.MemberStatus]:
+def takers(cursor: CursorStatus) -> list[MemberStatus]:
     """Return the members that get messages: all, or the active one of a failover group."""
     return [member for member in cursor.members if member.active] or list(cursor.members)
 
 
-def window(cursor: pb.CursorStatus) -> int:
+def window(cursor: CursorStatus) -> int:
     """Return how many messages may be unacked, of all members together that get any."""
     return sum(member.max_in_flight for member in takers(cursor)) or cursor.max_in_flight
 
 
-def window_now(cursor: pb.CursorStatus) -> int:
+def window_now(cursor: CursorStatus) -> int:
     """Return how many messages may be unacked at the moment: fewer than `window` while an adaptive window is cut."""
     return sum(member.window_now or member.max_in_flight for member in takers(cursor)) or cursor.max_in_flight
 
 
-def command_of(cursor: pb.CursorStatus) -> str:
+def command_of(cursor: CursorStatus) -> str:
     """Return the command line for a position, before the name of a command."""
     return "stan queue" if cursor.kind in QUEUES else "stan durable"
 
@@ -140,12 +135,12 @@ def command_of(cursor: pb.CursorStatus) -> str:
 # --- why ------------------------------------------------------------------------------------------------------------------
 
 
-def why(cursor: pb.CursorStatus, now_ns: int, left_s: float | None = None) -> list[str]:
+def why(cursor: CursorStatus, now_ns: int, left_s: float | None = None) -> list[str]:
     """Return why nothing comes, or that all is well: sentences, the most important first, the next step last.
 
     *left_s*: seconds until it has caught up; None: not known.
     """
-    at = f"{text(cursor.channel)} {full_name(cursor)}"
+    at = f"{cursor.channel} {full_name(cursor)}"
     reasons = _given_up(cursor, at)
     if cursor.delayed:
         waits = f"wait{'s' * (cursor.delayed == 1)}"
@@ -156,8 +151,8 @@ def why(cursor: pb.CursorStatus, now_ns: int, left_s: float | None = None) -> li
     return reasons + _why(cursor, at, now_ns, left_s)
 
 
-def _why(cursor: pb.CursorStatus, at: str, now_ns: int, left_s: float | None) -> list[str]:
-    channel, word = text(cursor.channel), _word(cursor, now_ns)
+def _why(cursor: CursorStatus, at: str, now_ns: int, left_s: float | None) -> list[str]:
+    channel, word = cursor.channel, _word(cursor, now_ns)
     waits = f"{counted(cursor.waiting, 'message')} not sent yet, {cursor.pending:,} sent and not acked"
     waits = waits if lag(cursor) else "Nothing waits for it"
     if not cursor.last_sequence and not lag(cursor):
@@ -175,7 +170,7 @@ def _why(cursor: pb.CursorStatus, at: str, now_ns: int, left_s: float | None) ->
     return _flowing(cursor, at, waits, now_ns, left_s)
 
 
-def given_up_by(cursor: pb.CursorStatus) -> str:
+def given_up_by(cursor: CursorStatus) -> str:
     """Return why messages of a position were given up."""
     rejected, worn_out = cursor.given_up_rejected, cursor.exhausted - cursor.given_up_rejected
     both = bool(rejected and worn_out)
@@ -186,16 +181,20 @@ def given_up_by(cursor: pb.CursorStatus) -> str:
     return "; ".join(filter(None, reasons))
 
 
-def _given_up(cursor: pb.CursorStatus, at: str) -> list[str]:
+def _given_up(cursor: CursorStatus, at: str) -> list[str]:
     if not cursor.exhausted:
         return []
     was, them = ("was", "it") if cursor.exhausted == 1 else ("were", "them")
     by_key = "The order by key holds later messages of the same keys back until then; all others go on."
-    others = "" if cursor.paused else f" {by_key if cursor.policy.ordered_by_key else 'All other messages go on.'}"
+    others = (
+        ""
+        if cursor.paused
+        else f" {by_key if cursor.policy and cursor.policy.ordered_by_key else 'All other messages go on.'}"
+    )
     reason = f"{counted(cursor.exhausted, 'message')} {was} given up ({given_up_by(cursor)})"
     if cursor.dead_letter_channel:
-        fails = f", which fails: {text(cursor.dead_letter_fault)}" if cursor.dead_letter_fault else ""
-        return [f"{reason}, to be moved to {text(cursor.dead_letter_channel)}{fails}.{others}"]
+        fails = f", which fails: {cursor.dead_letter_fault}" if cursor.dead_letter_fault else ""
+        return [f"{reason}, to be moved to {cursor.dead_letter_channel}{fails}.{others}"]
     command = command_of(cursor)
     return [
         f"{reason}, and will not be sent again.{others}",
@@ -203,42 +202,42 @@ def _given_up(cursor: pb.CursorStatus, at: str) -> list[str]:
     ]
 
 
-def _paused(cursor: pb.CursorStatus, waits: str, resume: str) -> list[str]:
+def _paused(cursor: CursorStatus, waits: str, resume: str) -> list[str]:
     if not cursor.pause_reason:
         return [f"It is paused: nothing is sent, acks count. {waits}.", f"Go on: {resume}"]
-    into = text(cursor.dead_letter_channel)
+    into = cursor.dead_letter_channel
     look = f"See what is wrong with them: stan dlq show {into}. " if into else ""
     return [
-        f"The broker has paused it: {text(cursor.pause_reason)}. Nothing is sent, acks count. {waits}.",
+        f"The broker has paused it: {cursor.pause_reason}. Nothing is sent, acks count. {waits}.",
         f"{look}When that is mended, go on: {resume}",
     ]
 
 
-def _offline(cursor: pb.CursorStatus, waits: str) -> list[str]:
-    channel, owner = text(cursor.channel), text(cursor.client_id)
-    if cursor.kind == pb.DURABLE:
+def _offline(cursor: CursorStatus, waits: str) -> list[str]:
+    channel, owner = cursor.channel, cursor.client_id
+    if cursor.kind == CursorKind.DURABLE:
         who = f"client {owner!r} is not subscribed under this durable name"
         read = f"; or read as it: stan sub {channel} --durable {name_of(cursor)} --client-id {owner}"
         step = f"Start that client{read}" if owner else "Start its client."
     else:
         who = "no member of the group is subscribed"
-        durable = f" --durable {text(cursor.durable_name)}" if cursor.durable_name else ""
+        durable = f" --durable {cursor.durable_name}" if cursor.durable_name else ""
         step = f"Start a member: stan sub {channel} --queue {name_of(cursor).rpartition(':')[2]}{durable}"
     return [f"It is offline: {who}. {waits}{'; they are kept for it' if lag(cursor) else ''}.", step]
 
 
-def _silent(cursor: pb.CursorStatus, waits: str) -> list[str]:
+def _silent(cursor: CursorStatus, waits: str) -> list[str]:
     members = takers(cursor)
     silent = "Its client does" if len(members) == 1 else "All its clients do"
     silent = "Its active member does" if len(members) < len(cursor.members) else silent
     cause = "the process hangs, has no network, or was killed and is not closed yet"
     return [
         f"{silent} not answer heartbeats ({_clients(members)}): {cause}. {waits}.",
-        f"Look at the process; or close it from here: stan client evict {text(members[0].client_id)}",
+        f"Look at the process; or close it from here: stan client evict {members[0].client_id}",
     ]
 
 
-def _full(cursor: pb.CursorStatus, at: str, now_ns: int) -> list[str]:
+def _full(cursor: CursorStatus, at: str, now_ns: int) -> list[str]:
     oldest = f", the oldest since {format_age(cursor.oldest_pending, now_ns)}" if cursor.oldest_pending else ""
     waits = f"{counted(cursor.waiting, 'message')} wait{'' if cursor.waiting != 1 else 's'}."
     full = f"Its window is full: {cursor.pending:,} of {window(cursor):,} messages are sent and not acked{oldest}."
@@ -248,17 +247,17 @@ def _full(cursor: pb.CursorStatus, at: str, now_ns: int) -> list[str]:
     if cursor.redelivered:
         again = f"Messages were sent again {counted(cursor.redelivered, 'time')}"
         reasons.append(f"{again}: what is not acked within {cursor.ack_wait_s} s comes again.")
-    first = cursor.pending_runs[0] if cursor.pending_runs else cursor.acked_up_to + 1
+    first = cursor.pending_runs[0][0] if cursor.pending_runs else cursor.acked_up_to + 1
     busiest = max(takers(cursor), key=lambda member: member.pending)
     step = (
-        f"See what client {text(busiest.client_id)!r} does with message {first:,} "
-        f"(stan channel get {text(cursor.channel)} --seq {first}); it acks too slowly, or not at all. "
+        f"See what client {busiest.client_id!r} does with message {first:,} "
+        f"(stan channel get {cursor.channel} --seq {first}); it acks too slowly, or not at all. "
         f"To leave it out: {command_of(cursor)} skip {at} {first}"
     )
     return [*reasons, *_cut(cursor), step]
 
 
-def _flowing(cursor: pb.CursorStatus, at: str, waits: str, now_ns: int, left_s: float | None) -> list[str]:
+def _flowing(cursor: CursorStatus, at: str, waits: str, now_ns: int, left_s: float | None) -> list[str]:
     command, more = command_of(cursor), [*_cut(cursor), *_some_members(cursor)]
     if owed := cursor.owed - cursor.exhausted:
         again = f"{counted(owed, 'message')} wait to be sent again, to whichever member has room. {waits}."
@@ -287,7 +286,7 @@ def _flowing(cursor: pb.CursorStatus, at: str, waits: str, now_ns: int, left_s: 
     ]
 
 
-def _cut(cursor: pb.CursorStatus) -> list[str]:
+def _cut(cursor: CursorStatus) -> list[str]:
     now, most = window_now(cursor), window(cursor)
     if now >= most:
         return []
@@ -295,13 +294,13 @@ def _cut(cursor: pb.CursorStatus) -> list[str]:
     return [f"Its window is adaptive, and {now:,} of {most:,} messages now: {late}. It grows again as acks come early."]
 
 
-def _some_members(cursor: pb.CursorStatus) -> list[str]:
+def _some_members(cursor: CursorStatus) -> list[str]:
     members = takers(cursor)
     full, failing = [one for one in members if one.stalled], [one for one in members if one.failing]
     reasons = [f"{len(full)} of {len(members)} members have a full window: {_clients(full)}."] if full else []
     return reasons + ([f"These clients do not answer heartbeats: {_clients(failing)}."] if failing else [])
 
 
-def _clients(members: Iterable[pb.MemberStatus]) -> str:
-    names = list(dict.fromkeys(text(member.client_id) for member in members))
+def _clients(members: Iterable[MemberStatus]) -> str:
+    names = list(dict.fromkeys(member.client_id for member in members))
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -6,12 +6,12 @@ import contextlib
 
 import stan_client
 from stan_client.reading.direct import Direct
-from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.admin_types import PartedStatus
 
 PATIENCE_S = 120.0
 
 
-async def status(direct: Direct, channel: str) -> admin.PartedStatus:
+async def status(direct: Direct, channel: str) -> PartedStatus:
     """Of the channel, from whoever leads the metadata now."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
@@ -20,7 +20,7 @@ async def status(direct: Direct, channel: str) -> admin.PartedStatus:
                 return found
 
 
-async def double(direct: Direct, channel: str, parts: int) -> admin.PartedStatus:
+async def double(direct: Direct, channel: str, parts: int) -> PartedStatus:
     """Ask for twice as many as *parts*, as often as it takes."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
@@ -33,7 +33,7 @@ async def double(direct: Direct, channel: str, parts: int) -> admin.PartedStatus
             await asyncio.sleep(0.05)
 
 
-def part_then(found: admin.PartedStatus, number: int, sequence: int) -> int:
+def part_then(found: PartedStatus, number: int, sequence: int) -> int:
     """Of how many parts a message was divided that is in a part at some sequence."""
     ends = (split for split in found.splits if number < split.parts)
     return next((split.parts for split in ends if sequence <= split.last[number]), found.parts)

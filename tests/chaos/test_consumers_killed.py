@@ -68,8 +68,8 @@ class Owners:
 
     async def look(self):
         (group,) = await self.direct.admin.consumer_groups(GROUP)
-        names = [b""] + [member.name for member in group.member_list]
-        living = {name.encode() for name in self.members.living}
+        names = [""] + [member.name for member in group.member_list]
+        living = set(self.members.living)
         now = time.monotonic()
         for shown in group.channel_list:
             if names[shown.member] in living:

@@ -9,7 +9,7 @@ import time
 import pytest
 import stan_client
 from stan_client import Direct
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import DeliveryPolicy
 from stan_protocol.scalars import SECOND
 
 from tests.kit.cluster import StanCluster
@@ -79,7 +79,7 @@ async def test_no_delayed_message_is_early_lost_or_there_twice_while_leaders_die
     acked: set[bytes] = set()
     got: dict[bytes, int] = {}
     async with Direct(cluster.url, cluster_id=cluster.cluster_id, timeout_s=60) as direct:
-        policy = pb.DeliveryPolicy(delay=round(DELAY_S * SECOND), target=b"orders")
+        policy = DeliveryPolicy(delay=round(DELAY_S * SECOND), target="orders")
         await direct.admin.set_policy("orders.later", policy)
     killing = asyncio.create_task(kill_leaders(cluster))
     async with asyncio.timeout(PATIENCE_S):

@@ -11,8 +11,8 @@ import random
 import pytest
 import stan_client
 from stan_client.reading.direct import Direct
+from stan_protocol.admin_types import DeliveryPolicy
 from stan_protocol.channels import whole_and_part
-from stan_protocol.proto import admin_pb2 as admin
 
 from tests.chaos.parts import PATIENCE_S, double, part_then
 from tests.chaos.replicas import disagreements
@@ -107,7 +107,7 @@ async def test_order_by_key_outlives_members_a_doubling_and_a_leader(cluster) ->
     dice = random.Random(chaos_dice().random())
     async with Direct(cluster.url, cluster_id=cluster.cluster_id, timeout_s=10) as direct:
         await direct.admin.create_parts(CHANNEL, PARTS)
-        await direct.admin.set_policy(CHANNEL, admin.DeliveryPolicy(ordered_by_key=True))
+        await direct.admin.set_policy(CHANNEL, DeliveryPolicy(ordered_by_key=True))
         where = [one.group for one in await direct.admin.channels(f"{CHANNEL}.*")]
         members = Members(cluster, dice)
         for _ in range(MEMBERS):

@@ -119,7 +119,7 @@ async def test_parts_are_doubled_twice_under_load_while_leaders_are_killed(clust
         ) as reader,
     ):
         await direct.admin.create_parts(CHANNEL, PARTS)
-        where = {one.name.decode(): one.group for one in await direct.admin.channels(f"{CHANNEL}.*")}
+        where = {one.name: one.group for one in await direct.admin.channels(f"{CHANNEL}.*")}
         await reader.subscribe_parts(CHANNEL, take, durable="ledger", start=stan_client.everything())
         publishers = Publishers(cluster)
         async with asyncio.TaskGroup() as tasks:

@@ -87,7 +87,7 @@ async def make(cluster, names, pool):
 
 async def places(direct):
     """The group of each channel."""
-    return {channel.name.decode(): channel.group for channel in await direct.admin.channels()}
+    return {channel.name: channel.group for channel in await direct.admin.channels()}
 
 
 def homes(names, pool):

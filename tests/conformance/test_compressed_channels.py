@@ -7,7 +7,7 @@ import json
 import pytest
 import stan_client
 from stan_client.blocking import BlockingClient
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import SchemaKind
 
 from tests.bench_compression import event
 from tests.conformance.clients import payloads, sequences
@@ -138,7 +138,7 @@ def test_what_fits_the_schema_comes_unchanged_and_the_rest_is_refused_with_the_p
 
     async def register():
         async with stan_client.Direct(compressing_server.url, cluster_id=compressing_server.cluster_id) as direct:
-            await direct.admin.add_schema(channel, SCHEMA.encode(), pb.JSON_SCHEMA)
+            await direct.admin.add_schema(channel, SCHEMA.encode(), SchemaKind.JSON)
 
     asyncio.run(register())
     client = connect(server=compressing_server)

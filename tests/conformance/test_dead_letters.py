@@ -4,7 +4,7 @@ import asyncio
 
 import stan_client
 from stan_client.dead_letters import dead_letter
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import DeliveryPolicy
 
 from tests.conformance.clients import payloads
 from tests.kit.server import until
@@ -15,7 +15,7 @@ ACK_WAIT_MS = 1000
 def test_what_is_never_acked_becomes_a_dead_letter(connect, name, shared_server):
     async def set_policy():
         async with stan_client.Direct(shared_server.url) as direct:
-            await direct.admin.set_policy(name, pb.DeliveryPolicy(max_deliver=2, dead_letter=b".dlq"))
+            await direct.admin.set_policy(name, DeliveryPolicy(max_deliver=2, dead_letter=".dlq"))
 
     async def given_up():
         async with stan_client.Direct(shared_server.url) as direct:

@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from stan_client import Direct
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import DeliveryPolicy
 from stan_protocol.scalars import SECOND
 
 from tests.conformance.clients import numbered, payloads, sequences
@@ -16,7 +16,7 @@ DELAY_S = 1
 
 async def set_delay(server, channel, target):
     async with Direct(server.url, cluster_id=CLUSTER_ID) as direct:
-        await direct.admin.set_policy(channel, pb.DeliveryPolicy(delay=DELAY_S * SECOND, target=target.encode()))
+        await direct.admin.set_policy(channel, DeliveryPolicy(delay=DELAY_S * SECOND, target=target))
 
 
 def test_what_is_published_to_a_channel_with_a_delay_comes_later_to_its_target(connect, shared_server, name):

@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from stan_client import Direct
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import DeliveryPolicy
 from stan_protocol.scalars import SECOND
 
 from tests.conformance.clients import numbered, payloads, sequences
@@ -17,7 +17,7 @@ PATIENCE_S = 60
 
 async def set_ttl(server, channel):
     async with Direct(server.url, cluster_id=CLUSTER_ID) as direct:
-        await direct.admin.set_policy(channel, pb.DeliveryPolicy(ttl=TTL_S * SECOND))
+        await direct.admin.set_policy(channel, DeliveryPolicy(ttl=TTL_S * SECOND))
 
 
 async def until_all_have_expired(server, channel):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 import stan_client
 from stan_client.blocking import BlockingClient
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import Compatibility, DeliveryPolicy, Limits
 from typer.testing import CliRunner
 
 from stan.cli.commands.archive import read_index
@@ -48,7 +48,7 @@ async def _fill(server) -> None:
         await direct.admin.purge("emptied")
         await direct.admin.purge("orders", up_to=10)
         await direct.admin.delete_message("orders", 20)
-        await direct.admin.edit_limits("orders", pb.Limits(max_msgs=100_000))
+        await direct.admin.edit_limits("orders", Limits(max_msgs=100_000))
     client = await stan_client.connect(server.url, client_id="ledger", cluster_id=server.cluster_id)
     await client.publish("single", b"one")
     await take(client, "orders", ACKED, 100, durable="book", start=stan_client.everything())
@@ -141,8 +141,8 @@ async def _goes_on(origin, other) -> None:
 async def _has_policies_and_failures(server) -> None:
     """Two policies, and a durable with two messages that it has failed with three times."""
     async with stan_client.Direct(server.url, cluster_id=server.cluster_id) as direct:
-        await direct.admin.set_policy("jobs", pb.DeliveryPolicy(max_deliver=4, dead_letter=b".dlq"))
-        await direct.admin.set_policy("jobs", pb.DeliveryPolicy(adaptive_window=True), name="worker")
+        await direct.admin.set_policy("jobs", DeliveryPolicy(max_deliver=4, dead_letter=".dlq"))
+        await direct.admin.set_policy("jobs", DeliveryPolicy(adaptive_window=True), name="worker")
     async with await stan_client.connect(server.url, client_id="failing", cluster_id=server.cluster_id) as client:
         for number in range(5):
             await client.publish("jobs", b"%d" % number)
@@ -173,7 +173,7 @@ def test_policies_and_numbers_of_redeliveries_are_put_back(other, tmp_path) -> N
     with StanServer(tmp_path / "failed") as failed:
         asyncio.run(_has_policies_and_failures(failed))
         before = asyncio.run(policies_and_failures(failed))
-        assert (len(before[0]), before[1:]) == (2, ([1, 2], [2]))
+        assert (len(before[0]), before[1:]) == (2, ([(1, 2)], [2]))
         assert stan(failed, "backup", saved)[0] == 0
     code, output = stan(other, "restore", saved, "--yes", "--json")
     assert code == 0, output
@@ -187,12 +187,12 @@ def test_schemas_are_put_back_under_their_numbers(other, tmp_path) -> None:
     async def fill(server) -> None:
         async with stan_client.Direct(server.url, cluster_id=server.cluster_id) as direct:
             for text in texts:
-                await direct.admin.add_schema("jobs.*", text, compatibility=pb.FULL)
+                await direct.admin.add_schema("jobs.*", text, compatibility=Compatibility.FULL)
             await direct.admin.remove_schema("jobs.*", 2)
             await direct.admin.add_schema("others", texts[0])
-            await direct.admin.set_policy("jobs.*", pb.DeliveryPolicy(schema=2))
+            await direct.admin.set_policy("jobs.*", DeliveryPolicy(schema=2))
 
-    async def there(server) -> list[tuple[bytes, int, bytes, int]]:
+    async def there(server) -> list[tuple[str, int, bytes, int]]:
         async with stan_client.Direct(server.url, cluster_id=server.cluster_id) as direct:
             found = await direct.admin.schemas()
         return [(one.pattern, one.schema_version, one.text, one.compatibility) for one in found]
@@ -206,7 +206,7 @@ def test_schemas_are_put_back_under_their_numbers(other, tmp_path) -> None:
     with StanServer(tmp_path / "from") as server:
         asyncio.run(fill(server))
         before = asyncio.run(there(server))
-        assert [one[:2] for one in before] == [(b"jobs.*", 1), (b"jobs.*", 3), (b"others", 1)]
+        assert [one[:2] for one in before] == [("jobs.*", 1), ("jobs.*", 3), ("others", 1)]
         assert stan(server, "backup", saved)[0] == 0
         assert stan(server, "backup", f"{saved}-part", "--channels", "jobs.*")[0] == 0
     assert [one.version for one in read_index(tmp_path / "saved-part").schemas] == [1, 3]

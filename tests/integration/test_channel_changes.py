@@ -8,7 +8,7 @@ from stan_client import PullConsumer
 from stan_client.blocking import BlockingClient
 from stan_client.reading.direct import Direct
 from stan_protocol import refusals
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import CursorKind, CursorStatus, Limits, RestoredRun
 from stan_protocol.scalars import SECOND
 
 from tests.kit.batches import rows_of
@@ -97,7 +97,7 @@ async def test_limits_are_edited_and_channels_come_and_go(server, direct) -> Non
     admin = direct.admin
     assert (await admin.create_channel("foo")).changed == 1
     await fill(direct, "foo", 20)
-    await admin.edit_limits("foo", pb.Limits(max_msgs=5))
+    await admin.edit_limits("foo", Limits(max_msgs=5))
     async with asyncio.timeout(PATIENCE_S):  # what is too much goes right after the answer
         while await sequences(direct, "foo") != [16, 17, 18, 19, 20]:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
@@ -112,13 +112,13 @@ async def test_limits_are_edited_and_channels_come_and_go(server, direct) -> Non
     await client.publish("foo", b"not for it")
     assert await received(client, "foo", 1, start=stan_client.everything()) == [1]
     assert got.empty()
-    assert not (await admin.channel("foo")).HasField("edited")
+    assert (await admin.channel("foo")).edited == Limits()
     await client.close()
 
 
 def runs_of(*runs):
     """What is restored: runs of (first, last)."""
-    told = [pb.RestoredRun(first_sequence=first, count=last - first + 1, timestamp=TIME) for first, last in runs]
+    told = [RestoredRun(first_sequence=first, count=last - first + 1, timestamp=TIME) for first, last in runs]
     return told, rows_of([b"%d" % at for first, last in runs for at in range(first, last + 1)])
 
 
@@ -127,12 +127,12 @@ async def restore(admin, channel):
     await admin.restore_channel(channel, "once", 4)
     for first in range(4, 100, 12):
         await admin.restore_rows(channel, "once", *runs_of((first, first + 4), (first + 6, first + 9)))
-    cursor = pb.CursorStatus(
-        kind="DURABLE",
-        durable_name=b"d",
-        client_id=b"me",
+    cursor = CursorStatus(
+        kind=CursorKind.DURABLE,
+        durable_name="d",
+        client_id="me",
         last_sent=10,
-        owed_runs=[5, 6],
+        owed_runs=[(5, 6)],
         ack_wait_s=30,
         max_in_flight=9,
     )
@@ -197,7 +197,7 @@ async def test_changes_are_made_once_whoever_leads(cluster) -> None:
         for sequence in gone:
             await admin.delete_message("foo", sequence)
         await admin.purge("foo", up_to=9)
-        await admin.edit_limits("foo", pb.Limits(max_subs=7))
+        await admin.edit_limits("foo", Limits(max_subs=7))
         await asyncio.to_thread(cluster.start, empty)
         left = [at for at in range(11, 61) if at not in gone]
         assert await sequences(direct, "foo") == left

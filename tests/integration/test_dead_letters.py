@@ -9,7 +9,7 @@ import pytest
 import stan_client
 from stan_bench.bench.bench_broker import own_broker
 from stan_client.dead_letters import dead_letter
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import DeliveryPolicy
 
 from tests.integration.test_cli_operator import stan
 from tests.kit.cluster import StanCluster
@@ -28,7 +28,7 @@ async def url():
 
 async def set_policy(url, pattern="orders", **policy):
     async with stan_client.Direct(url, cluster_id=CLUSTER_ID) as direct:
-        await direct.admin.set_policy(pattern, pb.DeliveryPolicy(**policy))
+        await direct.admin.set_policy(pattern, DeliveryPolicy(**policy))
 
 
 @asynccontextmanager
@@ -65,7 +65,7 @@ async def reached(count, direct, channel="orders.dlq"):
 
 async def test_ten_thousand_poison_messages(url):
     count = 10_000
-    await set_policy(url, max_deliver=2, dead_letter=b".dlq", dead_letter_rate=0)
+    await set_policy(url, max_deliver=2, dead_letter=".dlq", dead_letter_rate=0)
     async with (
         await stan_client.connect(url, client_id="worker", cluster_id=CLUSTER_ID) as client,
         operator(url) as direct,
@@ -87,11 +87,11 @@ async def test_ten_thousand_poison_messages(url):
         assert all(letter.message.data == b"%d" % (letter.sequence - 1) for letter in found)
         (cursor,) = await direct.admin.subscriptions("orders", name="billing")
         assert (cursor.pending, cursor.exhausted, cursor.dead_letters) == (0, 0, count)
-        assert cursor.dead_letter_channel == b"orders.dlq"
+        assert cursor.dead_letter_channel == "orders.dlq"
 
 
 async def test_commands_list_show_put_back_and_drop(url, tmp_path):
-    await set_policy(url, max_deliver=1, dead_letter=b".dlq")
+    await set_policy(url, max_deliver=1, dead_letter=".dlq")
     async with (
         await stan_client.connect(url, client_id="worker", cluster_id=CLUSTER_ID) as client,
         operator(url) as direct,
@@ -127,7 +127,7 @@ async def test_commands_list_show_put_back_and_drop(url, tmp_path):
 
 
 async def test_poison_does_not_go_round_for_ever(url, tmp_path):
-    await set_policy(url, max_deliver=1, dead_letter=b".dlq")
+    await set_policy(url, max_deliver=1, dead_letter=".dlq")
     async with (
         await stan_client.connect(url, client_id="worker", cluster_id=CLUSTER_ID) as client,
         operator(url) as direct,
@@ -145,13 +145,13 @@ async def test_poison_does_not_go_round_for_ever(url, tmp_path):
         assert letter.redriven == 3
 
         await asyncio.to_thread(stan, url, tmp_path, "dlq", "redrive", "orders.dlq", "--yes")
-        answer = await direct.admin.redrive("orders.dlq", [letter.message.sequence] * 2)
+        answer = await direct.admin.redrive("orders.dlq", [(letter.message.sequence, letter.message.sequence)])
 
         assert (answer.changed, answer.redriven.stopped) == (0, 1)
 
 
 async def test_an_outage_pauses_the_position(url, tmp_path):
-    await set_policy(url, max_deliver=1, dead_letter=b".dlq", dead_letter_rate=5)
+    await set_policy(url, max_deliver=1, dead_letter=".dlq", dead_letter_rate=5)
     async with (
         await stan_client.connect(url, client_id="worker", cluster_id=CLUSTER_ID) as client,
         operator(url) as direct,
@@ -181,7 +181,7 @@ async def test_an_outage_pauses_the_position(url, tmp_path):
 
 
 async def test_a_client_that_only_acks_has_dead_letters_too(url):
-    await set_policy(url, max_deliver=2, dead_letter=b"failed")
+    await set_policy(url, max_deliver=2, dead_letter="failed")
     async with (
         await stan_client.connect(url, client_id="old", cluster_id=CLUSTER_ID) as client,
         operator(url) as direct,
@@ -229,7 +229,7 @@ async def test_a_cluster_keeps_a_dead_letter_channel_with_its_source(tmp_path):
 
             assert sorted(letter.sequence for letter in found) == list(range(1, count + 1)), "each is there once"
             by_name = {status.name: status.group for status in await direct.admin.channels()}
-            assert by_name[into.encode()] == by_name[b"orders"]
+            assert by_name[into] == by_name["orders"]
             await client.publish(into, b"by a client")
             status = await direct.admin.channel(into)
             assert status is not None

@@ -6,7 +6,7 @@ import pytest
 import stan_client
 from stan_bench.bench.bench_broker import own_broker
 from stan_client import Direct
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import DeliveryPolicy
 from stan_protocol.scalars import MILLISECOND
 
 EVERYTHING = stan_client.everything()
@@ -53,7 +53,7 @@ async def test_a_policy_delays_what_clients_publish_that_know_nothing_of_it(url)
         await stan_client.connect(url, client_id="me") as client,
         Direct(url) as direct,
     ):
-        policy = pb.DeliveryPolicy(delay=700 * MILLISECOND, target=b"orders")
+        policy = DeliveryPolicy(delay=700 * MILLISECOND, target="orders")
         await direct.admin.set_policy("orders.later", policy)
         subscription = await client.subscribe("orders", start=EVERYTHING)
         began = time.monotonic()

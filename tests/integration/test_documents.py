@@ -537,7 +537,7 @@ def no_other_orders(walk: Walk) -> None:
     async def delete() -> None:
         async with stan_client.Direct(walk.url) as direct:
             for channel in await direct.admin.channels("orders.>"):
-                await direct.admin.delete_channel(channel.name.decode())
+                await direct.admin.delete_channel(channel.name)
 
     asyncio.run(delete())
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 import stan_client
 from stan_client import ServerError
+from stan_protocol.admin_types import Commit, DeliveryPolicy
 from stan_protocol.kernel.rows import pack_rows
-from stan_protocol.proto import admin_pb2 as pb
 
 from stan.core.state.ephemeral import BLOCK_BITS
 from stan.policies import EPHEMERAL
@@ -42,7 +42,7 @@ async def publish_until_taken(client, channel, data):
 async def test_it_lives_in_the_memory_of_its_leader_and_who_listens_goes_on_with_the_next_one(
     cluster, direct, tmp_path
 ):
-    await direct.admin.set_policy("live.>", pb.DeliveryPolicy(commit=EPHEMERAL))
+    await direct.admin.set_policy("live.>", DeliveryPolicy(commit=EPHEMERAL))
     got, shared = [], []
     async with await connect(cluster, "writer") as writer, await connect(cluster, "listener") as listener:
         await listener.subscribe("live.a", got.append, start=stan_client.everything())
@@ -75,7 +75,7 @@ async def test_it_lives_in_the_memory_of_its_leader_and_who_listens_goes_on_with
 
 
 async def test_what_it_does_not_have_is_refused_by_name(cluster, direct):
-    await direct.admin.set_policy("live.>", pb.DeliveryPolicy(commit=EPHEMERAL))
+    await direct.admin.set_policy("live.>", DeliveryPolicy(commit=EPHEMERAL))
     async with await connect(cluster, "writer") as writer:
         first = (await publish_until_taken(writer, "live.a", b"1")).sequence  # leaders move soon after a start
         with pytest.raises(ServerError, match="messages with a time cannot be had"):
@@ -91,5 +91,5 @@ async def test_what_it_does_not_have_is_refused_by_name(cluster, direct):
     assert [*await direct.channels.info(pattern=">")] == ["other"]  # what can be read without a subscription
     assert (await direct.channels.info(["live.a"]))["live.a"].last == first
     with pytest.raises(ServerError, match="from the time on at which it is made"):
-        await direct.admin.change_commit("live.a", 0)
+        await direct.admin.change_commit("live.a", Commit.SYNCED)
     assert (await direct.admin.purge("live.a", keep=0)).changed == 1

@@ -7,7 +7,7 @@ import time
 
 import pytest
 import stan_client
-from stan_client.requests.admin import which
+from stan_client.admin_types import CursorRef
 from typer.testing import CliRunner
 
 from stan.cli.main import app
@@ -17,7 +17,7 @@ from tests.kit.server import CLUSTER_ID, StanServer
 pytestmark = pytest.mark.timeout(300)
 EVERYTHING = stan_client.everything()
 PATIENCE_S = 60
-DURABLE = which("orders", durable="billing")
+DURABLE = CursorRef("orders", durable_name="billing")
 
 
 def stan(url, *arguments):
@@ -79,7 +79,7 @@ def test_each_delivery_has_its_cause_also_after_a_restart(tmp_path):
         assert steps(first) == [("delivered", "new", 0), ("delivered", "ack wait over", 1), ("acked", "", 0)]
         assert steps(second) == [("delivered", "new", 0), ("delivered", "negative ack", 1), ("rejected", "", 0)]
         assert first.state == second.state == "settled"
-        assert {step.client_id for step in first.steps[:2]} == {b"worker"}
+        assert {step.client_id for step in first.steps[:2]} == {"worker"}
         assert first.steps[1].at - first.steps[0].at > 900_000_000
         assert abs(first.steps[0].at - first.timestamp_ns) < PATIENCE_S * 1e9
         server.kill9()
@@ -132,8 +132,8 @@ def test_what_cannot_be_explained_is_refused(tmp_path):
                 for where, sequence, text in (
                     (DURABLE, 5, "5"),
                     (DURABLE, 0, "stan: "),
-                    (which("orders", durable="other"), 1, "other"),
-                    (which("nowhere", durable="billing"), 1, "channel"),
+                    (CursorRef("orders", durable_name="other"), 1, "other"),
+                    (CursorRef("nowhere", durable_name="billing"), 1, "channel"),
                 ):
                     with pytest.raises(stan_client.ServerError, match=text):
                         await client.admin.explain(where, sequence)

@@ -30,7 +30,7 @@ async def test_the_parts_have_each_message_in_the_order_of_its_key_over_a_killed
         ) as client,
     ):
         assert (await direct.admin.create_parts("orders", PARTS)).changed == PARTS
-        where = {one.name.decode(): one.group for one in await direct.admin.channels("orders.*")}
+        where = {one.name: one.group for one in await direct.admin.channels("orders.*")}
         assert len(set(where.values())) == PARTS
         for number in range(MESSAGES):
             if number == MESSAGES // 2:
@@ -67,7 +67,7 @@ async def test_parts_are_doubled_under_load_while_leaders_are_killed(cluster) ->
         ) as client,
     ):
         await direct.admin.create_parts("orders", 2)
-        where = {one.name.decode(): one.group for one in await direct.admin.channels("orders.*")}
+        where = {one.name: one.group for one in await direct.admin.channels("orders.*")}
         published, going = [], True
 
         async def publish(lane):

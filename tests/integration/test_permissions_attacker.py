@@ -147,7 +147,7 @@ class Household:
                 tuple(m.client_id for m in one.members),
             )
             for one in await direct.admin.subscriptions("a.>")
-            if one.channel != b"a.health"
+            if one.channel != "a.health"
         ]
         app = await self.bare.asks("last_committed", ext.LastCommittedRequest(app=APP), ext.LastCommittedResponse)
         named = (await direct.bookmarks.all("alice-cursor")).get("alice-cursor", {})
@@ -158,7 +158,7 @@ class Household:
             "clients": sorted(
                 (one.client_id, one.heartbeat_inbox)
                 for one in await direct.admin.clients()
-                if one.heartbeat_inbox.startswith(b"_STAN.to.alice.")
+                if one.heartbeat_inbox.startswith("_STAN.to.alice.")
             ),
             "app": (app.error, app.version),
             "named": sorted((channel, one.sequence) for channel, one in named.items()),

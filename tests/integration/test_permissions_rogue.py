@@ -236,8 +236,8 @@ def test_operator_may_what_the_rules_say(server):
     async def scene(alice, rogue):
         await alice.publish("a.ops", b"x")
         async with stan_client.Direct(url(server, "ops"), cluster_id=CLUSTER) as direct:
-            assert "a.ops" in [one.name.decode() for one in await direct.admin.channels()]
-            assert "alice-1" in [one.client_id.decode() for one in await direct.admin.clients()]
+            assert "a.ops" in [one.name for one in await direct.admin.channels()]
+            assert "alice-1" in [one.client_id for one in await direct.admin.clients()]
             assert (await direct.admin.purge("a.ops")).changed == 1
             with pytest.raises(stan_client.ServerError, match=r'no permission to change "m\.ine"'):
                 await direct.admin.purge("m.ine")

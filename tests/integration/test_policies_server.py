@@ -1,11 +1,12 @@
 """Policies of delivery on a real server: of its file, set by an operator, over a restart, and changed by a reload."""
 
 import signal
+from dataclasses import replace
 
 import pytest
 import stan_client
 from stan_client import Direct
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import DeliveryPolicy
 
 from stan.core.base.delivery_policy import DEFAULT
 from stan.core.state.policies import shown_policy
@@ -43,7 +44,7 @@ def server(tmp_path):
         yield server
 
 
-async def in_force(server) -> pb.DeliveryPolicy:
+async def in_force(server) -> DeliveryPolicy:
     """What the durable is told to have."""
     async with Direct(server.url, cluster_id="policies") as direct:
         (cursor,) = await direct.admin.subscriptions("orders.eu", name="billing")
@@ -53,25 +54,23 @@ async def in_force(server) -> pb.DeliveryPolicy:
 async def test_policies_of_file_and_operator_are_in_force_over_restart_and_reload(server):
     client = await stan_client.connect(server.url, client_id="me", cluster_id="policies")
     await client.subscribe("orders.eu", durable="billing")
-    backoff = pb.Backoff(pauses=[10**9, 60 * 10**9])
-    wanted = shown_policy(DEFAULT)
-    wanted.MergeFrom(pb.DeliveryPolicy(max_deliver=5, backoff=backoff))
+    backoff = (10**9, 60 * 10**9)
+    usual = DeliveryPolicy.from_pb(shown_policy(DEFAULT))
+    wanted = replace(usual, max_deliver=5, backoff=backoff)
     assert await in_force(server) == wanted
     async with Direct(server.url, cluster_id="policies") as direct:
-        policy = pb.DeliveryPolicy(adaptive_window=True, max_hold=10**9)
+        policy = DeliveryPolicy(adaptive_window=True, max_hold=10**9)
         assert (await direct.admin.set_policy("orders.eu", policy, name="billing")).changed == 1
-    wanted.MergeFrom(policy)
+    wanted = replace(wanted, adaptive_window=True, max_hold=10**9)
     assert await in_force(server) == wanted
     await client.close()
     server.restart()
     assert await in_force(server) == wanted
     server.reload(7)
-    wanted.max_deliver = 7
+    wanted = replace(wanted, max_deliver=7)
     assert await in_force(server) == wanted
     async with Direct(server.url, cluster_id="policies") as direct:
         found = await direct.admin.policies("orders.eu", "billing")
-        assert [(one.configured, one.name) for one in found.policies] == [(True, b""), (False, b"billing")]
+        assert [(one.configured, one.name) for one in found.policies] == [(True, ""), (False, "billing")]
         await direct.admin.set_policy("orders.eu", name="billing")
-    wanted = shown_policy(DEFAULT)
-    wanted.MergeFrom(pb.DeliveryPolicy(max_deliver=7, backoff=backoff))
-    assert await in_force(server) == wanted
+    assert await in_force(server) == replace(usual, max_deliver=7, backoff=backoff)

@@ -8,14 +8,14 @@ import pytest
 import stan_client
 from stan_client import ServerError
 from stan_protocol.ack_levels import AckLevel
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import Commit, DeliveryPolicy
 
 from stan.edge.storage.manifest import read_manifest, write_manifest
 from tests.integration.test_cli_pubsub import stan
 from tests.kit.fake_broker import eventually
 
 PATIENCE_S = 120
-SYNCED, REPLICATED = 0, 1
+SYNCED, REPLICATED = Commit.SYNCED, Commit.REPLICATED
 
 
 async def grow(direct, groups):
@@ -59,7 +59,7 @@ def lose_power(cluster, names):
 
 
 async def test_a_replicated_channel_is_made_by_policy_and_survives_kills_of_all_and_losses_of_power(cluster, direct):
-    policy = pb.DeliveryPolicy(commit=REPLICATED)
+    policy = DeliveryPolicy(commit=REPLICATED)
     await direct.admin.set_policy("fast.>", policy)
     await publish(cluster, ["fast.early"], 1)
     groups = cluster.groups
@@ -74,12 +74,12 @@ async def test_a_replicated_channel_is_made_by_policy_and_survives_kills_of_all_
     assert +counted == {AckLevel.SYNCED: 41, AckLevel.REPLICATED: 60}
     channels = {one.name: one for one in await direct.admin.channels()}
     assert {name: one.commit for name, one in channels.items()} == {
-        b"fast.a": REPLICATED,
-        b"fast.b": REPLICATED,
-        b"fast.parted.~0": REPLICATED,
-        b"fast.parted.~1": REPLICATED,
-        b"safe": SYNCED,
-        b"fast.early": SYNCED,  # there were no groups for it: it got more than was asked for, and stays what it is
+        "fast.a": REPLICATED,
+        "fast.b": REPLICATED,
+        "fast.parted.~0": REPLICATED,
+        "fast.parted.~1": REPLICATED,
+        "safe": SYNCED,
+        "fast.early": SYNCED,  # there were no groups for it: it got more than was asked for, and stays what it is
     }
     assert all((one.group > groups) == (one.commit == REPLICATED) for one in channels.values())
     assert not any(one.channels_to_move for one in (await direct.admin.nodes()).answers)
@@ -120,7 +120,7 @@ async def test_a_channel_changes_what_its_acks_mean_only_while_it_is_empty(clust
         with pytest.raises(ServerError, match='"safe" has messages, acked as synced: purge it first'):
             await direct.admin.change_commit("safe", REPLICATED)
         with pytest.raises(ServerError, match='commit: channel "safe" is there and synced'):
-            await direct.admin.set_policy("safe", pb.DeliveryPolicy(commit=REPLICATED))
+            await direct.admin.set_policy("safe", DeliveryPolicy(commit=REPLICATED))
         await direct.admin.purge("safe", keep=0)
         code, told, complaints = await stan("channel", "commit", "safe", "replicated", "--yes", "-s", cluster.url)
         assert (code, b"is replicated" in told) == (0, True), complaints

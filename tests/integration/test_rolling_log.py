@@ -11,8 +11,8 @@ import sys
 import pytest
 import stan_client
 from stan_client.tracing import Tracing
+from stan_protocol.admin_types import DeliveryPolicy
 from stan_protocol.compaction import DELETE_HEADER
-from stan_protocol.proto import admin_pb2 as admin
 
 from stan import level
 from tests.bench_compression import event
@@ -37,9 +37,9 @@ TOGETHER = 20
 KEYS = 30
 SCHEMA = json.dumps({"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}).encode()
 POLICIES = {
-    EVENTS: admin.DeliveryPolicy(compress=1),
-    PRICES: admin.DeliveryPolicy(compact=1, min_age=0, compress=1),
-    TYPED: admin.DeliveryPolicy(schema=2),
+    EVENTS: DeliveryPolicy(compress=1),
+    PRICES: DeliveryPolicy(compact=1, min_age=0, compress=1),
+    TYPED: DeliveryPolicy(schema=2),
 }
 CANNOT_READ = re.compile(r"[Tt]raceback|damage|frozen|not what was written|cannot be read|does not know")
 

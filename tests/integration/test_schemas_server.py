@@ -6,8 +6,8 @@ from itertools import accumulate
 
 import pytest
 import stan_client
+from stan_protocol.admin_types import DeliveryPolicy
 from stan_protocol.kernel.rows import pack_rows
-from stan_protocol.proto import admin_pb2 as pb
 
 from tests.conformance.clients import Client, javascript
 from tests.integration.test_permissions_clients import as_user
@@ -42,7 +42,7 @@ async def test_garbage_of_a_published_javascript_client_is_refused_with_the_path
     with StanServer(tmp_path) as server:
         async with stan_client.Direct(server.url, cluster_id=CLUSTER_ID) as direct:
             await direct.admin.add_schema("people", TEXT)
-            await direct.admin.set_policy("people", pb.DeliveryPolicy(schema=2))
+            await direct.admin.set_policy("people", DeliveryPolicy(schema=2))
             client = Client(program, server.url, CLUSTER_ID, "old", (5, 3))
             try:
                 client.wait("connected")
@@ -65,7 +65,7 @@ async def test_all_nodes_agree_and_remember(tmp_path):
         servers = cluster.url
         async with stan_client.Direct(servers, cluster_id=cluster.cluster_id, timeout_s=60) as direct:
             assert (await direct.admin.add_schema("people", TEXT)).schema_version == 1
-            await direct.admin.set_policy("people", pb.DeliveryPolicy(schema=2))
+            await direct.admin.set_policy("people", DeliveryPolicy(schema=2))
             worse = json.dumps({**SCHEMA, "required": ["age", "name"]}).encode()
             with pytest.raises(
                 stan_client.ServerError, match="not backward compatible: it does not read version 1: /name"

@@ -4,7 +4,7 @@ import asyncio
 
 import stan_client
 from stan_client.reading.direct import Direct
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import DeliveryPolicy
 
 from tests.kit.fake_broker import eventually
 from tests.kit.server import StanServer
@@ -38,7 +38,7 @@ async def reader(cluster, name, wish="any"):
 async def servers(direct):
     """The node that serves each client's subscription."""
     found = await direct.admin.subscriptions(CHANNEL)
-    return {one.members[0].client_id.decode(): one.served_by.decode() for one in found if one.members}
+    return {one.members[0].client_id: one.served_by for one in found if one.members}
 
 
 async def until(direct, met):
@@ -106,7 +106,7 @@ async def test_a_read_replica_goes_first_and_policies_make_old_clients_use_it(cl
             found = await until(direct, lambda found: far == {name for name, node in found.items() if node == "far"})
             assert {found["nobody"], found["leader"]} == {leader}
 
-            await direct.admin.set_policy(CHANNEL, pb.DeliveryPolicy(from_replica=True))
+            await direct.admin.set_policy(CHANNEL, DeliveryPolicy(from_replica=True))
             readers.append(await reader(cluster, "old", ""))
             await until(direct, lambda found: found.get("old") == "far")
             await readers[0].client.publish(CHANNEL, b"x")

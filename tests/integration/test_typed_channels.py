@@ -10,7 +10,7 @@ import pytest
 import stan_client
 from stan_bench.bench.bench_broker import own_broker
 from stan_client.typed import NotRegisteredError, TypedChannel, WrongClassError
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import Compatibility, DeliveryPolicy
 
 from tests.kit.fake_broker import eventually
 
@@ -108,12 +108,12 @@ async def test_old_and_new_classes_read_each_other(client) -> None:
     old = TypedChannel(client, "orders", Order, register="orders")
     new = TypedChannel(client, "orders", BetterOrder, register="orders")
     await old.publish(Order(id=1))
-    await client.admin.set_policy("orders", pb.DeliveryPolicy(schema=2))
+    await client.admin.set_policy("orders", DeliveryPolicy(schema=2))
     await new.publish(BetterOrder(id=2, note="soon"))
     struct = TypedChannel(client, "orders", Struct)
     with pytest.raises(NotRegisteredError):
         await struct.publish(Struct(3))
-    await client.admin.add_schema("orders", struct.schema, compatibility=pb.NONE)
+    await client.admin.add_schema("orders", struct.schema, compatibility=Compatibility.NONE)
     await struct.publish(Struct(3, "now"))
     assert [value.note async for value, _ in new.read()] == [None, "soon", "now"]
     assert [value.id async for value, _ in old.read()] == [1, 2, 3]

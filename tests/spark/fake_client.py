@@ -8,9 +8,9 @@ from concurrent.futures import Future
 
 from stan_client import BatchAck, Committed
 from stan_client.errors import ServerError
+from stan_protocol.admin_types import PartedStatus
 from stan_protocol.kernel.rows import ID_BYTES, check_rows
 from stan_protocol.parted import part_of
-from stan_protocol.proto.admin_pb2 import PartedStatus
 from stan_protocol.proto.wire_pb2 import MsgProto
 from stan_protocol.refusals import ANOTHER_WRITER, HAS_PARTS
 
@@ -47,8 +47,8 @@ class FakeClient:
 
     def parts(self, channel):
         self.asked["parts"] += 1
-        number, path = self.parted.get(channel, (0, b""))
-        return [PartedStatus(channel=channel.encode(), parts=number, key=path)] if number else []
+        number, path = self.parted.get(channel, (0, ""))
+        return [PartedStatus(channel=channel, parts=number, key=path)] if number else []
 
     def _check_parts(self, channel, rows, count):
         if channel in self.parted:

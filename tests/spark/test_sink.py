@@ -728,7 +728,7 @@ KEYED = StructType().add("value", BinaryType()).add("key", StringType())
 
 @pytest.mark.parametrize("delivery", ["transactional", "idempotent", "at-least-once"])
 def test_rows_for_a_channel_with_parts_go_to_the_parts_of_their_keys_in_order(client, task, delivery):
-    client.parted["sales"] = (4, b"")
+    client.parted["sales"] = (4, "")
     rows = [(b"%d" % number, f"k{number % 7}" if number % 5 else None) for number in range(200)]
     task(batch=0)
     writer = stream(KEYED, channel="sales", delivery=delivery, includekey="true", batchrows="30")
@@ -747,7 +747,7 @@ def test_rows_for_a_channel_with_parts_go_to_the_parts_of_their_keys_in_order(cl
 
 @pytest.mark.parametrize("delivery", ["transactional", "idempotent"])
 def test_a_batch_for_parts_that_is_repeated_adds_nothing(client, task, delivery):
-    client.parted["sales"] = (2, b"")
+    client.parted["sales"] = (2, "")
     writer = stream(KEYED, channel="sales", delivery=delivery, includekey="true")
     rows = keyed(*((b"%d" % number, f"k{number}") for number in range(50)))
     task(batch=0)
@@ -761,7 +761,7 @@ def test_a_batch_for_parts_that_is_repeated_adds_nothing(client, task, delivery)
 
 
 def test_rows_without_a_key_go_where_their_json_data_says(client, task):
-    client.parted["sales"] = (4, b"$.id")
+    client.parted["sales"] = (4, "$.id")
     task(batch=0)
     data = [b'{"id": "c%d"}' % number for number in range(30)]
     writer = stream(channel="sales", delivery="at-least-once")
@@ -775,7 +775,7 @@ def test_rows_without_a_key_go_where_their_json_data_says(client, task):
 
 
 def test_rows_choose_between_channels_with_parts_and_without(client, task):
-    client.parted["sales"] = (2, b"")
+    client.parted["sales"] = (2, "")
     task(batch=0)
     writer = stream(ROUTED, delivery="transactional")
     pairs = [(b"%d" % number, ("sales", "plain")[number % 2]) for number in range(40)]

@@ -22,7 +22,7 @@ from pyspark_stan.reading import typed_decode
 from pyspark_stan.reading.registry import registered_for, typed_schema
 from pyspark_stan.reading.source import columns_read
 from pyspark_stan.reading.typed_decode import TypedDecoder
-from stan_protocol.proto.admin_pb2 import SchemaStatus
+from stan_protocol.admin_types import SchemaStatus
 from stan_protocol.schemas.kinds import SchemaKind
 
 from tests.spark.source_broker import SourceBroker, use
@@ -43,12 +43,12 @@ class Broker(SourceBroker):
 
     def register(self, pattern, version, schema, kind=SchemaKind.JSON, message=""):
         text = schema if isinstance(schema, bytes) else json.dumps(schema).encode()
-        said = {"pattern": pattern.encode(), "schema_version": version, "message": message.encode()}
-        self.registered.append(SchemaStatus(kind=int(kind), text=text, **said))
+        said = {"pattern": pattern, "schema_version": version, "message": message}
+        self.registered.append(SchemaStatus(kind=kind, text=text, **said))
 
     def schemas(self, channel=""):
         self.asked.append(channel)
-        return [each for each in self.registered if not channel or each.pattern.decode().split(".")[0] in channel]
+        return [each for each in self.registered if not channel or each.pattern.split(".")[0] in channel]
 
 
 @pytest.fixture

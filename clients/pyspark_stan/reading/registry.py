@@ -47,7 +47,7 @@ def registered_for(options: SourceOptions) -> list[Registered]:
             lambda client, channel=channel: client.schemas(channel),  # type: ignore[misc]
         )
         if options.pattern:
-            found = [each for each in found if overlap(each.pattern.decode(), options.asked)]
+            found = [each for each in found if overlap(each.pattern, options.asked)]
         if not found:
             complaints.append(f"schema: none is registered for {channel or options.asked}")
         statuses += found
@@ -65,8 +65,8 @@ def grouped(statuses: Iterable[Any]) -> list[Registered]:
     """Return the versions by their patterns; *statuses* are the broker's."""
     found: dict[str, dict[int, PayloadSchema]] = {}
     for each in statuses:
-        versions = found.setdefault(each.pattern.decode(), {})
-        versions[each.schema_version] = PayloadSchema(_FORMATS[each.kind], each.text, each.message.decode())
+        versions = found.setdefault(each.pattern, {})
+        versions[each.schema_version] = PayloadSchema(_FORMATS[each.kind], each.text, each.message)
     return [Registered(pattern, versions) for pattern, versions in sorted(found.items())]
 
 

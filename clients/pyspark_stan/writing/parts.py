@@ -74,6 +74,6 @@ def division_of(connection: ConnectionOptions, channel: str, writer: str) -> Div
         found = client.parts(channel)
         if not found:
             raise ServerError(f"stan: channel {channel} has no parts any more")
-        return Division(channel, found[0].parts, key_path(found[0].key) or (), writer)
+        return Division(channel, found[0].parts, key_path(found[0].key.encode()) or (), writer)
 
     return transport.with_reconnect(connection, ask)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import CursorStatus, PartedStatus, PartSplitStatus
 
 from stan_client.errors import BadSubscriptionError, ServerError, StanClientError
 from stan_client.messages.messages import Callback, Message, SubscriptionOptions
@@ -21,7 +21,6 @@ from stan_client.requests.admin import Admin
 from stan_client.requests.names import part_names
 from stan_client.subscribing.delivery import check_on_error
 from stan_client.subscribing.subscription import Subscription
-from stan_client.transport.session import text_of
 from stan_client.waiting import left_s
 
 log = logging.getLogger("stan_client")
@@ -118,7 +117,7 @@ class PartedDelivery:
             raise
         self._grower = asyncio.get_running_loop().create_task(self._grow(0 if resumed else status.parts))
 
-    async def _status(self) -> pb.PartedStatus:
+    async def _status(self) -> PartedStatus:
         found = await self._client.admin.parts(self.channel)
         if not found:
             raise ServerError(f"stan: channel {self.channel} has no parts")
@@ -134,16 +133,14 @@ class PartedDelivery:
 
         self.parts[number] = await self._make(self._name(number), take, start)
 
-    async def _position(self, number: int) -> pb.CursorStatus | None:
+    async def _position(self, number: int) -> CursorStatus | None:
         """The durable or queue group in a part; None: there is none."""
         options = self._options
         if not options.durable and not options.queue:
             return None
         for one in await self._client.admin.subscriptions(self._name(number)):
-            named = text_of(one.durable_name), text_of(one.queue_group)
-            if named == (options.durable, options.queue) and (
-                options.queue or text_of(one.client_id) == self._client.client_id
-            ):
+            named = one.durable_name, one.queue_group
+            if named == (options.durable, options.queue) and (options.queue or one.client_id == self._client.client_id):
                 return one
         return None
 
@@ -161,7 +158,7 @@ class PartedDelivery:
                 log.warning("%s: new parts are looked for again: %s", self.channel, error)
             await asyncio.sleep(LOOK_INTERVAL_S)
 
-    async def _passed(self, number: int, split: pb.PartSplitStatus) -> bool:
+    async def _passed(self, number: int, split: PartSplitStatus) -> bool:
         """True if what a part had before it was split is handled, by all members of the group."""
         last = split.last[number]
         if not last or (self._handled.get(number, 0) >= last and not self._options.queue and not self._options.durable):

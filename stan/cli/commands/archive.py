@@ -21,23 +21,23 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Final, get_origin
 
-from stan_client.transport.session import text_of
-from stan_protocol.proto.admin_pb2 import (
+from stan_protocol.admin_types import (
+    Compatibility,
     CursorStatus,
     DelayedMessage,
     DeliveryPolicy,
     PolicyStatus,
-    ReadDelayedResponse,
-    SchemaCompatibility,
     SchemaKind,
     SchemaStatus,
-    SubscriptionsResponse,
 )
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.proto.admin_pb2 import ReadDelayedResponse, SubscriptionsResponse
 from stan_protocol.proto.extension_pb2 import FetchResponse
 from stan_protocol.proto.wire_pb2 import MsgProto
+from stan_protocol.records import message_of
 from stan_protocol.scalars import SECOND, MiB
 
-from stan.policies import PolicyRule, options_of, set_options
+from stan.policies import given_options
 
 FORMAT: Final = 4
 FORMATS: Final = (1, 2, 3, FORMAT)
@@ -188,7 +188,7 @@ def saved_delayed(directory: Path, channel: SavedChannel) -> Iterator[tuple[list
         for message in answer.messages:
             end = at + _ROW.size + _ROW.unpack_from(answer.rows, at)[0]
             if message.id not in gone:
-                messages.append(message)
+                messages.append(DelayedMessage.from_pb(message))
                 rows.append(answer.rows[at:end])
             at = end
         count += len(messages)
@@ -201,7 +201,8 @@ def saved_delayed(directory: Path, channel: SavedChannel) -> Iterator[tuple[list
 def saved_positions(directory: Path, channel: SavedChannel) -> list[CursorStatus]:
     """The durables and queue groups of a channel. Raises ArchiveError."""
     path = directory / f"{channel.file}.positions"
-    found = [one for content in blocks(path) for one in SubscriptionsResponse.FromString(content).cursors]
+    answers = map(SubscriptionsResponse.FromString, blocks(path))
+    found = [CursorStatus.from_pb(one) for answer in answers for one in answer.cursors]
     if len(found) != channel.positions:
         raise ArchiveError(f"{path}: {len(found)} positions, {channel.positions} were written")
     return found
@@ -209,32 +210,30 @@ def saved_positions(directory: Path, channel: SavedChannel) -> list[CursorStatus
 
 def saved_policy(found: PolicyStatus) -> SavedPolicy:
     """A policy as it is saved; the inverse of `policy_of`."""
-    return SavedPolicy(text_of(found.pattern), text_of(found.name), options_of(found.policy))
+    return SavedPolicy(found.pattern, found.name, given_options(found.policy))
 
 
 def policy_of(saved: SavedPolicy) -> DeliveryPolicy:
-    """A saved policy as a message. Raises TypeError, ValueError: it is none."""
-    policy = DeliveryPolicy()
-    set_options(policy, PolicyRule(pattern=saved.pattern, name=saved.name, **saved.options))
-    return policy
+    """A saved policy. Raises KeyError, TypeError, ValueError: it is none."""
+    return DeliveryPolicy.from_pb(message_of(pb.DeliveryPolicy, **saved.options))
 
 
 def saved_schema(found: SchemaStatus) -> SavedSchema:
     """A version of a schema as it is saved; the inverse of `schema_of`."""
     text = base64.b64encode(found.text).decode()
-    pattern, message = text_of(found.pattern), text_of(found.message)
-    return SavedSchema(pattern, found.kind, found.compatibility, found.schema_version, text, message)
+    version = found.schema_version
+    return SavedSchema(found.pattern, found.kind, found.compatibility, version, text, found.message)
 
 
 def schema_of(saved: SavedSchema) -> SchemaStatus:
-    """A saved version as a message. Raises TypeError, ValueError: it is none."""
+    """A saved version. Raises TypeError, ValueError: it is none."""
     return SchemaStatus(
-        pattern=saved.pattern.encode("utf-8", "surrogateescape"),
-        kind=SchemaKind.Name(saved.kind),
-        compatibility=SchemaCompatibility.Name(saved.compatibility),
+        pattern=saved.pattern,
+        kind=SchemaKind(saved.kind),
+        compatibility=Compatibility(saved.compatibility),
         schema_version=saved.version,
         text=base64.b64decode(saved.text, validate=True),
-        message=saved.message.encode("utf-8", "surrogateescape"),
+        message=saved.message,
     )
 
 

@@ -12,6 +12,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -19,12 +20,12 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import stan_client
 import typer
-from stan_client.transport.session import text_of
+from stan_protocol.admin_types import ChannelStatus, CursorKind, Limits, RestoredRun, SchemaStatus
 from stan_protocol.kernel.rows import columns, pack_rows
 from stan_protocol.patterns import matches, overlap, valid_name
 from stan_protocol.proto import admin_pb2 as pb
-from stan_protocol.proto.admin_pb2 import ReadDelayedResponse
 from stan_protocol.proto.extension_pb2 import FetchResponse
+from stan_protocol.records import message_of, to_pb
 from stan_protocol.refusals import UNKNOWN_CHANNEL
 from stan_protocol.scalars import SECOND
 from stan_protocol.units import counted
@@ -61,6 +62,8 @@ TOGETHER_MAX: Final = 4
 """Channels that are read or written at once."""
 REQUEST_ROOM: Final = 1024
 """Bytes of a request beside its channel, its runs and its rows."""
+RUN_BYTES: Final = 32
+"""Of a request for a run of messages with one time."""
 EXPIRING_BYTES: Final = 24
 """Of a request for a run of messages that expire together: two sequences and a time."""
 DELAYED_BYTES: Final = 36
@@ -70,7 +73,7 @@ SOON: Final = 5 * SECOND
 ATTEMPTS: Final = 5
 ALL: Final = ">"
 """The pattern of a whole backup, which has the policies that operators have set, too."""
-KEPT_KINDS: Final = (pb.DURABLE, pb.DURABLE_QUEUE)
+KEPT_KINDS: Final = (CursorKind.DURABLE, CursorKind.DURABLE_QUEUE)
 """Positions that outlive their members."""
 
 
@@ -100,17 +103,17 @@ async def _backup(target: Target, directory: Path, pattern: str, view: View) -> 
     async with session(target, timeout_s=PATIENCE_S) as direct:
         there = await direct.admin.channels(pattern)
         found = [one for one in there if one.commit != EPHEMERAL]
-        in_memory = [text_of(one.name) for one in there if one.commit == EPHEMERAL]
+        in_memory = [one.name for one in there if one.commit == EPHEMERAL]
         made = datetime.now(UTC).isoformat(timespec="seconds")
         index = BackupIndex(target.cluster_id, secrets.token_hex(16), made, f"stan {VERSION}")
         gone: list[str] = []
         try:
             with bar("Saving", sum(one.messages for one in found)) as advance:
 
-                async def one(at: int, status: pb.ChannelStatus) -> SavedChannel | None:
+                async def one(at: int, status: ChannelStatus) -> SavedChannel | None:
                     saved = await _save(direct, directory, f"{at:06d}", status, advance)
                     if saved is None:
-                        gone.append(text_of(status.name))
+                        gone.append(status.name)
                     return saved
 
                 saved = await _together(one(at, status) for at, status in enumerate(found, 1))
@@ -118,7 +121,7 @@ async def _backup(target: Target, directory: Path, pattern: str, view: View) -> 
             index.schemas = [
                 saved_schema(one)
                 for one in (await direct.admin.schemas())
-                if pattern == ALL or overlap(pattern, text_of(one.pattern))
+                if pattern == ALL or overlap(pattern, one.pattern)
             ]
             if pattern == ALL:
                 index.policies = [
@@ -132,10 +135,10 @@ async def _backup(target: Target, directory: Path, pattern: str, view: View) -> 
 
 
 async def _save(
-    direct: stan_client.Direct, directory: Path, file: str, status: pb.ChannelStatus, advance: Callable[[int], None]
+    direct: stan_client.Direct, directory: Path, file: str, status: ChannelStatus, advance: Callable[[int], None]
 ) -> SavedChannel | None:
     """Save one channel; None if it was deleted meanwhile."""
-    name, admin = text_of(status.name), direct.admin
+    name, admin = status.name, direct.admin
     positions = [one for one in await admin.subscriptions(name) if one.kind in KEPT_KINDS]
     now = await admin.channel(name)  # behind the positions: what they count as sent is there
     if now is None or now.uid != status.uid:
@@ -146,9 +149,9 @@ async def _save(
         now = await admin.channel(name)
         if now is None or now.uid != status.uid:
             return None
-        now.last_sequence = end
+        now = replace(now, last_sequence=end)
     kept = Writer(directory / f"{file}.positions")
-    kept.write(pb.SubscriptionsResponse(cursors=positions).SerializeToString())
+    kept.write(message_of(pb.SubscriptionsResponse, cursors=positions).SerializeToString())
     kept.close()
     writer, count, first = Writer(directory / f"{file}.messages"), 0, 0
     try:
@@ -170,7 +173,7 @@ async def _save(
         raise
     finally:
         writer.close()
-    edited = {field.name: int(value) for field, value in now.edited.ListFields()}
+    edited = {name: value for name, value in asdict(now.edited).items() if value is not None}
     last = now.last_sequence
     return SavedChannel(name, file, now.group, first or last + 1, last, count, len(positions), edited, delayed)
 
@@ -184,7 +187,7 @@ async def _save_delayed(admin: stan_client.Admin, name: str, writer: Writer) -> 
         while more:
             page = await admin.read_delayed(name, after)
             due_at.update((one.id, one.due) for one in page.messages)
-            writer.write(page.SerializeToString())
+            writer.write(to_pb(pb.ReadDelayedResponse, page).SerializeToString())
             after, more, now = page.after, page.more, page.now
         for _ in range(ATTEMPTS):
             until = now + SOON
@@ -196,7 +199,7 @@ async def _save_delayed(admin: stan_client.Admin, name: str, writer: Writer) -> 
             raise CliError(f"The delayed messages of channel {name} become due faster than they can be saved.")
         waiting = set(there.ids)
         gone = [number for number, due in due_at.items() if due <= until and number not in waiting]
-        writer.write(ReadDelayedResponse(ids=gone).SerializeToString())
+        writer.write(pb.ReadDelayedResponse(ids=gone).SerializeToString())
     finally:
         writer.close()
     return len(due_at) - len(gone), there.last_sequence
@@ -275,37 +278,35 @@ async def _put_schemas_back(direct: stan_client.Direct, index: BackupIndex) -> N
     """Register the schemas that were there when the backup was made, under their numbers, as messages name these; before the
     messages come. Where a number is that of another text by now, nothing is restored."""
     there = {(one.pattern, one.schema_version): one for one in await direct.admin.schemas()} if index.schemas else {}
-    missing: list[pb.SchemaStatus] = []
+    missing: list[SchemaStatus] = []
     for one in map(schema_of, index.schemas):
         known = there.get((one.pattern, one.schema_version))
         if known is None:
             missing.append(one)
         elif (known.kind, known.text, known.message) != (one.kind, one.text, one.message):
             raise CliError(
-                f"Nothing was restored. Version {one.schema_version} of the schema of {text_of(one.pattern)} is another one "
+                f"Nothing was restored. Version {one.schema_version} of the schema of {one.pattern} is another one "
                 "here, and messages of the backup name it."
             )
     for one in missing:
         try:
             await direct.admin.add_schema(
-                text_of(one.pattern),
+                one.pattern,
                 one.text,
                 one.kind,
-                message=text_of(one.message),
+                message=one.message,
                 compatibility=one.compatibility,
                 version=one.schema_version,
             )
         except stan_client.ServerError as error:
-            raise CliError(
-                f"The schema of {text_of(one.pattern)} was not restored, and nothing else: {error}."
-            ) from None
+            raise CliError(f"The schema of {one.pattern} was not restored, and nothing else: {error}.") from None
 
 
 async def _put_policies_back(direct: stan_client.Direct, index: BackupIndex) -> None:
     """Set the policies that were set when the backup was made; where another one is set by now, that stays. They come before the
     messages, so that nothing is delivered without them."""
     there = (await direct.admin.policies()).policies if index.policies else []
-    set_now = {(text_of(one.pattern), text_of(one.name)) for one in there if not one.configured}
+    set_now = {(one.pattern, one.name) for one in there if not one.configured}
     for one in index.policies:
         if (one.pattern, one.name) not in set_now:
             await direct.admin.set_policy(one.pattern, policy_of(one), name=one.name)
@@ -321,11 +322,11 @@ async def _put_back(
 ) -> None:
     """Restore one channel. Raises ServerError, ArchiveError."""
     admin, name = direct.admin, channel.name
-    await admin.restore_channel(name, backup_name, channel.first_sequence, pb.Limits(**channel.limits))
+    await admin.restore_channel(name, backup_name, channel.first_sequence, Limits(**channel.limits))
     for answer in saved_messages(directory, channel):
         for one in _requests(answer, payload_max - REQUEST_ROOM - len(name.encode("utf-8", "surrogateescape"))):
-            expire = {"expiring_runs": one.expiring_runs, "expire_at": one.expire_at}
-            await admin.restore_rows(name, backup_name, one.runs, one.rows, **expire)
+            runs, expire_at = one.expiring_runs, one.expire_at
+            await admin.restore_rows(name, backup_name, one.runs, one.rows, expiring_runs=runs, expire_at=expire_at)
             advance(sum(run.count for run in one.runs))
     for position in saved_positions(directory, channel):
         await admin.restore_cursor(name, backup_name, position)
@@ -339,9 +340,9 @@ async def _put_back(
 class _Rows(NamedTuple):
     """What of a request puts messages back."""
 
-    runs: list[pb.RestoredRun]
+    runs: list[RestoredRun]
     rows: bytes
-    expiring_runs: list[int]  # of sequences: first, last, first, last, ...
+    expiring_runs: list[tuple[int, int]]  # of sequences
     expire_at: list[int]  # Unix seconds, one for each run of these
 
 
@@ -350,7 +351,7 @@ def _requests(answer: FetchResponse, room: int) -> Iterator[_Rows]:
     times = expiries(answer)
     count = sum(run.count for run in answer.runs)
     found = columns(answer.records, count, headers=True, keys=True)
-    runs = [pb.RestoredRun(first_sequence=r.first_sequence, count=r.count, timestamp=r.timestamp) for r in answer.runs]
+    runs = [RestoredRun(first_sequence=r.first_sequence, count=r.count, timestamp=r.timestamp) for r in answer.runs]
     pending = [(runs, 0, count)]
     while pending:
         part, first, size = pending.pop()
@@ -364,7 +365,7 @@ def _requests(answer: FetchResponse, room: int) -> Iterator[_Rows]:
             keys=found.keys and (*found.keys, first),
         )
         expiring_runs, expire_at = _expiring(part, times[first : first + size])
-        weight = len(rows) + sum(run.ByteSize() + 4 for run in part) + EXPIRING_BYTES * len(expire_at)
+        weight = len(rows) + RUN_BYTES * len(part) + EXPIRING_BYTES * len(expire_at)
         if weight <= room or size == 1:
             yield _Rows(part, rows, expiring_runs, expire_at)
             continue
@@ -373,20 +374,20 @@ def _requests(answer: FetchResponse, room: int) -> Iterator[_Rows]:
         pending += [(right, first + half, size - half), (left, first, half)]
 
 
-def _expiring(runs: list[pb.RestoredRun], times: list[int]) -> tuple[list[int], list[int]]:
+def _expiring(runs: list[RestoredRun], times: list[int]) -> tuple[list[tuple[int, int]], list[int]]:
     """The runs of messages that expire together, and when; *times*: of each message of *runs*, 0: it does not expire."""
     sequences = chain.from_iterable(range(run.first_sequence, run.first_sequence + run.count) for run in runs)
-    flat: list[int] = []
+    expiring: list[tuple[int, int]] = []
     found: list[int] = []
     for sequence, at in zip(sequences, times, strict=False):  # no times at all: none expires
         if not at:
             continue
-        if found and found[-1] == at and flat[-1] == sequence - 1:
-            flat[-1] = sequence
+        if found and found[-1] == at and expiring[-1][1] == sequence - 1:
+            expiring[-1] = expiring[-1][0], sequence
         else:
-            flat += (sequence, sequence)
+            expiring.append((sequence, sequence))
             found.append(at)
-    return flat, found
+    return expiring, found
 
 
 def _parts_of(rows: list[bytes], room: int) -> Iterator[tuple[int, int]]:
@@ -401,13 +402,13 @@ def _parts_of(rows: list[bytes], room: int) -> Iterator[tuple[int, int]]:
     yield first, len(rows)
 
 
-def _cut(runs: list[pb.RestoredRun], count: int) -> tuple[list[pb.RestoredRun], list[pb.RestoredRun]]:
+def _cut(runs: list[RestoredRun], count: int) -> tuple[list[RestoredRun], list[RestoredRun]]:
     """The first *count* messages of *runs*, and the others."""
-    left: list[pb.RestoredRun] = []
+    left: list[RestoredRun] = []
     for at, run_ in enumerate(runs):
         if run_.count >= count:
-            head = pb.RestoredRun(first_sequence=run_.first_sequence, count=count, timestamp=run_.timestamp)
-            rest = pb.RestoredRun(
+            head = RestoredRun(first_sequence=run_.first_sequence, count=count, timestamp=run_.timestamp)
+            rest = RestoredRun(
                 first_sequence=run_.first_sequence + count, count=run_.count - count, timestamp=run_.timestamp
             )
             return [*left, head], [*([rest] if rest.count else []), *runs[at + 1 :]]

@@ -1,13 +1,13 @@
 """`stan channel`: what there is of channels, and what is changed of them. Messages and copies are in modules of their own."""
 
 import time
+from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 import stan_client
 import typer
-from stan_client.transport.session import text_of
 from stan_protocol import units
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import ChannelStatus, CursorKind, CursorStatus, Limits, PinStatus
 from stan_protocol.units import counted, format_duration, format_size, format_time
 
 from stan.cli.commands.channel_commit import commit, commit_words
@@ -89,9 +89,9 @@ def show_(channel: Channel, *, target: Target, view: View) -> None:
     look(target, view, table)
 
 
-def channel_table(status: pb.ChannelStatus, cursors: list[pb.CursorStatus], now_ns: int) -> Table:
+def channel_table(status: ChannelStatus, cursors: list[CursorStatus], now_ns: int) -> Table:
     """All of one channel."""
-    name = text_of(status.name)
+    name = status.name
     rows = [
         ("channel", name),
         (
@@ -119,7 +119,7 @@ def channel_table(status: pb.ChannelStatus, cursors: list[pb.CursorStatus], now_
     return Table(rows=rows, document=document, names=[name], foot=f"Worst lag: {behind:,}" if cursors else "")
 
 
-def _compaction_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:
+def _compaction_rows(status: ChannelStatus) -> list[tuple[str, str]]:
     """How far a channel is compacted by key, if it is."""
     if not status.compact and not status.compacted_until:
         return []
@@ -135,31 +135,31 @@ def _compaction_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:
     ]
 
 
-def _passes(status: pb.ChannelStatus) -> str:
+def _passes(status: ChannelStatus) -> str:
     """The passes of the compaction over a channel, and what they have saved."""
     passes = counted(status.compaction_passes, "pass", "passes")
     saved = f"{passes} since its log was opened, {format_size(status.compaction_saved_bytes)} saved"
     return f"{format_time(status.compaction_ended)}; {saved}"
 
 
-def _compression_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:
+def _compression_rows(status: ChannelStatus) -> list[tuple[str, str]]:
     """What compression saves, if anything is compressed."""
     if not status.kept_bytes:
         return [("compressed", "by its policy; nothing is smaller yet")] if status.compress else []
     return [("compressed", f"to {format_size(status.kept_bytes)}, {compression_ratio(status):.1f} times smaller")]
 
 
-def _tier_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:
+def _tier_rows(status: ChannelStatus) -> list[tuple[str, str]]:
     """How far the tier of a channel has come, if it has one."""
     if not status.tier:
         return []
     where = f"has to pass {status.tier_next:,}" if status.tier_next else "is not there: no tierer has come yet"
     kept = f"; {counted(status.tier_kept, 'message')} over the limits wait for it" if status.tier_kept else ""
     lost = f"; {counted(status.tier_lost, 'message')} removed before it had them" if status.tier_lost else ""
-    return [("tier", f"{text_of(status.tier)} {where}{kept}{lost}")]
+    return [("tier", f"{status.tier} {where}{kept}{lost}")]
 
 
-def limit_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:
+def limit_rows(status: ChannelStatus) -> list[tuple[str, str]]:
     """The limits of a channel, and which of them were edited."""
     tell: dict[str, Any] = {
         "max_bytes": format_size,
@@ -167,15 +167,14 @@ def limit_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:
         "max_inactivity": format_duration,
     }
     rows = []
-    for field in pb.Limits.DESCRIPTOR.fields:
-        value = getattr(status.limits, field.name)
-        told = tell.get(field.name, "{:,}".format)(value) if value else "no limit"
-        edited = " (edited)" if status.edited.HasField(field.name) else ""
-        rows.append((field.name.replace("_", " "), told + edited))
+    for name, value in asdict(status.limits).items():
+        told = tell.get(name, "{:,}".format)(value) if value else "no limit"
+        edited = " (edited)" if getattr(status.edited, name) is not None else ""
+        rows.append((name.replace("_", " "), told + edited))
     return rows
 
 
-async def status_of(direct: stan_client.Direct, channel: str) -> pb.ChannelStatus:
+async def status_of(direct: stan_client.Direct, channel: str) -> ChannelStatus:
     """What there is of one channel. Raises CliError: there is none, with names that are like it."""
     status = await direct.admin.channel(checked_channel(channel))
     if status is None:
@@ -200,7 +199,7 @@ def pin(
     async def main(direct: stan_client.Direct) -> None:
         answer = await direct.admin.pin_channel(channel, group)
         done(f"Channel {channel} is pinned to group {group}{'' if answer.changed else ' already'}.")
-        pins = [one for one in await direct.admin.pins() if text_of(one.channel) == channel]
+        pins = [one for one in await direct.admin.pins() if one.channel == channel]
         if any(one.exists and one.group_now not in (0, one.group) for one in pins):
             done(f"It is moved from group {pins[0].group_now}: stan channel pins tells how far that is.")
 
@@ -214,7 +213,7 @@ def unpin(channel: Channel, *, target: Target) -> None:
     checked_channel(channel)
 
     async def main(direct: stan_client.Direct) -> None:
-        answer = await direct.admin.pin_channel(channel, 0)
+        answer = await direct.admin.unpin_channel(channel)
         done(f"Channel {channel} is {'no longer' if answer.changed else 'not'} pinned.")
 
     on_cluster(target, main)
@@ -231,7 +230,7 @@ def pins(*, target: Target, view: View) -> None:
     look(target, view, table)
 
 
-def _pin_state(pin: pb.PinStatus) -> str:
+def _pin_state(pin: PinStatus) -> str:
     if not pin.exists:
         return "not made yet"
     if pin.group_now in (0, pin.group):  # 0: of an older version, in which it cannot be elsewhere
@@ -239,13 +238,13 @@ def _pin_state(pin: pb.PinStatus) -> str:
     return f"{'moves from' if pin.moving else 'still in'} group {pin.group_now}"
 
 
-def pins_table(found: list[pb.PinStatus]) -> Table:
+def pins_table(found: list[PinStatus]) -> Table:
     """One a line."""
     return Table(
         columns=("channel", ">group", "state"),
-        rows=[(text_of(one.channel), str(one.group), _pin_state(one)) for one in found],
+        rows=[(one.channel, str(one.group), _pin_state(one)) for one in found],
         document={"pins": [document_of(one) for one in found]},
-        names=[text_of(one.channel) for one in found],
+        names=[one.channel for one in found],
         empty="No channel is pinned.",
     )
 
@@ -296,7 +295,7 @@ def purge(
     on_cluster(target, main)
 
 
-def _purged(status: pb.ChannelStatus, last: int | None, kept: int) -> tuple[int, str]:
+def _purged(status: ChannelStatus, last: int | None, kept: int) -> tuple[int, str]:
     """How many messages go at most, and which: those up to *last*, else all but the *kept* newest."""
     if last is None:
         gone = max(0, status.messages - kept)
@@ -307,14 +306,14 @@ def _purged(status: pb.ChannelStatus, last: int | None, kept: int) -> tuple[int,
     return gone, f"{most}{counted(gone, 'message')}, {status.first_sequence:,} to {last:,},"
 
 
-def _of_tier(status: pb.ChannelStatus, what: str) -> str:
+def _of_tier(status: ChannelStatus, what: str) -> str:
     """Sentences about the effect of a removal on the channel's tier, if it has one that has come."""
     if not status.tier or not status.tier_next:
         return ""
-    return f" Its tier {text_of(status.tier)} removes {what} from the lake, too, and nothing else there."
+    return f" Its tier {status.tier} removes {what} from the lake, too, and nothing else there."
 
 
-def format_messages(status: pb.ChannelStatus) -> str:
+def format_messages(status: ChannelStatus) -> str:
     """How many messages there are, and which."""
     if not status.messages:
         return "no messages"
@@ -331,7 +330,7 @@ def delete(channel: Channel, *, target: Target, confirmation: Confirmation) -> N
             return
         status = await status_of(direct, channel)
         cursors = await direct.admin.subscriptions(channel)
-        readers = ", ".join(full_name(one) for one in cursors[:10] if one.kind != pb.PLAIN)
+        readers = ", ".join(full_name(one) for one in cursors[:10] if one.kind != CursorKind.PLAIN)
         confirmation.require(
             f"Removes channel {channel} for good: {format_messages(status)}, "
             f"{f'{status.delayed:,} delayed, ' if status.delayed else ''}"
@@ -390,12 +389,12 @@ def limits(
     edited = _edited(
         max_msgs=max_msgs, max_bytes=max_bytes, max_age=max_age, max_subs=max_subs, max_inactivity=max_inactivity
     )
-    changes = edited.ListFields()
+    changes = {name: value for name, value in asdict(edited).items() if value is not None}
 
     async def main(direct: stan_client.Direct) -> None:
         status = await status_of(direct, channel)
         if changes or reset:
-            told = ", ".join(f"{field.name} {value:,}" for field, value in changes)
+            told = ", ".join(f"{name} {value:,}" for name, value in changes.items())
             what = " and ".join(filter(None, ["takes all edits back" if reset else "", f"sets {told}" if told else ""]))
             confirmation.require(
                 f"For channel {channel}, {what}. It has {format_messages(status)} ({format_size(status.bytes)}); "
@@ -410,7 +409,7 @@ def limits(
     on_cluster(target, main)
 
 
-def _edited(**given: str) -> pb.Limits:
+def _edited(**given: str) -> Limits:
     """The limits that were told. Raises CliError with all that are wrong."""
     parse = {"max_bytes": units.size_bytes, "max_age": units.duration_ns, "max_inactivity": units.duration_ns}
     found, complaints = {}, []
@@ -424,7 +423,7 @@ def _edited(**given: str) -> pb.Limits:
                 complaints.append(f"--{name.replace('_', '-')}: {error}.")
     if complaints:
         raise CliError("\n".join(complaints), EXIT_USAGE)
-    return pb.Limits(**found)
+    return Limits(**found)
 
 
 app.command("commit")(commit)

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import stan_client
 import typer
 from stan_protocol.ack_levels import AckLevel
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import ChannelStatus, Commit
 
 from stan.cli.support.args import Channel, checked_channel
 from stan.cli.support.common import EXIT_USAGE, CliError, Target
@@ -27,7 +27,7 @@ PROMISES: Final = (
 )
 
 
-def commit_words(status: pb.ChannelStatus) -> str:
+def commit_words(status: ChannelStatus) -> str:
     """Return what an ack of a publish to a channel means, by its policy and by the store of its server."""
     commit, level = status.commit, status.ack_level
     if commit >= len(PROMISES):
@@ -53,7 +53,7 @@ def commit(
     if kind not in GROUP_COMMITS:
         found = ": a channel is ephemeral by a policy that is there before it" if kind == COMMITS[EPHEMERAL] else ""
         raise CliError(f"COMMIT is {' or '.join(GROUP_COMMITS)}, not {kind!r}{found}.", EXIT_USAGE)
-    wanted = GROUP_COMMITS.index(kind)
+    wanted = Commit(GROUP_COMMITS.index(kind))
 
     async def main(direct: stan_client.Direct) -> None:
         status = await direct.admin.channel(channel)

@@ -6,10 +6,9 @@ from typing import Annotated, Any, Final
 
 import stan_client
 import typer
-from stan_client.transport.session import text_of
+from stan_protocol.admin_types import ChannelStatus, CursorStatus, PartedStatus
 from stan_protocol.parted import key_path
 from stan_protocol.patterns import valid_name
-from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.units import NEVER, counted, format_age, format_size
 
 from stan.cli.support.args import Channel, checked_channel
@@ -19,7 +18,7 @@ from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, on_cluster
 from stan.limits import PARTS_MAX
-from stan.protocol.part_status import summed_channels, summed_positions
+from stan.protocol.part_status import part_of, summed_channels, summed_positions
 from stan.status.groups import groups_of
 from stan.status.positions import KINDS, full_name, lag, state_of, worst_of
 
@@ -88,22 +87,22 @@ def parts(*, target: Target, view: View) -> None:
     look(target, view, table)
 
 
-def parts_table(found: list[pb.PartedStatus]) -> Table:
+def parts_table(found: list[PartedStatus]) -> Table:
     """One a line."""
     return Table(
         columns=("channel", ">parts", "called", "key in JSON", "state"),
         rows=[
             (
-                text_of(one.channel),
+                one.channel,
                 str(one.parts),
-                f"{text_of(one.channel)}.~0 to ~{one.parts - 1}",
-                text_of(one.key),
+                f"{one.channel}.~0 to ~{one.parts - 1}",
+                one.key,
                 "being deleted" if one.deleting else "being doubled" if one.doubling else "there",
             )
             for one in found
         ],
         document={"channels": [document_of(one) for one in found]},
-        names=[text_of(one.channel) for one in found],
+        names=[one.channel for one in found],
         empty="No channel has parts: stan channel create CHANNEL --parts N",
     )
 
@@ -114,7 +113,7 @@ async def deleted_with_parts(direct: stan_client.Direct, channel: str, confirmat
     if not found:
         return False
     names = stan_client.part_names(channel, found[0].parts)
-    status = [one for one in await direct.admin.channels(f"{channel}.*") if text_of(one.name) in names]
+    status = [one for one in await direct.admin.channels(f"{channel}.*") if one.name in names]
     confirmation.require(
         f"Removes channel {channel} for good, with its {found[0].parts} parts: "
         f"{counted(sum(one.messages for one in status), 'message')}, "
@@ -129,22 +128,22 @@ async def deleted_with_parts(direct: stan_client.Direct, channel: str, confirmat
 # --- seen as one ------------------------------------------------------------------------------------------------------------
 
 
-async def part_statuses(direct: stan_client.Direct, channel: str) -> list[pb.ChannelStatus]:
+async def part_statuses(direct: stan_client.Direct, channel: str) -> list[ChannelStatus]:
     """The parts of a channel, by number; empty if it has none, or *channel* is a pattern."""
     if not valid_name(channel, wildcards=False):
         return []
     found = await direct.admin.channels(f"{channel}.*")
-    ours = [one for one in found if text_of(one.part_of.channel) == channel]
-    return sorted(ours, key=lambda one: one.part_of.number)
+    ours = [one for one in found if part_of(one).channel == channel]
+    return sorted(ours, key=lambda one: part_of(one).number)
 
 
-def parts_words(name: str, parts: Sequence[pb.ChannelStatus | pb.CursorStatus]) -> str:
+def parts_words(name: str, parts: Sequence[ChannelStatus | CursorStatus]) -> str:
     """`orders (4 parts)`; `orders (2 of 4 parts)` if there are others."""
-    every = max(one.part_of.parts for one in parts)
+    every = max(part_of(one).parts for one in parts)
     return f"{name} ({every} parts)" if len(parts) == every else f"{name} ({len(parts)} of {every} parts)"
 
 
-def groups_words(parts: Sequence[pb.ChannelStatus]) -> str:
+def groups_words(parts: Sequence[ChannelStatus]) -> str:
     """The groups of some parts: `1, 2, 3`."""
     numbers = sorted({one.group for one in parts})
     more = f" +{len(numbers) - GROUPS_SHOWN}" if len(numbers) > GROUPS_SHOWN else ""
@@ -152,9 +151,9 @@ def groups_words(parts: Sequence[pb.ChannelStatus]) -> str:
 
 
 def channels_table(
-    found: list[pb.ChannelStatus],
+    found: list[ChannelStatus],
     now_ns: int,
-    by: Callable[[pb.ChannelStatus], Any],
+    by: Callable[[ChannelStatus], Any],
     *,
     with_parts: bool = False,
 ) -> Table:
@@ -175,15 +174,15 @@ def channels_table(
         ),
         rows=rows,
         document=lambda: {"channels": [document_of(one) for one in found]},
-        names=[text_of(one.name) for one in found],
+        names=[one.name for one in found],
         foot=f"{counted(len(found), 'channel')}, {counted(messages, 'message')}, {format_size(size)}" if found else "",
         empty="No channels. They come with their first message or subscription: stan pub CHANNEL hello",
     )
 
 
-def _channel_row(one: pb.ChannelStatus, now_ns: int, parts: Sequence[pb.ChannelStatus] = ()) -> tuple[str, ...]:
+def _channel_row(one: ChannelStatus, now_ns: int, parts: Sequence[ChannelStatus] = ()) -> tuple[str, ...]:
     """One channel, or the sums of *parts*, which have no common sequences."""
-    name = text_of(one.name)
+    name = one.name
     return (
         parts_words(name, parts) if parts else name,
         f"{one.messages:,}",
@@ -197,20 +196,18 @@ def _channel_row(one: pb.ChannelStatus, now_ns: int, parts: Sequence[pb.ChannelS
     )
 
 
-async def whole_table(direct: stan_client.Direct, parts: list[pb.ChannelStatus]) -> Table:
+async def whole_table(direct: stan_client.Direct, parts: list[ChannelStatus]) -> Table:
     """All of a channel with parts, the leaders of its parts included."""
-    name = text_of(parts[0].part_of.channel)
+    name = part_of(parts[0]).channel
     found = await direct.admin.subscriptions(f"{name}.*")
-    cursors = [one for one in found if one.part_of.channel == parts[0].part_of.channel]
+    cursors = [one for one in found if part_of(one).channel == part_of(parts[0]).channel]
     leaders = {one.number: one.leader for one in groups_of(await direct.admin.nodes())}
     return _table(parts, cursors, leaders, time.time_ns())
 
 
-def _table(
-    parts: list[pb.ChannelStatus], cursors: list[pb.CursorStatus], leaders: dict[int, str], now_ns: int
-) -> Table:
+def _table(parts: list[ChannelStatus], cursors: list[CursorStatus], leaders: dict[int, str], now_ns: int) -> Table:
     total = summed_channels(parts)[0].total
-    name, every = text_of(parts[0].part_of.channel), parts[0].part_of.parts
+    name, every = part_of(parts[0]).channel, part_of(parts[0]).parts
     rows = [
         ("channel", name),
         ("parts", f"{every}{'' if len(parts) == every else f', of which {len(parts)} are told of'}{_doubling(parts)}"),
@@ -223,10 +220,10 @@ def _table(
         share = f", {100 * one.messages // total.messages} %" if total.messages else ""
         where = f"group {one.group}, {f'leader {leader}' if leader else 'without a leader'}"
         what = f"{one.messages:,} messages ({format_size(one.bytes)}{share})"
-        rows.append((f"~{one.part_of.number}", f"{where}: {what}, {one.first_sequence:,} to {one.last_sequence:,}"))
+        rows.append((f"~{part_of(one).number}", f"{where}: {what}, {one.first_sequence:,} to {one.last_sequence:,}"))
     positions = summed_positions(cursors)
     for cursor, of in positions:
-        where = f"in {parts_words('', of).strip()[1:-1]}" if of else f"in ~{cursor.part_of.number} alone"
+        where = f"in {parts_words('', of).strip()[1:-1]}" if of else f"in ~{part_of(cursor).number} alone"
         state = state_of(worst_of(of or [cursor], now_ns), now_ns).word
         what = f"{state}, {cursor.waiting:,} waiting, {cursor.pending:,} unacked"
         rows.append((KINDS[cursor.kind], f"{full_name(cursor)} {where}: {what}"))
@@ -237,11 +234,11 @@ def _table(
     }
     worst = max((lag(one) for one, _ in positions), default=0)
     told = f"{counted(len(parts), 'part')}, worst lag {worst:,}" if cursors else ""
-    return Table(rows=rows, document=document, names=[text_of(one.name) for one in parts], foot=told)
+    return Table(rows=rows, document=document, names=[one.name for one in parts], foot=told)
 
 
-def _doubling(parts: list[pb.ChannelStatus]) -> str:
-    if not any(one.part_of.doubling for one in parts):
+def _doubling(parts: list[ChannelStatus]) -> str:
+    if not any(part_of(one).doubling for one in parts):
         return ""
-    closed = sum(one.part_of.closed for one in parts)
+    closed = sum(part_of(one).closed for one in parts)
     return f", being doubled: {closed} of {len(parts)} are closed"

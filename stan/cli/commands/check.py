@@ -14,9 +14,8 @@ from typing import Annotated, Any, Final
 import stan_client
 import typer
 from stan_client.requests.admin import Nodes
-from stan_client.transport.session import text_of
 from stan_protocol import units
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import CursorStatus
 from stan_protocol.scalars import SECOND
 from stan_protocol.units import counted, format_duration
 
@@ -158,11 +157,11 @@ def judge_nodes(nodes: Nodes, bounds: Bounds, result: Result) -> None:
         result.add(LEVELS[one.severity], one.kind, one.text.removesuffix("."))
 
 
-def judge_cursors(cursors: Iterable[pb.CursorStatus], bounds: Bounds, result: Result, now_ns: int) -> None:
+def judge_cursors(cursors: Iterable[CursorStatus], bounds: Bounds, result: Result, now_ns: int) -> None:
     """Durables, queue groups and subscriptions."""
     worst = {"lag": 0.0, "pending": 0.0, "oldest_s": 0.0}
     for cursor in cursors:
-        who = f"{text_of(cursor.channel)} {full_name(cursor)}"
+        who = f"{cursor.channel} {full_name(cursor)}"
         state, behind = state_of(cursor, now_ns).word, lag(cursor)
         age = now_ns - cursor.oldest_pending if cursor.oldest_pending else 0
         worst["lag"] = max(worst["lag"], behind)

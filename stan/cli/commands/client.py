@@ -5,8 +5,7 @@ from typing import Annotated
 
 import stan_client
 import typer
-from stan_client.transport.session import text_of
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import ClientStatus, CursorStatus
 from stan_protocol.units import counted
 
 from stan.cli.commands.cursor_tables import cursor_document
@@ -46,11 +45,11 @@ def list_(
     look(target, view, table)
 
 
-def clients_table(found: list[pb.ClientStatus]) -> Table:
+def clients_table(found: list[ClientStatus]) -> Table:
     """One a line."""
-    names = [text_of(one.client_id) for one in found]
+    names = [one.client_id for one in found]
     rows = [
-        (name, _state(one), f"{one.ping_interval_s}s x {one.ping_max_out}", text_of(one.heartbeat_inbox))
+        (name, _state(one), f"{one.ping_interval_s}s x {one.ping_max_out}", one.heartbeat_inbox)
         for name, one in zip(names, found, strict=True)
     ]
     return Table(
@@ -63,7 +62,7 @@ def clients_table(found: list[pb.ClientStatus]) -> Table:
     )
 
 
-def _state(client: pb.ClientStatus) -> str:
+def _state(client: ClientStatus) -> str:
     return "not answering" if client.failing else "well"
 
 
@@ -76,23 +75,23 @@ def show(client: ClientName, *, target: Target, view: View) -> None:
         found = await direct.admin.clients(client)
         cursors = await direct.admin.subscriptions(client_id=client)
         if not found and not cursors:
-            names = [text_of(one.client_id) for one in await direct.admin.clients()]
+            names = [one.client_id for one in await direct.admin.clients()]
             raise CliError(f"There is no client {client!r}.{near(client, names)} All of them: stan client list")
         return client_table(client, found, cursors, time.time_ns())
 
     look(target, view, table)
 
 
-def client_table(client: str, found: list[pb.ClientStatus], cursors: list[pb.CursorStatus], now_ns: int) -> Table:
+def client_table(client: str, found: list[ClientStatus], cursors: list[CursorStatus], now_ns: int) -> Table:
     """All of one; without a client: what is kept for it while it is not connected."""
     rows = [("client", client), ("state", _state(found[0]) if found else "not connected")]
     for one in found:
         rows += [
-            ("heartbeats", f"to {text_of(one.heartbeat_inbox)}"),
+            ("heartbeats", f"to {one.heartbeat_inbox}"),
             ("pings", f"every {one.ping_interval_s} s, closed after {one.ping_max_out} without an answer"),
         ]
     for cursor in cursors:
-        told = f"{text_of(cursor.channel)} {full_name(cursor)}: {state_of(cursor, now_ns).word}, {cursor.waiting:,} waiting"
+        told = f"{cursor.channel} {full_name(cursor)}: {state_of(cursor, now_ns).word}, {cursor.waiting:,} waiting"
         rows.append((KINDS[cursor.kind], f"{told}, {cursor.pending:,} unacked"))
     document = {
         "client": document_of(found[0]) if found else None,
@@ -109,10 +108,10 @@ def evict(client: ClientName, *, target: Target, confirmation: Confirmation) -> 
     async def main(direct: stan_client.Direct) -> None:
         found = await direct.admin.clients(client)
         if not found:
-            names = [text_of(one.client_id) for one in await direct.admin.clients()]
+            names = [one.client_id for one in await direct.admin.clients()]
             raise CliError(f"There is no client {client!r}.{near(client, names)} All of them: stan client list")
         count = sum(
-            text_of(member.client_id) == client
+            member.client_id == client
             for cursor in await direct.admin.subscriptions(client_id=client)
             for member in cursor.members
         )

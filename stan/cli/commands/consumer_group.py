@@ -4,8 +4,7 @@ from typing import Annotated
 
 import stan_client
 import typer
-from stan_client.transport.session import text_of
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import ConsumerGroupStatus
 from stan_protocol.scalars import MILLISECOND
 from stan_protocol.units import counted, format_duration
 
@@ -29,14 +28,14 @@ def list_(*, target: Target, view: View) -> None:
     look(target, view, table)
 
 
-def groups_table(found: list[pb.ConsumerGroupStatus]) -> Table:
+def groups_table(found: list[ConsumerGroupStatus]) -> Table:
     """One a line."""
     return Table(
         columns=("consumer group", "user", ">members", ">channels", ">without owner", ">releasing"),
         rows=[
             (
-                text_of(one.group),
-                text_of(one.user),
+                one.group,
+                one.user,
                 f"{one.members:,}",
                 f"{one.channels:,}",
                 f"{one.unowned:,}",
@@ -45,7 +44,7 @@ def groups_table(found: list[pb.ConsumerGroupStatus]) -> Table:
             for one in found
         ],
         document={"consumer_groups": [document_of(one) for one in found]},
-        names=[text_of(one.group) for one in found],
+        names=[one.group for one in found],
         foot=f"{counted(len(found), 'consumer group')}." if found else "",
         empty="No consumer group has members.",
     )
@@ -66,23 +65,23 @@ def show(
 
     async def table(direct: stan_client.Direct) -> Table:
         (found,) = await direct.admin.consumer_groups(group, user=owner)
-        return group_table(found, (await direct.bookmarks.all(group, user=text_of(found.user))).get(group, {}))
+        return group_table(found, (await direct.bookmarks.all(group, user=found.user)).get(group, {}))
 
     look(target, view, table)
 
 
-def group_table(found: pb.ConsumerGroupStatus, positions: dict[str, stan_client.Bookmark]) -> Table:
+def group_table(found: ConsumerGroupStatus, positions: dict[str, stan_client.Bookmark]) -> Table:
     """Its members, and a line for each channel."""
-    names = ["NONE", *(text_of(member.name) for member in found.member_list)]
+    names = ["NONE", *(member.name for member in found.member_list)]
     rows = []
     for one in found.channel_list:
-        at = positions.get(text_of(one.channel))
+        at = positions.get(one.channel)
         lag = f"{max(0, at.last + 1 - at.sequence):,}" if at is not None else "not begun"
         state = "to be released" if one.releasing else ""
-        rows.append((text_of(one.channel), names[one.member], lag, f"{one.generation:,}", state))
+        rows.append((one.channel, names[one.member], lag, f"{one.generation:,}", state))
     members = [
-        f"{text_of(one.name)}: {counted(one.channels, 'channel')} of {text_of(one.pattern)}, "
-        f"lease {format_duration(one.lease_ms * MILLISECOND)}" + (f", user {text_of(one.user)}" if one.user else "")
+        f"{one.name}: {counted(one.channels, 'channel')} of {one.pattern}, "
+        f"lease {format_duration(one.lease_ms * MILLISECOND)}" + (f", user {one.user}" if one.user else "")
         for one in found.member_list
     ]
     return Table(
@@ -92,7 +91,7 @@ def group_table(found: pb.ConsumerGroupStatus, positions: dict[str, stan_client.
             **document_of(found),
             "positions": {name: {"sequence": at.sequence, "last": at.last} for name, at in positions.items()},
         },
-        names=[text_of(one.channel) for one in found.channel_list],
+        names=[one.channel for one in found.channel_list],
         head="\n".join(members),
         empty="No channel matches the patterns of its members.",
     )

@@ -3,21 +3,20 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from stan_client.transport.session import text_of
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import CursorStatus
 from stan_protocol.units import NEVER, counted, format_age, format_duration
 
 from stan.cli.commands.channel_parts import parts_words
 from stan.cli.commands.policies import format_in_force
 from stan.cli.support.output import Table
 from stan.cli.support.proto_json import document_of
-from stan.protocol.part_status import summed_positions
+from stan.protocol.part_status import part_of, summed_positions
 from stan.status.positions import KINDS, full_name, lag, name_of, state_of, why, window, window_now, worst_of
 
 RUNS_SHOWN: Final = 12
 
 
-def cursor_document(cursor: pb.CursorStatus, now_ns: int) -> dict[str, Any]:
+def cursor_document(cursor: CursorStatus, now_ns: int) -> dict[str, Any]:
     """One position as JSON: what the server says, and its name, state, lag and window."""
     return {
         "name": name_of(cursor),
@@ -29,10 +28,10 @@ def cursor_document(cursor: pb.CursorStatus, now_ns: int) -> dict[str, Any]:
 
 
 def cursors_table(
-    found: list[pb.CursorStatus],
+    found: list[CursorStatus],
     noun: str,
     now_ns: int,
-    by: Callable[[pb.CursorStatus], Any] = full_name,
+    by: Callable[[CursorStatus], Any] = full_name,
     *,
     with_parts: bool = False,
 ) -> Table:
@@ -56,8 +55,8 @@ def cursors_table(
     )
 
 
-def _cursor_row(one: pb.CursorStatus, now_ns: int, parts: Sequence[pb.CursorStatus] = ()) -> tuple[str, ...]:
-    channel = text_of(one.channel)
+def _cursor_row(one: CursorStatus, now_ns: int, parts: Sequence[CursorStatus] = ()) -> tuple[str, ...]:
+    channel = one.channel
     return (
         parts_words(channel, parts) if parts else channel,
         full_name(one),
@@ -70,31 +69,31 @@ def _cursor_row(one: pb.CursorStatus, now_ns: int, parts: Sequence[pb.CursorStat
     )
 
 
-def cursor_table(cursor: pb.CursorStatus, now_ns: int) -> Table:
+def cursor_table(cursor: CursorStatus, now_ns: int) -> Table:
     """All of one."""
     wait = format_duration(cursor.ack_wait_s * 1_000_000_000)
     rows = [
-        ("channel", text_of(cursor.channel)),
+        ("channel", cursor.channel),
         (KINDS[cursor.kind], full_name(cursor)),
         ("state", state_of(cursor, now_ns).word),
         ("next message", f"{cursor.last_sent + 1:,} of {cursor.first_sequence:,} to {cursor.last_sequence:,}"),
         ("acked up to", f"{cursor.acked_up_to:,}"),
         ("waiting", f"{cursor.waiting:,} not sent yet{_held_back(cursor)}"),
-        ("unacked", f"{cursor.pending:,} of {window(cursor):,}: {format_runs(list(cursor.pending_runs))}"),
+        ("unacked", f"{cursor.pending:,} of {window(cursor):,}: {format_runs(cursor.pending_runs)}"),
         ("window now", f"{window_now(cursor):,} of {window(cursor):,}"),
-        ("to be sent again", f"{cursor.owed:,}: {format_runs(list(cursor.owed_runs))}"),
+        ("to be sent again", f"{cursor.owed:,}: {format_runs(cursor.owed_runs)}"),
         ("oldest unacked", f"sent {format_age(cursor.oldest_pending, now_ns)} ago" if cursor.oldest_pending else NEVER),
         ("last ack", f"{format_age(cursor.last_ack, now_ns)} ago" if cursor.last_ack else "never"),
         ("ack wait", wait),
         ("redelivered", f"{cursor.redelivered:,} since this leader leads"),
-        ("policy", format_in_force(cursor.policy) if cursor.HasField("policy") else "none is set"),
+        ("policy", format_in_force(cursor.policy) if cursor.policy is not None else "none is set"),
     ]
     if cursor.user:
-        rows.append(("user", text_of(cursor.user)))
+        rows.append(("user", cursor.user))
     for member in cursor.members:
         words = (("active", member.active), ("window full", member.stalled), ("not answering", member.failing))
         trouble = [word for word, so in words if so]
-        told = f"{text_of(member.client_id)}: {member.pending:,} of {member.max_in_flight:,} unacked"
+        told = f"{member.client_id}: {member.pending:,} of {member.max_in_flight:,} unacked"
         if member.window_now and member.window_now < member.max_in_flight:
             trouble.append(f"window cut to {member.window_now:,}")
         rows.append((f"member {member.subscription_id}", ", ".join([told, *trouble])))
@@ -103,18 +102,18 @@ def cursor_table(cursor: pb.CursorStatus, now_ns: int) -> Table:
     return Table(rows=rows, document={"cursor": cursor_document(cursor, now_ns)}, names=[full_name(cursor)])
 
 
-def _held_back(cursor: pb.CursorStatus) -> str:
+def _held_back(cursor: CursorStatus) -> str:
     return f", {cursor.held_back:,} of them held back by the order by key" if cursor.held_back else ""
 
 
-def why_table(cursor: pb.CursorStatus, now_ns: int) -> Table:
+def why_table(cursor: CursorStatus, now_ns: int) -> Table:
     """Why it gets nothing."""
     state, reasons = state_of(cursor, now_ns).word, why(cursor, now_ns)
-    head = f"{KINDS[cursor.kind].capitalize()} {full_name(cursor)} of channel {text_of(cursor.channel)}: {state}."
+    head = f"{KINDS[cursor.kind].capitalize()} {full_name(cursor)} of channel {cursor.channel}: {state}."
     return Table(
         rows=[(reason,) for reason in reasons],
         document={
-            "channel": text_of(cursor.channel),
+            "channel": cursor.channel,
             "name": full_name(cursor),
             "state": state,
             "reasons": reasons,
@@ -125,15 +124,15 @@ def why_table(cursor: pb.CursorStatus, now_ns: int) -> Table:
     )
 
 
-def why_of_parts_table(cursors: list[pb.CursorStatus], now_ns: int) -> Table:
+def why_of_parts_table(cursors: list[CursorStatus], now_ns: int) -> Table:
     """Why a position of this name gets nothing in the parts of a channel, with the sums of all."""
     ((total, parts),) = summed_positions(cursors)
-    name, channel = full_name(total), text_of(total.channel)
+    name, channel = full_name(total), total.channel
     documents, rows = [], []
     for one in parts:
         state, reasons = state_of(one, now_ns).word, why(one, now_ns)
-        documents.append({"channel": text_of(one.channel), "state": state, "reasons": reasons})
-        rows += [(f"~{one.part_of.number}" if not at else "", reason) for at, reason in enumerate(reasons)]
+        documents.append({"channel": one.channel, "state": state, "reasons": reasons})
+        rows += [(f"~{part_of(one).number}" if not at else "", reason) for at, reason in enumerate(reasons)]
     state = state_of(worst_of(parts, now_ns), now_ns).word
     sums = f"{total.waiting:,} waiting, {total.pending:,} unacked in all"
     return Table(
@@ -152,10 +151,8 @@ def why_of_parts_table(cursors: list[pb.CursorStatus], now_ns: int) -> Table:
     )
 
 
-def format_runs(runs: list[int]) -> str:
+def format_runs(runs: Sequence[tuple[int, int]]) -> str:
     """`17, 20-25 and 3 more`; `-` for none."""
-    told = [
-        f"{first}" if first == last else f"{first}-{last}" for first, last in zip(runs[::2], runs[1::2], strict=False)
-    ]
+    told = [f"{first}" if first == last else f"{first}-{last}" for first, last in runs]
     more = f" and {len(told) - RUNS_SHOWN} more" if len(told) > RUNS_SHOWN else ""
     return ", ".join(told[:RUNS_SHOWN]) + more or NEVER

@@ -9,9 +9,8 @@ from typing import Annotated, Final, NamedTuple
 import stan_client
 import typer
 from stan_client.dead_letters import DeadLetter, dead_letter
-from stan_client.transport.session import text_of
 from stan_protocol import units
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import ChannelStatus
 from stan_protocol.units import counted, format_age, format_time
 
 from stan.cli.commands.channel import status_of
@@ -47,8 +46,8 @@ def list_(*, target: Target, view: View) -> None:
     """Dead letter channels, with the number of messages and where they come from."""
 
     async def table(direct: stan_client.Direct) -> Table:
-        named = {text_of(one.policy.dead_letter) for one in (await direct.admin.policies()).policies}
-        found = [one for one in await direct.admin.channels() if is_dead_letter_channel(text_of(one.name), named)]
+        named = {one.policy.dead_letter or "" for one in (await direct.admin.policies()).policies}
+        found = [one for one in await direct.admin.channels() if is_dead_letter_channel(one.name, named)]
         sources = {one.name: await _sources(direct, one) for one in found if one.messages}
         return channels_table(found, sources)
 
@@ -60,31 +59,31 @@ def is_dead_letter_channel(channel: str, named: Iterable[str]) -> bool:
     return any(channel == name or (name.startswith(".") and channel.endswith(name)) for name in named if name)
 
 
-async def _sources(direct: stan_client.Direct, status: pb.ChannelStatus) -> Counter[str]:
+async def _sources(direct: stan_client.Direct, status: ChannelStatus) -> Counter[str]:
     """How many of the newest messages come from each channel; "": they were published there."""
     found: Counter[str] = Counter()
     first = max(status.first_sequence, status.last_sequence - LOOKED_AT + 1)
     start = stan_client.from_sequence(first)
-    async for message in direct.read(text_of(status.name), start=start):
+    async for message in direct.read(status.name, start=start):
         letter = dead_letter(message)
         found[letter.channel if letter is not None else ""] += 1
     return found
 
 
-def channels_table(found: list[pb.ChannelStatus], sources: dict[bytes, Counter[str]]) -> Table:
+def channels_table(found: list[ChannelStatus], sources: dict[str, Counter[str]]) -> Table:
     """One a line."""
     rows, documents = [], []
     for one in found:
         of = sources.get(one.name, Counter())
         told = ", ".join(f"{source or 'published there'} {count:,}" for source, count in of.most_common())
-        rows.append((text_of(one.name), f"{one.messages:,}", format_time(one.last_timestamp), told))
-        documents.append({"channel": text_of(one.name), "messages": one.messages, "sources": dict(of)})
+        rows.append((one.name, f"{one.messages:,}", format_time(one.last_timestamp), told))
+        documents.append({"channel": one.name, "messages": one.messages, "sources": dict(of)})
     many = any(one.messages > LOOKED_AT for one in found)
     return Table(
         columns=("channel", ">messages", "newest", "from"),
         rows=rows,
         document={"channels": documents},
-        names=[text_of(one.name) for one in found],
+        names=[one.name for one in found],
         foot=f"Of a channel the newest {LOOKED_AT:,} were looked at." if many else "",
         empty="No dead letter channels. They come with the first dead letter: stan policy set PATTERN --dead-letter .dlq",
     )
@@ -228,13 +227,13 @@ def _parts(going: list[DeadLetter], most: int) -> Iterator[list[int]]:
             yield numbers[at : at + most]
 
 
-def _runs(numbers: list[int]) -> list[int]:
-    out: list[int] = []
+def _runs(numbers: list[int]) -> list[tuple[int, int]]:
+    out: list[tuple[int, int]] = []
     for number in numbers:
-        if out and out[-1] + 1 == number:
-            out[-1] = number
+        if out and out[-1][1] + 1 == number:
+            out[-1] = out[-1][0], number
         else:
-            out += (number, number)
+            out.append((number, number))
     return out
 
 

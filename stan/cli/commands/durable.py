@@ -6,15 +6,13 @@ Each command finds its position by channel and name, tells what it will do, and 
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import stan_client
 import typer
-from stan_client.requests.admin import which
-from stan_client.transport.session import text_of
 from stan_protocol import units
+from stan_protocol.admin_types import CursorRef, CursorStatus
 from stan_protocol.patterns import valid_name
-from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.units import counted
 
 from stan.cli.commands.cursor_tables import cursor_table, cursors_table, why_of_parts_table, why_table
@@ -23,7 +21,11 @@ from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_comma
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.session import look, near, no_channel, on_cluster
+from stan.protocol.part_status import part_of
 from stan.status.positions import DURABLES, QUEUES, full_name, in_vain, lag, name_of
+
+if TYPE_CHECKING:
+    from stan_client.requests.admin import CursorPlace
 
 SORTS: Final = {
     "name": lambda one: (one.channel, full_name(one)),
@@ -60,7 +62,7 @@ QUEUE: Final = CursorCommands("queue", "queue group", QUEUES)
 
 async def find_cursor(
     direct: stan_client.Direct, family: CursorCommands, channel: str, name: str, owner: str = ""
-) -> pb.CursorStatus:
+) -> CursorStatus:
     """The position that is meant. Raises CliError: there is none, with the next step, or there are several."""
     every = await direct.admin.subscriptions(checked_channel(channel))
     matching = _matching(every, family, name, owner)
@@ -71,29 +73,29 @@ async def find_cursor(
     raise await _missing(direct, family, channel, name, every)
 
 
-async def in_parts(direct: stan_client.Direct, channel: str, client_id: str = "") -> list[pb.CursorStatus]:
+async def in_parts(direct: stan_client.Direct, channel: str, client_id: str = "") -> list[CursorStatus]:
     """All positions in the parts of a channel; none if it has no parts, or *channel* is a pattern."""
     if not valid_name(channel, wildcards=False):
         return []
     every = await direct.admin.subscriptions(f"{channel}.*", client_id=client_id)
-    return [one for one in every if text_of(one.part_of.channel) == channel]
+    return [one for one in every if part_of(one).channel == channel]
 
 
 async def find_part_cursors(
     direct: stan_client.Direct, family: CursorCommands, channel: str, name: str, owner: str = ""
-) -> list[pb.CursorStatus]:
+) -> list[CursorStatus]:
     """The positions that are meant in the parts of a channel, by part. Raises CliError: several durables are called so."""
     matching = _matching(await in_parts(direct, checked_channel(channel)), family, name, owner)
     names = sorted({full_name(one) for one in matching})
     if len(names) > 1:
         raise _several(name, names)
-    return sorted(matching, key=lambda one: one.part_of.number)
+    return sorted(matching, key=lambda one: part_of(one).number)
 
 
-def _matching(every: list[pb.CursorStatus], family: CursorCommands, name: str, owner: str) -> list[pb.CursorStatus]:
-    ours = [one for one in every if one.kind in family.kinds and owner in ("", text_of(one.client_id))]
+def _matching(every: list[CursorStatus], family: CursorCommands, name: str, owner: str) -> list[CursorStatus]:
+    ours = [one for one in every if one.kind in family.kinds and owner in ("", one.client_id)]
     matching = [one for one in ours if name in (name_of(one), full_name(one))]
-    return matching or [one for one in ours if name == text_of(one.queue_group)]
+    return matching or [one for one in ours if name == one.queue_group]
 
 
 def _several(name: str, names: list[str]) -> CliError:
@@ -102,10 +104,10 @@ def _several(name: str, names: list[str]) -> CliError:
 
 
 async def _missing(
-    direct: stan_client.Direct, family: CursorCommands, channel: str, name: str, every: list[pb.CursorStatus]
+    direct: stan_client.Direct, family: CursorCommands, channel: str, name: str, every: list[CursorStatus]
 ) -> CliError:
     if not every and await direct.admin.channel(channel) is None:
-        parts = sorted({text_of(one.channel) for one in await in_parts(direct, channel)})
+        parts = sorted({one.channel for one in await in_parts(direct, channel)})
         if parts:
             return CliError(
                 f"Channel {channel} has parts, and {family.noun}s in them: name one of {parts[0]} to {parts[-1]}; "
@@ -119,7 +121,7 @@ async def _missing(
     hint = near(name, [name_of(one) for one in ours]) or near(name, [full_name(one) for one in ours])
     if not hint:
         elsewhere = [
-            text_of(one.channel)
+            one.channel
             for one in await direct.admin.subscriptions()
             if one.kind in family.kinds and name in (name_of(one), full_name(one))
         ]
@@ -149,12 +151,12 @@ def _on_each(family: CursorCommands, target: Target, channel: str, name: str, ow
     on_cluster(target, main)
 
 
-Then = Callable[[stan_client.Direct, pb.CursorStatus], Awaitable[None]]
-ThenEach = Callable[[stan_client.Direct, list[pb.CursorStatus]], Awaitable[None]]
+Then = Callable[[stan_client.Direct, CursorStatus], Awaitable[None]]
+ThenEach = Callable[[stan_client.Direct, list[CursorStatus]], Awaitable[None]]
 
 
-def _which(cursor: pb.CursorStatus) -> pb.Which:
-    return which(text_of(cursor.channel), cursor_id=cursor.cursor_id)
+def _ref(cursor: CursorStatus) -> CursorRef:
+    return CursorRef(cursor.channel, cursor_id=cursor.cursor_id)
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------------
@@ -239,11 +241,11 @@ def _add_create(app: typer.Typer, family: CursorCommands) -> None:
             raise CliError(f"NAME of a new {family.noun} is {form}.", EXIT_USAGE)
         checked_channel(channel)
         named = (
-            which(channel, client_id=left, durable=right)
+            CursorRef(channel, client_id=left, durable_name=right)
             if family is DURABLE
-            else which(channel, durable=left, queue=right)
+            else CursorRef(channel, durable_name=left, queue_group=right)
         )
-        simple: dict[str, dict[str, Any]] = {"first": {"all": True}, "new": {"new_only": True}}
+        simple: dict[str, CursorPlace] = {"first": {"all": True}, "new": {"new_only": True}}
         place = simple.get(at) or {"sequence": parsed("--at", units.number, at)}
 
         async def main(direct: stan_client.Direct) -> None:
@@ -279,22 +281,22 @@ def _add_move(app: typer.Typer, family: CursorCommands) -> None:
         sequence = parsed("--seq", units.number, seq) if seq else 0
         moment = _moment(at, back)
 
-        async def wanted_of(direct: stan_client.Direct, cursor: pb.CursorStatus) -> int:
+        async def wanted_of(direct: stan_client.Direct, cursor: CursorStatus) -> int:
             wanted = cursor.last_sequence + 1 if new else cursor.first_sequence if everything else sequence
             if moment:
-                wanted = await direct.channels.sequence_at(text_of(cursor.channel), moment)
+                wanted = await direct.channels.sequence_at(cursor.channel, moment)
             return min(max(wanted, cursor.first_sequence, 1), cursor.last_sequence + 1)
 
-        async def then(direct: stan_client.Direct, found_ones: list[pb.CursorStatus]) -> None:
+        async def then(direct: stan_client.Direct, found_ones: list[CursorStatus]) -> None:
             if seq:
                 _must_be_one("--seq", found_ones)
             moves = [(cursor, await wanted_of(direct, cursor)) for cursor in found_ones]
             confirmation.require("\n".join(_describe_move(family, cursor, wanted) for cursor, wanted in moves))
             for cursor, wanted in moves:
-                to = {"new_only": True} if new else {"all": True} if everything else {"sequence": wanted}
-                await direct.admin.move(_which(cursor), **to)
+                to: CursorPlace = {"new_only": True} if new else {"all": True} if everything else {"sequence": wanted}
+                await direct.admin.move(_ref(cursor), **to)
                 done(
-                    f"{family.noun.capitalize()} {full_name(cursor)} of channel {text_of(cursor.channel)}: "
+                    f"{family.noun.capitalize()} {full_name(cursor)} of channel {cursor.channel}: "
                     f"message {wanted:,} comes next."
                 )
 
@@ -314,15 +316,15 @@ def _add_skipping(app: typer.Typer, family: CursorCommands) -> None:
         confirmation: Confirmation,
     ) -> None:
         """Leave messages out, as if they had been acked: past one that a client cannot handle."""
-        runs = _flat(sequence_runs("SEQ", sequences))
+        runs = sequence_runs("SEQ", sequences)
 
-        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> None:
-            told, count = ", ".join(sequences), sum(runs[1::2]) - sum(runs[::2]) + len(runs) // 2
+        async def then(direct: stan_client.Direct, cursor: CursorStatus) -> None:
+            told, count = ", ".join(sequences), sum(last + 1 - first for first, last in runs)
             confirmation.require(
                 f"{family.noun.capitalize()} {full_name(cursor)} of channel {channel} never gets "
                 f"{counted(count, 'message')} ({told}), unless it is moved back. The messages stay in the channel."
             )
-            answer = await direct.admin.skip(_which(cursor), runs)
+            answer = await direct.admin.skip(_ref(cursor), runs)
             done(f"{counted(answer.changed, 'message')} skipped.")
 
         _on(family, target, channel, name, owner, then)
@@ -340,12 +342,12 @@ def _add_skipping(app: typer.Typer, family: CursorCommands) -> None:
         target: Target,
     ) -> None:
         """Send what is not acked again now, without waiting for its ack wait. Of a channel with parts in each of them."""
-        runs = _flat(sequence_runs("SEQ", sequences or []))
+        runs = sequence_runs("SEQ", sequences or [])
 
-        async def then(direct: stan_client.Direct, found_ones: list[pb.CursorStatus]) -> None:
+        async def then(direct: stan_client.Direct, found_ones: list[CursorStatus]) -> None:
             if runs:
                 _must_be_one("SEQ", found_ones)
-            changed = sum([(await direct.admin.redeliver(_which(cursor), runs)).changed for cursor in found_ones])
+            changed = sum([(await direct.admin.redeliver(_ref(cursor), runs)).changed for cursor in found_ones])
             done(f"{counted(changed, 'message')} {'is' if changed == 1 else 'are'} sent again.")
 
         _on_each(family, target, channel, name, owner, then)
@@ -358,10 +360,10 @@ def _moment(at: str, back: str) -> int:
     return at_time("--time", at) if at else 0
 
 
-def _describe_move(family: CursorCommands, cursor: pb.CursorStatus, wanted: int) -> str:
+def _describe_move(family: CursorCommands, cursor: CursorStatus, wanted: int) -> str:
     now = cursor.last_sent + 1
     head = (
-        f"Moves {family.noun} {full_name(cursor)} of channel {text_of(cursor.channel)}: message {wanted:,} comes next, "
+        f"Moves {family.noun} {full_name(cursor)} of channel {cursor.channel}: message {wanted:,} comes next, "
         f"instead of {now:,} (of {cursor.first_sequence:,} to {cursor.last_sequence:,})."
     )
     if wanted < now:
@@ -373,11 +375,6 @@ def _describe_move(family: CursorCommands, cursor: pb.CursorStatus, wanted: int)
     return head
 
 
-def _flat(runs: list[tuple[int, int]]) -> list[int]:
-    """first, last, first, last, ..."""
-    return [number for run_ in runs for number in run_]
-
-
 # --- holding and ending -------------------------------------------------------------------------------------------------------
 
 
@@ -387,9 +384,9 @@ def _add_holding(app: typer.Typer, family: CursorCommands) -> None:
     def pause(channel: Channel, name: Name, owner: Owner = "", *, target: Target) -> None:
         """Send nothing until `resume`; acks count, messages are kept for it. Of a channel with parts in each of them."""
 
-        async def then(direct: stan_client.Direct, found_ones: list[pb.CursorStatus]) -> None:
+        async def then(direct: stan_client.Direct, found_ones: list[CursorStatus]) -> None:
             for cursor in found_ones:
-                await direct.admin.pause(_which(cursor))
+                await direct.admin.pause(_ref(cursor))
             done(f"Paused{_in_parts(found_ones)}. Go on: {family.command} resume {channel} {full_name(found_ones[0])}")
 
         _on_each(family, target, channel, name, owner, then)
@@ -399,9 +396,9 @@ def _add_holding(app: typer.Typer, family: CursorCommands) -> None:
     def resume(channel: Channel, name: Name, owner: Owner = "", *, target: Target) -> None:
         """Go on after `pause`. Of a channel with parts in each of them."""
 
-        async def then(direct: stan_client.Direct, found_ones: list[pb.CursorStatus]) -> None:
+        async def then(direct: stan_client.Direct, found_ones: list[CursorStatus]) -> None:
             for cursor in found_ones:
-                await direct.admin.resume(_which(cursor))
+                await direct.admin.resume(_ref(cursor))
             waiting = sum(cursor.waiting for cursor in found_ones)
             done(f"It goes on{_in_parts(found_ones)}: {counted(waiting, 'message')} wait{'s' if waiting == 1 else ''}.")
 
@@ -412,29 +409,29 @@ def _add_holding(app: typer.Typer, family: CursorCommands) -> None:
     def delete(channel: Channel, name: Name, owner: Owner = "", *, target: Target, confirmation: Confirmation) -> None:
         """Forget it with its position; members that are online are closed. Of a channel with parts in each of them."""
 
-        async def then(direct: stan_client.Direct, found_ones: list[pb.CursorStatus]) -> None:
+        async def then(direct: stan_client.Direct, found_ones: list[CursorStatus]) -> None:
             confirmation.require("\n".join(_describe_delete(family, cursor) for cursor in found_ones))
             for cursor in found_ones:
-                await direct.admin.delete_cursor(_which(cursor))
+                await direct.admin.delete_cursor(_ref(cursor))
             done(f"{family.noun.capitalize()} {full_name(found_ones[0])} is deleted{_in_parts(found_ones)}.")
 
         _on_each(family, target, channel, name, owner, then)
 
 
-def _must_be_one(option: str, found_ones: list[pb.CursorStatus]) -> None:
+def _must_be_one(option: str, found_ones: list[CursorStatus]) -> None:
     """Raise CliError if an *option* that names a message is given for several parts."""
     if len(found_ones) > 1:
-        first, last = text_of(found_ones[0].channel), text_of(found_ones[-1].channel)
+        first, last = found_ones[0].channel, found_ones[-1].channel
         raise CliError(f"{option} is a message of one part: name one of {first} to {last}.", EXIT_USAGE)
 
 
-def _in_parts(found_ones: list[pb.CursorStatus]) -> str:
+def _in_parts(found_ones: list[CursorStatus]) -> str:
     return f" in {len(found_ones)} parts" if len(found_ones) > 1 else ""
 
 
-def _describe_delete(family: CursorCommands, cursor: pb.CursorStatus) -> str:
+def _describe_delete(family: CursorCommands, cursor: CursorStatus) -> str:
     return (
-        f"Forgets {family.noun} {full_name(cursor)} of channel {text_of(cursor.channel)} for good: its position (message "
+        f"Forgets {family.noun} {full_name(cursor)} of channel {cursor.channel} for good: its position (message "
         f"{cursor.last_sent + 1:,} would come next), {cursor.pending:,} unacked messages; "
         f"{counted(len(cursor.members), 'member')} online {'is' if len(cursor.members) == 1 else 'are'} closed. "
         "The messages stay in the channel."

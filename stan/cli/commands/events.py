@@ -5,8 +5,7 @@ import contextlib
 from typing import Annotated
 
 import typer
-from stan_client.transport.session import text_of
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import Event
 from stan_protocol.units import format_time
 
 from stan.cli.support.common import CliError, Target, run, stop_on_signals
@@ -51,7 +50,7 @@ async def _events(target: Target, kind: str, of: tuple[str, str], count: int, *,
                         await arrival
                     break
                 event = arrival.result()
-                if of[0] in ("", text_of(event.channel)) and of[1] in ("", text_of(event.client_id)):
+                if of[0] in ("", event.channel) and of[1] in ("", event.client_id):
                     write([json_text(document_of(event)) if as_json else line_of(event)])
                     shown += 1
                     if shown == count:
@@ -62,7 +61,7 @@ async def _events(target: Target, kind: str, of: tuple[str, str], count: int, *,
     return 0
 
 
-def line_of(event: pb.Event) -> str:
+def line_of(event: Event) -> str:
     """For people: when, where, what."""
     when, where = format_time(event.time), event.node or "-"
     text = clean(event.text) or clean(event.kind)

@@ -4,9 +4,8 @@ from typing import Annotated, Final
 
 import stan_client
 import typer
-from stan_client.requests.admin import Explanation, which
-from stan_client.transport.session import text_of
-from stan_protocol.proto import admin_pb2 as pb
+from stan_client.requests.admin import Explanation
+from stan_protocol.admin_types import CursorRef, CursorStatus
 from stan_protocol.units import format_time
 
 from stan import limits
@@ -44,13 +43,13 @@ def explain(
 
     async def table(direct: stan_client.Direct) -> Table:
         cursor = await find_cursor(direct, POSITIONS, channel, name, owner)
-        told = await direct.admin.explain(which(channel, cursor_id=cursor.cursor_id), sequence, answers=answers)
+        told = await direct.admin.explain(CursorRef(channel, cursor_id=cursor.cursor_id), sequence, answers=answers)
         return explained_table(cursor, sequence, told)
 
     look(target, view, table)
 
 
-def explained_table(cursor: pb.CursorStatus, sequence: int, told: Explanation) -> Table:
+def explained_table(cursor: CursorStatus, sequence: int, told: Explanation) -> Table:
     """What has happened to a message, one step a line."""
     stored = f"stored {format_time(told.timestamp_ns)}" if told.timestamp_ns else "gone from the channel"
     rows = [(moment_of(step), step.node, sentence_of(step)) for step in told.steps]
@@ -60,7 +59,7 @@ def explained_table(cursor: pb.CursorStatus, sequence: int, told: Explanation) -
     if told.goes_on:
         foot.append(GOES_ON)
     document = {
-        "channel": text_of(cursor.channel),
+        "channel": cursor.channel,
         "name": full_name(cursor),
         "sequence": sequence,
         "timestamp_ns": told.timestamp_ns,
@@ -73,7 +72,7 @@ def explained_table(cursor: pb.CursorStatus, sequence: int, told: Explanation) -
         columns=("time", "leader", "what"),
         rows=rows,
         document=document,
-        head=f"Message {sequence:,} of channel {text_of(cursor.channel)}, {stored}, for {full_name(cursor)}:",
+        head=f"Message {sequence:,} of channel {cursor.channel}, {stored}, for {full_name(cursor)}:",
         foot=" ".join(foot),
         empty="The log tells of no delivery.",
     )

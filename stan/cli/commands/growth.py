@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import stan_client
 import typer
+from stan_protocol.admin_types import Commit
 from stan_protocol.units import counted
 
 from stan.cli.support.common import EXIT_USAGE, CliError, Target
@@ -41,7 +42,7 @@ def grow(
     """Have more groups of channels: all channels are spread over them, those that are there move one by one."""
     if commit not in GROUP_COMMITS:
         raise CliError(f"--commit is {' or '.join(GROUP_COMMITS)}, not {commit!r}.", EXIT_USAGE)
-    kind = GROUP_COMMITS.index(commit)
+    kind = Commit(GROUP_COMMITS.index(commit))
     told = UNSYNCED if kind != SYNCED else ""
 
     async def main(direct: stan_client.Direct) -> None:
@@ -80,7 +81,7 @@ def spread(
     """Pause moves of channels to the groups where they belong, or go on with them; one that is under way ends."""
 
     async def main(direct: stan_client.Direct) -> None:
-        await direct.admin.pause_moves(paused=pause)
+        await (direct.admin.pause_moves() if pause else direct.admin.resume_moves())
         left = pool_of(await direct.admin.nodes()).to_move
         state = "No channel moves by itself" if pause else "Channels move by themselves"
         done(f"{state}; {counted(left, 'channel')} to move.")

@@ -7,7 +7,7 @@ import stan_client
 import typer
 from stan_client.requests.admin import Nodes
 from stan_protocol.ack_levels import TOLD
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import NodeStatus
 from stan_protocol.units import NEVER, format_age, format_size, format_time
 
 from stan.cli.support.common import CliError, Target, group_of_commands
@@ -24,12 +24,12 @@ NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Its id.")]
 app = group_of_commands("Nodes: who is there, how they are, taking them in and out, their level.")
 
 
-def state_of(node: pb.NodeStatus) -> str:
+def state_of(node: NodeStatus) -> str:
     """`ready`, or what is missing."""
     return ", ".join(node.not_ready) or ("ready, read replica" if node.replica else "ready")
 
 
-def leads(node: pb.NodeStatus) -> int:
+def leads(node: NodeStatus) -> int:
     """How many groups it leads."""
     return sum(group.role == "leader" for group in node.groups)
 
@@ -81,7 +81,7 @@ def nodes_table(nodes: Nodes, now_ns: int) -> Table:
     )
 
 
-def disk_left(node: pb.NodeStatus) -> str:
+def disk_left(node: NodeStatus) -> str:
     """Of the disk with its files."""
     if not node.disk_total:
         return NEVER
@@ -110,7 +110,7 @@ def _unknown(node: str, nodes: Nodes) -> CliError:
     return CliError(f"There is no node {node!r}.{near(node, names)} There are: {', '.join(names)}.")
 
 
-def acked_words(one: pb.NodeStatus) -> str:
+def acked_words(one: NodeStatus) -> str:
     """How many messages it has acknowledged as a leader, by what the ack has meant."""
     words = {int(level): level.word for level in TOLD}
     told = [f"{acked.messages:,} {words.get(acked.level, 'otherwise')}" for acked in one.acked if acked.messages]
@@ -118,7 +118,7 @@ def acked_words(one: pb.NodeStatus) -> str:
     return ", ".join(told) or "none"
 
 
-def node_table(one: pb.NodeStatus, now_ns: int) -> Table:
+def node_table(one: NodeStatus, now_ns: int) -> Table:
     """All of one."""
     rows = [
         ("node", node_name(one)),

@@ -2,21 +2,21 @@
 
 from typing import Any
 
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import DeliveryPolicy, NodeStatus
 from stan_protocol.units import go_duration
 
-from stan.policies import POLICY_OPTIONS, REPLICATED, Form, PolicyOption, options_of
+from stan.policies import POLICY_OPTIONS, REPLICATED, Form, PolicyOption, given_options
 
 
-def format_policy(policy: pb.DeliveryPolicy) -> str:
+def format_policy(policy: DeliveryPolicy) -> str:
     """What is set, in a line: `max deliver 5, back-off 1s 10s 1m0s, max hold 10m0s, adaptive window`; `-` for nothing."""
-    told = options_of(policy)
+    told = given_options(policy)
     return ", ".join(_told(option, told[option.field]) for option in POLICY_OPTIONS if option.field in told) or "-"
 
 
-def format_in_force(policy: pb.DeliveryPolicy) -> str:
+def format_in_force(policy: DeliveryPolicy) -> str:
     """What of the policy in force is not as it is without any, in a line."""
-    told = options_of(policy)
+    told = given_options(policy)
     idle = {"dead_letter_rate"} if not policy.dead_letter else set()
     idle |= {"min_age", "tombstone_max"} if not policy.compact else set()
     idle |= {"tier_stretch"} if not policy.tier else set()
@@ -24,7 +24,7 @@ def format_in_force(policy: pb.DeliveryPolicy) -> str:
     return ", ".join(_told(option, told[option.field]) for option in shown) or "-"
 
 
-def without_effect(policy: pb.DeliveryPolicy, nodes: list[pb.NodeStatus]) -> str:
+def without_effect(policy: DeliveryPolicy, nodes: list[NodeStatus]) -> str:
     """Return what of a policy does nothing with the stores and groups of these nodes, in sentences; "" if all of it counts."""
     stores = {node.store.upper() for node in nodes if node.store}
     alone = any(not node.node for node in nodes)

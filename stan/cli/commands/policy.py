@@ -7,9 +7,9 @@ import typer
 from stan_client.requests.admin import PolicyList
 from stan_client.requests.names import raw
 from stan_client.transport.session import text_of
+from stan_protocol.admin_types import DeliveryPolicy, NodeStatus, PolicyStatus
 from stan_protocol.channels import whole_of
 from stan_protocol.patterns import matches
-from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.units import counted
 
 from stan.cli.commands.policies import format_option, format_policy, without_effect
@@ -20,7 +20,7 @@ from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, on_cluster
-from stan.policies import POLICY_OPTIONS, PolicyRule, options_of
+from stan.policies import POLICY_OPTIONS, PolicyRule, given_options
 
 Durable = Annotated[
     str,
@@ -50,12 +50,9 @@ def policies_table(found: PolicyList) -> Table:
     """One a line."""
     return Table(
         columns=("pattern", "durable", "policy", "from"),
-        rows=[
-            (text_of(one.pattern), text_of(one.name) or "all", format_policy(one.policy), _origin(one))
-            for one in found.policies
-        ],
+        rows=[(one.pattern, one.name or "all", format_policy(one.policy), _origin(one)) for one in found.policies],
         document={"policies": [document_of(one) for one in found.policies]},
-        names=[text_of(one.pattern) for one in found.policies],
+        names=[one.pattern for one in found.policies],
         foot=f"{len(found.policies):,} {'policy' if len(found.policies) == 1 else 'policies'}"
         if found.policies
         else "",
@@ -63,8 +60,8 @@ def policies_table(found: PolicyList) -> Table:
     )
 
 
-def _origin(one: pb.PolicyStatus) -> str:
-    return f"configuration, {text_of(one.where)}" if one.configured else "stan policy set"
+def _origin(one: PolicyStatus) -> str:
+    return f"configuration, {one.where}" if one.configured else "stan policy set"
 
 
 @app.command("show")
@@ -80,8 +77,8 @@ def show(channel: Channel, *, durable: Durable = "", target: Target, view: View)
 
 def policy_table(channel: str, durable: str, found: PolicyList) -> Table:
     """What is in force, and the policies that it comes from, the wider the earlier."""
-    policy = found.in_force or pb.DeliveryPolicy()
-    told = options_of(policy)
+    policy = found.in_force or DeliveryPolicy()
+    told = given_options(policy)
     rows = [
         ("channel", channel),
         ("durable", durable or "any without a policy of its own"),
@@ -92,7 +89,7 @@ def policy_table(channel: str, durable: str, found: PolicyList) -> Table:
         ),
     ]
     for one in found.policies:
-        whose = f"{text_of(one.pattern)} {text_of(one.name)}".strip()
+        whose = f"{one.pattern} {one.name}".strip()
         rows.append(("set by", f"{whose}: {format_policy(one.policy)} ({_origin(one)})"))
     return Table(
         rows=rows,
@@ -102,7 +99,7 @@ def policy_table(channel: str, durable: str, found: PolicyList) -> Table:
             "in_force": document_of(policy),
             "policies": [document_of(one) for one in found.policies],
         },
-        names=[text_of(one.pattern) for one in found.policies],
+        names=[one.pattern for one in found.policies],
     )
 
 
@@ -118,7 +115,7 @@ def set_(
 ) -> None:
     """Set a policy, in place of an earlier one of the same pattern and durable. What is not given is inherited."""
     policy = given.policy
-    rule = PolicyRule(pattern=checked_pattern(pattern), name=durable, **options_of(policy))
+    rule = PolicyRule(pattern=checked_pattern(pattern), name=durable, **given_options(policy))
     if rule.empty:
         raise CliError(NOTHING, EXIT_USAGE)
     if complaints := rule.complaints():
@@ -155,13 +152,13 @@ def _whose(pattern: str, durable: str) -> str:
     return f"durable {durable} of {pattern}" if durable else pattern
 
 
-async def _of(direct: stan_client.Direct, pattern: str, durable: str) -> pb.DeliveryPolicy | None:
+async def _of(direct: stan_client.Direct, pattern: str, durable: str) -> DeliveryPolicy | None:
     """What an operator has set for exactly this; None: nothing."""
     found = await direct.admin.policies(pattern=pattern)
-    return next((one.policy for one in found.policies if text_of(one.name) == durable and not one.configured), None)
+    return next((one.policy for one in found.policies if one.name == durable and not one.configured), None)
 
 
-async def _nodes(direct: stan_client.Direct) -> list[pb.NodeStatus]:
+async def _nodes(direct: stan_client.Direct) -> list[NodeStatus]:
     """The nodes' reports; none for somebody who may set a policy and not ask for them."""
     try:
         return (await direct.admin.nodes()).answers
@@ -174,8 +171,8 @@ async def _before(direct: stan_client.Direct, pattern: str, durable: str) -> str
     place = f" In place of: {format_policy(before)}." if before is not None else ""
     return place + covered(
         pattern,
-        [text_of(channel.name) for channel in await direct.admin.channels(pattern)],
-        [text_of(whole.channel) for whole in await direct.admin.parts()],
+        [channel.name for channel in await direct.admin.channels(pattern)],
+        [whole.channel for whole in await direct.admin.parts()],
     )
 
 

@@ -6,12 +6,12 @@ from typing import Annotated, Any, Final
 
 import typer
 from stan_protocol import units
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import DeliveryPolicy
 
 from stan.cli.support.args import parsed
 from stan.cli.support.common import EXIT_USAGE, CliError
 from stan.cli.support.options import builds
-from stan.policies import POLICY_OPTIONS, Form, PolicyRule, set_options
+from stan.policies import POLICY_OPTIONS, Form
 
 BY_FLAG: Final = {f"--{option.key.replace('_', '-')}": option for option in POLICY_OPTIONS}
 NOTHING: Final = f"Nothing is set: give one or more of {', '.join(BY_FLAG)}. To remove a policy: stan policy unset"
@@ -53,15 +53,13 @@ METAVARS: Final = {
 class GivenPolicy:
     """The policy that the options make; a command with a parameter of this type has all of them."""
 
-    policy: pb.DeliveryPolicy
+    policy: DeliveryPolicy
 
 
 def given_policy(**given: str) -> GivenPolicy:
     """What is set by the options, "" for those that are not given."""
     told = {option.field: _value(flag, given[option.field]) for flag, option in BY_FLAG.items() if given[option.field]}
-    policy = pb.DeliveryPolicy()
-    set_options(policy, PolicyRule(pattern=">", **told))
-    return GivenPolicy(policy)
+    return GivenPolicy(DeliveryPolicy(**told))
 
 
 given_policy.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

@@ -8,8 +8,7 @@ from typing import Annotated, Final
 
 import stan_client
 import typer
-from stan_client.transport.session import text_of
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import SchemaStatus
 from stan_protocol.scalars import SECOND
 from stan_protocol.schemas import protobuf
 from stan_protocol.schemas.kinds import Compatibility, SchemaError, SchemaKind, word
@@ -66,13 +65,13 @@ def list_(*, target: Target, view: View) -> None:
     look(target, view, table)
 
 
-def schemas_table(found: list[pb.SchemaStatus]) -> Table:
+def schemas_table(found: list[SchemaStatus]) -> Table:
     """One version a line."""
     return Table(
         columns=("pattern", ">version", "kind", "compatibility", ">size", "added"),
         rows=[
             (
-                text_of(one.pattern),
+                one.pattern,
                 str(one.schema_version),
                 word(SchemaKind(one.kind)),
                 word(Compatibility(one.compatibility)),
@@ -82,13 +81,13 @@ def schemas_table(found: list[pb.SchemaStatus]) -> Table:
             for one in found
         ],
         document={"schemas": [document_of(one) for one in found]},
-        names=list(dict.fromkeys(text_of(one.pattern) for one in found)),
+        names=list(dict.fromkeys(one.pattern for one in found)),
         foot=f"{counted(len(found), 'version')}." if found else "",
         empty="No schemas.",
     )
 
 
-def _when(one: pb.SchemaStatus) -> str:
+def _when(one: SchemaStatus) -> str:
     return datetime.fromtimestamp(one.at // SECOND, UTC).isoformat(sep=" ", timespec="minutes").removesuffix("+00:00")
 
 
@@ -103,10 +102,10 @@ def show_(pattern: Pattern, *, number: Version = 0, target: Target) -> None:
     on_cluster(target, main)
 
 
-def shown_text(one: pb.SchemaStatus) -> str:
+def shown_text(one: SchemaStatus) -> str:
     """A version as people read it: JSON indented, descriptors as text of protobuf."""
-    if one.kind == pb.PROTOBUF_SCHEMA:
-        return f"# message {text_of(one.message)}\n{protobuf.shown(one.text)}"
+    if one.kind == SchemaKind.PROTOBUF:
+        return f"# message {one.message}\n{protobuf.shown(one.text)}"
     return json.dumps(json.loads(one.text), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -118,7 +117,7 @@ def check(pattern: Pattern, file: File, *, message: Message = "", compatibility:
 
     async def main(direct: stan_client.Direct) -> None:
         complaints = await direct.admin.check_schema(
-            checked_pattern(pattern), schema.text, _kind(schema), message=schema.message, compatibility=promise
+            checked_pattern(pattern), schema.text, schema.kind, message=schema.message, compatibility=promise
         )
         if complaints:
             raise CliError("\n".join(f"It {one}." for one in complaints))
@@ -144,7 +143,7 @@ def add(
     async def main(direct: stan_client.Direct) -> None:
         confirmation.require(f"Adds {file.name} as one more version of the schema of {checked_pattern(pattern)}.")
         answer = await direct.admin.add_schema(
-            pattern, schema.text, _kind(schema), message=schema.message, compatibility=promise
+            pattern, schema.text, schema.kind, message=schema.message, compatibility=promise
         )
         known = "is" if answer.changed else "was there already as"
         done(f"{file.name} {known} version {answer.schema_version} of the schema of {pattern}.")
@@ -185,7 +184,7 @@ def diff(
     on_cluster(target, main)
 
 
-def _lines(old: pb.SchemaStatus, new: pb.SchemaStatus, before: str, after: str) -> list[str]:
+def _lines(old: SchemaStatus, new: SchemaStatus, before: str, after: str) -> list[str]:
     old_lines, new_lines = (shown_text(one).splitlines(keepends=True) for one in (old, new))
     return list(unified_diff(old_lines, new_lines, before, after))
 
@@ -224,39 +223,28 @@ def _read(file: Path, message: str) -> SchemaText:
     return SchemaText(BY_SUFFIX.get(file.suffix, SchemaKind.JSON), text, message)
 
 
-def _kind(schema: SchemaText) -> pb.SchemaKind:
-    return _KINDS[schema.kind]
-
-
-_KINDS: Final = {
-    SchemaKind.JSON: pb.JSON_SCHEMA,
-    SchemaKind.AVRO: pb.AVRO_SCHEMA,
-    SchemaKind.PROTOBUF: pb.PROTOBUF_SCHEMA,
-}
-
-
-def _promise(told: str) -> pb.SchemaCompatibility | None:
+def _promise(told: str) -> Compatibility | None:
     if told and told not in PROMISES:
         raise CliError(f"--compatibility: {told!r} is none of {', '.join(PROMISES)}.", EXIT_USAGE)
-    return (pb.BACKWARD, pb.FORWARD, pb.FULL, pb.NONE)[PROMISES[told]] if told else None
+    return PROMISES[told] if told else None
 
 
-def _status(schema: SchemaText) -> pb.SchemaStatus:
-    return pb.SchemaStatus(kind=_kind(schema), text=schema.text, message=schema.message.encode())
+def _status(schema: SchemaText) -> SchemaStatus:
+    return SchemaStatus(kind=schema.kind, text=schema.text, message=schema.message)
 
 
-def _schema(one: pb.SchemaStatus) -> SchemaText:
-    return SchemaText(SchemaKind(one.kind), one.text, text_of(one.message))
+def _schema(one: SchemaStatus) -> SchemaText:
+    return SchemaText(SchemaKind(one.kind), one.text, one.message)
 
 
-async def _versions(direct: stan_client.Direct, pattern: str) -> list[pb.SchemaStatus]:
+async def _versions(direct: stan_client.Direct, pattern: str) -> list[SchemaStatus]:
     found = await direct.admin.schemas(pattern=checked_pattern(pattern))
     if not found:
         raise CliError(f"No schema is registered for {pattern}. All of them: stan schema list")
     return found
 
 
-async def _version(direct: stan_client.Direct, pattern: str, number: int) -> pb.SchemaStatus:
+async def _version(direct: stan_client.Direct, pattern: str, number: int) -> SchemaStatus:
     found = await _versions(direct, pattern)
     for one in found if number else found[-1:]:
         if number in (0, one.schema_version):

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import stan_client
 import typer
-from stan_client.transport.session import text_of
 from stan_protocol import units
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import CursorKind, CursorStatus
 from stan_protocol.units import counted
 
 from stan.cli.commands.cursor_tables import cursor_document
@@ -40,22 +39,20 @@ def list_(
     look(target, view, table)
 
 
-def members_table(found: list[pb.CursorStatus], client: str, now_ns: int) -> Table:
+def members_table(found: list[CursorStatus], client: str, now_ns: int) -> Table:
     """One member a line."""
-    online = [
-        (cursor, member) for cursor in found for member in cursor.members if client in ("", text_of(member.client_id))
-    ]
+    online = [(cursor, member) for cursor in found for member in cursor.members if client in ("", member.client_id)]
     rows = [
         (
-            text_of(cursor.channel),
+            cursor.channel,
             str(member.subscription_id),
-            text_of(member.client_id),
+            member.client_id,
             KINDS[cursor.kind],
             full_name(cursor),
             state_of(cursor, now_ns).word,
             f"{cursor.waiting:,}",
             f"{member.pending:,}/{member.max_in_flight:,}",
-            text_of(cursor.served_by) or "-",
+            cursor.served_by or "-",
         )
         for cursor, member in online
     ]
@@ -90,9 +87,9 @@ def evict(
                 raise await no_channel(direct, channel)
             raise CliError(f"Channel {channel} has no subscription {wanted}. All: stan subscription list {channel}")
         cursor, member = of
-        kept = "; its position is kept" if cursor.kind in (pb.DURABLE, pb.DURABLE_QUEUE) else ""
+        kept = "; its position is kept" if cursor.kind in (CursorKind.DURABLE, CursorKind.DURABLE_QUEUE) else ""
         confirmation.require(
-            f"Closes subscription {wanted} of client {text_of(member.client_id)} on channel {channel} "
+            f"Closes subscription {wanted} of client {member.client_id} on channel {channel} "
             f"({KINDS[cursor.kind]} {full_name(cursor)}), with {member.pending:,} unacked messages{kept}. "
             "The client is not told; it gets nothing more."
         )

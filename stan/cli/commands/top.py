@@ -6,8 +6,7 @@ from typing import Annotated, Final, NamedTuple
 
 import stan_client
 import typer
-from stan_client.transport.session import text_of
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import ChannelStatus, CursorStatus
 from stan_protocol.units import counted, format_age, format_rate, format_size, format_time
 
 from stan.cli.support.args import Pattern, checked_pattern
@@ -26,8 +25,8 @@ class TrafficSample(NamedTuple):
     """What there was at one moment."""
 
     at: float  # seconds, monotonic
-    channels: list[pb.ChannelStatus]
-    cursors: list[pb.CursorStatus]
+    channels: list[ChannelStatus]
+    cursors: list[CursorStatus]
 
 
 class Line(NamedTuple):
@@ -109,7 +108,7 @@ def rates_between(before: TrafficSample, after: TrafficSample, now_ns: int) -> l
     took = max(after.at - before.at, 1e-6)
     last = {one.uid: one.last_sequence for one in before.channels}
     again = {(one.channel, one.cursor_id): one.redelivered for one in before.cursors}
-    by_channel: dict[bytes, list[pb.CursorStatus]] = {}
+    by_channel: dict[str, list[CursorStatus]] = {}
     for cursor in after.cursors:
         by_channel.setdefault(cursor.channel, []).append(cursor)
     found = []
@@ -123,7 +122,7 @@ def rates_between(before: TrafficSample, after: TrafficSample, now_ns: int) -> l
         told = f"{full_name(worst)}: {state_of(worst, now_ns).word}" if worst is not None and lag(worst) else ""
         found.append(
             Line(
-                name=text_of(channel.name),
+                name=channel.name,
                 rate=round(came / took, 2),
                 messages=channel.messages,
                 bytes=channel.bytes,

@@ -14,8 +14,7 @@ from typing import Annotated, Any, Final
 
 import stan_client
 import typer
-from stan_client.transport.session import text_of
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import ChannelStatus
 from stan_protocol.units import counted, format_size
 
 from stan import limits
@@ -140,7 +139,7 @@ async def _verify(target: Target, channel: str, view: View) -> int:
         total = sum(one.messages * len(holders.get(one.group, "x")) for one in found if one.commit != EPHEMERAL)
         with bar("Verifying", total) as advance:
 
-            async def one(status: pb.ChannelStatus) -> Verdict:
+            async def one(status: ChannelStatus) -> Verdict:
                 nodes_of = holders.get(status.group) or [""]
                 async with room:
                     return await verified(direct, status, nodes_of, advance)
@@ -156,10 +155,10 @@ async def _verify(target: Target, channel: str, view: View) -> int:
 
 
 async def verified(
-    direct: stan_client.Direct, status: pb.ChannelStatus, nodes: list[str], progress: Callable[[int], None]
+    direct: stan_client.Direct, status: ChannelStatus, nodes: list[str], progress: Callable[[int], None]
 ) -> Verdict:
     """All copies of one channel, compared."""
-    name, first, last = text_of(status.name), max(status.first_sequence, 1), status.last_sequence
+    name, first, last = status.name, max(status.first_sequence, 1), status.last_sequence
     if status.commit == EPHEMERAL:
         return Verdict(name, first, last, [], ephemeral=True)
     for _ in range(ATTEMPTS):
@@ -183,7 +182,7 @@ async def verified(
 
 async def _read(
     direct: stan_client.Direct,
-    status: pb.ChannelStatus,
+    status: ChannelStatus,
     copy: Copy,
     span: tuple[int, int],
     progress: Callable[[int], None],
@@ -192,17 +191,10 @@ async def _read(
     (first, last), loop = span, asyncio.get_running_loop()
     at, until = first, loop.time() + LAG_PATIENCE_S
     while at <= last:
-        request = pb.VerifyRequest(
-            version=1,
-            node=copy.node,
-            channel=status.name,
-            uid=status.uid,
-            to=last,
-            crc=copy.crc,
-            compared_from=status.compacted_until + 1 if status.compacted_until else 0,
-            **{"from": at},
+        compared_from = status.compacted_until + 1 if status.compacted_until else 0
+        answer = await direct.admin.verify(
+            status.name, at, last, node=copy.node, uid=status.uid, crc=copy.crc, compared_from=compared_from
         )
-        answer = await direct.admin.verify(request)
         copy.first_sequence, copy.last_sequence = answer.first_sequence, answer.last_sequence
         if answer.first_sequence > at:
             raise Shortened

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
-from stan_client.transport.session import text_of
 from stan_protocol import units
 from stan_protocol.patterns import valid_name
 
@@ -71,7 +70,7 @@ async def _channels(incomplete: str) -> list[str]:
             found = await direct.admin.channels()
         finally:
             await direct.close()
-    names = (text_of(channel.name) for channel in found)
+    names = (channel.name for channel in found)
     return [name for name in names if name.startswith(incomplete)][:COMPLETIONS_MAX]
 
 

@@ -1,24 +1,41 @@
-"""Answers of the servers as JSON documents: every field under its name in clients/stan_protocol/proto/admin.proto, bytes as text.
+"""Answers of the servers as JSON documents: every field under its name in stan_client.admin_types, bytes as text.
 
-So the names stay as long as the protocol's do. Optional fields that are not set are null; enum values are words in lower case.
+So the names stay as long as the protocol's do. What is not set is null; enum values are words in lower case.
 """
 
 import base64
-from collections.abc import Callable, Iterable
-from functools import lru_cache
+from collections.abc import Iterable
+from dataclasses import fields
+from enum import Enum
 from typing import Any, Final
 
 from stan_client import Message
 from stan_client.transport.session import text_of
+from stan_protocol.records import MessageRecord
 
 HEX: Final = frozenset({"state_hash"})
-LEFT_OUT: Final = frozenset({"error", "retry", "more", "pool"})
 
 
-def document_of(message: Any) -> dict[str, Any]:
-    """A message of admin_pb2 as a JSON document."""
-    kind: Any = type(message)
-    return {name: read(getattr(message, name), message) for name, read in _readers(kind)}
+def document_of(record: MessageRecord) -> dict[str, Any]:
+    """A record as a JSON document."""
+    named: Any = record
+    return {
+        field.name: getattr(named, field.name).hex() if field.name in HEX else _told(getattr(named, field.name))
+        for field in fields(named)
+    }
+
+
+def _told(value: Any) -> Any:
+    match value:
+        case MessageRecord():
+            return document_of(value)
+        case tuple() | list():
+            return [_told(each) for each in value]
+        case Enum():
+            return value.name.lower()
+        case bytes():
+            return text_of(value)
+    return value
 
 
 def message_document(message: Message, more: dict[str, Any]) -> dict[str, Any]:
@@ -52,33 +69,3 @@ def _text_or_base64(raw: bytes) -> str | dict[str, str]:
         return raw.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(raw).decode()}
-
-
-@lru_cache(maxsize=64)
-def _readers(kind: Any) -> list[tuple[str, Callable[[Any, Any], Any]]]:
-    """Name and reader of each field; cached by type, because there may be ten thousand messages."""
-    return [(field.name, _reader(field)) for field in kind.DESCRIPTOR.fields if field.name not in LEFT_OUT]
-
-
-def _reader(field: Any) -> Callable[[Any, Any], Any]:
-    convert = _converter(field)
-    if field.is_repeated:
-        return lambda values, _: [convert(value) for value in values]
-    if field.has_presence:
-        return lambda value, message: convert(value) if message.HasField(field.name) else None
-    return lambda value, _: convert(value)
-
-
-def _converter(field: Any) -> Callable[[Any], Any]:
-    if field.message_type is not None:
-        return document_of
-    if field.enum_type is not None:
-        words = {number: value.name.lower() for number, value in field.enum_type.values_by_number.items()}
-        return lambda value: words.get(value, value)
-    if field.type == field.TYPE_BYTES:
-        return bytes.hex if field.name in HEX else text_of
-    return _unchanged
-
-
-def _unchanged(value: Any) -> Any:
-    return value

@@ -6,7 +6,6 @@ from difflib import get_close_matches
 
 import stan_client
 from stan_client.requests.names import raw
-from stan_client.transport.session import text_of
 from stan_protocol.channels import whole_of
 from stan_protocol.refusals import UNKNOWN_CHANNEL
 from stan_protocol.secure import without_secrets
@@ -91,7 +90,7 @@ def near(wrong: str, names: Iterable[str]) -> str:
 
 async def no_channel(direct: stan_client.Direct, channel: str) -> CliError:
     """The error that there is no such channel, with names that are like it."""
-    names = [text_of(one.name) for one in await direct.admin.channels()]
+    names = [one.name for one in await direct.admin.channels()]
     if not names:
         return CliError(f"There is no channel {channel!r}; there are no channels at all.")
     if parts := [name for name in names if whole_of(raw(name)) == raw(channel)]:

@@ -10,11 +10,12 @@ from typing import Any
 from stan_protocol.channels import whole_of
 from stan_protocol.patterns import matches
 from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.records import message_of
 
 from stan import level
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.limits import POLICIES_MAX
-from stan.policies import OPTIONS, PolicyRule, at_level, in_order, options_of, set_options
+from stan.policies import OPTIONS, PolicyRule, at_level, given_options, in_order, options_of
 from stan.protocol.proto import entries_pb2 as pb
 from stan.remembered import Remembered
 
@@ -37,11 +38,7 @@ def rule_of(row: pb.Policy) -> PolicyRule:
 
 def row_of(rule: PolicyRule) -> pb.Policy:
     """The inverse of `rule_of`."""
-    row = pb.Policy(
-        pattern=rule.pattern.encode("utf-8", "surrogateescape"), name=rule.name.encode("utf-8", "surrogateescape")
-    )
-    set_options(row, rule)
-    return row
+    return message_of(pb.Policy, pattern=rule.pattern, name=rule.name, **given_options(rule))
 
 
 def with_policy(info: pb.ClusterInfo, policy: pb.Policy) -> pb.ClusterInfo | None:
@@ -62,9 +59,7 @@ def with_policy(info: pb.ClusterInfo, policy: pb.Policy) -> pb.ClusterInfo | Non
 
 def shown_policy(policy: DeliveryPolicy | PolicyRule) -> admin.DeliveryPolicy:
     """What is in force, all of it set; or what a policy sets."""
-    shown = admin.DeliveryPolicy()
-    set_options(shown, policy)
-    return shown
+    return message_of(admin.DeliveryPolicy, **given_options(policy))
 
 
 class Policies:

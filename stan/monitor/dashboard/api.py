@@ -10,13 +10,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from stan_protocol.admin_types import ChannelStatus, CursorStatus, Event, NodeStatus
 from stan_protocol.channels import is_channel_name
-from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.refusals import UNKNOWN_CHANNEL
 from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.config import Config
+from stan.core.context import text
 from stan.errors import Refused, StanError
 from stan.monitor.dashboard import actions, explaining, listing, messages, rows
 from stan.monitor.dashboard.cluster_snapshot import ChannelTable, ClusterSnapshot, CursorTable, searched
@@ -26,7 +27,7 @@ from stan.monitor.dashboard.message_rate import MessageRates
 from stan.monitor.dashboard.tables import BadQuestionError, TableQuery, chosen, number
 from stan.monitor.pages import UnknownNameError
 from stan.product import COMPATIBLE_VERSION, VERSION
-from stan.protocol.part_status import channel_faults, position_faults, summed_channels, summed_positions
+from stan.protocol.part_status import channel_faults, part_of, position_faults, summed_channels, summed_positions
 from stan.status.groups import commits_of, groups_of
 from stan.status.positions import WORST_FIRST, worst_of
 
@@ -59,7 +60,7 @@ class Api:
 
     def __init__(self, snapshot: ClusterSnapshot, config: Config, wall: Callable[[], int] = time.time_ns) -> None:
         self.snapshot = snapshot
-        self.events: deque[admin.Event] = deque(maxlen=limits.DASHBOARD_EVENTS_MAX)
+        self.events: deque[Event] = deque(maxlen=limits.DASHBOARD_EVENTS_MAX)
         self._config = config
         self._wall = wall
         self._message_rates = MessageRates(snapshot.cluster_client)
@@ -126,13 +127,13 @@ class Api:
         state's word) and `channel` (a channel's key) to filter by."""
         wanted = TableQuery.of(query, CURSOR_ORDERS, "state")
         table = await self.snapshot.cursors.get()
-        state, channel = query.get("state", ""), name_of_key(query.get("channel", ""))
+        state, channel = query.get("state", ""), text(name_of_key(query.get("channel", "")))
         words: dict[str, int] = {}
         for each in table.states:
             words[each.word] = words.get(each.word, 0) + 1
 
         def keep(at: int) -> bool:
-            return state in ("", table.states[at].word) and channel in (b"", table.listing.rows[at].channel)
+            return state in ("", table.states[at].word) and channel in ("", table.listing.rows[at].channel)
 
         order = CURSOR_ORDERS[wanted.order]
         shown, matching = chosen(table.names, wanted, lambda at: order(table, at), keep)
@@ -145,14 +146,14 @@ class Api:
         as of `channels`."""
         wanted = TableQuery.of(query, CHANNEL_ORDERS, "name")
         table, cursors = await asyncio.gather(self.snapshot.channels.get(), self.snapshot.cursors.get())
-        sources: dict[bytes, list[admin.CursorStatus]] = {}
+        sources: dict[str, list[CursorStatus]] = {}
         for cursor in cursors.listing.rows:
             if cursor.dead_letter_channel:
                 sources.setdefault(cursor.dead_letter_channel, []).append(cursor)
 
         def keep(at: int) -> bool:
             name = table.rows[at].name
-            return name in sources or name.endswith(b".dlq")
+            return name in sources or name.endswith(".dlq")
 
         order = CHANNEL_ORDERS[wanted.order]
         shown, matching = chosen(table.names, wanted, lambda at: order(table, at), keep)
@@ -167,8 +168,8 @@ class Api:
         """Return a page of the table of registered clients, each with its number of subscriptions and the largest lag of them."""
         wanted = TableQuery.of(query, dict.fromkeys(CLIENT_ORDERS), "name")
         found, table = await asyncio.gather(self.snapshot.clients.get(), self.snapshot.cursors.get())
-        counts: dict[bytes, int] = {}
-        lags: dict[bytes, int] = {}
+        counts: dict[str, int] = {}
+        lags: dict[str, int] = {}
         for cursor in table.listing.rows:
             for member in cursor.members:
                 counts[member.client_id] = counts.get(member.client_id, 0) + 1
@@ -198,7 +199,7 @@ class Api:
             found, cursors = await asyncio.gather(listing.channels(asking, name), listing.cursors(asking, name))
         except Refused as error:  # the servers do not accept the name
             raise UnknownNameError(str(error)) from None
-        row = next((row for row in found.rows if row.name == name), None)
+        row = next((row for row in found.rows if row.name == text(name)), None)
         if row is None:
             return await self._whole(name)
         now, lag_trends = self._wall(), self.snapshot.lag_trends
@@ -219,14 +220,14 @@ class Api:
 
     async def _whole(self, name: bytes) -> Json:
         """Return a channel that has parts: sums, its parts with their leaders, what is wrong with them, and who reads them."""
-        asking, pattern = self.snapshot.cluster_client, name + b".*"
+        asking, pattern, whole = self.snapshot.cluster_client, name + b".*", text(name)
         found, cursors = await asyncio.gather(listing.channels(asking, pattern), listing.cursors(asking, pattern))
         parts = sorted(
-            (row for row in found.rows if row.part_of.channel == name), key=lambda row: int(row.part_of.number)
+            (row for row in found.rows if part_of(row).channel == whole), key=lambda row: int(part_of(row).number)
         )
         if not parts:
             raise UnknownNameError(UNKNOWN_CHANNEL)
-        positions = [one for one in cursors.rows if one.part_of.channel == name]
+        positions = [one for one in cursors.rows if part_of(one).channel == whole]
         groups = groups_of(self.snapshot.health()[0])
         leaders = {group.number: group.leader.replace("(alone)", "this node") for group in groups}
         now, table = self._wall(), self.snapshot.channels.recent
@@ -235,12 +236,12 @@ class Api:
             row.name: max([one.waiting for one in positions if one.channel == row.name], default=0) for row in parts
         }
         total = summed_channels(parts)[0].total
-        told = rows.channel(total, rates.get(name), max(lags.values()), len(positions))
+        told = rows.channel(total, rates.get(whole), max(lags.values()), len(positions))
         told["parts"] = [
             rows.channel(row, rates.get(row.name), lags[row.name], 0) | {"leader": leaders.get(row.group, "")}
             for row in parts
         ]
-        told["of"] = int(parts[0].part_of.parts)
+        told["of"] = int(part_of(parts[0]).parts)
         faults = (*channel_faults(parts, commits_of(groups), now), *position_faults(positions))
         told["faults"] = [{"text": fault.text, "level": "busy" if fault.passing else "warn"} for fault in faults]
         told["durables"] = [
@@ -291,7 +292,7 @@ class Api:
         nodes = [rows.node(status, history.reports[status.node].wall) for status in history.present()]
         for name in sorted(silent):
             report = history.reports.get(name)
-            status, wall = (admin.NodeStatus(node=name), 0) if report is None else (report.status, report.wall)
+            status, wall = (NodeStatus(node=name), 0) if report is None else (report.status, report.wall)
             nodes.append(rows.node(status, wall, silent[name]))
         return {
             "now": millis(self._wall()),
@@ -324,13 +325,13 @@ class Api:
         return {"text": said}
 
 
-def _channel(table: ChannelTable, row: admin.ChannelStatus) -> Json:
+def _channel(table: ChannelTable, row: ChannelStatus) -> Json:
     told = rows.channel(row, table.rates.get(row.name), table.lags.get(row.name, 0), table.counts.get(row.name, 0))
     parts = table.parts.get(row.name)
     return (
         told
         if parts is None
-        else {**told, "parts": [_channel(table, part) for part in parts], "of": parts[0].part_of.parts}
+        else {**told, "parts": [_channel(table, part) for part in parts], "of": part_of(parts[0]).parts}
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from heapq import nlargest
 from typing import Any, NamedTuple
 
+from stan_protocol.admin_types import ChannelStatus, CursorStatus, NodeStatus
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.scalars import SECOND
 
@@ -40,14 +41,14 @@ class ChannelTable(NamedTuple):
 
     listing: Listing
     at: int  # when it was made, Unix ns
-    rows: list[admin.ChannelStatus]  # by name
-    parts: dict[bytes, list[admin.ChannelStatus]]  # of the rows that have any, by number
+    rows: list[ChannelStatus]  # by name
+    parts: dict[str, list[ChannelStatus]]  # of the rows that have any, by number
     names: list[str]  # the texts that a search looks at, one for each row
-    rates: dict[bytes, float]  # name -> messages a second; of parts, too
-    lags: dict[bytes, int]  # name -> largest lag of its cursors, in messages
-    counts: dict[bytes, int]  # name -> number of durables, queue groups and subscriptions
+    rates: dict[str, float]  # name -> messages a second; of parts, too
+    lags: dict[str, int]  # name -> largest lag of its cursors, in messages
+    counts: dict[str, int]  # name -> number of durables, queue groups and subscriptions
     compared: bool  # there was a recent table before it, so that rates are known
-    busiest: list[admin.ChannelStatus]  # with the highest rates
+    busiest: list[ChannelStatus]  # with the highest rates
     messages: int  # of all channels
     bytes: int  # of all channels
 
@@ -59,8 +60,8 @@ class CursorTable(NamedTuple):
     at: int  # when it was made, Unix ns
     states: list[PositionState]  # one for each row
     names: list[str]  # the texts that a search looks at, one for each row
-    stuck: list[admin.CursorStatus]
-    lagging: list[admin.CursorStatus]  # with the largest lags, the largest first
+    stuck: list[CursorStatus]
+    lagging: list[CursorStatus]  # with the largest lags, the largest first
 
 
 class ClusterHealth:
@@ -149,7 +150,7 @@ class ClusterSnapshot:
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
-    async def _nodes(self) -> list[admin.NodeStatus]:
+    async def _nodes(self) -> list[NodeStatus]:
         begun, wall = self._clock(), time.time_ns()
         expected = set(self.history.members()) | {status.node for status in self.history.present()}
         refused: list[admin.NodeStatus] = []
@@ -158,9 +159,10 @@ class ClusterSnapshot:
             there = {answer.node for answer in (*answers, *refused)}
             return bool(there) and there >= expected | {name for answer in answers for name in answer.nodes}
 
-        answers = await self.cluster_client.ask_each(
+        told = await self.cluster_client.ask_each(
             "admin.nodes", admin.NodesRequest(version=1), admin.NodeStatus, enough, NODES_WAIT_S, refused
         )
+        answers = [NodeStatus.from_pb(one) for one in told]
         self.history.note(answers, [one.node for one in refused], begun, wall)
         return answers
 
@@ -186,24 +188,24 @@ class ClusterSnapshot:
         at, before = self._before
         now = self._clock()
         compared = bool(at) and now - at <= 2 * limits.DASHBOARD_AGE_MAX  # else the rates would not be those of now
-        rates: dict[bytes, float] = {}
-        own: list[admin.ChannelStatus] = []
-        of_parts: list[admin.ChannelStatus] = []
+        rates: dict[str, float] = {}
+        own: list[ChannelStatus] = []
+        of_parts: list[ChannelStatus] = []
         time_slice = CooperativeYield()
         for row in found.rows:
             if compared and row.uid in before and now > at:
                 rates[row.name] = max(0, row.last_sequence - before[row.uid]) * SECOND / (now - at)
-            (of_parts if row.HasField("part_of") else own).append(row)
+            (of_parts if row.part_of is not None else own).append(row)
             await time_slice.yield_if_due()
         self._before = (now, {row.uid: row.last_sequence for row in found.rows})
-        lags: dict[bytes, int] = {}
-        counts: dict[bytes, int] = {}
+        lags: dict[str, int] = {}
+        counts: dict[str, int] = {}
         table = self.cursors.recent
         for cursor in table.listing.rows if table is not None else ():
             lags[cursor.channel] = max(lags.get(cursor.channel, 0), int(cursor.waiting))
             counts[cursor.channel] = counts.get(cursor.channel, 0) + 1
             await time_slice.yield_if_due()
-        parts: dict[bytes, list[admin.ChannelStatus]] = {}
+        parts: dict[str, list[ChannelStatus]] = {}
         for total, each in summed_channels(of_parts):
             own.append(total)
             if each:
@@ -231,6 +233,6 @@ class ClusterSnapshot:
         )
 
 
-def searched(*names: bytes) -> str:
+def searched(*names: str) -> str:
     """Return the text that a search looks at: *names* in lower case."""
-    return " ".join(name.decode("utf-8", "replace") for name in names if name).lower()
+    return " ".join(filter(None, names)).lower()

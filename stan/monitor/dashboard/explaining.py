@@ -2,13 +2,13 @@
 
 from typing import Any
 
+from stan_protocol.admin_types import ExplainStep
 from stan_protocol.proto import admin_pb2 as admin
 
 from stan import limits
 from stan.edge.nats.cluster_client import ClusterClient
-from stan.monitor.dashboard.formatting import millis
+from stan.monitor.dashboard.formatting import millis, shown
 from stan.monitor.explained import BEGINS_LATE, GOES_ON, STATES, sentence_of
-from stan.monitor.page_format import shown
 
 Json = dict[str, Any]
 
@@ -17,12 +17,12 @@ async def explained(cluster_client: ClusterClient, channel: bytes, cursor_id: in
     """Return the steps of a message in the order of the log. Errors as of `ClusterClient.ask`."""
     which = admin.Which(channel=channel, cursor_id=cursor_id)
     request = admin.ExplainRequest(version=1, which=which, sequence=sequence)
-    steps: list[admin.ExplainStep] = []
+    steps: list[ExplainStep] = []
     note = ""
     for _ in range(limits.EXPLAIN_ANSWERS_MAX):
         answer = await cluster_client.ask("admin.explain", request, admin.ExplainResponse)
         note = BEGINS_LATE if answer.begins_late else note
-        steps += answer.steps
+        steps += map(ExplainStep.from_pb, answer.steps)
         if not answer.more:
             break
         getattr(request, "from").CopyFrom(answer.next)
@@ -36,7 +36,7 @@ async def explained(cluster_client: ClusterClient, channel: bytes, cursor_id: in
                 "time": millis(step.at) if step.at else 0,
                 "leader": step.node,
                 "cause": step.cause,
-                "text": shown(sentence_of(step).encode("utf-8", "surrogateescape")),
+                "text": shown(sentence_of(step)),
             }
             for step in steps
         ],

@@ -10,11 +10,16 @@ def millis(nanos: int) -> int | None:
     return nanos // MILLISECOND if nanos else None
 
 
-def key_of(name: bytes) -> str:
-    """Encode a name of any bytes as ASCII, for URLs."""
-    return quote(name, safe="")
+def shown(name: str) -> str:
+    """Replace what was no UTF-8 in a name, so that it can be encoded."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def key_of(name: str) -> str:
+    """Encode a name as ASCII, for URLs; surrogates stand for bytes that are no UTF-8."""
+    return quote(name, safe="", errors="surrogateescape")
 
 
 def name_of_key(key: str) -> bytes:
-    """Decode the result of `key_of`."""
+    """Decode the result of `key_of`, to the bytes of the name."""
     return unquote_to_bytes(key.encode("utf-8", "replace"))

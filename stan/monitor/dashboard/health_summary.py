@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.admin_types import CursorStatus, NodeStatus
 from stan_protocol.units import counted
 
 from stan.status.findings import GROUP, LEADER, NODE, Finding, check_groups, check_nodes, check_positions, listed
 from stan.status.groups import groups_of
-from stan.status.positions import name_of, text
+from stan.status.positions import name_of
 from stan.troubles import Severity
 
 LISTED_MAX: Final = 8
@@ -18,15 +18,15 @@ LISTED_MAX: Final = 8
 class HealthInputs(NamedTuple):
     """The data from which the health of the cluster is judged."""
 
-    nodes: list[admin.NodeStatus]  # the last status of each node that is not silent
-    answers: list[admin.NodeStatus]  # the status of each node that answered the last round
+    nodes: list[NodeStatus]  # the last status of each node that is not silent
+    answers: list[NodeStatus]  # the status of each node that answered the last round
     members: list[str]  # nodes that hold groups
     missing: dict[str, int]  # member that does not answer -> since when, Unix ns
     deaf: int  # since when this node does not receive its own answer, Unix ns; 0: it does
     own: list[str]  # why this node, which serves the page, is not ready
     pool: int  # number of groups of channels
-    stuck: list[admin.CursorStatus]
-    lagging: list[admin.CursorStatus]  # the largest lag first; empty: no cursor lags
+    stuck: list[CursorStatus]
+    lagging: list[CursorStatus]  # the largest lag first; empty: no cursor lags
     subscribed: bool | None  # there are cursors; None: not known at the moment
     unreported: set[int]  # groups whose leaders do not report their subscriptions
     now: int  # Unix ns
@@ -61,7 +61,7 @@ def sentence(inputs: HealthInputs, findings: list[Finding]) -> str:
 def _worst(inputs: HealthInputs) -> Iterator[str]:
     if inputs.lagging:
         lagging = inputs.lagging[0]
-        yield f"worst lag {lagging.waiting:,} on {text(lagging.channel)} / {name_of(lagging)}"
+        yield f"worst lag {lagging.waiting:,} on {lagging.channel} / {name_of(lagging)}"
     elif inputs.subscribed is not None:
         yield "nobody lags behind" if inputs.subscribed else "nobody is subscribed"
 

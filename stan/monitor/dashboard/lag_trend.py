@@ -6,7 +6,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from typing import Final
 
-from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.admin_types import CursorStatus
 from stan_protocol.scalars import SECOND
 
 from stan import limits
@@ -15,7 +15,7 @@ from stan.status.positions import window_now
 LOOK_BACK: Final = 30 * SECOND
 """The rate at which a lag shrinks is computed from points at most this old."""
 
-Key = tuple[bytes, int]
+Key = tuple[str, int]
 Points = deque[tuple[int, int, int]]
 """Time, lag, and window now."""
 
@@ -26,7 +26,7 @@ class LagTrends:
     def __init__(self) -> None:
         self._points: OrderedDict[Key, Points] = OrderedDict()
 
-    def note(self, rows: Iterable[admin.CursorStatus], now: int) -> None:
+    def note(self, rows: Iterable[CursorStatus], now: int) -> None:
         """Add one point for each cursor of *rows*, seen at *now*."""
         for row in rows:
             key = (row.channel, row.cursor_id)
@@ -38,15 +38,15 @@ class LagTrends:
             if len(self._points) > limits.DASHBOARD_LAG_TRENDS_MAX:
                 self._points.popitem(last=False)
 
-    def points(self, row: admin.CursorStatus) -> list[tuple[int, int]]:
+    def points(self, row: CursorStatus) -> list[tuple[int, int]]:
         """Return the points of a cursor: time and lag in messages, oldest first."""
         return [(at, lag) for at, lag, _ in self._points.get((row.channel, row.cursor_id), ())]
 
-    def windows(self, row: admin.CursorStatus) -> list[tuple[int, int]]:
+    def windows(self, row: CursorStatus) -> list[tuple[int, int]]:
         """Return how many messages the members of a cursor might have in flight: time and messages, oldest first."""
         return [(at, window) for at, _, window in self._points.get((row.channel, row.cursor_id), ())]
 
-    def left_s(self, row: admin.CursorStatus) -> float | None:
+    def left_s(self, row: CursorStatus) -> float | None:
         """Return the seconds until the cursor has caught up at its present rate; None if its lag does not shrink or is not
         known."""
         points = self.points(row)

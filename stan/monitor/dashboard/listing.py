@@ -8,17 +8,19 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
+from stan_protocol.admin_types import ChannelStatus, ClientStatus, CursorStatus
 from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.records import MessageRecord
 
 from stan import limits
 from stan.edge.nats.cluster_client import ClusterClient
 from stan.monitor.view import CooperativeYield
 
-_PAGES: Final[dict[Any, tuple[str, str]]] = {
-    admin.ChannelsResponse: ("admin.channels", "channels"),
-    admin.SubscriptionsResponse: ("admin.subscriptions", "cursors"),
+_PAGES: Final[dict[Any, tuple[str, str, type[MessageRecord]]]] = {
+    admin.ChannelsResponse: ("admin.channels", "channels", ChannelStatus),
+    admin.SubscriptionsResponse: ("admin.subscriptions", "cursors", CursorStatus),
 }
-"""Which request has such answers, and their field with the rows."""
+"""Which request has such answers, their field with the rows, and what a row becomes."""
 
 
 class Listing(NamedTuple):
@@ -50,7 +52,7 @@ async def clients(cluster_client: ClusterClient) -> Listing:
     rows: list[Any] = []
     while True:
         answer = await cluster_client.ask("admin.clients", request, admin.ClientsResponse)
-        rows += answer.clients
+        rows += map(ClientStatus.from_pb, answer.clients)
         if not answer.more or not answer.clients or len(rows) >= limits.DASHBOARD_LISTED_MAX:
             return Listing(rows, set(), answer.more)
         request.after = answer.clients[-1].client_id
@@ -58,7 +60,7 @@ async def clients(cluster_client: ClusterClient) -> Listing:
 
 async def _gathered(cluster_client: ClusterClient, request: Any, response: Any, after: dict[str, str]) -> Listing:
     """All rows; *after*: fields of the request, by which it goes on, and of the row where a page has ended."""
-    kind, field = _PAGES[response]
+    kind, field, record = _PAGES[response]
     key = attrgetter(*after.values())
     found: list[Any] = []
     missing: set[int] = set()
@@ -69,7 +71,9 @@ async def _gathered(cluster_client: ClusterClient, request: Any, response: Any, 
         more = [getattr(answer, field)[-1] for answer in answers if answer.more and getattr(answer, field)]
         last = min(more, key=key, default=None)
         end = None if last is None else key(last)
-        found += await _merged((getattr(answer, field) for answer in answers), key, end, time_slice)
+        for row in await _merged((getattr(answer, field) for answer in answers), key, end, time_slice):
+            found.append(record.from_pb(row))
+            await time_slice.yield_if_due()
         if last is None or len(found) >= limits.DASHBOARD_LISTED_MAX:
             return Listing(found, missing, last is not None)
         for to, of in after.items():

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Generic, NamedTuple, TypeVar
 
-from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.admin_types import NodeStatus
 from stan_protocol.scalars import SECOND
 
 from stan import limits
@@ -21,7 +21,7 @@ class NodeReport(NamedTuple):
 
     at: int  # ns, monotonic
     wall: int  # Unix ns
-    status: admin.NodeStatus
+    status: NodeStatus
 
 
 class Throughput(NamedTuple):
@@ -74,7 +74,7 @@ class NodeHistory:
         self._nodes: Failures[str] = Failures()
         self._rounds: Failures[str] = Failures()  # rounds without an answer of this node itself
 
-    def note(self, answers: Iterable[admin.NodeStatus], refused: Iterable[str], now: int, wall: int) -> None:
+    def note(self, answers: Iterable[NodeStatus], refused: Iterable[str], now: int, wall: int) -> None:
         """Note the result of a round that began at *now* (monotonic), *wall* (Unix ns). *refused*: nodes that answered with an
         error, which shows only that they are there."""
         answered = {status.node: status for status in answers}
@@ -94,7 +94,7 @@ class NodeHistory:
             # Only of rounds that all present nodes answered: otherwise the traffic would seem to drop.
             self.samples.append(self.rates)
 
-    def _rates(self, answers: Iterable[admin.NodeStatus]) -> dict[str, float] | None:
+    def _rates(self, answers: Iterable[NodeStatus]) -> dict[str, float] | None:
         """Sum the traffic per second of the nodes, each since its answer before; None if no node answered twice."""
         rates = dict.fromkeys(_COUNTERS, 0.0)
         known = False
@@ -130,11 +130,11 @@ class NodeHistory:
         """Return True if any node failed to answer in the last round."""
         return bool(self._nodes) or bool(self._rounds)
 
-    def present(self) -> list[admin.NodeStatus]:
+    def present(self) -> list[NodeStatus]:
         """The last status of each node that is not silent, ordered by name."""
         silent = self._nodes.silent()
         return [one.status for name, one in sorted(self.reports.items()) if name not in silent]
 
-    def fresh(self) -> list[admin.NodeStatus]:
+    def fresh(self) -> list[NodeStatus]:
         """The status of each node that answered the last round with a valid result, ordered by name."""
         return [status for status in self.present() if status.node not in self._nodes]

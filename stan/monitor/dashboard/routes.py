@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from aiohttp import web
+from stan_protocol.admin_types import Event
 from stan_protocol.scalars import SECOND
 
 from stan import limits
@@ -75,7 +76,7 @@ class Dashboard:
         snapshot = ClusterSnapshot(cluster_client, judged, self._name())
         api = Api(snapshot, config)
 
-        subscribe_events(node.gateway, api.events.append)
+        subscribe_events(node.gateway, lambda event: api.events.append(Event.from_pb(event)))
         self.serve(api)
 
     def serve(self, api: Api) -> None:

@@ -3,13 +3,13 @@
 from typing import Any
 
 from stan_protocol.ack_levels import AckLevel
-from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.admin_types import ChannelStatus, ClientStatus, CursorKind, CursorStatus, Event, NodeStatus
 from stan_protocol.scalars import SECOND
 
-from stan.monitor.dashboard.formatting import key_of, millis
+from stan.monitor.dashboard.formatting import key_of, millis, shown
 from stan.monitor.dashboard.node_history import Throughput
-from stan.monitor.page_format import shown
 from stan.policies import COMMITS, SYNCED
+from stan.protocol.part_status import part_of
 from stan.status.findings import Finding
 from stan.status.positions import KINDS, STUCK, name_of, state_of, why, window, window_now
 from stan.troubles import Severity
@@ -23,14 +23,14 @@ COMPACTS = ("none", "newest", "oldest")
 _NANOS = {"max_age", "max_inactivity"}
 
 
-def channel(row: admin.ChannelStatus, rate: float | None, lag: int, cursors: int) -> Json:
+def channel(row: ChannelStatus, rate: float | None, lag: int, cursors: int) -> Json:
     """Return a row of the table of channels; *rate*: messages a second, None: not known; *lag*: the largest of its cursors, in
     messages; *cursors*: their number. `whole`: the channel of which it is a part, if it is one."""
     return {
         "key": key_of(row.name),
         "name": shown(row.name),
-        "whole": key_of(row.part_of.channel),
-        "whole_name": shown(row.part_of.channel),
+        "whole": key_of(part_of(row).channel),
+        "whole_name": shown(part_of(row).channel),
         "uid": row.uid,
         "group": row.group,
         "first": row.first_sequence,
@@ -54,20 +54,20 @@ def channel(row: admin.ChannelStatus, rate: float | None, lag: int, cursors: int
         "limits": {
             name: getattr(row.limits, name) // (SECOND if name in _NANOS else 1)
             for name in _LIMITS
-            if row.limits.HasField(name)
+            if getattr(row.limits, name) is not None
         },
-        "edited": [name for name in _LIMITS if row.edited.HasField(name)],
+        "edited": [name for name in _LIMITS if getattr(row.edited, name) is not None],
     }
 
 
-def _compression(row: admin.ChannelStatus) -> Json | None:
+def _compression(row: ChannelStatus) -> Json | None:
     """Bytes in clear and as they are kept, both 0 if nothing is compressed yet; None: it is not to be, either."""
     if not row.kept_bytes and not row.compress:
         return None
     return {"clear": (row.clear_bytes or row.bytes) if row.kept_bytes else 0, "kept": row.kept_bytes}
 
 
-def _compaction(row: admin.ChannelStatus) -> Json | None:
+def _compaction(row: ChannelStatus) -> Json | None:
     """How far a channel is compacted by key, and for whom its tombstones wait; None: it never was, and is not to be."""
     if not row.compact and not row.compacted_until:
         return None
@@ -84,9 +84,7 @@ def _compaction(row: admin.ChannelStatus) -> Json | None:
     }
 
 
-def cursor(
-    row: admin.CursorStatus, now: int, left_s: float | None = None, *, of: admin.CursorStatus | None = None
-) -> Json:
+def cursor(row: CursorStatus, now: int, left_s: float | None = None, *, of: CursorStatus | None = None) -> Json:
     """Return a row of the table of durables.
 
     Args:
@@ -104,10 +102,10 @@ def cursor(
         "name": _name(row),
         "durable": shown(row.durable_name),
         "queue": shown(row.queue_group),
-        "client": shown(row.client_id or (row.members[0].client_id if row.members else b"")),
+        "client": shown(row.client_id or (row.members[0].client_id if row.members else "")),
         "kind": KINDS.get(row.kind, "?"),
         "state": state.word,
-        "text": _shown(why(judged, now, left_s)[0]),
+        "text": shown(why(judged, now, left_s)[0]),
         "level": LEVELS[state.severity],
         "paused": row.paused,
         "lag": row.waiting,
@@ -141,18 +139,13 @@ def cursor(
     }
 
 
-def _name(row: admin.CursorStatus) -> str:
+def _name(row: CursorStatus) -> str:
     """Return the name for people: of a plain subscription its client's."""
-    client = row.client_id or (row.members[0].client_id if row.members else b"")
-    return (_shown(name_of(row)) if row.kind != admin.PLAIN else shown(client)) or "(no name)"
+    client = row.client_id or (row.members[0].client_id if row.members else "")
+    return (shown(name_of(row)) if row.kind != CursorKind.PLAIN else shown(client)) or "(no name)"
 
 
-def _shown(text: str) -> str:
-    """Replace bytes that were no UTF-8."""
-    return shown(text.encode("utf-8", "surrogateescape"))
-
-
-def source(row: admin.CursorStatus) -> Json:
+def source(row: CursorStatus) -> Json:
     """Return a position that has dead letters."""
     return {
         "channel": shown(row.channel),
@@ -164,7 +157,7 @@ def source(row: admin.CursorStatus) -> Json:
     }
 
 
-def client(row: admin.ClientStatus, subscriptions: int, lag: int) -> Json:
+def client(row: ClientStatus, subscriptions: int, lag: int) -> Json:
     """Return a row of the table of clients; *lag*: the largest of its *subscriptions*, in messages."""
     return {
         "key": key_of(row.client_id),
@@ -179,7 +172,7 @@ def client(row: admin.ClientStatus, subscriptions: int, lag: int) -> Json:
     }
 
 
-def node(row: admin.NodeStatus, asked: int, silent: int = 0) -> Json:
+def node(row: NodeStatus, asked: int, silent: int = 0) -> Json:
     """Return a node and the state of its groups; *asked*: time of its report, *silent*: since when it does not answer, 0: it does
     (both Unix ns)."""
     return {
@@ -222,7 +215,7 @@ def node(row: admin.NodeStatus, asked: int, silent: int = 0) -> Json:
 def problem(row: Finding) -> Json:
     """Return a finding of the health summary; `link`: the page with details."""
     link = "#/durables?state=stuck" if row.kind == STUCK else "#/cluster"
-    return {"text": _shown(row.text), "level": LEVELS[row.severity], "link": link, "since": millis(row.since)}
+    return {"text": shown(row.text), "level": LEVELS[row.severity], "link": link, "since": millis(row.since)}
 
 
 def sample(row: Throughput) -> list[float | int | None]:
@@ -233,7 +226,7 @@ def sample(row: Throughput) -> list[float | int | None]:
     ]
 
 
-def event(row: admin.Event) -> Json:
+def event(row: Event) -> Json:
     """Return an event of the cluster."""
     return {
         "time": millis(row.time),

@@ -39,7 +39,7 @@ def test_what_was_written_is_read(saved):
     index = read_index(saved)
     assert index.channels == [CHANNEL]
     assert [run.first_sequence for answer in saved_messages(saved, CHANNEL) for run in answer.runs] == [3, 5]
-    assert [one.durable_name for one in saved_positions(saved, CHANNEL)] == [b"d"]
+    assert [one.durable_name for one in saved_positions(saved, CHANNEL)] == ["d"]
 
 
 def test_every_flipped_byte_and_every_cut_is_told_by_file_and_offset(saved):

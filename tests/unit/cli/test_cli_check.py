@@ -5,7 +5,7 @@ import json
 import pytest
 import stan_client
 from stan_client.requests.admin import Nodes
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import ClientStatus, GroupStatus, NodeStatus
 from stan_protocol.scalars import SECOND
 from typer.testing import CliRunner
 
@@ -64,15 +64,15 @@ def test_thresholds(servers, options, code):
 
 
 def test_disks(servers):
-    servers.admin.all_nodes = Nodes([pb.NodeStatus(disk_free=10, disk_total=100)], [])
+    servers.admin.all_nodes = Nodes([NodeStatus(disk_free=10, disk_total=100)], [])
     assert stan("check").exit_code == 1
     assert stan("check", "--disk", "9,5").exit_code == 0
     assert stan("check", "--disk", "20,10").exit_code == 2
 
 
 def test_groups_without_leader_and_nodes_that_are_away_are_critical(servers):
-    groups = [pb.GroupStatus(group=1, role="follower", term=4)]
-    servers.admin.all_nodes = Nodes([pb.NodeStatus(node="a", groups=groups, nodes=["a", "b"])], ["b"])
+    groups = [GroupStatus(group=1, role="follower", term=4)]
+    servers.admin.all_nodes = Nodes([NodeStatus(node="a", groups=groups, nodes=["a", "b"])], ["b"])
     done = stan("check", "--json")
     assert done.exit_code == 2
     found = json.loads(done.stdout)
@@ -101,8 +101,8 @@ def test_the_doctor_names_the_next_step(servers):
         durable(members=[member(stalled=True, pending=5)], pending=5, oldest_pending=1),
         *(durable(f"d{number}", cursor_id=number) for number in range(9)),
     ]
-    servers.admin.all_clients = [pb.ClientStatus(client_id=b"gone", failing=True)]
-    servers.admin.all_nodes = Nodes([pb.NodeStatus(sync="never", store="FILE", kernel="python")], [])
+    servers.admin.all_clients = [ClientStatus(client_id="gone", failing=True)]
+    servers.admin.all_nodes = Nodes([NodeStatus(sync="never", store="FILE", kernel="python")], [])
     done = stan("doctor")
     assert done.exit_code == 1
     for text in (
@@ -117,8 +117,8 @@ def test_the_doctor_names_the_next_step(servers):
 
 
 def test_a_state_that_a_node_has_seen_to_differ_is_damage(servers):
-    group = pb.GroupStatus(group=1, role="leader", differs="the state here as of entry 7 is not that of node b")
-    servers.admin.all_nodes = Nodes([pb.NodeStatus(node="a", groups=[group])], [])
+    group = GroupStatus(group=1, role="leader", differs="the state here as of entry 7 is not that of node b")
+    servers.admin.all_nodes = Nodes([NodeStatus(node="a", groups=[group])], [])
     servers.admin.all_channels = []
     done = stan("channel", "verify", "--all")
     assert done.exit_code == 1
@@ -167,8 +167,8 @@ def test_a_url_that_is_none_is_one_sentence(monkeypatch):
     [("frozen", "broken", "CRITICAL", "bad"), ("refusing", "attention", "WARNING", "warn")],
 )
 def test_a_finding_is_equally_bad_in_doctor_check_and_dashboard(servers, kind, doctor, check, dashboard):
-    group = pb.GroupStatus(group=1, role="leader", trouble="it is so", trouble_kind=kind, trouble_since=SECOND)
-    servers.admin.all_nodes = Nodes([pb.NodeStatus(groups=[group], not_ready=["group 1: it is so"])], [])
+    group = GroupStatus(group=1, role="leader", trouble="it is so", trouble_kind=kind, trouble_since=SECOND)
+    servers.admin.all_nodes = Nodes([NodeStatus(groups=[group], not_ready=["group 1: it is so"])], [])
     (found,) = json.loads(stan("doctor", "--json").stdout)["findings"]
     assert (found["level"], found["text"], found["since"]) == (doctor, "Group 1: it is so.", SECOND)
     assert "Group 1: it is so (since " in stan("doctor").stdout
@@ -181,8 +181,8 @@ def test_a_finding_is_equally_bad_in_doctor_check_and_dashboard(servers, kind, d
 
 
 def test_groups_without_a_leader_are_explained_alike_wherever_they_show(servers):
-    group = pb.GroupStatus(group=1, role="follower", trouble=NO_VOTE, trouble_kind="voteless", voters=["a", "b"])
-    servers.admin.all_nodes = Nodes([pb.NodeStatus(node=name, groups=[group]) for name in "ab"], [])
+    group = GroupStatus(group=1, role="follower", trouble=NO_VOTE, trouble_kind="voteless", voters=["a", "b"])
+    servers.admin.all_nodes = Nodes([NodeStatus(node=name, groups=[group]) for name in "ab"], [])
     why = "Group 1 has no leader: its channels take and deliver nothing. Nodes a and b run and have no vote"
     assert f"broken  {why}" in stan("doctor").stdout
     assert why in stan("check").stdout
@@ -192,9 +192,9 @@ def test_groups_without_a_leader_are_explained_alike_wherever_they_show(servers)
 
 
 def test_tiers_and_compression_of_a_channel_are_shown(servers):
-    servers.admin.all_channels = [channel(tier=b"lake", tier_kept=7)]
+    servers.admin.all_channels = [channel(tier="lake", tier_kept=7)]
     assert "no tierer has come yet" in stan("channel", "show", "orders").stdout
-    servers.admin.all_channels = [channel(tier=b"lake", tier_next=5, tier_kept=7, tier_lost=3)]
+    servers.admin.all_channels = [channel(tier="lake", tier_next=5, tier_kept=7, tier_lost=3)]
     assert "has to pass 5; 7 messages over the limits wait for it; 3" in stan("channel", "show", "orders").stdout
     size = {"bytes": 3 << 20, "clear_bytes": 2_100_000, "compress": 1}
     servers.admin.all_channels = [channel(**size)]

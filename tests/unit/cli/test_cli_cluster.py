@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from stan_client.requests.admin import Nodes
-from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.admin_types import NodeStatus
 from typer.testing import CliRunner
 
 from stan.cli.commands import cluster
@@ -82,7 +82,7 @@ def test_a_dry_run_and_a_wrong_list_of_the_lost_change_nothing(tmp_path):
 
 def test_a_node_that_answers_is_not_lost(tmp_path, servers):
     home = stopped(tmp_path / "a", "a")
-    servers.admin.all_nodes = Nodes([admin.NodeStatus(node="c")], [])
+    servers.admin.all_nodes = Nodes([NodeStatus(node="c")], [])
     assert "c of cluster" in rescue(home, "--yes-i-have-lost", "b,c", code=1)
     assert epoch(home) == 0
 

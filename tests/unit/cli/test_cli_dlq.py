@@ -5,7 +5,7 @@ import json
 import pytest
 import stan_client
 from stan_client.dead_letters import dead_letter
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import ChangeResponse, DeliveryPolicy, PolicyStatus, Redriven
 from typer.testing import CliRunner
 
 from stan.cli.commands import dlq
@@ -38,8 +38,8 @@ class Letters(FakeDirect):
         self.letters = [letter(n, "orders" if n < 4 else "mail", redriven=3 * (n == 5)) for n in range(1, 6)]
         self.letters.append(stan_client.Message(6, "orders.dlq", "", b"published there", NOW))
         self.admin.all_channels = [channel(), channel("orders.dlq", uid=8, messages=6, last_sequence=6)]
-        policy = pb.DeliveryPolicy(max_deliver=5, dead_letter=b".dlq")
-        self.admin.all_policies = [pb.PolicyStatus(pattern=b">", policy=policy)]
+        policy = DeliveryPolicy(max_deliver=5, dead_letter=".dlq")
+        self.admin.all_policies = [PolicyStatus(pattern=">", policy=policy)]
         self.admin.redrive = self.redrive
 
     async def read(self, _channel, *, start):
@@ -49,9 +49,9 @@ class Letters(FakeDirect):
 
     async def redrive(self, channel, runs, *, to=""):
         self.admin.asked.append(("redrive", channel, list(runs), to))
-        named = [n for at in range(0, len(runs), 2) for n in range(runs[at], runs[at + 1] + 1)]
+        named = [number for first, last in runs for number in range(first, last + 1)]
         done = named[:2]
-        return pb.ChangeResponse(changed=len(done), redriven=pb.Redriven(next_sequence=done[-1] + 1))
+        return ChangeResponse(changed=len(done), redriven=Redriven(next_sequence=done[-1] + 1))
 
 
 @pytest.fixture(autouse=True)
@@ -131,16 +131,16 @@ def test_dead_letters_are_put_back_by_source_until_all_are_looked_at(servers):
     done = stan("dlq", "redrive", "orders.dlq", "--yes", "--rate", "1000")
 
     assert servers.admin.asked == [
-        ("redrive", "orders.dlq", [1, 3], ""),
-        ("redrive", "orders.dlq", [3, 3], ""),
-        ("redrive", "orders.dlq", [4, 4], ""),
+        ("redrive", "orders.dlq", [(1, 3)], ""),
+        ("redrive", "orders.dlq", [(3, 3)], ""),
+        ("redrive", "orders.dlq", [(4, 4)], ""),
     ]
     assert "4 dead letters put back." in done.output
 
 
 def test_dead_letters_may_go_elsewhere(servers):
     assert stan("dlq", "redrive", "orders.dlq", "--sequence", "2", "--to", "again", "--yes").exit_code == 0
-    assert servers.admin.asked == [("redrive", "orders.dlq", [2, 2], "again")]
+    assert servers.admin.asked == [("redrive", "orders.dlq", [(2, 2)], "again")]
 
 
 def test_dead_letters_are_dropped(servers):

@@ -31,8 +31,7 @@ def told(requests):
     for one in requests:
         numbers = [run.first_sequence + place for run in one.runs for place in range(run.count)]
         found |= dict.fromkeys(numbers, 0)
-        for place, at in enumerate(one.expire_at):
-            first, last = one.expiring_runs[2 * place : 2 * place + 2]
+        for (first, last), at in zip(one.expiring_runs, one.expire_at, strict=True):
             assert first in numbers
             assert last in numbers
             found |= dict.fromkeys(range(first, last + 1), at)
@@ -41,7 +40,7 @@ def told(requests):
 
 def test_messages_that_follow_each_other_and_expire_together_are_one_run() -> None:
     (one,) = _requests(saved((5, [0, AT, AT]), (8, [AT, AT + 1]), (11, [AT + 1])), 1000)
-    assert one.expiring_runs == [6, 8, 9, 9, 11, 11]
+    assert one.expiring_runs == [(6, 8), (9, 9), (11, 11)]
     assert one.expire_at == [AT, AT + 1, AT + 1]
 
 
@@ -57,5 +56,5 @@ def test_each_request_has_room_for_its_expiries(room) -> None:
     expected = dict(zip([*range(5, 22), *range(30, 53)], times, strict=True))
     assert told(requests) == expected
     for one in requests:
-        size = len(one.rows) + sum(run.ByteSize() + 4 for run in one.runs) + 24 * len(one.expire_at)
+        size = len(one.rows) + 32 * len(one.runs) + 24 * len(one.expire_at)
         assert size <= room or len(expected) == len(requests)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import Compatibility, SchemaKind, SchemaStatus
 from typer.testing import CliRunner
 
 from stan.cli.main import app
@@ -15,8 +15,8 @@ NEXT = b'{"type":"object","properties":{"id":{"type":"integer"}},"required":["id
 
 
 def version(number, text=FIRST, **more):
-    asked = {"pattern": b"orders", "kind": pb.JSON_SCHEMA, "schema_version": number, "size": len(text), "text": text}
-    return pb.SchemaStatus(**(asked | more))
+    asked = {"pattern": "orders", "kind": SchemaKind.JSON, "schema_version": number, "size": len(text), "text": text}
+    return SchemaStatus(**(asked | more))
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def servers(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     fake = FakeDirect()
-    fake.admin.all_schemas = [version(1), version(3, NEXT), version(1, pattern=b"invoices.*")]
+    fake.admin.all_schemas = [version(1), version(3, NEXT), version(1, pattern="invoices.*")]
     monkeypatch.setattr(session, "open_direct", lambda *_: fake)
     return fake.admin
 
@@ -52,9 +52,9 @@ def test_files_are_added_and_checked(servers, tmp_path):
     assert "is version 3 of the schema of orders" in stan("add", "orders", "order.json", "--yes").output.replace(
         "\n", " "
     )
-    assert servers.asked.pop() == ("add_schema", "orders", FIRST, pb.JSON_SCHEMA, "", None)
+    assert servers.asked.pop() == ("add_schema", "orders", FIRST, SchemaKind.JSON, "", None)
     stan("add", "a", "order.avsc", "--message", "m", "--compatibility", "full", "--yes")
-    assert servers.asked.pop() == ("add_schema", "a", b'"int"', pb.AVRO_SCHEMA, "m", pb.FULL)
+    assert servers.asked.pop() == ("add_schema", "a", b'"int"', SchemaKind.AVRO, "m", Compatibility.FULL)
     assert stan("add", "orders", "order.json").exit_code != 0, "nobody has confirmed it"
     assert "can be added" in stan("check", "orders", "order.json").output
     servers.complaints = ["does not read version 1: /id: is gone"]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from rich.table import Table as RichTable
 from rich.text import Text
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import ChannelStatus, ClientStatus, CursorStatus, GroupStatus, MemberStatus, SchemaStatus
 from stan_protocol.scalars import SECOND
 from typer.testing import CliRunner
 
@@ -33,11 +33,11 @@ def on_terminal(monkeypatch):
 def servers(tmp_path, monkeypatch):
     """Servers on which everything that a client may name is hostile."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    fake, name = FakeDirect(), HOSTILE.encode()
+    fake, name = FakeDirect(), HOSTILE
     admin = fake.admin
-    admin.all_channels = [pb.ChannelStatus(name=name, messages=9, last_sequence=9, tier=name, group=1)]
+    admin.all_channels = [ChannelStatus(name=name, messages=9, last_sequence=9, tier=name, group=1)]
     admin.all_cursors = [
-        pb.CursorStatus(
+        CursorStatus(
             channel=name,
             durable_name=name,
             queue_group=name,
@@ -46,15 +46,15 @@ def servers(tmp_path, monkeypatch):
             exhausted=3,
             dead_letter_fault=name,
             waiting=9,
-            members=[pb.MemberStatus(client_id=name)],
+            members=[MemberStatus(client_id=name)],
         )
     ]
-    admin.all_clients = [pb.ClientStatus(client_id=name, failing=True)]
+    admin.all_clients = [ClientStatus(client_id=name, failing=True)]
     admin.all_schemas = [
-        pb.SchemaStatus(pattern=b"foo", schema_version=1, text=json.dumps({"title": HOSTILE}).encode(), at=SECOND)
+        SchemaStatus(pattern="foo", schema_version=1, text=json.dumps({"title": HOSTILE}).encode(), at=SECOND)
     ]
-    admin.all_nodes.answers[0].not_ready.append(HOSTILE)
-    admin.all_nodes.answers[0].groups[1].trouble = HOSTILE
+    groups = [GroupStatus(role="leader"), GroupStatus(group=1, role="leader", trouble=HOSTILE)]
+    admin.tell_of_nodes(not_ready=[HOSTILE], groups=groups)
     monkeypatch.setattr(session, "open_direct", lambda *_: fake)
     return fake
 

@@ -13,7 +13,7 @@ import stan_lake
 from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2, extension_pb2
 
-from docs.generator import metrics, requests
+from docs.generator import admin_types, metrics, requests
 from docs.generator.commands import CONNECTION, commands, is_argument, name
 from docs.generator.hooks import DOCS, OUTSIDE, ROOT, linked, outside_files, site_name, with_links_of_the_site
 from docs.generator.markdown import code, shown
@@ -33,6 +33,12 @@ METRICS, ERRORS, REQUESTS_PAGE = (PAGES[f"reference/{page}.md"] for page in ("me
 
 def missing(words, page):
     return [word for word in words if word not in page]
+
+
+def test_the_dataclasses_of_answers_are_those_that_the_generator_makes():
+    assert admin_types.PATH.read_text(encoding="utf-8") == admin_types.admin_types(), (
+        "python -m docs.generator.admin_types"
+    )
 
 
 # --- nothing is missing ----------------------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
 """What the dashboard says: health in a sentence, lag trends, and what is known of nodes."""
 
+from dataclasses import replace
+
 import pytest
-from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.admin_types import CursorKind, CursorStatus, GroupStatus, MemberStatus, NodeStatus
 from stan_protocol.scalars import SECOND
 
 from stan import limits
@@ -16,12 +18,10 @@ NOW = 1_700_000_000 * SECOND
 
 
 def cursor(*, members=1, failing=0, **told):
-    row = admin.CursorStatus(
-        channel=b"orders", cursor_id=1, kind=admin.DURABLE, **{"max_in_flight": 10, "ack_wait_s": 30, **told}
-    )
-    for number in range(members):
-        row.members.add(client_id=b"c", max_in_flight=10, ack_wait_s=row.ack_wait_s, failing=number < failing)
-    return row
+    told = {"max_in_flight": 10, "ack_wait_s": 30, **told}
+    wait = told["ack_wait_s"]
+    found = [MemberStatus("c", max_in_flight=10, ack_wait_s=wait, failing=n < failing) for n in range(members)]
+    return CursorStatus(channel="orders", cursor_id=1, kind=CursorKind.DURABLE, members=found, **told)
 
 
 # --- lag_trends -------------------------------------------------------------------------------------------------------------
@@ -44,20 +44,18 @@ def test_trends_are_bounded(monkeypatch):
     monkeypatch.setattr(limits, "DASHBOARD_SAMPLES_MAX", 4)
     lag_trends = LagTrends()
     for at in range(10):
-        lag_trends.note([admin.CursorStatus(channel=b"c", cursor_id=number) for number in range(5)], NOW + at)
-    kept = [number for number in range(5) if lag_trends.points(admin.CursorStatus(channel=b"c", cursor_id=number))]
+        lag_trends.note([CursorStatus(channel="c", cursor_id=number) for number in range(5)], NOW + at)
+    kept = [number for number in range(5) if lag_trends.points(CursorStatus(channel="c", cursor_id=number))]
     assert kept == [2, 3, 4]
-    assert len(lag_trends.points(admin.CursorStatus(channel=b"c", cursor_id=4))) <= 4
+    assert len(lag_trends.points(CursorStatus(channel="c", cursor_id=4))) <= 4
 
 
 # --- health -------------------------------------------------------------------------------------------------------------
 
 
 def node(name, *, groups=3, leads=(), **told):
-    status = admin.NodeStatus(node=name, nodes=["n1", "n2", "n3"] if name else [], **told)
-    for number in range(groups):
-        status.groups.add(group=number, role="leader" if number in leads else "follower")
-    return status
+    found = [GroupStatus(number, "leader" if number in leads else "follower") for number in range(groups)]
+    return NodeStatus(node=name, nodes=["n1", "n2", "n3"] if name else [], groups=found, **told)
 
 
 def inputs(**told):
@@ -90,8 +88,8 @@ def test_sentences_of_a_cluster_that_is_well():
 
 
 def test_what_is_wrong_is_told_worst_first():
-    stuck = cursor(pending=10, oldest_pending=NOW - 100 * SECOND, durable_name=b"billing", client_id=b"c")
-    stuck.members[0].stalled = True
+    stuck = cursor(pending=10, oldest_pending=NOW - 100 * SECOND, durable_name="billing", client_id="c")
+    stuck = replace(stuck, members=[replace(one, stalled=True) for one in stuck.members])
     shown = inputs(
         nodes=[node("n1", leads=(0,)), node("n2", leads=(1,), disk_free=5, disk_total=100)],
         missing={"n3": NOW - 9 * SECOND},
@@ -111,7 +109,7 @@ def test_what_is_wrong_is_told_worst_first():
 
 def test_trouble_of_a_group_and_reasons_of_a_node_are_told_once():
     bad = node("n1", leads=(0, 1, 2), not_ready=["it is shutting down", "group 1: the disk failed: EIO"])
-    bad.groups[1].trouble = bad.groups[2].trouble = "the disk failed: EIO"
+    bad.groups[1:] = [replace(group, trouble="the disk failed: EIO") for group in bad.groups[1:]]
     shown = inputs(nodes=[bad, node("n2"), node("n3")], own=list(bad.not_ready))
     texts = [problem.text for problem in problems(shown)]
     assert texts == [
@@ -128,9 +126,7 @@ def test_trouble_of_a_group_and_reasons_of_a_node_are_told_once():
 
 def test_lost_majority_is_one_sentence_with_since_when():
     alone = node("n1", not_ready=[f"group {number}: it has no leader" for number in range(3)])
-    for group in alone.groups:
-        group.trouble = "it has no leader"
-        group.voters.extend(["n1", "n2", "n3"])
+    alone.groups[:] = [replace(one, trouble="it has no leader", voters=["n1", "n2", "n3"]) for one in alone.groups]
     silent = {"n2": NOW - 90 * SECOND, "n3": NOW - 60 * SECOND}
     shown = inputs(nodes=[alone], missing=silent, own=list(alone.not_ready), unreported={1, 2})
     (problem,) = problems(shown)
@@ -222,9 +218,9 @@ def test_node_that_never_answered_is_silent_after_as_many_asks():
 
 def test_rates_are_those_between_two_answers_and_a_restart_is_no_burst():
     history = NodeHistory("n1")
-    first = admin.NodeStatus(node="n1", server_id="a", now=NOW, messages_in=1000)
-    second = admin.NodeStatus(node="n1", server_id="a", now=NOW + 2 * SECOND, messages_in=1500, bytes_in=10)
-    again = admin.NodeStatus(node="n1", server_id="b", now=NOW + 4 * SECOND, messages_in=5)
+    first = NodeStatus(node="n1", server_id="a", now=NOW, messages_in=1000)
+    second = NodeStatus(node="n1", server_id="a", now=NOW + 2 * SECOND, messages_in=1500, bytes_in=10)
+    again = NodeStatus(node="n1", server_id="b", now=NOW + 4 * SECOND, messages_in=5)
     for at, status in enumerate((first, second, again)):
         history.note([status], [], at + 1, status.now)
     (sample,) = history.samples
@@ -240,6 +236,6 @@ def test_names_in_a_sentence():
 
 @pytest.mark.parametrize("name", [b"orders", b"\xff\x00%", "ü.ö".encode(), bytes(range(256))])
 def test_keys_lead_back_to_names_and_are_ascii(name):
-    key = key_of(name)
+    key = key_of(name.decode("utf-8", "surrogateescape"))
     assert key.isascii()
     assert name_of_key(key) == name

@@ -1,7 +1,9 @@
 """Parts of channels seen together: sums, and what is told to be wrong with them."""
 
+from dataclasses import replace
+
 import pytest
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import CursorKind, PartOf
 from stan_protocol.scalars import SECOND
 
 from stan.protocol.part_status import channel_faults, position_faults, summed_channels, summed_positions
@@ -10,16 +12,16 @@ from tests.kit.fake_operator import channel, durable, member
 NOW = 1_700_000_000 * SECOND
 
 
-def parts(*counts, groups=(), whole=b"sales", **told):
+def parts(*counts, groups=(), whole="sales", **told):
     """One part for each of *counts* messages, each in a group of its own unless *groups* tells them."""
     return [
         channel(
-            f"{whole.decode()}.~{number}",
+            f"{whole}.~{number}",
             messages=count,
             last_sequence=count,
             bytes=10 * count,
             group=groups[number] if groups else number + 1,
-            part_of=pb.PartOf(channel=whole, number=number, parts=len(counts), **told),
+            part_of=PartOf(channel=whole, number=number, parts=len(counts), **told),
         )
         for number, count in enumerate(counts)
     ]
@@ -30,11 +32,11 @@ def ledgers(*numbers, of=4, name="ledger", **told):
     return [
         durable(
             name,
-            channel=b"sales.~%d" % number,
+            channel=f"sales.~{number}",
             cursor_id=number,
             waiting=number + 1,
             pending=2,
-            part_of=pb.PartOf(channel=b"sales", number=number, parts=of),
+            part_of=PartOf(channel="sales", number=number, parts=of),
             **told,
         )
         for number in numbers
@@ -46,8 +48,8 @@ def faults(found, groups=4):
 
 
 def test_parts_are_one_with_their_sums_and_other_channels_stay():
-    found = summed_channels([channel("a"), *reversed(parts(5, 0, 7, 1)), channel("z"), *parts(3, 4, whole=b"x")[:1]])
-    assert [one.total.name for one in found] == [b"a", b"sales", b"z", b"x.~0"], "one part alone is itself"
+    found = summed_channels([channel("a"), *reversed(parts(5, 0, 7, 1)), channel("z"), *parts(3, 4, whole="x")[:1]])
+    assert [one.total.name for one in found] == ["a", "sales", "z", "x.~0"], "one part alone is itself"
     sales = found[1]
     assert (sales.total.messages, sales.total.bytes, sales.total.group) == (13, 130, 0)
     assert [one.part_of.number for one in sales.parts] == [0, 1, 2, 3]
@@ -58,10 +60,10 @@ def test_parts_are_one_with_their_sums_and_other_channels_stay():
 def test_positions_of_one_name_in_parts_are_one_with_their_sums():
     others = [*ledgers(1, name="other"), durable("ledger")]
     found = summed_positions([*ledgers(3, 0, 2, members=[member()]), *others])
-    assert [(one.total.channel, len(one.parts)) for one in found] == [(b"sales", 3), (b"sales.~1", 0), (b"orders", 0)]
+    assert [(one.total.channel, len(one.parts)) for one in found] == [("sales", 3), ("sales.~1", 0), ("orders", 0)]
     total = found[0].total
     assert (total.waiting, total.pending, len(total.members)) == (8, 6, 3)
-    plain = [durable("", kind=pb.PLAIN, cursor_id=n, part_of=pb.PartOf(channel=b"sales", number=n)) for n in (0, 1)]
+    plain = [durable("", kind=CursorKind.PLAIN, cursor_id=n, part_of=PartOf(channel="sales", number=n)) for n in (0, 1)]
     assert len(summed_positions(plain)) == 2, "plain subscriptions have no name in common"
     assert len(summed_positions(ledgers(0) + ledgers(1, client="you"))) == 2, "a durable is its client's"
 
@@ -75,11 +77,10 @@ def test_a_part_with_far_more_than_its_share_is_told_of(counts, skewed):
 
 
 def test_what_is_older_than_the_last_doubling_counts_as_nobodys_share():
-    found = parts(5000, 5000, 0, 0)
-    for one in found[:2]:
-        one.part_of.before = 5000
+    old = [replace(one, part_of=replace(one.part_of, before=5000)) for one in parts(5000, 5000, 0, 0)]
+    found = [*old[:2], *parts(5000, 5000, 0, 0)[2:]]
     assert faults(found) == []
-    found[0].last_sequence, found[0].messages = 9000, 9000
+    found[0] = replace(found[0], last_sequence=9000, messages=9000)
     assert faults(found) == [("skew", False)]
     (fault,) = channel_faults(found, dict.fromkeys(range(1, 5), 0), NOW)
     assert "Part ~0 of channel sales has 4,000 of 4,000 messages (100 %)" in fault.text
@@ -109,8 +110,7 @@ def test_groups_of_other_acks_have_no_room_for_a_part():
 @pytest.mark.parametrize(("seconds", "passing"), [(2, True), (61, False)])
 def test_a_doubling_that_does_not_end_is_told_with_the_parts_for_which_it_waits(seconds, passing):
     found = parts(1, 1, 1, 1, doubling=NOW - seconds * SECOND)
-    for one in found[:3]:
-        one.part_of.closed = True
+    found[:3] = [replace(one, part_of=replace(one.part_of, closed=True)) for one in found[:3]]
     (fault,) = channel_faults(found, dict.fromkeys(range(1, 5), 0), NOW)
     assert (fault.kind, fault.passing) == ("doubling", passing)
     assert "not closed yet: ~3 (group 4)" in fault.text

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import stan_client
+from stan_client.admin_types import CursorRef
 from stan_client.requests import requester
 from stan_client.requests.admin import Admin
 from stan_client.requests.requester import Requester
@@ -85,7 +86,7 @@ async def test_pages_of_all_leaders_make_one_list(servers, admin) -> None:
             yield pb.ChannelsResponse(pool=2, groups=[group], channels=shown, more=len(left) > 1)
 
     servers.answer = answer
-    assert [channel.name for channel in await admin.channels()] == [b"a", b"b", b"c", b"d", b"e"]
+    assert [channel.name for channel in await admin.channels()] == ["a", "b", "c", "d", "e"]
     assert {request.version for _, request in servers.asked} == {1}
 
 
@@ -99,7 +100,7 @@ async def test_subscriptions_come_by_channel_and_id(servers, admin) -> None:
 
     servers.answer = answer
     found = await admin.subscriptions(name="dur", client_id="me", durable_only=True)
-    assert [(cursor.channel, cursor.cursor_id) for cursor in found] == rows
+    assert [(cursor.channel, cursor.cursor_id) for cursor in found] == [("a", 7), ("a", 9), ("b", 1)]
     request = servers.asked[0][1]
     assert (request.pattern, request.name, request.client_id, request.durable_only) == (b">", b"dur", b"me", True)
 
@@ -112,7 +113,7 @@ async def test_clients_come_in_pages(servers, admin) -> None:
         return [pb.ClientsResponse(clients=[pb.ClientStatus(client_id=name) for name in left[:2]], more=len(left) > 2)]
 
     servers.answer = answer
-    assert [client.client_id for client in await admin.clients()] == names
+    assert [client.client_id for client in await admin.clients()] == ["a", "b", "c"]
 
 
 async def test_all_nodes_answer(servers, admin) -> None:
@@ -165,7 +166,7 @@ async def test_a_change_is_asked_for_again_until_it_is_made(servers, admin) -> N
 async def test_a_refusal_is_an_error(servers, admin) -> None:
     servers.answer = lambda _kind, _request: [pb.ChangeResponse(error=b"stan: unknown channel")]
     with pytest.raises(stan_client.ServerError, match="unknown channel"):
-        await admin.move(stan_client.which("foo", durable="dur", client_id="me"), sequence=4)
+        await admin.move(CursorRef("foo", durable_name="dur", client_id="me"), sequence=4)
 
 
 async def test_events_are_heard(servers, admin) -> None:
@@ -232,7 +233,7 @@ async def test_a_message_is_explained_until_the_log_ends_or_so_many_answers_are_
 
     servers.answer = answer
     for answers, steps, goes_on in ((0, 5, False), (5, 5, False), (4, 4, True), (1, 1, True)):
-        told = await admin.explain(pb.Which(channel=b"c", cursor_id=1), 1, answers=answers)
+        told = await admin.explain(CursorRef("c", cursor_id=1), 1, answers=answers)
         assert [step.index for step in told.steps] == list(range(steps))
         assert (told.goes_on, told.begins_late, told.state) == (goes_on, True, "pending")
 

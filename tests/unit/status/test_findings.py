@@ -2,7 +2,7 @@
 
 import pytest
 from stan_client.requests.admin import Nodes
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import ClientStatus, GroupStatus, Limits, NodePlace, NodeStatus, PinStatus
 from stan_protocol.scalars import SECOND
 
 from stan.errors import NO_LEADER, NO_VOTE
@@ -17,15 +17,15 @@ NOTE, ATTENTION, BROKEN = Severity.NOTE, Severity.ATTENTION, Severity.BROKEN
 
 
 def node(name="a", *groups, **fields):
-    return pb.NodeStatus(node=name, groups=groups, **fields)
+    return NodeStatus(node=name, groups=groups, **fields)
 
 
 def leads(number=1, **fields):
-    return pb.GroupStatus(group=number, role="leader", **fields)
+    return GroupStatus(group=number, role="leader", **fields)
 
 
 def follows(number=1, **fields):
-    return pb.GroupStatus(group=number, role="follower", **fields)
+    return GroupStatus(group=number, role="follower", **fields)
 
 
 def of(*nodes):
@@ -53,7 +53,7 @@ def voteless(name, *, emptied):
 
 
 def placed(*zones):
-    places = [pb.NodePlace(node=name, zone=zone) for name, zone in zip("abd", zones, strict=True)]
+    places = [NodePlace(node=name, zone=zone) for name, zone in zip("abd", zones, strict=True)]
     return node("a", leads(voters=["a", "b"]), places=places)
 
 
@@ -155,14 +155,14 @@ def test_thresholds():
 
 COMPRESSED = {"bytes": 3 << 20, "clear_bytes": 2_100_000, "compress": 1}
 COMPACTED = {"compact": 1, "compacted_until": 8, "compacted_here": 8}
-TIER = {"tier": b"lake", "tier_next": 5, "tier_kept": 7}
+TIER = {"tier": "lake", "tier_next": 5, "tier_kept": 7}
 
 
 @pytest.mark.parametrize(
     ("fields", "severity", "said"),
     [
         (
-            {"delay_fault": b"no target"},
+            {"delay_fault": "no target"},
             ATTENTION,
             "Delayed messages of channel orders that are due cannot be moved: no",
         ),
@@ -173,7 +173,7 @@ TIER = {"tier": b"lake", "tier_next": 5, "tier_kept": 7}
         (COMPACTED | {"tombstone_held": 5}, NOTE, "keeps tombstones up to 5 for a subscription without a durable name"),
         (COMPRESSED | {"kept_bytes": 2_000_000}, NOTE, "Channel orders is compressed, and only 1.05 times smaller"),
         (COMPRESSED, NOTE, "Channel orders is to be compressed, and nothing of its 3 MiB is"),
-        ({"limits": pb.Limits(max_subs=3), "subscriptions": 2, "offline": 1}, ATTENTION, "has all 3 subscriptions"),
+        ({"limits": Limits(max_subs=3), "subscriptions": 2, "offline": 1}, ATTENTION, "has all 3 subscriptions"),
         (COMPRESSED | {"kept_bytes": 700_000}, None, ""),
         (COMPRESSED | {"bytes": 1000}, None, ""),
         (COMPRESSED | {"compress": 0}, None, ""),
@@ -186,9 +186,7 @@ def test_findings_about_channels(fields, severity, said):
 
 
 def test_pins_and_clients():
-    pins = [pb.PinStatus(channel=b"c", exists=True, group=2, group_now=now, moving=now == 3) for now in (0, 1, 2, 3)]
+    pins = [PinStatus(channel="c", exists=True, group=2, group_now=now, moving=now == 3) for now in (0, 1, 2, 3)]
     assert [one.severity for one in findings.check_pins(pins)] == [ATTENTION, NOTE]
-    (one,) = findings.check_clients(
-        [pb.ClientStatus(client_id=b"gone", failing=True), pb.ClientStatus(client_id=b"well")]
-    )
+    (one,) = findings.check_clients([ClientStatus(client_id="gone", failing=True), ClientStatus(client_id="well")])
     assert (one.text, one.step) == ("Client gone does not answer heartbeats.", "stan client show gone")

@@ -1,7 +1,7 @@
 """States of positions, why they get nothing, and the next step: one table for whoever shows them."""
 
 import pytest
-from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.admin_types import CursorKind, CursorStatus, DeliveryPolicy
 from stan_protocol.scalars import SECOND
 
 from stan.status.findings import check_positions
@@ -29,8 +29,8 @@ from tests.kit.fake_operator import durable, member
 NOW = 1_700_000_000 * SECOND
 FINE, NOTE, ATTENTION = Severity.FINE, Severity.NOTE, Severity.ATTENTION
 LONG_AGO, LATELY = NOW - 1000 * SECOND, NOW - 20 * SECOND
-REASON, DLQ = b"100 messages became dead letters within a minute", b"orders.dlq"
-KEYED = pb.DeliveryPolicy(ordered_by_key=True)
+REASON, DLQ = "100 messages became dead letters within a minute", "orders.dlq"
+KEYED = DeliveryPolicy(ordered_by_key=True)
 UNSENT = {"waiting": 0, "pending": 2}
 
 
@@ -39,22 +39,22 @@ def online(*members, **fields):
 
 
 def full(*, members=(), **fields):
-    usual = {"pending": 5, "waiting": 5, "oldest_pending": LATELY, "pending_runs": [3, 7]}
+    usual = {"pending": 5, "waiting": 5, "oldest_pending": LATELY, "pending_runs": [(3, 7)]}
     return online(*(members or [member(stalled=True, pending=5)]), **{**usual, **fields})
 
 
 def group(*members, **fields):
-    return durable(name="", kind=pb.QUEUE, queue_group=b"w", members=members, **fields)
+    return durable(name="", kind=CursorKind.QUEUE, queue_group="w", members=members, **fields)
 
 
 ACTIVE = [member("a", active=True, stalled=True, pending=5), member("b")]
 HANGS = [member("a", active=True, failing=True), member("b")]
 
 
-WORKERS = durable(kind=pb.DURABLE_QUEUE, queue_group=b"workers", client="")
+WORKERS = durable(kind=CursorKind.DURABLE_QUEUE, queue_group="workers", client="")
 BY_BROKER = online(paused=True, pause_reason=REASON, dead_letter_channel=DLQ, exhausted=3)
 CUT = member(window_now=2, pending=2, stalled=True)
-FAILED = {"exhausted": 2, "given_up_rejected": 1, "dead_letter_channel": b"failed", "dead_letter_fault": b"no"}
+FAILED = {"exhausted": 2, "given_up_rejected": 1, "dead_letter_channel": "failed", "dead_letter_fault": "no"}
 WORN_OUT = "1 rejected by a client; 1 delivered as often as the policy allows, in vain"
 BY_KEY = group(member(), policy=KEYED, waiting=3, held_back=2, exhausted=1, owed=1, pending=1)
 CASES = [
@@ -132,7 +132,7 @@ def test_the_worst_of_several_is_the_state_of_all():
 
 
 def test_names():
-    both = durable(kind=pb.DURABLE_QUEUE, queue_group=b"workers")
-    plain = pb.CursorStatus(inbox=b"_INBOX.a", client_id=b"me")
+    both = durable(kind=CursorKind.DURABLE_QUEUE, queue_group="workers")
+    plain = CursorStatus(inbox="_INBOX.a", client_id="me")
     assert [name_of(one) for one in (both, durable(), plain)] == ["billing:workers", "billing", "_INBOX.a"]
     assert [full_name(one) for one in (both, durable(), plain)] == ["billing:workers", "acct/billing", "_INBOX.a"]

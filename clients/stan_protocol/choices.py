@@ -1,0 +1,39 @@
+"""Choices of policies, and what requests of operators say by the same numbers. Pure."""
+
+from enum import IntEnum
+
+
+class Commit(IntEnum):
+    """When a publish to a channel is acknowledged."""
+
+    SYNCED = 0  # a majority has the message on its disks
+    REPLICATED = 1  # a majority has it in its memory
+    EPHEMERAL = 2  # the leader has it in its memory
+
+
+class Compact(IntEnum):
+    """Which message of each key stays when a channel is compacted."""
+
+    NONE = 0  # all of them: the channel is not compacted
+    LAST = 1
+    FIRST = 2
+
+
+class Compress(IntEnum):
+    """How the leader compresses messages."""
+
+    NONE = 0
+    ZSTD = 1
+
+
+class SchemaCheck(IntEnum):
+    """What is checked of a message that is published."""
+
+    OFF = 0
+    KNOWN = 1  # it names a registered version of its schema
+    VALID = 2  # and fits it
+
+
+def words(choice: type[IntEnum]) -> tuple[str, ...]:
+    """The values of a choice as operators write them, by number."""
+    return tuple(each.name.lower() for each in choice)
