@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.generator.requests import comments
 from stan.core.requests.table import ORIGINAL, REQUESTS, Scope
 from stan.permissions import Right
 from tests.kit.core_harness import CLUSTERED, CoreHarness
@@ -34,43 +35,39 @@ RIGHTS = {
 
 
 def documented():
-    """For each request of the page, its name, its row's cells, and the right that its section names, if any."""
-    prefix, right = "", None
-    for line in PAGE.read_text(encoding="utf-8").splitlines():
-        if line.startswith("## "):
-            prefix, right = ("admin." if line.startswith("## Operators") else ""), None
-            if line.startswith("## Events"):
-                return
-        if found := re.match(r"(?:On .*\. )?Right: `(\w+)`", line):
-            right = found[1]
+    """For each request of clients on the page, its name and its row's cells."""
+    for line in PAGE.read_text(encoding="utf-8").partition("## Operators")[0].splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if "Request" in line and line.startswith("| `"):
-            for name in re.findall(r"`([\w.]+)`", cells[0]):
-                yield f"{prefix}{name}", cells, right
+            yield cells[0].strip("`"), cells
 
 
-ROWS = {name: (cells, right) for name, cells, right in documented()}
+ROWS = dict(documented())
+COMMENTS = comments().blocks
 
 
 def test_every_request_is_on_the_page():
-    assert ROWS.keys() | {"replica.fetch"} == REQUESTS.keys()
+    operators = PAGE.read_text(encoding="utf-8").partition("## Operators")[2]
+    named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^Requests?: .*", operators, re.MULTILINE))))
+    assert ROWS.keys() | {"replica.fetch"} | {f"admin.{name}" for name in named} == REQUESTS.keys()
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_a_request_is_what_the_page_says(name):
-    cells, right = ROWS[name]
+    _, messages, scope, rights, _ = ROWS[name]
     kind = REQUESTS[name]
-    assert kind.request.DESCRIPTOR.name in cells[1]
-    if "→" in cells[1]:
-        assert cells[1].endswith(kind.response.DESCRIPTOR.name)
-    if cells[2] in ANSWERS:
-        assert kind.scope is ANSWERS[cells[2]]
-    named = {RIGHTS[word] for word in re.findall(r"`(\w+)`", cells[3]) if word in RIGHTS} if right is None else set()
-    named |= {RIGHTS[right]} if right else set()
-    assert named <= set(kind.rights)
+    assert messages == f"{kind.request.DESCRIPTOR.name} → {kind.response.DESCRIPTOR.name}"
+    assert kind.scope is ANSWERS[scope]
+    named = {RIGHTS[word] for word in re.findall(r"`(\w+)`", rights) if word in RIGHTS}
     assert named
-    if right == "admin_read":
-        assert Right.ADMIN_WRITE in kind.rights
+    assert named <= set(kind.rights)
+
+
+@pytest.mark.parametrize("name", [name for name in REQUESTS if name.startswith("admin.")])
+def test_a_request_of_operators_is_answered_by_whom_its_comment_names(name):
+    said = COMMENTS[REQUESTS[name].request.DESCRIPTOR.name]
+    assert f"`{name.removeprefix('admin')}`" in said
+    assert REQUESTS[name].scope is ANSWERS[re.match(r"[^:]*: ([a-z ]+)", said)[1]]
 
 
 def said_of_security():
