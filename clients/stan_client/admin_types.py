@@ -1,3 +1,3 @@
-"""What `Admin` takes and returns: dataclasses of channels, positions, clients, nodes, policies and so on."""
+"""Dataclasses that `Admin` takes and returns: channels, positions, clients, nodes, policies and so on."""
 
 from stan_protocol.admin_types import *  # noqa: F403 - a name for users of this package

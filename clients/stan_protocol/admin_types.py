@@ -1,6 +1,6 @@
-"""What servers answer operators, and what they are asked with: messages of admin.proto as dataclasses. Pure.
+"""Dataclasses of what servers answer operators, and of what requests of these are made of. Pure.
 
-Made by `python -m docs.generator.admin_types`: change admin.proto instead. Times are Unix ns, and durations ns, unless they say
+Made from admin.proto by `python -m docs.generator.admin_types`: change that. Times are Unix ns, and durations ns, unless they say
 otherwise.
 """
 
@@ -591,7 +591,7 @@ class VerifyResponse(MessageRecord):
 
 @dataclass(frozen=True, slots=True)
 class ExplainStep(MessageRecord):
-    """What has happened to the message, as one log entry tells."""
+    """A step of a message, as one log entry tells it."""
 
     what: str = ""
     """Staged, committed, delivered, maybe delivered, acked, rejected, exhausted, dead letter, left, moved, skipped,
@@ -626,7 +626,7 @@ class ExplainStep(MessageRecord):
 
 @dataclass(frozen=True, slots=True)
 class Redriven(MessageRecord):
-    """What became of the messages that a RedriveRequest names, besides those that were put back."""
+    """Messages of a RedriveRequest that were not put back."""
 
     stopped: int = 0
     """Were put back too often already."""
@@ -655,8 +655,7 @@ class ChangeResponse(MessageRecord):
 
 @dataclass(frozen=True, slots=True)
 class CursorRef(MessageRecord):
-    """Which cursor: by id, or by name. A durable is told by client and name, a queue group by its name (durable ones
-    "durable:group")."""
+    """A cursor, by id or by name: a durable has a client and a name, a queue group its name, a durable one both names."""
 
     channel: str = ""
     cursor_id: int = 0

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class Commit(IntEnum):
-    """When a publish to a channel is acknowledged."""
+    """Moment at which a publish to a channel is acknowledged."""
 
     SYNCED = 0  # a majority has the message on its disks
     REPLICATED = 1  # a majority has it in its memory
@@ -12,7 +12,7 @@ class Commit(IntEnum):
 
 
 class Compact(IntEnum):
-    """Which message of each key stays when a channel is compacted."""
+    """Message of each key that stays when a channel is compacted."""
 
     NONE = 0  # all of them: the channel is not compacted
     LAST = 1
@@ -20,14 +20,14 @@ class Compact(IntEnum):
 
 
 class Compress(IntEnum):
-    """How the leader compresses messages."""
+    """Compression of messages by the leader."""
 
     NONE = 0
     ZSTD = 1
 
 
 class SchemaCheck(IntEnum):
-    """What is checked of a message that is published."""
+    """Check of a message that is published."""
 
     OFF = 0
     KNOWN = 1  # it names a registered version of its schema

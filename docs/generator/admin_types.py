@@ -23,9 +23,9 @@ from stan_protocol.schemas.kinds import Compatibility, SchemaKind
 from docs.generator.requests import Comments, comments
 
 PATH: Final = Path(stan_protocol.__file__).with_name("admin_types.py")
-HEAD: Final = '''"""What servers answer operators, and what they are asked with: messages of admin.proto as dataclasses. Pure.
+HEAD: Final = '''"""Dataclasses of what servers answer operators, and of what requests of these are made of. Pure.
 
-Made by `python -m docs.generator.admin_types`: change admin.proto instead. Times are Unix ns, and durations ns, unless they say
+Made from admin.proto by `python -m docs.generator.admin_types`: change that. Times are Unix ns, and durations ns, unless they say
 otherwise.
 """
 
@@ -55,9 +55,9 @@ BINARY: Final = {"rows", "state_hash", "SchemaStatus.text"}
 EMPTY: Final = {"limits", "edited", "PolicyStatus.policy", "redriven"}
 """Messages that are empty where they are not set; the others are None."""
 ANSWERS: Final = {"ChangeResponse", "VerifyResponse", "ReadDelayedResponse"}
-"""Answers that are told as they are; the others are lists of what is told."""
+"""Answers that are shown as they are; the others are lists."""
 INSIDE: Final = {"ExplainPlace", "Backoff", *KNOWN}
-"""What nobody but the client sees, or that is something else in Python."""
+"""Messages and enums that nobody but the client sees, or that are something else in Python."""
 LEFT_OUT: Final = {"error", "error_code", "retry"}
 """Fields of answers that became an exception."""
 _SCALARS: Final = {
@@ -71,7 +71,7 @@ _AS_IT_IS: Final = re.compile(r"ns\b|\w*[:_/]")
 _ZEROS: Final = {"bool": "False", "str": '""', "bytes": 'b""', "int": "0"}
 
 
-def _told(message: Any) -> bool:
+def _is_shown(message: Any) -> bool:
     answer = message.name.endswith("Response") and message.name not in ANSWERS
     return not answer and not message.name.endswith("Request") and message.name not in INSIDE
 
@@ -82,7 +82,7 @@ def _inner_first(messages: list[Any]) -> list[Any]:
 
     def add(message: Any) -> None:
         for field in message.fields:
-            if field.message_type is not None and _told(field.message_type):
+            if field.message_type is not None and _is_shown(field.message_type):
                 add(field.message_type)
         found.setdefault(message.name, message)
 
@@ -137,7 +137,7 @@ def _classes(known: Comments) -> Iterator[str]:
         if enum.name not in INSIDE:
             values = "".join(f"    {value.name} = {value.number}\n" for value in enum.values)
             yield f"class {NAMES.get(enum.name, enum.name)}(IntEnum):\n{_doc(known.blocks[enum.name])}\n\n{values}"
-    for message in _inner_first([one for one in file.message_types_by_name.values() if _told(one)]):
+    for message in _inner_first([one for one in file.message_types_by_name.values() if _is_shown(one)]):
         name = NAMES.get(message.name, message.name)
         lines = [
             f"@dataclass(frozen=True, slots=True)\nclass {name}(MessageRecord):",

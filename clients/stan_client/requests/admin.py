@@ -265,7 +265,7 @@ class Admin:
             last: sequence to end with; an answer may end before.
             node: whose copy; "": that of a server alone.
             uid: only if the channel is still this one; 0: whichever.
-            crc: of what was read before.
+            crc: of all that was read so far.
             compared_from: messages below are read and not counted: nodes compact them by themselves.
         """
         fields = {"node": node, "channel": channel, "uid": uid, "from": first, "to": last, "crc": crc}

@@ -20,17 +20,17 @@ def document_of(record: MessageRecord) -> dict[str, Any]:
     """A record as a JSON document."""
     named: Any = record
     return {
-        field.name: getattr(named, field.name).hex() if field.name in HEX else _told(getattr(named, field.name))
+        field.name: getattr(named, field.name).hex() if field.name in HEX else _shown(getattr(named, field.name))
         for field in fields(named)
     }
 
 
-def _told(value: Any) -> Any:
+def _shown(value: Any) -> Any:
     match value:
         case MessageRecord():
             return document_of(value)
         case tuple() | list():
-            return [_told(each) for each in value]
+            return [_shown(each) for each in value]
         case Enum():
             return value.name.lower()
         case bytes():

@@ -11,7 +11,7 @@ def millis(nanos: int) -> int | None:
 
 
 def shown(name: str) -> str:
-    """Replace what was no UTF-8 in a name, so that it can be encoded."""
+    """Replace bytes of a name that are no UTF-8, so that it can be encoded."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
