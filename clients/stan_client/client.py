@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol, cast
 
@@ -533,12 +534,10 @@ class Client(Connected):
             ServerError: refused. SubscribeRequestTimeoutError: no answer. ConnectionClosedError: the client is closed.
             ValueError: *on_error* is none of these, there is no callback that could fail, or *start* is `newest`.
         """
-        if start is not None and start.is_newest:
-            raise ValueError("a subscription cannot start with the newest messages: fetch or read them, then subscribe")
         options = SubscriptionOptions(
             queue=queue,
             durable=durable,
-            start=start or new_only(),
+            start=_start_of(start),
             max_in_flight=max_in_flight,
             ack_wait_s=ack_wait_s,
             manual_acks=manual_acks,
@@ -546,7 +545,16 @@ class Client(Connected):
             on_error=on_error,
             replica=replica,
         )
-        if self._chain and callback is not None and not batch:
+        return await self._subscribe(channel, callback, options, timeout_s)
+
+    async def _subscribe(
+        self,
+        channel: str,
+        callback: Callback | BatchCallback | None,
+        options: SubscriptionOptions,
+        timeout_s: float | None,
+    ) -> Subscription:
+        if self._chain and callback is not None and not options.batch:
             callback = self._in_chain(cast("Callback", callback))
         delivery = SubscriptionDelivery(self._sessions, channel, callback, options)
         until = deadline(timeout_s)
@@ -572,6 +580,8 @@ class Client(Connected):
         ack_wait_s: int = 30,
         manual_acks: bool = False,
         on_error: OnError = "wait",
+        replica: str = "",
+        timeout_s: float | None = None,
     ) -> PartedSubscription:
         """Subscribe to all parts of a channel that has parts, as one; iterate over the result, or give a callback.
 
@@ -585,28 +595,24 @@ class Client(Connected):
         options = SubscriptionOptions(
             queue=queue,
             durable=durable,
-            start=start or new_only(),
+            start=_start_of(start),
             max_in_flight=max_in_flight,
+            ack_wait_s=ack_wait_s,
             manual_acks=manual_acks,
             on_error=on_error,
+            replica=replica,
         )
 
         async def make(part: str, take: Callback, begin: Start) -> Subscription:
-            return await self.subscribe(
-                part,
-                take,
-                queue=queue,
-                durable=durable,
-                start=begin,
-                max_in_flight=max_in_flight,
-                ack_wait_s=ack_wait_s,
-                manual_acks=manual_acks,
-                on_error=on_error,
-            )
+            return await self._subscribe(part, take, replace(options, start=begin), None)
 
         delivery = PartedDelivery(self, channel, callback, options, make)
-        await delivery.open()
-        subscription = PartedSubscription(delivery)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await delivery.open()
+        except TimeoutError as late:
+            raise late if isinstance(late, StanClientError) else SubscribeRequestTimeoutError() from None
+        subscription = PartedSubscription(delivery, self._handle)
         self._sessions.subscriptions.add_parted(delivery, subscription)
         return subscription
 
@@ -659,6 +665,13 @@ class Client(Connected):
         """Close the client; an error of the body is not hidden by one of the close."""
         with contextlib.suppress(*((StanClientError,) if kind is not None else ())):
             await self.close()
+
+
+def _start_of(start: Start | None) -> Start:
+    """The start of a subscription. Raises ValueError if no subscription can begin there."""
+    if start is not None and start.is_newest:
+        raise ValueError("a subscription cannot start with the newest messages: fetch or read them, then subscribe")
+    return start or new_only()
 
 
 def _log_failure(published: Published, error: StanClientError | None) -> None:

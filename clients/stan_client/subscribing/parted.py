@@ -4,33 +4,27 @@ async for message in await client.subscribe_parts("sales", durable="ledger"): ..
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from types import TracebackType
-from typing import Self
 
 from stan_client.errors import BadSubscriptionError, NoMessageError
 from stan_client.messages.messages import Message
+from stan_client.subscribing.message_stream import Handle, MessageStream
 from stan_client.subscribing.parts import PartedDelivery
 from stan_client.subscribing.subscription import Subscription
-from stan_client.waiting import deadline
+from stan_client.waiting import deadline, left_s
 
 
-class PartedSubscription(AsyncIterator[Message]):
-    """Made by Client.subscribe_parts; iterate over it, or call next(), unless it has a callback.
+class PartedSubscription(MessageStream):
+    """Made by Client.subscribe_parts; iterate over it, or call next() or fetch(), unless it has a callback.
 
-    As `async with` its parts are closed at the end of the block; durable ones stay on the server.
+    As `async with` it is drained at the end of the block, or closed if the block raises; durable parts stay on the server.
     """
 
-    def __init__(self, delivery: PartedDelivery) -> None:
+    def __init__(self, delivery: PartedDelivery, handle: Handle) -> None:
+        super().__init__(delivery.channel, delivery.options, handle)
         self._delivery = delivery
 
     def __repr__(self) -> str:
         return f"<PartedSubscription {self.channel} {len(self.parts)} parts>"
-
-    @property
-    def channel(self) -> str:
-        """The name of the channel."""
-        return self._delivery.channel
 
     @property
     def parts(self) -> dict[int, Subscription]:
@@ -42,40 +36,32 @@ class PartedSubscription(AsyncIterator[Message]):
         """True once it was closed, or the client was."""
         return self._delivery.handover.closed
 
-    def __aiter__(self) -> "PartedSubscription":
-        return self
+    @property
+    def queued(self) -> int:
+        """How many messages have come and are not taken yet."""
+        return len(self._delivery.handover.waiting) + sum(part.queued for part in self.parts.values())
 
-    async def __anext__(self) -> Message:
-        """Ack the message returned before, then wait for the next one.
-
-        Raises:
-            StopAsyncIteration: the subscription was closed.
-        """
-        try:
-            return await self.next()
-        except BadSubscriptionError:
-            raise StopAsyncIteration from None
-
-    async def next(self, timeout_s: float | None = None) -> Message:
-        """Return the next message, waiting at most *timeout_s* seconds; the one before is acked, unless `manual_acks` is set.
-
-        Raises:
-            NoMessageError: none came in time. BadSubscriptionError: the subscription or the client was closed.
-            ConnectionClosedError: the session was lost and could not be recovered.
-        """
+    async def _taken(self, n: int, timeout_s: float | None) -> list[Message]:
         if self._delivery.callback is not None:
             raise TypeError("a subscription with a callback gives its messages to that")
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._delivery.handover.take()
+                return await self._delivery.handover.take(n)
         except TimeoutError:
             raise NoMessageError from None
 
-    # --- the end --------------------------------------------------------------------------------------------------------
+    async def close(self, *, timeout_s: float | None = None) -> None:
+        """End the subscriptions of all parts, see MessageStream.close."""
+        until = deadline(timeout_s)
+        await self._delivery.leave(lambda one: one.close(timeout_s=left_s(until)))
+
+    async def unsubscribe(self, *, timeout_s: float | None = None) -> None:
+        """End the subscriptions of all parts and their durables, see MessageStream.unsubscribe."""
+        until = deadline(timeout_s)
+        await self._delivery.leave(lambda one: one.unsubscribe(timeout_s=left_s(until)))
 
     async def drain(self, *, timeout_s: float | None = None) -> bool:
-        """Take no new messages, have those handled that have come, ack them, and close the parts; durable ones can be resumed
-        later. Returns True if all that had come was handled. Rules and errors as of Subscription.drain."""
+        """Have handled what has come, and close the parts, see MessageStream.drain."""
         if self.closed:
             raise BadSubscriptionError
         delivery, handover = self._delivery, self._delivery.handover
@@ -93,19 +79,5 @@ class PartedSubscription(AsyncIterator[Message]):
         await self.close()
         return finished
 
-    async def close(self) -> None:
-        """End the subscriptions of all parts; durable ones can be resumed later. Errors as of Subscription.close."""
-        await self._delivery.leave(lambda one: one.close())
-
-    async def unsubscribe(self) -> None:
-        """End the subscriptions of all parts, and their durables."""
-        await self._delivery.leave(lambda one: one.unsubscribe())
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not self.closed:
-            await self.close()
+    async def _end(self) -> None:
+        self._delivery.end(None)

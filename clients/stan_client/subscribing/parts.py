@@ -50,7 +50,7 @@ class PartHandover:
         self.waiting: deque[tuple[Message, asyncio.Future[None]]] = deque()  # not taken yet
         self.taker: asyncio.Task[Any] | None = None  # the task that took the newest message
         self.closed = False
-        self._in_hand: asyncio.Future[None] | None = None  # of the message that was taken last
+        self._in_hand: list[asyncio.Future[None]] = []  # of the messages that were taken last
         self._arrived = asyncio.Event()
         self._error: StanClientError | None = None  # with which the client has ended
 
@@ -61,8 +61,8 @@ class PartHandover:
         self._arrived.set()
         await done
 
-    async def take(self) -> Message:
-        """Return the next message; the one before is handled.
+    async def take(self, n: int) -> list[Message]:
+        """Return the next messages, 1 to *n*; those before are handled.
 
         Raises:
             BadSubscriptionError: `end` was called. ConnectionClosedError: with that error.
@@ -74,13 +74,16 @@ class PartHandover:
                 raise self._error or BadSubscriptionError()
             self._arrived.clear()
             await self._arrived.wait()
-        message, self._in_hand = self.waiting.popleft()
-        return message
+        taken = [self.waiting.popleft() for _ in range(min(n, len(self.waiting)))]
+        self._in_hand = [done for _, done in taken]
+        return [message for message, _ in taken]
 
     def release(self) -> None:
-        """Let the part go on whose message the program took last: it is handled."""
-        if self._in_hand is not None and not self._in_hand.done():
-            self._in_hand.set_result(None)
+        """Let the parts go on whose messages the program took last: they are handled."""
+        for done in self._in_hand:
+            if not done.done():
+                done.set_result(None)
+        self._in_hand.clear()
 
     def end(self, error: StanClientError | None) -> None:
         """Let `take` fail once nothing waits any more."""
@@ -99,7 +102,8 @@ class PartedDelivery:
         self.callback = callback
         self.parts: dict[int, Subscription] = {}  # those that were begun, by number
         self.handover = PartHandover()
-        self._client, self._options, self._make = client, options, make
+        self.options = options
+        self._client, self._make = client, make
         self._handled: dict[int, int] = {}  # of each part the newest sequence that was handled
         self._grower: asyncio.Task[None] | None = None
 
@@ -111,7 +115,7 @@ class PartedDelivery:
         resumed = bool(status.splits) and await self._position(0) is not None
         try:
             for number in range(first):
-                await self._begin(number, self._options.start)
+                await self._begin(number, self.options.start)
         except BaseException:
             await self.leave(lambda one: one.close())
             raise
@@ -135,7 +139,7 @@ class PartedDelivery:
 
     async def _position(self, number: int) -> CursorStatus | None:
         """The durable or queue group in a part; None: there is none."""
-        options = self._options
+        options = self.options
         if not options.durable and not options.queue:
             return None
         for one in await self._client.admin.subscriptions(self._name(number)):
@@ -153,7 +157,7 @@ class PartedDelivery:
                     for number in range(split.parts, 2 * split.parts):
                         before = number - split.parts
                         if number not in self.parts and before in self.parts and await self._passed(before, split):
-                            await self._begin(number, self._options.start if number < anew else everything())
+                            await self._begin(number, self.options.start if number < anew else everything())
             except StanClientError as error:
                 log.warning("%s: new parts are looked for again: %s", self.channel, error)
             await asyncio.sleep(LOOK_INTERVAL_S)
@@ -161,13 +165,13 @@ class PartedDelivery:
     async def _passed(self, number: int, split: PartSplitStatus) -> bool:
         """True if what a part had before it was split is handled, by all members of the group."""
         last = split.last[number]
-        if not last or (self._handled.get(number, 0) >= last and not self._options.queue and not self._options.durable):
+        if not last or (self._handled.get(number, 0) >= last and not self.options.queue and not self.options.durable):
             return True
         position = await self._position(number)
         if position is not None:
             return position.acked_up_to >= last
         status = await self._client.admin.channel(self._name(number))
-        return status is None or status.first_sequence > last or self._options.start != everything()
+        return status is None or status.first_sequence > last or self.options.start != everything()
 
     # --- messages -------------------------------------------------------------------------------------------------------
 

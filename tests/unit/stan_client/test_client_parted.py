@@ -35,7 +35,7 @@ async def opened(callback=None, **options):
 
     owner.parts = PartedDelivery(owner, "sales", callback, SubscriptionOptions(**options), make)
     await owner.parts.open()
-    parted = PartedSubscription(owner.parts)
+    parted = PartedSubscription(owner.parts, handled)
 
     def bring(part, *sequences):
         session.link.handlers[part + 1](delivery(*sequences))
@@ -113,3 +113,24 @@ async def test_iteration_ends_with_the_client(error) -> None:
 async def test_a_verdict_about_failures_is_refused_without_a_callback() -> None:
     with pytest.raises(ValueError, match="on_error='nak' of a subscription without a callback"):
         PartedDelivery(SimpleNamespace(), "sales", None, SubscriptionOptions(on_error="nak"), None)
+
+
+async def test_fetch_takes_what_has_come_of_all_parts_and_acks_it_with_the_next_call() -> None:
+    parted, owner, bring = await opened()
+    bring(0, 1, 2)
+    bring(1, 1)
+    assert parted.queued == 3
+    assert sorted((one.channel, one.sequence) for one in await parted.fetch(5, 5)) == [("sales.~0", 1), ("sales.~1", 1)]
+    assert [one.sequence for one in await parted.fetch(5, 5)] == [2]
+    assert await parted.fetch(5, 0.01) == []
+    await asyncio.sleep(0)
+    assert owner.session.link.sent.count(b"PUB ack ") == 3
+
+
+async def test_a_block_that_ends_drains_the_parts() -> None:
+    parted, _, bring = await opened()
+    bring(0, 1)
+    async with parted:
+        assert (await parted.next(5)).sequence == 1
+    assert parted.closed
+    assert all(part.closed for part in parted.parts.values())

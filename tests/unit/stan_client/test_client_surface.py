@@ -29,3 +29,11 @@ def test_a_client_has_few_public_names() -> None:
 )
 def test_what_programs_see_is_documented(kind) -> None:
     assert [name for name in public(kind) if not getattr(kind, name).__doc__] == []
+
+
+def test_a_parted_subscription_has_what_a_subscription_has() -> None:
+    of_one_channel = {"inboxes", "last_sequence"}
+    assert (
+        set(public(stan_client.PartedSubscription)) - {"parts"}
+        == set(public(stan_client.Subscription)) - of_one_channel
+    )
