@@ -17,7 +17,6 @@ from stan_client.errors import ConnectionClosedError
 from stan_client.reading.batches import Batches
 from stan_client.reading.channels import Channels
 from stan_client.reading.direct import Direct
-from stan_client.reading.fetching import Fetched
 from stan_client.requests.bookmarks import Bookmarks
 from stan_client.requests.transactions import Transactions
 
@@ -56,6 +55,25 @@ def _waited(
         return self._wait(call(of(self._direct), *args, **kwargs))
 
     return wait
+
+
+def _iterated(
+    of: Callable[[Direct], S], call: Callable[Concatenate[S, P], AsyncGenerator[T, None]]
+) -> "Callable[Concatenate[BlockingClient, P], Iterator[T]]":
+    """Make a method that yields what *call*, a method of what *of* returns, yields; it goes on in the background while the caller
+    works."""
+
+    @wraps(call)
+    def iterate(self: "BlockingClient", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        answers = call(of(self._direct), *args, **kwargs)
+        try:
+            while (found := self._wait(_next(answers))) is not None:
+                yield found
+        finally:
+            if not self._closed:
+                self._wait(_close(answers))
+
+    return iterate
 
 
 _batches: Callable[[Direct], Batches] = attrgetter("batches")
@@ -121,35 +139,7 @@ class BlockingClient:
     fetch = _waited(_itself, Direct.fetch)
     fetch_batch = _waited(_batches, Batches.fetch)
 
-    def read_range(
-        self,
-        channel: str,
-        first: int,
-        last: int,
-        *,
-        uid: int = 0,
-        max_bytes: int = 0,
-        requests_in_flight: int = 4,
-        from_replica: bool = False,
-        timeout_s: float | None = None,
-    ) -> Iterator[Fetched]:
-        """As Batches.read_range; requests continue in the background while the caller works."""
-        answers = self._direct.batches.read_range(
-            channel,
-            first,
-            last,
-            uid=uid,
-            max_bytes=max_bytes,
-            requests_in_flight=requests_in_flight,
-            from_replica=from_replica,
-            timeout_s=timeout_s,
-        )
-        try:
-            while (found := self._wait(_next(answers))) is not None:
-                yield found
-        finally:
-            if not self._closed:
-                self._wait(_close(answers))
+    read_range = _iterated(_batches, Batches.read_range)
 
     # --- write -------------------------------------------------------------------------------------------------------
     # Methods `..._nowait` return a future with the result or the error. The caller bounds the number of calls in flight; the
@@ -222,9 +212,9 @@ class BlockingClient:
         self.close()
 
 
-async def _next(answers: AsyncGenerator[Fetched, None]) -> Fetched | None:
+async def _next(answers: AsyncGenerator[T, None]) -> T | None:
     return await anext(answers, None)
 
 
-async def _close(answers: AsyncGenerator[Fetched, None]) -> None:
+async def _close(answers: AsyncGenerator[Any, None]) -> None:
     await answers.aclose()

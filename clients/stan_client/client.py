@@ -98,24 +98,14 @@ class PublishWindow:
     ) -> str:
         """Publish without waiting; returns the message's guid. No middleware runs around it.
 
-        Arguments and errors as of Client.publish(), besides:
-
-        Args:
-            channel: its name.
-            data: the message.
-            reply: a subject of the program's own.
-            headers: text or bytes by name.
-            key: of the message.
-            delay_s: seconds before which the message does not come into its channel.
-            deliver_at: the same as a time.
-            ttl_s: seconds after which nobody gets the message.
-            timeout_s: seconds until *on_ack* is called with PublishAckTimeoutError at the latest. None: `ack_timeout_s`.
-            on_ack: called exactly once, with what is known of the message and None or the error; failures are logged by default.
-            numbered: what *on_ack* gets has the `sequence`, too (of a delayed message the `delayed_id`); at full speed this costs
-                some CPU here and in the server, so it is asked for.
+        Arguments as of Client.publish(), but for *timeout_s*, after which *on_ack* is called with PublishAckTimeoutError, and
+        two more: *on_ack* is called exactly once, with what is known of the message and None or the error; None: failures are
+        logged. With *numbered* it gets the `sequence`, too (of a delayed message the `delayed_id`); at full speed this costs some
+        CPU here and in the server, so it is asked for.
 
         Raises:
-            TooManyInFlightError: the window is full or the session is being recovered: `await room()` first.
+            TooManyInFlightError: the window is full or the session is being recovered: `await room()` first. Else as of
+                Client.publish().
         """
         self._sessions.check_open()
         context = encode_context(headers, key) if headers or key else b""
@@ -253,7 +243,7 @@ class Client(Connected):
         self, channel: str, data: bytes, reply: str, context: bytes, until: float | None, *, delayed: bool
     ) -> Published:
         del delayed  # what is not acked has no number
-        await self._sessions.connected(self._given_up_at(until))
+        await self._sessions.room(self._given_up_at(until), acked=False)
         return Published(self._publisher.publish_unacked(channel, data, reply, context))
 
     def _given_up_at(self, until: float | None) -> float:
@@ -278,13 +268,7 @@ class Client(Connected):
         The message is stored as any other, so it is handled also if its handler dies, and though nobody waits for the answer any
         more; *ttl_s* bounds that. The answer is not stored: it comes over NATS, to an inbox of this client.
 
-        Args:
-            channel: its name.
-            data: the message.
-            headers: as of publish().
-            key: as of publish().
-            ttl_s: as of publish().
-            timeout_s: seconds for the ack of the message and the answer together.
+        Arguments as of publish(); *timeout_s*: seconds for the ack of the message and the answer together.
 
         Raises:
             ReplyTimeoutError: the message is stored, and no answer came in time. Else as of publish(), if no answer came.
@@ -376,21 +360,15 @@ class Client(Connected):
     ) -> int:
         """Publish all *messages*, as many at once as the window allows, and wait for all acks; returns the number of messages.
 
-        Args:
-            channel: its name.
-            messages: data alone, or with headers, key and reply of its own.
-            reply: of the messages that are data alone.
-            headers: of the messages that are data alone.
-            key: of the messages that are data alone.
-            timeout_s: seconds that each message waits at most, for room and for its ack. None: for its ack `ack_timeout_s`.
-            ack: as of publish(); with "none" the number is that of the messages sent.
+        *messages* are data alone, with *reply*, *headers* and *key* of all, or have their own. Other arguments as of publish();
+        *timeout_s* is of each message, for room and for its ack (None: for its ack `ack_timeout_s`); with the ack level "none"
+        the number is that of the messages sent.
 
         Raises:
             ValueError: *ack* is neither.
             PublishManyError: some messages were not acked; `failures` lists which and why. The first failure ends the
                 publishing, so that the messages after a refused one are not published before it.
-            ConnectionClosedError, MessageTooLargeError, InvalidNameError, InvalidHeadersError, InvalidKeyError,
-            NotSupportedError: as of publish(); the messages before were sent.
+            Others as of publish(), before a message is sent: those before it were sent.
         """
         every, way = NewMessage(b"", headers or NOTHING, key, reply), self._way(ack)
         if self._chain:
@@ -421,22 +399,13 @@ class Client(Connected):
     async def _turn_of_room(self, timeout_s: float | None, *, acked: bool) -> int:
         """Wait for room and let the encoded messages reach the socket; returns how many messages may be published in this turn of
         the event loop, 0 if the time is over."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while True:
-                    if not acked:
-                        await self._sessions.connected()
-                        await asyncio.sleep(0)
-                        if self._publisher.attached:
-                            return PUBLISHES_PER_TURN_MAX
-                        continue
-                    room = min(await self._sessions.room(), PUBLISHES_PER_TURN_MAX)
-                    await asyncio.sleep(0)
-                    room = min(room, self._publisher.free())
-                    if room > 0:
-                        return room
-        except TimeoutError:
-            return 0
+        room, until = 0, deadline(timeout_s)
+        with contextlib.suppress(NotSentError):
+            while not room:
+                room = await self._sessions.room(until, acked=acked)
+                await asyncio.sleep(0)
+                room = min(room, self._sessions.free(acked=acked), PUBLISHES_PER_TURN_MAX)
+        return room
 
     async def _publish_many_in_chain(
         self,
@@ -480,7 +449,7 @@ class Client(Connected):
             raise broken[0]
         return await batch.result()
 
-    async def delete(self, channel: str, key: str | bytes, *, timeout_s: float | None = None) -> Published:
+    async def publish_tombstone(self, channel: str, key: str | bytes, *, timeout_s: float | None = None) -> Published:
         """Publish a tombstone: a message that deletes *key* for whoever folds the channel by key, see `Table`.
 
         Raises: as publish(). InvalidKeyError also if *key* is empty.

@@ -20,7 +20,7 @@ from stan_client.errors import (
     StanClientError,
 )
 from stan_client.messages.middleware import Middleware
-from stan_client.publishing import Publisher
+from stan_client.publishing import PUBLISHES_PER_TURN_MAX, Publisher
 from stan_client.subscribing.delivery import SubscriptionDelivery
 from stan_client.subscribing.opened import OpenSubscriptions
 from stan_client.transport.connection import BorrowedLink, ClientConnection, NatsClient, NatsLink
@@ -195,8 +195,14 @@ class Sessions:
         if self.closed:
             raise ConnectionClosedError from self._reason
 
-    async def connected(self, until: float | None = None) -> None:
-        """Wait for a session whose connection takes bytes, until that loop time; None: as long as it takes.
+    def free(self, *, acked: bool = True) -> int:
+        """Return how many messages may be published now; those that are not *acked* take no room in the window."""
+        if self.closed or not self.publisher.attached:
+            return 0
+        return self.publisher.free() if acked else PUBLISHES_PER_TURN_MAX
+
+    async def room(self, until: float | None = None, *, acked: bool = True) -> int:
+        """Wait until something is `free`, and return how much; until that loop time, None: as long as it takes.
 
         Raises:
             NotSentError: the time is over. ConnectionClosedError: the client is closed.
@@ -206,22 +212,7 @@ class Sessions:
                 while True:
                     session = await self.ready()
                     await session.link.drained()
-                    if self.publisher.attached and not self.closed:
-                        return
-                    await self.publisher.wait_for_room()
-        except TimeoutError:
-            raise NotSentError from None
-
-    async def room(self, until: float | None = None) -> int:
-        """Wait for a session and for room in the window, until that loop time; returns how many publishes there is room for, at
-        least 1. Errors as of `connected`."""
-        try:
-            async with asyncio.timeout_at(until):
-                while True:
-                    session = await self.ready()
-                    await session.link.drained()
-                    free = self.publisher.free()
-                    if free > 0 and not self.closed:
+                    if free := self.free(acked=acked):
                         return free
                     await self.publisher.wait_for_room()
         except TimeoutError:

@@ -22,7 +22,7 @@ async def main() -> None:
         async with stan_client.Table(client, "ex.prices") as prices:
             for key, message in sorted(prices.items()):
                 print(key.decode(), "=", message.data.decode())
-            deleted = await client.delete("ex.prices", "EURGBP")
+            deleted = await client.publish_tombstone("ex.prices", "EURGBP")
             await prices.reached(deleted.sequence)  # our own write
             print("after the deletion:", [key.decode() for key, _ in prices.items()])
 

@@ -42,7 +42,7 @@ async def publish(client, first, last):
             sequence = (await client.publish("prices", b"%d" % number + bytes(SIZE), key=key)).sequence
             table[key] = number
         else:
-            sequence = (await client.delete("prices", key)).sequence
+            sequence = (await client.publish_tombstone("prices", key)).sequence
             table.pop(key, None)
     return table, sequence
 
@@ -110,7 +110,7 @@ async def test_a_table_of_a_channel_that_is_not_there(server) -> None:
             async with stan_client.Table(client, "nothing"):
                 pass
         with pytest.raises(stan_client.InvalidKeyError):
-            await client.delete("nothing", "")
+            await client.publish_tombstone("nothing", "")
 
 
 async def test_the_channel_tells_of_its_last_pass(server) -> None:

@@ -99,7 +99,7 @@ class Load:
     async def _price(self, number):
         key, data = b"key %d" % (number % KEYS), b"%d" % number + bytes(200)
         if number % 7 == 0:
-            await self._client.delete(PRICES, key)
+            await self._client.publish_tombstone(PRICES, key)
             self.wanted.pop(key, None)
         else:
             await self._client.publish(PRICES, data, key=key)

@@ -60,7 +60,7 @@ class Writer:
                     await self._client.publish(CHANNEL, data, key=key)
                     self.wanted[key] = data
                 else:
-                    await self._client.delete(CHANNEL, key)
+                    await self._client.publish_tombstone(CHANNEL, key)
                     self.wanted.pop(key, None)
             except StanClientError:
                 continue

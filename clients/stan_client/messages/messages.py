@@ -18,42 +18,41 @@ OnError = Literal["wait", "nak", "reject"]
 """What happens to a message whose callback has failed: it waits for its ack wait, or is negatively acked, or rejected."""
 
 
-class Said(Awaitable[bool]):
+class Receipt(Awaitable[bool]):
     """Returned by `ack()`, `nak()` and the other verdicts. Awaiting it is optional and never blocks; the result is False if the
     session on which the message came is gone, and the verdict was not sent."""
 
-    def __init__(self, *, noted: bool) -> None:
-        """*noted*: whether it will be sent."""
-        self._noted = noted
+    def __init__(self, *, sent: bool) -> None:
+        self._sent = sent
 
     def __await__(self) -> Generator[None, None, bool]:
         yield from ()
-        return self._noted
+        return self._sent
 
 
-NOTED: Final = Said(noted=True)
-GONE: Final = Said(noted=False)
+SENT: Final = Receipt(sent=True)
+DROPPED: Final = Receipt(sent=False)
 
 
 class Acker(Protocol):
     """The part of a subscription that a message uses; all methods raise the errors of Message."""
 
-    def ack(self, sequence: int) -> Said:
+    def ack(self, sequence: int) -> Receipt:
         """Acknowledge one sequence."""
 
-    def ack_up_to(self, sequence: int) -> Said:
+    def ack_up_to(self, sequence: int) -> Receipt:
         """Acknowledge all that is pending up to a sequence."""
 
-    def nak(self, sequence: int, delay_s: float | None, reason: str) -> Said:
+    def nak(self, sequence: int, delay_s: float | None, reason: str) -> Receipt:
         """Tell that a message was not handled."""
 
-    def working(self, sequence: int) -> Said:
+    def working(self, sequence: int) -> Receipt:
         """Tell that a message is still being handled."""
 
-    def reject(self, sequence: int, reason: str) -> Said:
+    def reject(self, sequence: int, reason: str) -> Receipt:
         """Tell that a message shall never come again."""
 
-    def respond(self, reply: str, data: bytes) -> Said:
+    def respond(self, reply: str, data: bytes) -> Receipt:
         """Send data to the reply subject of a message."""
 
 
@@ -105,14 +104,19 @@ class Message:
         self._acker = acker
 
     @property
+    def timestamp(self) -> datetime:
+        """The time at which the server stored this message, in UTC, to the microsecond; `timestamp_ns` is exact."""
+        return _utc(self.timestamp_ns)
+
+    @property
     def expires_at(self) -> datetime | None:
-        """When the server removes this message because its time to live is over, in UTC; None: that is not so."""
-        return EPOCH + timedelta(microseconds=self.expires_at_ns // 1000) if self.expires_at_ns else None
+        """The time at which its time to live is over and the server removes it, in UTC; None: it does not expire."""
+        return _utc(self.expires_at_ns) if self.expires_at_ns else None
 
     # The verdicts. Servers do not answer them, so no call waits: `message.ack()` and `await message.ack()` do the same, and what
     # is said leaves at the end of this turn of the event loop.
 
-    def ack(self) -> Said:
+    def ack(self) -> Receipt:
         """Acknowledge this message; the ack leaves with all others of this turn. For `manual_acks=True` only.
 
         Raises:
@@ -120,9 +124,9 @@ class Message:
             BadSubscriptionError: the subscription is closed.
             NilMessageError: the message was not delivered by a subscription.
         """
-        return self._said_to().ack(self.sequence)
+        return self._delivered_by().ack(self.sequence)
 
-    def ack_up_to(self) -> Said:
+    def ack_up_to(self) -> Receipt:
         """Acknowledge this message and all before it that the subscription has been sent and has not acked.
 
         Raises:
@@ -130,9 +134,9 @@ class Message:
                 the subscription is a member of a queue group, which other members' messages do not concern.
             ManualAckError, BadSubscriptionError, NilMessageError: as of ack().
         """
-        return self._said_to().ack_up_to(self.sequence)
+        return self._delivered_by().ack_up_to(self.sequence)
 
-    def nak(self, delay_s: float | None = None, reason: str = "") -> Said:
+    def nak(self, delay_s: float | None = None, reason: str = "") -> Receipt:
         """Tell that this message was not handled: it comes again, flagged as redelivered, without waiting for the ack wait.
 
         Args:
@@ -145,18 +149,18 @@ class Message:
             ValueError: *delay_s* is no number of seconds.
             ManualAckError, BadSubscriptionError, NilMessageError: as of ack().
         """
-        return self._said_to().nak(self.sequence, delay_s, reason)
+        return self._delivered_by().nak(self.sequence, delay_s, reason)
 
-    def working(self) -> Said:
+    def working(self) -> Receipt:
         """Tell that this message is still being handled: its ack wait begins anew (a delivery policy may bound how often). Errors
         as of nak()."""
-        return self._said_to().working(self.sequence)
+        return self._delivered_by().working(self.sequence)
 
-    def reject(self, reason: str = "") -> Said:
+    def reject(self, reason: str = "") -> Receipt:
         """Tell that this message can never be handled: it is settled, and does not come again. *reason*, errors: as of nak()."""
-        return self._said_to().reject(self.sequence, reason)
+        return self._delivered_by().reject(self.sequence, reason)
 
-    def respond(self, data: bytes) -> Said:
+    def respond(self, data: bytes) -> Receipt:
         """Answer a request, which is a message published by Client.request: *data* goes to who waits for it, straight over NATS.
         Call it before the message is acked: who dies in between answers again when the message has come again, and the requester
         takes the first answer. The result is False if the NATS connection is gone.
@@ -166,9 +170,9 @@ class Message:
             MessageTooLargeError: larger than NATS accepts.
             NilMessageError: the message was not delivered by a subscription.
         """
-        return self._said_to().respond(self.reply, data)
+        return self._delivered_by().respond(self.reply, data)
 
-    def _said_to(self) -> Acker:
+    def _delivered_by(self) -> Acker:
         if self._acker is None:
             raise NilMessageError
         return self._acker
@@ -176,6 +180,10 @@ class Message:
     def __repr__(self) -> str:
         again = f" redelivered {self.redelivery_count}" if self.redelivered else ""
         return f"<Message {self.sequence} {self.channel} {len(self.data)} bytes{again}>"
+
+
+def _utc(time_ns: int) -> datetime:
+    return EPOCH + timedelta(microseconds=time_ns // 1000)
 
 
 Callback = Callable[[Message], None] | Callable[[Message], Awaitable[None]]

@@ -11,8 +11,8 @@ The first of the list is the outermost. Around publish() and each message of pub
 `call_next` returns what publish() returns or raises its errors; it may be called again, with another message. Around a
 callback and Subscription.handle, *message* is a Message, and `call_next` returns None or raises what the callback raised. A
 message whose middleware returns without `call_next` counts as handled and is acked; one whose middleware raises comes again.
-None runs around client.window.publish(), which cannot wait, around callbacks that take lists, and around the body of an
-`async for`, whose end the client cannot see: call Subscription.handle there.
+None runs around publish_async() and PublishWindow.publish(), which do not wait for the ack, around callbacks that take lists,
+and around the body of an `async for`, whose end the client cannot see: call Subscription.handle there.
 """
 
 import asyncio

@@ -149,15 +149,8 @@ class Batches:
     ) -> AsyncGenerator[Fetched, None]:
         """Yield the existing messages of [first, last] in order, answer by answer; an answer may hold none.
 
-        Args:
-            channel: its name.
-            first: sequence, >= 1.
-            last: sequence.
-            uid: the channel's uid from info(), so that another channel of this name is refused; 0: any channel of this name.
-            max_bytes: of one answer; 0: 2 MiB. Never more than NATS accepts.
-            requests_in_flight: requests ahead of the reader, >= 1.
-            from_replica: as of Client.fetch(); the leader is asked for messages that replicas do not get soon.
-            timeout_s: of each request, in seconds; None: that of the client.
+        *first* and *last* are sequences, >= 1; with *from_replica* the leader is asked for messages that replicas do not get
+        soon. Other arguments as of read().
 
         Raises:
             ChannelReplacedError: the channel has another uid, or gets one meanwhile. Others as of Client.fetch().

@@ -40,7 +40,7 @@ class ChannelInfo(NamedTuple):
 
 
 class Channels:
-    """The state of channels, and what is asked of one, of one client."""
+    """Requests about channels: their state, their sequences, their newest message of a key."""
 
     def __init__(self, requester: Requester, fetcher: Fetcher) -> None:
         self._requester = requester

@@ -60,7 +60,7 @@ class Connected:
 
     @property
     def channels(self) -> Channels:
-        """What there is: channels, their first and last messages, the newest message of a key."""
+        """Channels with their first and last sequences, and the newest message of a key."""
         return self._channels
 
     @property

@@ -29,7 +29,7 @@ class Bookmark(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """How many messages of the channel are behind it."""
+        """Number of messages from it to the end of the channel."""
         return self.last + 1 - self.sequence
 
 

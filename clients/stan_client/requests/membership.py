@@ -7,7 +7,7 @@ from stan_client.requests.requester import Requester
 
 
 class MembershipRequests:
-    """What a member asks of the servers."""
+    """Keeps a lease, and commits positions."""
 
     def __init__(self, requester: Requester, group: str) -> None:
         self._requester = requester

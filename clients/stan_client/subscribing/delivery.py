@@ -1,4 +1,4 @@
-"""What arrives for one subscription, and where it goes: to a callback, or into the queue from which a program takes it.
+"""Messages of one subscription as they arrive: they go to a callback, or into the queue from which a program takes them.
 
 A plain callback runs in the turn that read the messages: no task, no queue. Without a callback, or with one that returns an
 awaitable, messages wait in a queue that the server's window (max in flight) bounds. A message is acked when its callback is done;
@@ -28,7 +28,7 @@ from stan_client.errors import (
     SubscribeRequestTimeoutError,
     UnsubscribeRequestTimeoutError,
 )
-from stan_client.messages.messages import NOTED, BatchCallback, Callback, Message, OnError, Said, SubscriptionOptions
+from stan_client.messages.messages import SENT, BatchCallback, Callback, Message, OnError, Receipt, SubscriptionOptions
 from stan_client.positions import Start, from_sequence
 from stan_client.requests.names import raw
 from stan_client.subscribing.message_queue import MessageQueue
@@ -240,7 +240,7 @@ class SubscriptionDelivery:
 
     # --- acks ------------------------------------------------------------------------------------------------------
 
-    def ack(self, sequence: int) -> Said:
+    def ack(self, sequence: int) -> Receipt:
         """Acknowledge one message by its sequence, as Message.ack does.
 
         Raises:
@@ -251,7 +251,7 @@ class SubscriptionDelivery:
         if self.path is None or self.queue.closed:
             raise BadSubscriptionError
         self.path.ack(sequence)
-        return NOTED
+        return SENT
 
     def _check_manual(self) -> None:
         """Raise what ack() raises."""

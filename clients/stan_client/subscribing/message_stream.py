@@ -51,8 +51,7 @@ class MessageStream(AsyncIterator[Message], ABC):
 
     @abstractmethod
     async def _taken(self, n: int, timeout_s: float | None) -> list[Message]:
-        """Ack what was returned before, unless `manual_acks` is set, and return the messages that have come, 1 to *n*. Errors as
-        of next()."""
+        """Return 1 to *n* messages, and ack those of the call before, unless `manual_acks` is set. Errors as of next()."""
 
     def __aiter__(self) -> Self:
         return self

@@ -61,7 +61,7 @@ class PartedSubscription(MessageStream):
         await self._delivery.leave(lambda one: one.unsubscribe(timeout_s=left_s(until)))
 
     async def drain(self, *, timeout_s: float | None = None) -> bool:
-        """Have handled what has come, and close the parts, see MessageStream.drain."""
+        """Drain the parts and close them, see MessageStream.drain."""
         if self.closed:
             raise BadSubscriptionError
         delivery, handover = self._delivery, self._delivery.handover

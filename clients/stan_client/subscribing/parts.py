@@ -55,7 +55,7 @@ class PartHandover:
         self._error: StanClientError | None = None  # with which the client has ended
 
     async def hand(self, message: Message) -> None:
-        """Offer a message, and return when the program asks for the one behind it."""
+        """Offer a message, and return when the program has handled it: it asks for the next one."""
         done = asyncio.get_running_loop().create_future()
         self.waiting.append((message, done))
         self._arrived.set()

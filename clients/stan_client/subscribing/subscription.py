@@ -103,7 +103,7 @@ class Subscription(MessageStream):
         await self._delivery.leave(timeout_s, unsubscribe=True)
 
     async def drain(self, *, timeout_s: float | None = None) -> bool:
-        """Have handled what has come, and close, see MessageStream.drain."""
+        """Drain the subscription and close it, see MessageStream.drain."""
         delivery, queue = self._delivery, self._delivery.queue
         if delivery.sessions.closed:
             raise ConnectionClosedError

@@ -12,7 +12,7 @@ from typing import Final
 from stan_protocol.proto import wire_pb2 as wire
 
 from stan_client.errors import NotSupportedError
-from stan_client.messages.messages import GONE, NOTED, Message, OnError, Said
+from stan_client.messages.messages import DROPPED, SENT, Message, OnError, Receipt
 from stan_client.subscribing.subscription_path import SubscriptionPath
 from stan_client.transport.inbox import reply_subject
 
@@ -26,7 +26,7 @@ class VerdictPath:
     """What the messages of one path call; an Acker."""
 
     def __init__(
-        self, path: SubscriptionPath, ack: Callable[[int], Said], check: Callable[[], None], *, in_group: bool
+        self, path: SubscriptionPath, ack: Callable[[int], Receipt], check: Callable[[], None], *, in_group: bool
     ) -> None:
         """Serve the messages of *path*.
 
@@ -41,33 +41,33 @@ class VerdictPath:
         self._in_group = in_group
         self.ack = ack
 
-    def ack_up_to(self, sequence: int) -> Said:
+    def ack_up_to(self, sequence: int) -> Receipt:
         """Acknowledge all that is pending up to a sequence."""
         self._check()
         if self._in_group:
             raise NotSupportedError("stan: members of a queue group cannot ack all messages up to one")
-        return NOTED if self._path.ack_up_to(sequence) else GONE
+        return SENT if self._path.ack_up_to(sequence) else DROPPED
 
-    def nak(self, sequence: int, delay_s: float | None, reason: str) -> Said:
+    def nak(self, sequence: int, delay_s: float | None, reason: str) -> Receipt:
         """Tell that a message was not handled."""
         return self._say(sequence, wire.NAK, reason, delay_s)
 
-    def working(self, sequence: int) -> Said:
+    def working(self, sequence: int) -> Receipt:
         """Tell that a message is still being handled."""
         return self._say(sequence, wire.WORKING)
 
-    def reject(self, sequence: int, reason: str) -> Said:
+    def reject(self, sequence: int, reason: str) -> Receipt:
         """Tell that a message shall never come again."""
         return self._say(sequence, wire.REJECT, reason)
 
-    def respond(self, reply: str, data: bytes) -> Said:
+    def respond(self, reply: str, data: bytes) -> Receipt:
         """Send data to the reply subject of a message, ahead of the acks of this turn. It may be said of an acked message, too,
         and also after the path is closed: the requester waits for it."""
-        return NOTED if self._path.respond(reply_subject(reply), data) else GONE
+        return SENT if self._path.respond(reply_subject(reply), data) else DROPPED
 
-    def _say(self, sequence: int, kind: wire.Verdict, reason: str = "", delay_s: float | None = None) -> Said:
+    def _say(self, sequence: int, kind: wire.Verdict, reason: str = "", delay_s: float | None = None) -> Receipt:
         self._check()
-        return NOTED if self._path.say(sequence, kind, delay_s, reason) else GONE
+        return SENT if self._path.say(sequence, kind, delay_s, reason) else DROPPED
 
 
 def judge_failed(path: SubscriptionPath, messages: list[Message], on_error: OnError, error: Exception) -> str:

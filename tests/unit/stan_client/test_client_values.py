@@ -80,3 +80,10 @@ def test_message_shows_what_matters() -> None:
     message = stan_client.Message(3, "orders", data=b"four", redelivered=True, redelivery_count=2)
 
     assert repr(message) == "<Message 3 orders 4 bytes redelivered 2>"
+
+
+def test_times_of_a_message_are_datetimes_too() -> None:
+    message = stan_client.Message(1, "ch", timestamp_ns=NOW_NS + 1_999, expires_at_ns=NOW_NS)
+    assert message.timestamp == datetime(2023, 11, 14, 22, 13, 20, 1, tzinfo=UTC)
+    assert message.expires_at == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    assert stan_client.Message(1, "ch").expires_at is None
