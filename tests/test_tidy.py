@@ -415,6 +415,51 @@ def test_no_two_classes_have_one_name():
     assert set(twice) <= PUBLIC_TWICE, twice
 
 
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+CLIENTS = ("stan_client", "stan_lake", "pyspark_stan", "stan.aio", "stan.cli")
+REFUSALS = "stan_protocol.refusals"
+CODED = "stan_client.errors"
+"""The only module of clients that imports from REFUSALS: it takes the code from a text that comes without one."""
+
+
+def codes_of_refusals() -> set[str]:
+    names = {ast.unparse(node.targets[0]) for node in tree_of(MODULES[REFUSALS]).body if isinstance(node, ast.Assign)}
+    return {name.lower() for name in names}
+
+
+def compared_codes(tree: ast.Module) -> set[str]:
+    """The texts with which a module compares what is called `code`; behind a name of the module stand all texts in its value."""
+    values = {
+        ast.unparse(target): node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    }
+    sides = [
+        values.get(ast.unparse(side), side)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute) and node.left.attr == "code"
+        for side in node.comparators
+    ]
+    inner = (found for side in sides if side is not None for found in ast.walk(side) if isinstance(found, ast.Constant))
+    return {found.value for found in inner if isinstance(found.value, str)}
+
+
+@each([name for name in MODULES if within(name, CLIENTS)])
+def test_clients_tell_refusals_apart_by_their_codes(name):
+    """Texts are for people, and may change."""
+    assert name == CODED or REFUSALS not in imports_of(name), "compare error.code, not its text"
+    unknown = compared_codes(tree_of(MODULES[name])) - codes_of_refusals()
+    assert not unknown, f"{sorted(unknown)} are codes of no refusal"
+
+
+def test_a_wrong_code_would_be_seen():
+    tree = ast.parse("PASSING: Final = frozenset({'one', 'two'})\nif e.code in PASSING or e.code == 'three': pass")
+    assert compared_codes(tree) == {"one", "two", "three"}
+    assert {"busy", "unknown_channel"} <= codes_of_refusals()
+
+
 TERMINAL = "stan.cli.support.terminal"
 """The only module of the commands that writes to stdout and stderr."""
 WRITERS = {

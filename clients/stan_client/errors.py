@@ -6,6 +6,8 @@ Texts are those of stan.go (STAN-SPEC 14.2); what the server refuses comes as Se
 from collections.abc import Sequence as Ordered
 from typing import ClassVar
 
+from stan_protocol.refusals import code_of
+
 
 class StanClientError(Exception):
     """Root of everything this package raises; `text` is what str() shows when nothing else was given."""
@@ -17,7 +19,13 @@ class StanClientError(Exception):
 
 
 class ServerError(StanClientError):
-    """The server refused; the text is the server's (STAN-SPEC, Appendix B)."""
+    """The server refused; the text is the server's, for people. `code` says which refusal it is: one of the reference of errors,
+    "" if this version knows none for it."""
+
+    def __init__(self, text: str = "", code: str = "") -> None:
+        """Take the text and the code of an answer; those of the original protocol carry no code, but their text tells it."""
+        super().__init__(text)
+        self.code = code or code_of(text)
 
 
 class RequestTimeoutError(StanClientError, TimeoutError):

@@ -51,9 +51,6 @@ UNTAKEN_PAUSE_S: Final = 0.1
 EXPIRE_PAUSE_S: Final = 0.01
 """Least time between two looks for publishes whose time is over: each looks at all that are in flight."""
 
-INVALID_PUBLISH: Final = b"stan: invalid publish request"
-"""Begins the refusal of a publish, also of one by a client that the server does not know: it may have lost its memory."""
-
 CHANNELS_KNOWN_MAX: Final = 1024
 """Channels whose NATS subject is kept ready."""
 
@@ -313,8 +310,10 @@ class Publisher:
                 continue
             publish = self._pending.pop(guid, None)
             if publish is not None:  # else late or unknown: ignored (STAN-SPEC 14.3)
-                _settle(publish, guid, sequence, ServerError(text_of(error)) if error else None, level)
-                if error.startswith(INVALID_PUBLISH) and self._path is not None:
+                refusal = ServerError(text_of(error)) if error else None
+                _settle(publish, guid, sequence, refusal, level)
+                if refusal is not None and refusal.code == "invalid_publish" and self._path is not None:
+                    # A server that has lost its memory answers this to each publish of a client that it does not know.
                     self._path.ask()
         self._room_waiters.wake()
 

@@ -35,9 +35,7 @@ RETRY_MAX_S: Final = 5.0
 """Pauses between attempts to register again: doubled from the first to the longest."""
 
 REFUSALS_MAX: Final = 5
-"""Consecutive CLIENT_REGISTERED refusals after which another live client is taken to own the id, and this client closes."""
-
-CLIENT_REGISTERED: Final = "stan: clientID already registered"
+"""Consecutive refusals because the id is registered, after which another live client is taken to own it, and this one closes."""
 
 EPOCH_BITS: Final = 32
 """The lower bits of a cluster's epoch, which tell rescues of one number apart; above them is that number."""
@@ -145,7 +143,7 @@ class Sessions:
                     return
                 refusals = 0
             except ServerError as refusal:
-                refusals = refusals + 1 if str(refusal) == CLIENT_REGISTERED else 0
+                refusals = refusals + 1 if refusal.code == "client_registered" else 0
                 log.warning("registering %s again: %s", self.session_options.client_id, refusal)
                 if refusals >= REFUSALS_MAX:
                     await self._finish(refusal)

@@ -14,6 +14,7 @@ class Response(Protocol):
     """What every answer begins with."""
 
     error: bytes
+    error_code: str
     retry: bool
 
     @classmethod

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +17,9 @@ from stan_protocol import refusals as texts
 from docs.generator.markdown import code, page, shown, table
 from stan.errors import StanError
 
-NO_REFUSALS: Final = frozenset({"CASE_CONFLICT", "LED_ELSEWHERE", "go_quote"})
-"""Names in the module of refusals that no client gets as an answer, or only as a part of one."""
 PACKAGES: Final[tuple[ModuleType, ...]] = (stan_client, stan_lake, pyspark_stan)
-NOT_IDENTIFIERS: Final = str.maketrans("_", " ")
+_SECTION: Final = re.compile(r"# --- (.+?) -+")
+_VARYING: Final = re.compile(r"\{\d?\}")
 
 
 class ErrorClass(NamedTuple):
@@ -31,22 +31,28 @@ class ErrorClass(NamedTuple):
     text: str  # its docstring, without "Raises" and the like
 
 
-def refusals() -> dict[str, str]:
-    """The texts with which servers refuse, by their names in the source; what varies is in angle brackets."""
-    found = {
-        name: value.replace("{}", "<…>").replace("{0}", "<…>")
-        for name, value in vars(texts).items()
-        if name.isupper() and isinstance(value, str) and name not in NO_REFUSALS and not name.startswith("_")
-    }
-    for name, function in vars(texts).items():
-        if inspect.isfunction(function) and function.__module__ == texts.__name__ and name not in NO_REFUSALS:
-            found[name] = function(**{part: _sample(part) for part in inspect.signature(function).parameters})
+class Refusal(NamedTuple):
+    """A refusal: what varies in its text is in angle brackets."""
+
+    code: str
+    text: str
+    when: str  # what the text does not say; "" if it says all
+
+
+def refusals() -> dict[str, list[Refusal]]:
+    """The refusals of servers, by the section of their source."""
+    source = Path(texts.__file__).read_text(encoding="utf-8")
+    sections = {at: head[1] for at, line in enumerate(source.splitlines(), 1) if (head := _SECTION.match(line))}
+    found: dict[str, list[Refusal]] = {}
+    body = ast.parse(source).body
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        name = ast.unparse(node.targets[0]).lower() if isinstance(node, ast.Assign) else ""
+        if name in texts.TEXTS:
+            told = after.value if isinstance(after, ast.Expr) else None
+            when = str(told.value) if isinstance(told, ast.Constant) else ""
+            section = sections[max(line for line in sections if line < node.lineno)]
+            found.setdefault(section, []).append(Refusal(name, _VARYING.sub("<…>", texts.TEXTS[name]), when))
     return found
-
-
-def _sample(parameter: str) -> Any:
-    text = f"<{parameter.translate(NOT_IDENTIFIERS)}>"
-    return [text] if parameter == "positions" else text
 
 
 def operating_errors() -> list[ErrorClass]:
@@ -85,11 +91,17 @@ def errors() -> str:
         ),
         "## Refusals",
         (
-            "Texts that servers answer with. They begin with `stan:`, but for those that the original has otherwise. "
-            "`stan_client` raises them as `ServerError`, other clients show them as they are. What stands in angle brackets "
-            "varies. Some are followed by more, behind a colon."
+            "Why servers do not do what was asked for: a code for programs, and a text for people. Texts may change, codes "
+            "do not. Answers to [requests](requests.md) carry both, in `error_code` and `error`. Those of the STAN protocol "
+            "carry the text alone, as the original's do. `stan_client` raises a `ServerError` for either, with the code in "
+            "`code`; other clients show the text. What stands in angle brackets varies, and some texts are followed by "
+            "more, behind a colon."
         ),
-        table(("text",), [(code(text),) for text in refusals().values()]),
+    ]
+    for section, found in refusals().items():
+        rows = [(code(one.code), code(one.text), shown(one.when)) for one in found]
+        parts += [f"### Refusals: {section}", table(("code", "text", "when"), rows)]
+    parts += [
         "## Errors of the server",
         "Why a server refuses, waits or ends; its log has the text.",
         _table(operating_errors()),

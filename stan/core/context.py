@@ -50,6 +50,8 @@ from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.user_subjects import ACK_GROUPS, acker, user_of
 
 META_GROUP = GroupId(0)
+LED_ELSEWHERE = "another node leads the channel, and answers"
+"""Why a request is left unanswered; no client gets this text."""
 NUMBER_DIGITS_MAX = 19
 """Longest request number in a reply subject; a longer one is not of this broker, and int() raises beyond a few thousand."""
 

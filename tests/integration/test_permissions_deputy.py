@@ -345,7 +345,7 @@ def test_connect_without_a_reply_registers_nobody(guarded):
             client_id=b"alice-forged", heartbeat_inbox=b"_INBOX.mallory.hb", conn_id=b"c", protocol=1
         )
         async with rogue_of(guarded) as rogue, rogue_of(guarded, "viewer") as viewer:
-            assert await rogue.register("alice-forged") == 'stan: no permission to connect as "alice-forged"'
+            assert await rogue.register("alice-forged") == 'stan: no permission for client id "alice-forged"'
             await rogue.say(f"_STAN.discover.{CLUSTER}", connect)
             assert await rogue.register("mallory-after") == ""
             listed = await viewer.asks("admin.clients", admin.ClientsRequest(), admin.ClientsResponse)

@@ -86,7 +86,7 @@ def test_nobody_gets_in_without_a_user(server):
 def test_user_without_a_rule_can_do_nothing(server):
     async def scene():
         rogue = await Rogue.of(server, "nobody")
-        assert await rogue.register("alice-9") == 'stan: no permission to connect as "alice-9"'
+        assert await rogue.register("alice-9") == 'stan: no permission for client id "alice-9"'
         assert await rogue.publish("a.b", "alice-9") == "stan: invalid publish request"
         assert await rogue.subscribe("a.b", "alice-9") == "stan: unknown clientID"
         fetched = await rogue.asks("fetch", ext.FetchRequest(channel=b"a.b"), ext.FetchResponse)
@@ -217,7 +217,7 @@ def test_rogue_cannot_administer(server):
 
 def test_rogue_cannot_end_what_is_not_his(server):
     async def scene(alice, rogue):
-        assert await rogue.register("alice-1") == 'stan: no permission to connect as "alice-1"'
+        assert await rogue.register("alice-1") == 'stan: no permission for client id "alice-1"'
         sub = await alice.subscribe("a.kept", durable="kept")
         close = wire.CloseRequest(client_id=b"alice-1")
         assert (await rogue.ask(f"_STAN.close.{CLUSTER}", close, wire.CloseResponse)).error == b"stan: unknown clientID"

@@ -10,7 +10,6 @@ import time
 from typing import TYPE_CHECKING, Final, cast
 
 from stan_client.errors import ChannelReplacedError, ConnectionClosedError, DataLossError, ServerError
-from stan_protocol.refusals import UNKNOWN_CHANNEL
 
 from pyspark_stan.errors import UnreachableError
 from pyspark_stan.options import SourceOptions
@@ -118,7 +117,7 @@ class _Reader:
         except ChannelReplacedError:
             why = "the channel was deleted and made again"
         except ServerError as error:
-            if str(error) != UNKNOWN_CHANNEL:
+            if error.code != "unknown_channel":
                 raise
             why = "the channel was deleted"
         yield from self._filled(self.last)

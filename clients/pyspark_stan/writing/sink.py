@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 from stan_client.errors import ServerError, StanClientError
-from stan_protocol.refusals import HAS_PARTS
 
 from pyspark_stan import transport
 from pyspark_stan.writing.identity import (
@@ -51,8 +50,6 @@ if TYPE_CHECKING:
 COMMITTED_ROWS_PER_S_MIN: Final = 20_000
 """A commit may take the usual patience and the time of its rows at this rate; then it is given up."""
 
-_HAS_PARTS: Final = HAS_PARTS.partition("{}")[0]
-"""How the broker refuses rows for a channel that has parts."""
 _log: Final = logging.getLogger("pyspark_stan")
 
 
@@ -198,7 +195,7 @@ class _Sender:
     def _refused(self, request: Request, error: ServerError) -> bool:
         """Send the rows of a refused request to the parts of its channel; False if it was refused for something else."""
         message, channel = self._message, request.channel
-        if not str(error).startswith(_HAS_PARTS):
+        if error.code != "has_parts":
             return False
         from pyspark_stan.writing.parts import division_of  # noqa: PLC0415 - what most workers have no use for
 

@@ -26,8 +26,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
-from stan_protocol import refusals
-
 from stan_client.errors import (
     BadConnectionError,
     NotSentError,
@@ -49,13 +47,13 @@ correlation_id: ContextVar[str] = ContextVar("correlation_id", default="")
 
 PASSING: Final = frozenset(
     {
-        refusals.BUSY,
-        refusals.TOO_MANY_REQUESTS,
-        refusals.CHANNEL_DELETING,
-        refusals.DISK_FULL,
-        refusals.SHORTAGE,
-        "stan: too much waits for a majority of the nodes",
-        "stan: the metadata of the cluster has no leader",
+        "busy",
+        "too_many_requests",
+        "channel_deleting",
+        "disk_full",
+        "shortage",
+        "too_much_waiting",
+        "no_metadata",
     }
 )
 """Refusals of a publish that a server takes back by itself: nothing was stored, and the same publish may succeed later."""
@@ -248,14 +246,14 @@ class Retry:
 def passes(error: StanClientError) -> bool:
     """Return True if a publish failed with an *error* that passes and was certainly not stored."""
     if isinstance(error, ServerError):
-        return str(error) in PASSING
+        return error.code in PASSING
     return isinstance(error, NotSentError | TooManyInFlightError)
 
 
 def is_unknown(error: StanClientError) -> bool:
     """Return True if a publish failed with an *error* that leaves open whether it is stored."""
     if isinstance(error, ServerError):
-        return str(error) == refusals.CLIENT_REPLACED
+        return error.code == "client_replaced"
     return isinstance(error, PublishAckTimeoutError | PingFailureError | BadConnectionError) and not passes(error)
 
 

@@ -10,15 +10,12 @@ answer in time. ConnectionClosedError: the client is closed.
 """
 
 from collections.abc import AsyncGenerator, Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 from stan_protocol.compression import Compressor
 from stan_protocol.limits import COMPRESSED_ROWS_BYTES_MAX
 from stan_protocol.proto import extension_pb2 as pb
-from stan_protocol.refusals import INVALID_ROWS
 
-from stan_client.errors import ServerError
 from stan_client.positions import Start, everything, from_sequence
 from stan_client.reading.fetching import Fetched, Fetcher, Reader, ReadOptions
 from stan_client.requests.names import raw
@@ -40,7 +37,6 @@ class Batches:
         self._requester = requester
         self._fetcher = fetcher
         self._bytes_max = bytes_max
-        self._frames_taken = True  # False: a server has refused compressed rows as one of an earlier version does
 
     @property
     def bytes_max(self) -> int:
@@ -76,22 +72,16 @@ class Batches:
                 request is repeated.
         """
         frame = b""
-        if compress and self._frames_taken and len(rows) <= COMPRESSED_ROWS_BYTES_MAX:
+        if compress and len(rows) <= COMPRESSED_ROWS_BYTES_MAX:
             frame = Compressor().frame(rows)
         request = pb.BatchRequest(
             channel=raw(channel), count=count, producer=raw(producer), version=version, ids=ids, compressed_rows=frame
         )
         if not frame:
             request.rows = rows
-        ask = partial(self._requester.ask, "batch", repeat=bool(ids) or not count, patience_s=timeout_s)
-        try:
-            answer = await ask(request, pb.BatchResponse)
-        except ServerError as error:
-            if not frame or str(error) != INVALID_ROWS.format(0):
-                raise
-            request.compressed_rows, request.rows = b"", rows  # an earlier version takes a frame for no rows at all
-            answer = await ask(request, pb.BatchResponse)
-            self._frames_taken = False
+        answer = await self._requester.ask(
+            "batch", request, pb.BatchResponse, repeat=bool(ids) or not count, patience_s=timeout_s
+        )
         return BatchAck(answer.first_sequence, answer.last_sequence, answer.duplicates)
 
     async def fetch(

@@ -15,8 +15,6 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final, NamedTuple
 
-from stan_protocol.refusals import UNKNOWN_CHANNEL
-
 from stan_client.errors import ChannelReplacedError, DataLossError, ServerError, StanClientError
 from stan_client.positions import from_sequence
 from stan_client.reading.connected import Connected
@@ -158,7 +156,7 @@ class PullConsumer(AsyncIterator[Fetched]):
                 except ChannelReplacedError:
                     self._start_again()
                 except ServerError as refusal:
-                    if str(refusal) != UNKNOWN_CHANNEL or not self._follow:
+                    if refusal.code != "unknown_channel" or not self._follow:
                         raise
                     if self._at.uid:
                         self._start_again()

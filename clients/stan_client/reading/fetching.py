@@ -130,7 +130,7 @@ class Fetcher:
                         if not response.error:
                             return Fetched(channel, response)
                         if not response.retry and not from_replica:
-                            raise ServerError(text_of(response.error))
+                            raise ServerError(text_of(response.error), response.error_code)
                         from_replica = from_replica and response.retry
                     elif from_replica:
                         from_replica = False

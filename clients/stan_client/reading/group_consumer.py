@@ -18,7 +18,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, Self
 
 from stan_protocol.proto import extension_pb2 as pb
-from stan_protocol.refusals import CHANNEL_DELETING, OUTDATED_GENERATION, UNKNOWN_CHANNEL
 
 from stan_client.errors import (
     ChannelLostError,
@@ -46,7 +45,7 @@ PAUSE_S: Final = 0.2
 LEAVE_PATIENCE_S: Final = 1.0
 MEMBER_ID_BYTES: Final = 16
 """Who knows a member's id can speak for it."""
-GONE: Final = (OUTDATED_GENERATION, UNKNOWN_CHANNEL, CHANNEL_DELETING)
+GONE: Final = ("outdated_generation", "unknown_channel", "channel_deleting")
 """Refusals that say that the channel is no longer this member's."""
 
 
@@ -140,7 +139,7 @@ class _Share:
         try:
             await self._note(sequence, claim=False)
         except ServerError as refusal:
-            if str(refusal) not in GONE:
+            if refusal.code not in GONE:
                 raise
             self.end()
             raise ChannelLostError(self.channel) from None
@@ -157,7 +156,7 @@ class _Share:
             except ChannelReplacedError:
                 return
             except ServerError as refusal:
-                if str(refusal) in GONE:
+                if refusal.code in GONE:
                     return
                 log.warning("consumer group %s: %s: %s", self._membership.group, self.channel, refusal)
             except StanClientError as trouble:

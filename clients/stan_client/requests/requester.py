@@ -260,7 +260,7 @@ class _Attempts(Attempts):
     def accept(self, answer: Response) -> bool:
         """True for an answer without error, False for one that asks to retry. Raises ServerError for any other error."""
         if answer.error and not answer.retry:
-            raise ServerError(text_of(answer.error))
+            raise ServerError(text_of(answer.error), answer.error_code)
         return self.told(answer, "surrogateescape")
 
     async def pause(self, *, silent: bool) -> None:

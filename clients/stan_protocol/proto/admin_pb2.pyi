@@ -53,20 +53,22 @@ class ChannelsRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ..., pattern: _Optional[bytes] = ..., after: _Optional[bytes] = ..., max: _Optional[int] = ...) -> None: ...
 
 class ChannelsResponse(_message.Message):
-    __slots__ = ("error", "retry", "pool", "groups", "channels", "more")
+    __slots__ = ("error", "error_code", "retry", "pool", "groups", "channels", "more")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     pool: int
     groups: _containers.RepeatedScalarFieldContainer[int]
     channels: _containers.RepeatedCompositeFieldContainer[ChannelStatus]
     more: bool
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., channels: _Optional[_Iterable[_Union[ChannelStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., channels: _Optional[_Iterable[_Union[ChannelStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class ChannelStatus(_message.Message):
     __slots__ = ("name", "uid", "group", "first_sequence", "last_sequence", "messages", "bytes", "first_timestamp", "last_timestamp", "subscriptions", "offline", "limits", "edited", "deleted", "delayed", "delay_fault", "pinned", "commit", "ttl", "compacted_until", "tombstones_until", "compact", "kept_bytes", "clear_bytes", "compress", "compacted_here", "tombstone_held", "held_by", "compaction_passes", "compaction_saved_bytes", "compaction_ended", "tier", "tier_next", "tier_kept", "tier_lost", "part_of", "epoch", "epoch_began", "ack_level")
@@ -193,18 +195,20 @@ class DelayedRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., after: _Optional[int] = ..., max: _Optional[int] = ...) -> None: ...
 
 class DelayedResponse(_message.Message):
-    __slots__ = ("error", "retry", "messages", "waiting", "more")
+    __slots__ = ("error", "error_code", "retry", "messages", "waiting", "more")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     messages: _containers.RepeatedCompositeFieldContainer[DelayedMessage]
     waiting: int
     more: bool
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., messages: _Optional[_Iterable[_Union[DelayedMessage, _Mapping]]] = ..., waiting: _Optional[int] = ..., more: bool = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., messages: _Optional[_Iterable[_Union[DelayedMessage, _Mapping]]] = ..., waiting: _Optional[int] = ..., more: bool = ...) -> None: ...
 
 class ReadDelayedRequest(_message.Message):
     __slots__ = ("version", "channel", "after", "until")
@@ -219,8 +223,9 @@ class ReadDelayedRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., after: _Optional[int] = ..., until: _Optional[int] = ...) -> None: ...
 
 class ReadDelayedResponse(_message.Message):
-    __slots__ = ("error", "retry", "messages", "more", "ids", "last_sequence", "now", "after", "rows")
+    __slots__ = ("error", "error_code", "retry", "messages", "more", "ids", "last_sequence", "now", "after", "rows")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
@@ -230,6 +235,7 @@ class ReadDelayedResponse(_message.Message):
     AFTER_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     messages: _containers.RepeatedCompositeFieldContainer[DelayedMessage]
     more: bool
@@ -238,7 +244,7 @@ class ReadDelayedResponse(_message.Message):
     now: int
     after: int
     rows: bytes
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., messages: _Optional[_Iterable[_Union[DelayedMessage, _Mapping]]] = ..., more: bool = ..., ids: _Optional[_Iterable[int]] = ..., last_sequence: _Optional[int] = ..., now: _Optional[int] = ..., after: _Optional[int] = ..., rows: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., messages: _Optional[_Iterable[_Union[DelayedMessage, _Mapping]]] = ..., more: bool = ..., ids: _Optional[_Iterable[int]] = ..., last_sequence: _Optional[int] = ..., now: _Optional[int] = ..., after: _Optional[int] = ..., rows: _Optional[bytes] = ...) -> None: ...
 
 class DelayedMessage(_message.Message):
     __slots__ = ("id", "due", "expires_at")
@@ -271,20 +277,22 @@ class SubscriptionsRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ..., pattern: _Optional[bytes] = ..., name: _Optional[bytes] = ..., client_id: _Optional[bytes] = ..., durable_only: bool = ..., after_channel: _Optional[bytes] = ..., after_cursor: _Optional[int] = ..., max: _Optional[int] = ...) -> None: ...
 
 class SubscriptionsResponse(_message.Message):
-    __slots__ = ("error", "retry", "pool", "groups", "cursors", "more")
+    __slots__ = ("error", "error_code", "retry", "pool", "groups", "cursors", "more")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     CURSORS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     pool: int
     groups: _containers.RepeatedScalarFieldContainer[int]
     cursors: _containers.RepeatedCompositeFieldContainer[CursorStatus]
     more: bool
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., cursors: _Optional[_Iterable[_Union[CursorStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., cursors: _Optional[_Iterable[_Union[CursorStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class CursorStatus(_message.Message):
     __slots__ = ("channel", "cursor_id", "group", "kind", "durable_name", "queue_group", "client_id", "paused", "last_sent", "acked_up_to", "pending", "owed", "waiting", "redelivered", "oldest_pending", "members", "last_sequence", "last_ack", "max_in_flight", "ack_wait_s", "first_sequence", "owed_runs", "pending_runs", "inbox", "runs_cut", "policy", "served_by", "exhausted", "given_up_rejected", "counted_runs", "counts", "delayed", "held_back", "rejected", "dead_letters", "dead_letter_channel", "dead_letter_fault", "pause_reason", "part_of", "user")
@@ -463,18 +471,20 @@ class ClientsRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ..., client_id: _Optional[bytes] = ..., after: _Optional[bytes] = ..., max: _Optional[int] = ...) -> None: ...
 
 class ClientsResponse(_message.Message):
-    __slots__ = ("error", "retry", "clients", "more", "total")
+    __slots__ = ("error", "error_code", "retry", "clients", "more", "total")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     clients: _containers.RepeatedCompositeFieldContainer[ClientStatus]
     more: bool
     total: int
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., more: bool = ..., total: _Optional[int] = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., more: bool = ..., total: _Optional[int] = ...) -> None: ...
 
 class ConsumerGroupsRequest(_message.Message):
     __slots__ = ("version", "group", "after", "max", "user", "after_user")
@@ -493,16 +503,18 @@ class ConsumerGroupsRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ..., group: _Optional[bytes] = ..., after: _Optional[bytes] = ..., max: _Optional[int] = ..., user: _Optional[bytes] = ..., after_user: _Optional[bytes] = ...) -> None: ...
 
 class ConsumerGroupsResponse(_message.Message):
-    __slots__ = ("error", "retry", "groups", "more")
+    __slots__ = ("error", "error_code", "retry", "groups", "more")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     groups: _containers.RepeatedCompositeFieldContainer[ConsumerGroupStatus]
     more: bool
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., groups: _Optional[_Iterable[_Union[ConsumerGroupStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., groups: _Optional[_Iterable[_Union[ConsumerGroupStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class ConsumerGroupStatus(_message.Message):
     __slots__ = ("group", "members", "channels", "unowned", "releasing", "member_list", "channel_list", "user")
@@ -569,18 +581,20 @@ class PoliciesRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ..., pattern: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., name: _Optional[bytes] = ..., after: _Optional[int] = ..., max: _Optional[int] = ...) -> None: ...
 
 class PoliciesResponse(_message.Message):
-    __slots__ = ("error", "retry", "policies", "more", "in_force")
+    __slots__ = ("error", "error_code", "retry", "policies", "more", "in_force")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     POLICIES_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     IN_FORCE_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     policies: _containers.RepeatedCompositeFieldContainer[PolicyStatus]
     more: bool
     in_force: DeliveryPolicy
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., policies: _Optional[_Iterable[_Union[PolicyStatus, _Mapping]]] = ..., more: bool = ..., in_force: _Optional[_Union[DeliveryPolicy, _Mapping]] = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., policies: _Optional[_Iterable[_Union[PolicyStatus, _Mapping]]] = ..., more: bool = ..., in_force: _Optional[_Union[DeliveryPolicy, _Mapping]] = ...) -> None: ...
 
 class PolicyStatus(_message.Message):
     __slots__ = ("pattern", "name", "policy", "configured", "where")
@@ -619,8 +633,9 @@ class NodesRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class NodeStatus(_message.Message):
-    __slots__ = ("error", "retry", "node", "server_id", "product", "nodes", "nodes_version", "started", "replica", "groups", "not_ready", "clients", "channels", "monitor", "disk_free", "disk_total", "rss", "kernel", "sync", "store", "now", "messages_in", "messages_out", "bytes_in", "bytes_out", "read_replicas", "level", "level_known", "labels", "places", "pool_groups", "pool_open", "channels_to_move", "moves_paused", "decompressed_batches", "decompressed_again", "acked", "unanswered")
+    __slots__ = ("error", "error_code", "retry", "node", "server_id", "product", "nodes", "nodes_version", "started", "replica", "groups", "not_ready", "clients", "channels", "monitor", "disk_free", "disk_total", "rss", "kernel", "sync", "store", "now", "messages_in", "messages_out", "bytes_in", "bytes_out", "read_replicas", "level", "level_known", "labels", "places", "pool_groups", "pool_open", "channels_to_move", "moves_paused", "decompressed_batches", "decompressed_again", "acked", "unanswered")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     SERVER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -659,6 +674,7 @@ class NodeStatus(_message.Message):
     ACKED_FIELD_NUMBER: _ClassVar[int]
     UNANSWERED_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     node: str
     server_id: str
@@ -696,7 +712,7 @@ class NodeStatus(_message.Message):
     decompressed_again: int
     acked: _containers.RepeatedCompositeFieldContainer[AckedMessages]
     unanswered: int
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., node: _Optional[str] = ..., server_id: _Optional[str] = ..., product: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., nodes_version: _Optional[int] = ..., started: _Optional[int] = ..., replica: bool = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., not_ready: _Optional[_Iterable[str]] = ..., clients: _Optional[int] = ..., channels: _Optional[int] = ..., monitor: _Optional[str] = ..., disk_free: _Optional[int] = ..., disk_total: _Optional[int] = ..., rss: _Optional[int] = ..., kernel: _Optional[str] = ..., sync: _Optional[str] = ..., store: _Optional[str] = ..., now: _Optional[int] = ..., messages_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., read_replicas: _Optional[_Iterable[str]] = ..., level: _Optional[int] = ..., level_known: _Optional[int] = ..., labels: _Optional[str] = ..., places: _Optional[_Iterable[_Union[NodePlace, _Mapping]]] = ..., pool_groups: _Optional[int] = ..., pool_open: _Optional[int] = ..., channels_to_move: _Optional[int] = ..., moves_paused: bool = ..., decompressed_batches: _Optional[int] = ..., decompressed_again: _Optional[int] = ..., acked: _Optional[_Iterable[_Union[AckedMessages, _Mapping]]] = ..., unanswered: _Optional[int] = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., node: _Optional[str] = ..., server_id: _Optional[str] = ..., product: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., nodes_version: _Optional[int] = ..., started: _Optional[int] = ..., replica: bool = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., not_ready: _Optional[_Iterable[str]] = ..., clients: _Optional[int] = ..., channels: _Optional[int] = ..., monitor: _Optional[str] = ..., disk_free: _Optional[int] = ..., disk_total: _Optional[int] = ..., rss: _Optional[int] = ..., kernel: _Optional[str] = ..., sync: _Optional[str] = ..., store: _Optional[str] = ..., now: _Optional[int] = ..., messages_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., read_replicas: _Optional[_Iterable[str]] = ..., level: _Optional[int] = ..., level_known: _Optional[int] = ..., labels: _Optional[str] = ..., places: _Optional[_Iterable[_Union[NodePlace, _Mapping]]] = ..., pool_groups: _Optional[int] = ..., pool_open: _Optional[int] = ..., channels_to_move: _Optional[int] = ..., moves_paused: bool = ..., decompressed_batches: _Optional[int] = ..., decompressed_again: _Optional[int] = ..., acked: _Optional[_Iterable[_Union[AckedMessages, _Mapping]]] = ..., unanswered: _Optional[int] = ...) -> None: ...
 
 class AckedMessages(_message.Message):
     __slots__ = ("level", "messages")
@@ -771,16 +787,18 @@ class OptionsRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class OptionsResponse(_message.Message):
-    __slots__ = ("error", "retry", "node", "options")
+    __slots__ = ("error", "error_code", "retry", "node", "options")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     node: str
     options: _containers.RepeatedCompositeFieldContainer[Option]
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., node: _Optional[str] = ..., options: _Optional[_Iterable[_Union[Option, _Mapping]]] = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., node: _Optional[str] = ..., options: _Optional[_Iterable[_Union[Option, _Mapping]]] = ...) -> None: ...
 
 class Option(_message.Message):
     __slots__ = ("name", "value", "source")
@@ -812,8 +830,9 @@ class VerifyRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ..., node: _Optional[str] = ..., channel: _Optional[bytes] = ..., uid: _Optional[int] = ..., to: _Optional[int] = ..., crc: _Optional[int] = ..., compared_from: _Optional[int] = ..., **kwargs) -> None: ...
 
 class VerifyResponse(_message.Message):
-    __slots__ = ("error", "retry", "node", "group", "uid", "first_sequence", "last_sequence", "messages", "bytes", "crc", "next_sequence", "damaged")
+    __slots__ = ("error", "error_code", "retry", "node", "group", "uid", "first_sequence", "last_sequence", "messages", "bytes", "crc", "next_sequence", "damaged")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -826,6 +845,7 @@ class VerifyResponse(_message.Message):
     NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     DAMAGED_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     node: str
     group: int
@@ -837,7 +857,7 @@ class VerifyResponse(_message.Message):
     crc: int
     next_sequence: int
     damaged: _containers.RepeatedCompositeFieldContainer[DamagedMessages]
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., node: _Optional[str] = ..., group: _Optional[int] = ..., uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., crc: _Optional[int] = ..., next_sequence: _Optional[int] = ..., damaged: _Optional[_Iterable[_Union[DamagedMessages, _Mapping]]] = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., node: _Optional[str] = ..., group: _Optional[int] = ..., uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., crc: _Optional[int] = ..., next_sequence: _Optional[int] = ..., damaged: _Optional[_Iterable[_Union[DamagedMessages, _Mapping]]] = ...) -> None: ...
 
 class DamagedMessages(_message.Message):
     __slots__ = ("first_sequence", "last_sequence", "text")
@@ -861,8 +881,9 @@ class ExplainRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ..., which: _Optional[_Union[Which, _Mapping]] = ..., sequence: _Optional[int] = ..., **kwargs) -> None: ...
 
 class ExplainResponse(_message.Message):
-    __slots__ = ("error", "retry", "node", "cursor_id", "timestamp", "steps", "more", "next", "begins_late", "state")
+    __slots__ = ("error", "error_code", "retry", "node", "cursor_id", "timestamp", "steps", "more", "next", "begins_late", "state")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
@@ -873,6 +894,7 @@ class ExplainResponse(_message.Message):
     BEGINS_LATE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     node: str
     cursor_id: int
@@ -882,7 +904,7 @@ class ExplainResponse(_message.Message):
     next: ExplainPlace
     begins_late: bool
     state: str
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., node: _Optional[str] = ..., cursor_id: _Optional[int] = ..., timestamp: _Optional[int] = ..., steps: _Optional[_Iterable[_Union[ExplainStep, _Mapping]]] = ..., more: bool = ..., next: _Optional[_Union[ExplainPlace, _Mapping]] = ..., begins_late: bool = ..., state: _Optional[str] = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., node: _Optional[str] = ..., cursor_id: _Optional[int] = ..., timestamp: _Optional[int] = ..., steps: _Optional[_Iterable[_Union[ExplainStep, _Mapping]]] = ..., more: bool = ..., next: _Optional[_Union[ExplainPlace, _Mapping]] = ..., begins_late: bool = ..., state: _Optional[str] = ...) -> None: ...
 
 class ExplainStep(_message.Message):
     __slots__ = ("what", "at", "until", "cause", "client_id", "subscription_id", "count", "sequence", "node", "term", "index", "app", "app_version", "reason")
@@ -941,8 +963,9 @@ class ExplainPlace(_message.Message):
     def __init__(self, index: _Optional[int] = ..., holder: _Optional[int] = ..., owed: _Optional[int] = ..., epoch: _Optional[int] = ..., known_epoch: bool = ..., settled: bool = ..., expires: _Optional[int] = ..., served_since: _Optional[int] = ..., known_server: bool = ..., unstored: bool = ...) -> None: ...
 
 class ChangeResponse(_message.Message):
-    __slots__ = ("error", "retry", "changed", "first_sequence", "last_sequence", "redriven", "schema_version")
+    __slots__ = ("error", "error_code", "retry", "changed", "first_sequence", "last_sequence", "redriven", "schema_version")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -950,13 +973,14 @@ class ChangeResponse(_message.Message):
     REDRIVEN_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     changed: int
     first_sequence: int
     last_sequence: int
     redriven: Redriven
     schema_version: int
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., changed: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., redriven: _Optional[_Union[Redriven, _Mapping]] = ..., schema_version: _Optional[int] = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., changed: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., redriven: _Optional[_Union[Redriven, _Mapping]] = ..., schema_version: _Optional[int] = ...) -> None: ...
 
 class PurgeRequest(_message.Message):
     __slots__ = ("version", "channel", "up_to", "keep")
@@ -1257,16 +1281,18 @@ class PartsRequest(_message.Message):
     def __init__(self, channel: _Optional[bytes] = ..., after: _Optional[bytes] = ..., max: _Optional[int] = ...) -> None: ...
 
 class PartsResponse(_message.Message):
-    __slots__ = ("error", "retry", "channels", "more")
+    __slots__ = ("error", "error_code", "retry", "channels", "more")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     channels: _containers.RepeatedCompositeFieldContainer[PartedStatus]
     more: bool
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., channels: _Optional[_Iterable[_Union[PartedStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., channels: _Optional[_Iterable[_Union[PartedStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class PartedStatus(_message.Message):
     __slots__ = ("channel", "parts", "key", "deleting", "doubling", "splits")
@@ -1303,16 +1329,18 @@ class PinsRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ..., after: _Optional[bytes] = ..., max: _Optional[int] = ...) -> None: ...
 
 class PinsResponse(_message.Message):
-    __slots__ = ("error", "retry", "pins", "more")
+    __slots__ = ("error", "error_code", "retry", "pins", "more")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     PINS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     pins: _containers.RepeatedCompositeFieldContainer[PinStatus]
     more: bool
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pins: _Optional[_Iterable[_Union[PinStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., pins: _Optional[_Iterable[_Union[PinStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class PinStatus(_message.Message):
     __slots__ = ("channel", "group", "exists", "group_now", "moving")
@@ -1475,18 +1503,20 @@ class CheckSchemaRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ..., pattern: _Optional[bytes] = ..., kind: _Optional[_Union[SchemaKind, str]] = ..., text: _Optional[bytes] = ..., message: _Optional[bytes] = ..., compatibility: _Optional[_Union[SchemaCompatibility, str]] = ...) -> None: ...
 
 class CheckSchemaResponse(_message.Message):
-    __slots__ = ("error", "retry", "changed", "schema_version", "complaints")
+    __slots__ = ("error", "error_code", "retry", "changed", "schema_version", "complaints")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     COMPLAINTS_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     changed: int
     schema_version: int
     complaints: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., changed: _Optional[int] = ..., schema_version: _Optional[int] = ..., complaints: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., changed: _Optional[int] = ..., schema_version: _Optional[int] = ..., complaints: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class RemoveSchemaRequest(_message.Message):
     __slots__ = ("version", "pattern", "schema_version")
@@ -1519,16 +1549,18 @@ class SchemasRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., pattern: _Optional[bytes] = ..., schema_version: _Optional[int] = ..., without_texts: bool = ..., max: _Optional[int] = ..., after_pattern: _Optional[bytes] = ..., after_version: _Optional[int] = ...) -> None: ...
 
 class SchemasResponse(_message.Message):
-    __slots__ = ("error", "retry", "schemas", "more")
+    __slots__ = ("error", "error_code", "retry", "schemas", "more")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     SCHEMAS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     schemas: _containers.RepeatedCompositeFieldContainer[SchemaStatus]
     more: bool
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., schemas: _Optional[_Iterable[_Union[SchemaStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., schemas: _Optional[_Iterable[_Union[SchemaStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class SchemaStatus(_message.Message):
     __slots__ = ("pattern", "kind", "compatibility", "schema_version", "text", "message", "at", "size")

@@ -29,8 +29,9 @@ class FetchRequest(_message.Message):
     def __init__(self, channel: _Optional[bytes] = ..., from_sequence: _Optional[int] = ..., from_time: _Optional[int] = ..., newest: _Optional[int] = ..., newest_of_key: _Optional[bytes] = ..., last: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., compressed: bool = ...) -> None: ...
 
 class FetchResponse(_message.Message):
-    __slots__ = ("error", "retry", "uid", "first_sequence", "last_sequence", "next_sequence", "runs", "records", "tombstones_until", "searched_from")
+    __slots__ = ("error", "error_code", "retry", "uid", "first_sequence", "last_sequence", "next_sequence", "runs", "records", "tombstones_until", "searched_from")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +42,7 @@ class FetchResponse(_message.Message):
     TOMBSTONES_UNTIL_FIELD_NUMBER: _ClassVar[int]
     SEARCHED_FROM_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     uid: int
     first_sequence: int
@@ -50,7 +52,7 @@ class FetchResponse(_message.Message):
     records: bytes
     tombstones_until: int
     searched_from: int
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., next_sequence: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ..., records: _Optional[bytes] = ..., tombstones_until: _Optional[int] = ..., searched_from: _Optional[int] = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., next_sequence: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ..., records: _Optional[bytes] = ..., tombstones_until: _Optional[int] = ..., searched_from: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
     __slots__ = ("first_sequence", "count", "timestamp", "position", "compressed", "skipped", "rows")
@@ -93,8 +95,9 @@ class Position(_message.Message):
     def __init__(self, channel: _Optional[bytes] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class InfoResponse(_message.Message):
-    __slots__ = ("error", "retry", "pool", "groups", "channels", "more", "message_bytes_max")
+    __slots__ = ("error", "error_code", "retry", "pool", "groups", "channels", "more", "message_bytes_max")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
@@ -102,13 +105,14 @@ class InfoResponse(_message.Message):
     MORE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     pool: int
     groups: _containers.RepeatedScalarFieldContainer[int]
     channels: _containers.RepeatedCompositeFieldContainer[ChannelInfo]
     more: bool
     message_bytes_max: int
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., channels: _Optional[_Iterable[_Union[ChannelInfo, _Mapping]]] = ..., more: bool = ..., message_bytes_max: _Optional[int] = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., channels: _Optional[_Iterable[_Union[ChannelInfo, _Mapping]]] = ..., more: bool = ..., message_bytes_max: _Optional[int] = ...) -> None: ...
 
 class ChannelInfo(_message.Message):
     __slots__ = ("name", "uid", "first_sequence", "last_sequence", "bytes", "first_timestamp", "last_timestamp", "group")
@@ -139,16 +143,18 @@ class SeqAtTimeRequest(_message.Message):
     def __init__(self, channel: _Optional[bytes] = ..., time: _Optional[int] = ...) -> None: ...
 
 class SeqAtTimeResponse(_message.Message):
-    __slots__ = ("error", "retry", "uid", "sequence")
+    __slots__ = ("error", "error_code", "retry", "uid", "sequence")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     uid: int
     sequence: int
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., uid: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., uid: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class BatchRequest(_message.Message):
     __slots__ = ("channel", "count", "producer", "version", "ids", "rows", "compressed_rows")
@@ -169,18 +175,20 @@ class BatchRequest(_message.Message):
     def __init__(self, channel: _Optional[bytes] = ..., count: _Optional[int] = ..., producer: _Optional[bytes] = ..., version: _Optional[int] = ..., ids: _Optional[bytes] = ..., rows: _Optional[bytes] = ..., compressed_rows: _Optional[bytes] = ...) -> None: ...
 
 class BatchResponse(_message.Message):
-    __slots__ = ("error", "retry", "first_sequence", "last_sequence", "duplicates")
+    __slots__ = ("error", "error_code", "retry", "first_sequence", "last_sequence", "duplicates")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     DUPLICATES_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     first_sequence: int
     last_sequence: int
     duplicates: int
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., duplicates: _Optional[int] = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., duplicates: _Optional[int] = ...) -> None: ...
 
 class StageRequest(_message.Message):
     __slots__ = ("app", "version", "txn", "part", "channel", "count", "rows")
@@ -201,12 +209,14 @@ class StageRequest(_message.Message):
     def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ..., txn: _Optional[bytes] = ..., part: _Optional[int] = ..., channel: _Optional[bytes] = ..., count: _Optional[int] = ..., rows: _Optional[bytes] = ...) -> None: ...
 
 class StageResponse(_message.Message):
-    __slots__ = ("error", "retry")
+    __slots__ = ("error", "error_code", "retry")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ...) -> None: ...
 
 class CommitRequest(_message.Message):
     __slots__ = ("app", "version", "channel", "txns", "writer", "more")
@@ -241,8 +251,9 @@ class Txn(_message.Message):
     def __init__(self, txn: _Optional[bytes] = ..., parts: _Optional[int] = ...) -> None: ...
 
 class CommitResponse(_message.Message):
-    __slots__ = ("error", "retry", "already", "first_sequence", "last_sequence", "group", "more", "elsewhere")
+    __slots__ = ("error", "error_code", "retry", "already", "first_sequence", "last_sequence", "group", "more", "elsewhere")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     ALREADY_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -251,6 +262,7 @@ class CommitResponse(_message.Message):
     MORE_FIELD_NUMBER: _ClassVar[int]
     ELSEWHERE_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     already: bool
     first_sequence: int
@@ -258,7 +270,7 @@ class CommitResponse(_message.Message):
     group: int
     more: _containers.RepeatedCompositeFieldContainer[CommittedChannel]
     elsewhere: _containers.RepeatedCompositeFieldContainer[ElsewhereChannel]
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., already: bool = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., group: _Optional[int] = ..., more: _Optional[_Iterable[_Union[CommittedChannel, _Mapping]]] = ..., elsewhere: _Optional[_Iterable[_Union[ElsewhereChannel, _Mapping]]] = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., already: bool = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., group: _Optional[int] = ..., more: _Optional[_Iterable[_Union[CommittedChannel, _Mapping]]] = ..., elsewhere: _Optional[_Iterable[_Union[ElsewhereChannel, _Mapping]]] = ...) -> None: ...
 
 class CommittedChannel(_message.Message):
     __slots__ = ("channel", "already", "first_sequence", "last_sequence")
@@ -289,12 +301,14 @@ class AbortRequest(_message.Message):
     def __init__(self, channel: _Optional[bytes] = ..., txns: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class AbortResponse(_message.Message):
-    __slots__ = ("error", "retry")
+    __slots__ = ("error", "error_code", "retry")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ...) -> None: ...
 
 class FinishRequest(_message.Message):
     __slots__ = ("app", "version", "writer")
@@ -307,12 +321,14 @@ class FinishRequest(_message.Message):
     def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ..., writer: _Optional[bytes] = ...) -> None: ...
 
 class FinishResponse(_message.Message):
-    __slots__ = ("error", "retry")
+    __slots__ = ("error", "error_code", "retry")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ...) -> None: ...
 
 class LastCommittedRequest(_message.Message):
     __slots__ = ("app", "writer", "version")
@@ -325,16 +341,18 @@ class LastCommittedRequest(_message.Message):
     def __init__(self, app: _Optional[bytes] = ..., writer: _Optional[bytes] = ..., version: _Optional[int] = ...) -> None: ...
 
 class LastCommittedResponse(_message.Message):
-    __slots__ = ("error", "retry", "known", "version")
+    __slots__ = ("error", "error_code", "retry", "known", "version")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     KNOWN_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     known: bool
     version: int
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., known: bool = ..., version: _Optional[int] = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., known: bool = ..., version: _Optional[int] = ...) -> None: ...
 
 class CursorSetRequest(_message.Message):
     __slots__ = ("name", "channel", "sequence", "generation", "claim", "uid", "taken")
@@ -355,14 +373,16 @@ class CursorSetRequest(_message.Message):
     def __init__(self, name: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., sequence: _Optional[int] = ..., generation: _Optional[int] = ..., claim: bool = ..., uid: _Optional[int] = ..., taken: _Optional[int] = ...) -> None: ...
 
 class CursorSetResponse(_message.Message):
-    __slots__ = ("error", "retry", "sequence")
+    __slots__ = ("error", "error_code", "retry", "sequence")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     sequence: int
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., sequence: _Optional[int] = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class CursorsRequest(_message.Message):
     __slots__ = ("name", "after_name", "after_channel", "after_user")
@@ -377,20 +397,22 @@ class CursorsRequest(_message.Message):
     def __init__(self, name: _Optional[bytes] = ..., after_name: _Optional[bytes] = ..., after_channel: _Optional[bytes] = ..., after_user: _Optional[bytes] = ...) -> None: ...
 
 class CursorsResponse(_message.Message):
-    __slots__ = ("error", "retry", "pool", "groups", "cursors", "more")
+    __slots__ = ("error", "error_code", "retry", "pool", "groups", "cursors", "more")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     CURSORS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     pool: int
     groups: _containers.RepeatedScalarFieldContainer[int]
     cursors: _containers.RepeatedCompositeFieldContainer[NamedCursor]
     more: bool
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., cursors: _Optional[_Iterable[_Union[NamedCursor, _Mapping]]] = ..., more: bool = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., cursors: _Optional[_Iterable[_Union[NamedCursor, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class NamedCursor(_message.Message):
     __slots__ = ("name", "channel", "sequence", "last_sequence", "generation", "removals", "removed", "user")
@@ -447,15 +469,17 @@ class OwnedChannel(_message.Message):
     def __init__(self, uid: _Optional[int] = ..., generation: _Optional[int] = ..., channel: _Optional[bytes] = ..., release: bool = ...) -> None: ...
 
 class ConsumerGroupResponse(_message.Message):
-    __slots__ = ("error", "retry", "assignment", "unchanged", "channels")
+    __slots__ = ("error", "error_code", "retry", "assignment", "unchanged", "channels")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     UNCHANGED_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
     error: bytes
+    error_code: str
     retry: bool
     assignment: int
     unchanged: bool
     channels: _containers.RepeatedCompositeFieldContainer[OwnedChannel]
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., assignment: _Optional[int] = ..., unchanged: bool = ..., channels: _Optional[_Iterable[_Union[OwnedChannel, _Mapping]]] = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., assignment: _Optional[int] = ..., unchanged: bool = ..., channels: _Optional[_Iterable[_Union[OwnedChannel, _Mapping]]] = ...) -> None: ...

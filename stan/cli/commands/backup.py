@@ -26,7 +26,6 @@ from stan_protocol.patterns import matches, overlap, valid_name
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.proto.extension_pb2 import FetchResponse
 from stan_protocol.records import message_of, to_pb
-from stan_protocol.refusals import UNKNOWN_CHANNEL
 from stan_protocol.scalars import SECOND
 from stan_protocol.units import counted
 
@@ -168,7 +167,7 @@ async def _save(
     except stan_client.ChannelReplacedError:
         return None
     except stan_client.ServerError as error:
-        if UNKNOWN_CHANNEL in str(error):
+        if error.code == "unknown_channel":
             return None
         raise
     finally:

@@ -19,7 +19,6 @@ import stan_client
 import typer
 from rich.markup import escape
 from stan_protocol.compaction import DELETE_HEADER
-from stan_protocol.refusals import HAS_PARTS
 from stan_protocol.scalars import SECOND
 from stan_protocol.units import duration_ns, number
 
@@ -380,12 +379,9 @@ async def _subscribed(
     try:
         return await client.subscribe(job.channel, replica=job.replica, **wanted)
     except stan_client.ServerError as error:
-        if not str(error).startswith(_HAS_PARTS):
+        if error.code != "has_parts":
             raise
     return await client.subscribe_parts(job.channel, **wanted)
-
-
-_HAS_PARTS: Final = HAS_PARTS.partition("{")[0]
 
 
 async def _ends(

@@ -105,7 +105,7 @@ def explained(target: Target) -> Iterator[None]:
     except stan_client.ServerError as error:
         hint = (
             " Choose another --client-id, or close the client that uses it."
-            if "already registered" in str(error)
+            if error.code == "client_registered"
             else ""
         )
         raise CliError(f"The server refuses: {error}.{hint}") from None

@@ -7,7 +7,6 @@ from difflib import get_close_matches
 import stan_client
 from stan_client.requests.names import raw
 from stan_protocol.channels import whole_of
-from stan_protocol.refusals import UNKNOWN_CHANNEL
 from stan_protocol.secure import without_secrets
 
 from stan.cli.support.common import EXIT_NO_ANSWER, CliError, Target, explained, run
@@ -103,4 +102,4 @@ async def no_channel(direct: stan_client.Direct, channel: str) -> CliError:
 
 def is_unknown(error: stan_client.ServerError) -> bool:
     """Return True if a server's error means that there is no such channel."""
-    return UNKNOWN_CHANNEL in str(error)
+    return error.code == "unknown_channel"

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from stan_protocol import fetches
 from stan_protocol.fetches import FetchedBatch
 from stan_protocol.proto.extension_pb2 import FetchRequest, FetchResponse
-from stan_protocol.refusals import BUSY, INVALID_FETCH, MESSAGE_TOO_LARGE, UNKNOWN_CHANNEL
+from stan_protocol.refusals import BUSY, INVALID_FETCH, MESSAGE_TOO_LARGE, UNKNOWN_CHANNEL, refused
 from stan_protocol.scalars import ChannelUid, GroupId, Sequence, WallNanos
 
 from stan.core.base.ready import Index
@@ -193,8 +193,7 @@ def answer(
             response.next_sequence = chosen[0].first
             return fetches.encode(response, [])
         return fetches.bare(chosen[0].records)
-    response.error = MESSAGE_TOO_LARGE.encode()
-    return fetches.encode(response, [])
+    return fetches.encode(refused(response, MESSAGE_TOO_LARGE), [])
 
 
 def _select(

@@ -214,8 +214,8 @@ class PermissionAuthorizer:
         if wrong is None:
             return True
         if self._has_to_answer(kind, wrong):
-            error = self.refusal(user, b"", right, wrong).encode()
-            self.context.respond(frame.reply, kind.response(error=error).SerializeToString())
+            answer = refusals.refused(kind.response(), self.refusal(user, b"", right, wrong))
+            self.context.respond(frame.reply, answer.SerializeToString())
         return False
 
     def _allows_all(self, user: str, kind: RequestKind, named: bytes) -> bool:

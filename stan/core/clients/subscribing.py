@@ -15,10 +15,10 @@ from stan_protocol.scalars import GroupId, WallNanos
 from stan import limits
 from stan.core.clients.clients import Clients
 from stan.core.clients.serving_leader import ServingLeader
-from stan.core.context import META_GROUP, BrokerContext, shown, text
+from stan.core.context import LED_ELSEWHERE, META_GROUP, BrokerContext, shown, text
 from stan.core.leader.cursors import LiveMember
 from stan.core.leader.local_group import ChannelGroup
-from stan.core.publishing.channels import NO_METADATA, LiveChannel, LiveChannels
+from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.ephemeral import EphemeralChannels
 from stan.core.requests.read_index import ReadIndex
 from stan.core.requests.request_order import ArrivalOrder
@@ -126,7 +126,7 @@ class Subscribing:
     ) -> None:
         if not group.leads or group.leadership_epoch != epoch:
             return  # the next leader handles it
-        error = self._refusal(request) if new else NO_METADATA
+        error = self._refusal(request) if new else refusals.NO_METADATA
         if self.context.access.authorizer is not None and not error:
             error = self.context.access.authorizer.subscription_refusal(request, reply)
         if error := error or self.channels.parts_refusal(request.subject):
@@ -152,7 +152,7 @@ class Subscribing:
 
     def _opened(self, request: wire.SubscriptionRequest, reply: bytes, channel: LiveChannel | None, error: str) -> None:
         if channel is None:
-            if error != refusals.LED_ELSEWHERE:
+            if error != LED_ELSEWHERE:
                 self._refuse(reply, error)
             return
         if request.queue_group and b":" in request.durable_name:
@@ -293,7 +293,7 @@ class Subscribing:
             return
         channel = self.channels.by_name.get(request.subject)
         if channel is None:
-            self._refuse(reply, refusals.UNKNOWN_CHANNEL if new else NO_METADATA)
+            self._refuse(reply, refusals.UNKNOWN_CHANNEL if new else refusals.NO_METADATA)
             return
         member = self._find(channel, request.inbox)
         if member is None:  # the previous leader may have executed a replayed request and died before it answered

@@ -15,8 +15,8 @@ from stan_protocol.refusals import (
     DELAY_TARGET_DELAYED,
     DELAY_TARGET_ELSEWHERE,
     HAS_PARTS,
-    LED_ELSEWHERE,
     NO_DELAY_TARGET,
+    NO_METADATA,
     PART_NAME,
     TOO_MANY_CHANNELS,
     TOO_MANY_DELAYED,
@@ -29,7 +29,7 @@ from stan import level, limits
 from stan.config import ChannelLimits
 from stan.core.base.ready import Index
 from stan.core.base.runs import pairs
-from stan.core.context import BrokerContext, nobody_waits, text
+from stan.core.context import LED_ELSEWHERE, BrokerContext, nobody_waits, text
 from stan.core.leader.ephemeral_messages import EphemeralStores
 from stan.core.publishing.row_batch import RowBatch
 from stan.core.publishing.tiers import Tiers
@@ -39,7 +39,6 @@ from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.policies import EPHEMERAL, OFF
 from stan.protocol.proto import entries_pb2 as pb
 
-NO_METADATA = "stan: the metadata of the cluster has no leader"
 NOT_HERE = "stan: the channel is none of this server's"
 IN_ANOTHER_GROUP = "stan: the channel belongs to group {}, not to group {}"
 

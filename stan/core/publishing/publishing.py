@@ -16,15 +16,16 @@ from stan_protocol import refusals
 from stan_protocol.channels import is_channel_name, publication, whole_of
 from stan_protocol.frames import NO_TIMES, Frame, Publishes
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.refusals import NO_METADATA, TOO_MUCH_WAITING
 from stan_protocol.scalars import ChannelUid, GroupId, MiB, Nanos, RaftIndex
 
 from stan import level, limits
 from stan.core.base import payload_limit as oversize
 from stan.core.base.batch_split import split
 from stan.core.base.ready import Proposal, ReadResult, Replay
-from stan.core.context import META_GROUP, BrokerContext, InDoubt, nobody_waits, text
+from stan.core.context import LED_ELSEWHERE, META_GROUP, BrokerContext, InDoubt, nobody_waits, text
 from stan.core.leader.publish_replay import SplitBatch, encode
-from stan.core.publishing.channels import NO_METADATA, LiveChannel, LiveChannels, Reservation
+from stan.core.publishing.channels import LiveChannel, LiveChannels, Reservation
 from stan.core.publishing.compressing import Compressing, apart, frame_of
 from stan.core.publishing.deferrals import Deferrals, deferred_change
 from stan.core.publishing.ephemeral import BODIES_OF, COUNT_OF, EphemeralChannels
@@ -60,7 +61,6 @@ PASSING = (refusals.TOO_MANY_DELAYED, refusals.TOO_MANY_EXPIRING)
 """Why rows are refused for now."""
 TIMES, REFERENCES = "messages with a time", "messages that are stored together with a change"
 """What an ephemeral channel does not have."""
-TOO_MUCH_WAITING = "stan: too much waits for a majority of the nodes"
 UNBOUNDED = 1 << 63
 """What is to be stored all the same, as the rows of a commit."""
 ENTRY_BYTES_TARGET = 1 * MiB
@@ -397,7 +397,7 @@ class Publishing:
         if channel is not None:
             if not replayed or not self._refuses_emptied(batch):
                 self._take_into(channel, batch)
-        elif error == refusals.LED_ELSEWHERE:
+        elif error == LED_ELSEWHERE:
             return
         elif error == NO_METADATA or batch.channel in self.context.meta.channels.parted.by_name:
             self._refuse_for_now(batch.acks, error)  # it has got parts meanwhile, whose leaders may have taken it

@@ -99,12 +99,12 @@ def _fault(rows: bytes, count: int, cluster_level: int) -> str:
     return ""
 
 
-_ABOUT_PARTS = tuple(error.partition("{")[0] for error in (refusals.HAS_PARTS, refusals.PART_NAME))
+_LASTING = frozenset(("too_many_channels", "case_conflict", "has_parts", "part_name"))
 
 
 def can_open_later(error: str) -> bool:
     """True if *error*, with which `LiveChannels.open` failed, may pass."""
-    return error != refusals.TOO_MANY_CHANNELS and not error.startswith((refusals.CASE_CONFLICT, *_ABOUT_PARTS))
+    return refusals.code_of(error) not in _LASTING
 
 
 def sealed_size(channel: bytes, size: int, count: int) -> int:

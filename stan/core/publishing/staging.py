@@ -19,7 +19,7 @@ from stan.core.base.shares import Shares
 from stan.core.context import BrokerContext, nobody_waits
 from stan.core.leader.leadership import Leadership
 from stan.core.leader.local_group import ChannelGroup
-from stan.core.publishing.channels import NO_METADATA, LiveChannel, LiveChannels
+from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.part_routing import rows_refusal
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, refusal
@@ -34,7 +34,7 @@ from stan.protocol.staged import staged_body
 
 STAGING_NAME = b"_STAN.staged"
 """Channel name in the messages of the hidden channels; no client can request it."""
-PASSING = frozenset((NO_METADATA, refusals.CHANNEL_DELETING, refusals.CHANNEL_RESTORING))
+PASSING = frozenset((refusals.NO_METADATA, refusals.CHANNEL_DELETING, refusals.CHANNEL_RESTORING))
 """Errors of opening a channel that pass."""
 
 

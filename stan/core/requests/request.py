@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
-from stan_protocol.refusals import BUSY, LED_ELSEWHERE, go_quote
+from stan_protocol.refusals import BUSY, go_quote, refused
 from stan_protocol.scalars import GroupId
 
-from stan.core.context import META_GROUP, BrokerContext, text
+from stan.core.context import LED_ELSEWHERE, META_GROUP, BrokerContext, text
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.requests.table import RequestKind
 from stan.core.state.meta import MetaResult
@@ -64,7 +64,7 @@ class AcceptedRequest(NamedTuple):
 
     def answer(self, **fields: object) -> None:
         """Send the response with *fields*; a change that succeeded is published as an admin event, too."""
-        if self.kind.event and not fields.get("error"):
+        if self.kind.event:
             self._emit(fields.get("changed", 0))
         self.answer_with(self.kind.response(**fields))
 
@@ -103,7 +103,7 @@ class AcceptedRequest(NamedTuple):
             return
         # The name shows at least that the node is there.
         named = {"node": self.context.reports.events.node} if self.kind.named else {}
-        self.answer(error=error.encode(), retry=retry, **named)
+        self.answer_with(refused(self.kind.response(retry=retry, **named), error))
 
     def busy(self) -> None:
         """Answer that the client should ask again."""

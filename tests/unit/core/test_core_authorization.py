@@ -105,7 +105,7 @@ def test_inbox_on_which_servers_listen_is_refused(harness, inbox):
 
 
 def test_client_belongs_to_its_user(harness):
-    assert error(harness.as_user("bob").connect("a-1")) == 'stan: no permission to connect as "a-1"'
+    assert error(harness.as_user("bob").connect("a-1")) == 'stan: no permission for client id "a-1"'
     response = harness.as_user("alice").connect("a-1")
     assert (error(response), response.pub_prefix) == ("", b"_STAN.from.alice._STAN.pub.test-cluster")
     assert error(harness.as_user("bob").close("a-1")) == "stan: unknown clientID"
@@ -467,7 +467,7 @@ def test_inboxes_with_wildcards_or_empty_tokens_are_refused(peers):
 
 def test_client_ids_have_rights_without_users():
     harness = desk_of(BY_CLIENT)
-    assert error(harness.connect("stranger")) == 'stan: no permission to connect as "stranger"'
+    assert error(harness.connect("stranger")) == 'stan: no permission for client id "stranger"'
     for client_id in ("writer", "reader"):
         assert error(harness.connect(client_id, protocol=0)) == ""
     assert harness.publish("foo", b"x", client_id="writer") == [""]

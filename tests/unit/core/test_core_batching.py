@@ -7,11 +7,11 @@ from stan_protocol import refusals
 from stan_protocol.kernel.rows import pack_rows
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.proto.extension_pb2 import BatchRequest, BatchResponse
+from stan_protocol.refusals import TOO_MUCH_WAITING
 
 from stan import limits
 from stan.config import Config, StoreLimits
 from stan.core.publishing.batching import Batches
-from stan.core.publishing.publishing import TOO_MUCH_WAITING
 from stan.core.state import state_codec as state_rows
 from stan.core.state.dedup import ProducerDedup
 from stan.core.state.group import GroupMachine
@@ -50,7 +50,7 @@ def stored(first=0, last=0, duplicates=0):
 
 
 def refused(error, *, retry=False):
-    return BatchResponse(error=error.encode(), retry=retry)
+    return refusals.refused(BatchResponse(retry=retry), error)
 
 
 def answer(harness, reply):

@@ -1,13 +1,12 @@
 """Waiting for the metadata, and asking its leader for channels, on a node that does not lead it."""
 
 import pytest
-from stan_protocol.refusals import TOO_MANY_CHANNELS
+from stan_protocol.refusals import NO_METADATA, TOO_MANY_CHANNELS
 from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import Config, StoreLimits
 from stan.core.boundary.loading import restored
-from stan.core.publishing.channels import NO_METADATA
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CLUSTERED, CoreHarness, Node

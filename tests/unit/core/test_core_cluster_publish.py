@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.refusals import CHANNEL_DELETING, INVALID_PUBLISH, MESSAGE_TOO_LARGE
+from stan_protocol.refusals import CHANNEL_DELETING, INVALID_PUBLISH, MESSAGE_TOO_LARGE, TOO_MUCH_WAITING
 from stan_protocol.scalars import SECOND
 
 from stan import limits
-from stan.core.publishing import publishing
 from stan.protocol.entries import Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import Node, pub_frame
@@ -337,7 +336,7 @@ def test_more_than_may_wait_is_not_taken_and_not_answered(node, monkeypatch):
     node.hold = True
     assert node.publish("foo", b"x" * 20) == []
     assert node.publish("foo", b"x") == []
-    assert node.notes == [("WRN", f"publishes are not answered ({publishing.TOO_MUCH_WAITING})")]
+    assert node.notes == [("WRN", f"publishes are not answered ({TOO_MUCH_WAITING})")]
     node.commit()
     node.turn()
     node.hold = False

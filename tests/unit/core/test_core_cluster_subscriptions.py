@@ -2,12 +2,11 @@
 
 import pytest
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.refusals import DUPLICATE_DURABLE, INVALID_SUBSCRIPTION, UNKNOWN_CHANNEL, UNKNOWN_CLIENT
+from stan_protocol.refusals import DUPLICATE_DURABLE, INVALID_SUBSCRIPTION, NO_METADATA, UNKNOWN_CHANNEL, UNKNOWN_CLIENT
 from stan_protocol.scalars import MICROSECOND, MILLISECOND, SECOND
 
 from stan import limits
 from stan.core.base.ready import Delivery, Fetch
-from stan.core.publishing.channels import NO_METADATA
 from stan.core.state.group import GroupMachine
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb

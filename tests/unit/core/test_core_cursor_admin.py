@@ -550,7 +550,9 @@ def test_an_evicted_member_leaves_what_it_had_to_the_others(harness):
     assert change(harness, "evict_member", subscription_id=victim.subscription_id) == 1
 
     assert harness.received("b") == [(sequence, 1) for sequence in had]
-    assert refusal(harness, "evict_member", subscription_id=victim.subscription_id).startswith("stan: there is no sub")
+    assert refusal(harness, "evict_member", subscription_id=victim.subscription_id) == (
+        refusals.unknown_subscription(victim.subscription_id, "foo")
+    )
     assert subs
 
 

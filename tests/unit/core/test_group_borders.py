@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 from stan_protocol.patterns import ChannelLimits
-from stan_protocol.refusals import CHANNEL_MOVING, LED_ELSEWHERE
+from stan_protocol.refusals import CHANNEL_MOVING
 from stan_protocol.scalars import SECOND
 
 from stan.config import StoreLimits
 from stan.core.base.timers import Timers
+from stan.core.context import LED_ELSEWHERE
 from tests.kit.core_harness import Node, pub_frame
 from tests.kit.everywhere import MANY, Everywhere
 

@@ -1,7 +1,6 @@
 """Requests without registration, beside servers in a few lines: what is asked again, what is not, and what is put together."""
 
 import asyncio
-from contextlib import suppress
 from random import Random
 from types import SimpleNamespace
 
@@ -14,7 +13,6 @@ from stan_protocol import refusals
 from stan_protocol.compression import rows_of
 from stan_protocol.frames import Frame
 from stan_protocol.proto import extension_pb2 as pb
-from stan_protocol.refusals import INVALID_ROWS
 
 NOBODY = Frame(1, b"in", b"", b"NATS/1.0 503\r\n\r\n", b"")
 SILENCE = None
@@ -188,21 +186,15 @@ async def test_batch_tells_where_it_is(servers, client) -> None:
     assert request == pb.BatchRequest(channel=b"foo", count=3, producer=b"p", version=7, ids=b"i" * 48, rows=b"rows")
 
 
-async def test_rows_travel_compressed_and_in_clear_to_a_server_that_knows_no_frames(servers, client) -> None:
+async def test_rows_travel_compressed_if_they_may(servers, client) -> None:
     rows = b"a row like others" * 100
     await client.batches.publish("foo", rows, 3)
     await client.batches.publish("foo", rows, 3, compress=False)
-    for error in (INVALID_ROWS.format(1), INVALID_ROWS.format(0)):
-        servers.script["batch"] = [{"error": error.encode()}]
-        with suppress(stan_client.ServerError):
-            await client.batches.publish("foo", rows, 3)
-    await client.batches.publish("foo", rows, 3)
     told = [
         (rows_of(asked.compressed_rows, 1 << 20) if asked.compressed_rows else b"", asked.rows)
         for _, asked in servers.asked
     ]
-    framed, in_clear = (rows, b""), (b"", rows)
-    assert told == [framed, in_clear, framed, framed, in_clear, in_clear]
+    assert told == [(rows, b""), (b"", rows)]
 
 
 # --- commits --------------------------------------------------------------------------------------------------------------
