@@ -3,7 +3,7 @@
 import errno
 from typing import ClassVar, Final
 
-from stan_protocol.refusals import DISK_FULL, SHORTAGE
+from stan_protocol.refusals import CHANNEL_FROZEN, DISK_FULL, SHORTAGE
 
 FAULT: Final = "the program failed: "
 """With this begins why a group is frozen if it is neither its disk nor its data."""
@@ -27,20 +27,20 @@ class NotNow(StanError):
 class Shortage(NotNow):
     """The system lacks open files or memory for now; the write was taken back whole."""
 
-    told = SHORTAGE.removeprefix("stan: ")
+    told = SHORTAGE
 
 
 class DiskFull(Shortage):
     """The disk has no room; the write was taken back whole."""
 
-    told = DISK_FULL.removeprefix("stan: ")
+    told = DISK_FULL
 
 
 class Frozen(NotNow):
     """A write or fsync of this group failed, or the program failed in it; it acknowledges nothing until a restart has verified
     its log."""
 
-    told = "the channel takes nothing until the server is restarted"
+    told = CHANNEL_FROZEN
 
 
 class InDoubt(Frozen):

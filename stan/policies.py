@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any, Final
 
+from stan_protocol import refusals
 from stan_protocol.admin_types import DeliveryPolicy
 from stan_protocol.choices import Commit, Compact, Compress, SchemaCheck, words
 from stan_protocol.patterns import matches, valid_name, width
@@ -140,8 +141,7 @@ POLICY_OPTIONS: Final = (
 """What a policy can set, in the order in which it is shown."""
 OFF, KNOWN, VALID = map(int, SchemaCheck)
 """Of `schema`: messages are not checked; they say by which registered version they are written; they fit it."""
-RAISE_IT: Final = "; once all nodes run a version that knows it, raise it: stan node level --raise"
-LEVEL_TOO_LOW: Final = f"stan: policies need level {level.DELIVERY} of the cluster{RAISE_IT}"
+LEVEL_TOO_LOW: Final = refusals.LEVEL_TOO_LOW.format("policies", level.DELIVERY)
 OPTIONS: Final = tuple(option.field for option in POLICY_OPTIONS)
 
 
@@ -256,7 +256,7 @@ def level_refusal(policy: Any, cluster_level: int) -> str:
     if needed == level.DELIVERY:
         return LEVEL_TOO_LOW
     keys = ", ".join(option.shown_early(value) for option, value in early if option.since_of(value) == needed)
-    return f"stan: policies with {keys} need level {needed} of the cluster{RAISE_IT}"
+    return refusals.LEVEL_TOO_LOW.format(f"policies with {keys}", needed)
 
 
 def at_level(rule: PolicyRule, cluster_level: int) -> PolicyRule:

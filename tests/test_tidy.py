@@ -454,6 +454,22 @@ def test_clients_tell_refusals_apart_by_their_codes(name):
     assert not unknown, f"{sorted(unknown)} are codes of no refusal"
 
 
+TEXTS_ELSEWHERE = {
+    "stan.config": "mistakes in settings",
+    "stan.edge.storage.manifest": "mistakes in settings",
+    "stan.core.admin.move_source": "what a move waits for",
+}
+"""Modules of the server with texts that begin as refusals do, and why they are none."""
+
+
+@each([name for name in MODULES if distribution_of(name) == "stan" and not within(name, ("stan.cli",))])
+def test_servers_refuse_with_texts_of_the_table_only(name):
+    """Any other text would have no code."""
+    nodes = [node for node in ast.walk(tree_of(MODULES[name])) if isinstance(node, ast.Constant | ast.JoinedStr)]
+    wrong = [text for text in map(ast.unparse, nodes) if re.match("f?['\"]stan: .", text) and text != "'stan: '"]
+    assert name in TEXTS_ELSEWHERE or not wrong, f"{wrong} belong into {REFUSALS}"
+
+
 def test_a_wrong_code_would_be_seen():
     tree = ast.parse("PASSING: Final = frozenset({'one', 'two'})\nif e.code in PASSING or e.code == 'three': pass")
     assert compared_codes(tree) == {"one", "two", "three"}

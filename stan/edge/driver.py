@@ -14,6 +14,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from stan_protocol.refusals import NOT_NOW
 from stan_protocol.scalars import GroupId, RaftIndex, Term
 
 from stan import limits
@@ -344,7 +345,7 @@ class Driver:
             return
         self.faults.note_refusal(number, error, size)
         for proposal in proposals:
-            self.broker.refused(proposal, f"stan: {error.told or why}")
+            self.broker.refused(proposal, error.told or NOT_NOW.format(why))
 
     # --- reads ------------------------------------------------------------------------------------------------------------
 

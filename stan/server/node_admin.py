@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as pb
-from stan_protocol.refusals import ALONE
+from stan_protocol.refusals import NOT_A_CLUSTER
 from stan_protocol.scalars import GroupId
 
 from stan import level, limits
@@ -176,20 +177,20 @@ class NodeAdmin:
         """Handle a StepDownRequest."""
         cluster_node, request = self._cluster_node, accepted.request
         if cluster_node is None:
-            accepted.refuse(ALONE)
+            accepted.refuse(NOT_A_CLUSTER)
             return
         number = GroupId(request.group)
         if number > self._state.pool or number not in cluster_node.groups:
-            accepted.refuse(f"stan: there is no group {number}")
+            accepted.refuse(refusals.UNKNOWN_GROUP.format(number))
             return
         group = cluster_node.groups[number]
         to = request.to or group.best_successor()
         if to == self._me:
             accepted.answer()
         elif to is None:
-            accepted.refuse("stan: nobody else is there to lead", retry=True)
+            accepted.refuse(refusals.NOBODY_TO_LEAD, retry=True)
         elif to not in group.members:
-            accepted.refuse(f"stan: node {to} has no vote in group {number}: {', '.join(group.members)} have")
+            accepted.refuse(refusals.NO_VOTE_IN_GROUP.format(to, number, ", ".join(group.members)))
         elif group.transferring:
             accepted.busy()
         else:  # between two turns, so that no turn changes its role halfway
@@ -199,7 +200,7 @@ class NodeAdmin:
     def _handed_over(self, accepted: AcceptedRequest, number: GroupId, to: str, done: bool) -> None:  # noqa: FBT001
         """A handover has ended; *done*: the other node leads."""
         if not done:
-            accepted.refuse(f"stan: node {to} did not take group {number} over", retry=True)
+            accepted.refuse(refusals.NOT_TAKEN_OVER.format(to, number), retry=True)
             return
         if self._cluster_node is not None:
             self._cluster_node.handovers.start_transfer_cooldown(number)

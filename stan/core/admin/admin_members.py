@@ -4,7 +4,7 @@ a policy set, a channel pinned, made with parts or given another commit, a schem
 from functools import partial
 
 from stan_protocol import refusals
-from stan_protocol.refusals import ALONE
+from stan_protocol.refusals import NOT_A_CLUSTER
 
 from stan.core.admin.channel_moves import ChannelMoves
 from stan.core.admin.commit_requests import CommitRequests
@@ -68,13 +68,13 @@ class AdminMembers:
 
     def _change(self, accepted: AcceptedRequest, *, add: bool) -> None:
         if not self.context.clustered:
-            accepted.refuse(ALONE)
+            accepted.refuse(NOT_A_CLUSTER)
             return
         before = self.nodes.names
 
         def done(why: str, retry: bool) -> None:  # noqa: FBT001 - as Told has it
             if why:
-                accepted.refuse(f"stan: {why}", retry=retry)
+                accepted.refuse(refusals.NODES_REFUSED.format(why), retry=retry)
             else:
                 accepted.answer(changed=int(self.nodes.names != before))
 
@@ -85,7 +85,7 @@ class AdminMembers:
 
         def done(why: str, retry: bool) -> None:  # noqa: FBT001 - as Told has it
             if why:
-                accepted.refuse(f"stan: {why}", retry=retry)
+                accepted.refuse(refusals.LEVEL_REFUSED.format(why), retry=retry)
             else:
                 accepted.answer(changed=int(self.context.meta.level != before))
 

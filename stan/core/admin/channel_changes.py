@@ -12,7 +12,14 @@ from functools import partial
 
 from stan_protocol.channels import is_channel_name
 from stan_protocol.proto import admin_pb2 as admin
-from stan_protocol.refusals import A_PART, CHANNEL_DELETING, INVALID_ADMIN, INVALID_SUBJECT, UNKNOWN_MESSAGE, go_quote
+from stan_protocol.refusals import (
+    CHANNEL_DELETING,
+    CHANNEL_IS_PART,
+    INVALID_ADMIN,
+    INVALID_SUBJECT,
+    UNKNOWN_MESSAGE,
+    go_quote,
+)
 from stan_protocol.scalars import ChannelUid, GroupId
 
 from stan import limits
@@ -170,7 +177,7 @@ class ChannelChanges:
             return
         whole = self.context.meta.channels.parted.whole(name)
         if whole != name:
-            accepted.refuse(A_PART.format(go_quote(text(name)), go_quote(text(whole))))
+            accepted.refuse(CHANNEL_IS_PART.format(go_quote(text(name)), go_quote(text(whole))))
             return
         channel = self.channels.by_uid.get(info.uid)
         if (

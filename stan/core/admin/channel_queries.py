@@ -17,7 +17,7 @@ from stan_protocol.proto import extension_pb2 as pb
 from stan_protocol.refusals import (
     CHANNEL_DELETING,
     INVALID_BOOKMARK,
-    INVALID_QUESTION,
+    INVALID_QUERY,
     TOO_MANY_BOOKMARKS,
     UNKNOWN_CHANNEL,
 )
@@ -66,7 +66,7 @@ class ChannelQueries:
         context = self.context
         request: pb.InfoRequest = accepted.request
         if request.pattern and not valid_name(text(request.pattern), wildcards=True):
-            accepted.refuse(INVALID_QUESTION)
+            accepted.refuse(INVALID_QUERY)
             return
         named = {*request.channels, *(position.channel for position in request.newer_than)}
         if context.access.partition is not None and named and not any(context.access.partition[name] for name in named):

@@ -8,7 +8,7 @@ is held for the move (`MoveSource`). What stands in the way is told all at once.
 from google.protobuf.message import DecodeError
 from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as pb
-from stan_protocol.refusals import ALONE, UNKNOWN_CHANNEL, go_quote
+from stan_protocol.refusals import EPHEMERAL_FROM_START, NOT_A_CLUSTER, UNKNOWN_CHANNEL, go_quote
 from stan_protocol.scalars import GroupId
 
 from stan.core.admin.channel_moves import ChannelMoves
@@ -21,12 +21,9 @@ from stan.level import SCALE
 from stan.policies import EPHEMERAL, GROUP_COMMITS
 from stan.protocol.proto import entries_pb2 as entries
 
-UNKNOWN_COMMIT = f"stan: commit is one of {', '.join(GROUP_COMMITS)}"
-FROM_THE_BEGINNING = (
-    "stan: a channel is ephemeral, or is not, from the time on at which it is made: delete it, and it is made anew"
-)
+UNKNOWN_COMMIT = refusals.UNKNOWN_COMMIT.format(", ".join(GROUP_COMMITS))
 NO_GROUPS = "there is no group for channels with commit {0}: stan cluster grow --commit {0}"
-EACH_PART = "stan: commit: channel {} has parts: change each of them"
+EACH_PART = refusals.COMMIT_REFUSED.format("channel {} has parts: change each of them")
 WAS_IN_ALL = "the channel was in each group for channels with commit {} before, and cannot come back to one"
 PINNED = "channel {} is pinned to group {}, which is not for that: take the pin back"
 PLACED_WITH = "channel {} is kept where channel {} is: change that one"
@@ -47,9 +44,9 @@ class CommitRequests:
         context, request = self.context, accepted.request
         info = context.meta.channels.get(request.channel)
         if not context.clustered:
-            accepted.refuse(ALONE)
+            accepted.refuse(NOT_A_CLUSTER)
         elif request.commit == EPHEMERAL or (info is not None and info.is_ephemeral):
-            accepted.refuse(FROM_THE_BEGINNING)
+            accepted.refuse(EPHEMERAL_FROM_START)
         elif request.commit >= len(GROUP_COMMITS):
             accepted.refuse(UNKNOWN_COMMIT)
         elif context.meta.info is None:
@@ -82,7 +79,7 @@ class CommitRequests:
                 return
             found = [*filter(None, (answer.waits_for,)), *complaints]
             if found:
-                accepted.refuse(f"stan: commit: {'; '.join(found)}")
+                accepted.refuse(refusals.COMMIT_REFUSED.format("; ".join(found)))
             else:
                 self._begin(accepted, info, to)
 

@@ -147,7 +147,7 @@ class ConsumerGroupRequests:
         if row is None:
             full = len(members.keys() | live.joining.keys()) >= limits.CONSUMERS_MAX
             return refusals.TOO_MANY_CONSUMERS if full else ""
-        return refusals.FOREIGN_MEMBER if row.user != user else ""
+        return refusals.MEMBER_OF_ANOTHER if row.user != user else ""
 
     # --- channels -----------------------------------------------------------------------------------------------------
 

@@ -206,16 +206,16 @@ def _delete(_request: admin.DeleteCursorRequest, _info: ChannelInfo, cursor: Cur
 def which(cursors: list[Cursor], asked: admin.Which) -> Cursor | str:
     """The one of a channel's *cursors* that an operator names, or why it cannot be determined."""
     if not (asked.cursor_id or asked.durable_name or asked.queue_group):
-        return refusals.INVALID_WHICH
+        return refusals.CURSOR_NOT_NAMED
     group = asked.queue_group
     if group and asked.durable_name:
         group = asked.durable_name + b":" + group
     found = [cursor for cursor in cursors if _is_meant(cursor, asked, group)]
     if not found:
-        return refusals.unknown_position(text(asked.channel), _named(asked))
+        return refusals.unknown_cursor(text(asked.channel), _named(asked))
     if len(found) > 1:
         others = [f"{cursor.cursor_id} of client {refusals.go_quote(text(cursor.client_id))}" for cursor in found]
-        return refusals.ambiguous_position(text(asked.channel), _named(asked), others)
+        return refusals.ambiguous_cursor(text(asked.channel), _named(asked), others)
     return found[0]
 
 

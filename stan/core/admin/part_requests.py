@@ -3,27 +3,18 @@
 from stan_protocol import refusals
 from stan_protocol.channels import part_name
 from stan_protocol.proto import admin_pb2 as pb
-from stan_protocol.refusals import go_quote
+from stan_protocol.refusals import DOUBLED_ALREADY, HAS_NO_PARTS, HAS_OTHER_PARTS, PART_MOVING, go_quote
 
 from stan import limits
 from stan.core.context import BrokerContext, text
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
-from stan.core.state.parted import (
-    DOUBLED_ALREADY,
-    HAS_OTHER_PARTS,
-    NOT_THAT_MANY_PARTS,
-    PART_MOVES,
-    UNKNOWN_PARTED,
-    Parted,
-    doubling_refusal,
-    refusal,
-)
+from stan.core.state.parted import NOT_THAT_MANY_PARTS, Parted, doubling_refusal, refusal
 from stan.policies import EPHEMERAL
 from stan.protocol.proto import entries_pb2 as entries
 
-PASSING = (refusals.CHANNEL_DELETING, DOUBLED_ALREADY, PART_MOVES)
+PASSING = (refusals.CHANNEL_DELETING, DOUBLED_ALREADY, PART_MOVING)
 
 
 class PartRequests:
@@ -53,7 +44,7 @@ class PartRequests:
         elif not self._owns_parts(request.channel, request.parts):
             accepted.refuse(refusals.PARTS_ELSEWHERE.format(text(request.channel)))
         elif self.context.wanted_commit(request.channel) == EPHEMERAL:
-            accepted.refuse(refusals.EPHEMERAL_IS_NO.format(name, "parts"))
+            accepted.refuse(refusals.NOT_OF_EPHEMERAL.format(name, "parts"))
         else:
             create = self._change(request)
             error = refusal(create, meta.channels.parted, meta.channels.by_lower, meta.level)
@@ -113,7 +104,7 @@ class PartRequests:
         if self.context.meta.info is None:
             accepted.busy()
         elif known is None:
-            accepted.refuse(UNKNOWN_PARTED.format(go_quote(text(channel))))
+            accepted.refuse(HAS_NO_PARTS.format(go_quote(text(channel))))
         elif known.row.dropping:
             accepted.answer(changed=0)
         else:

@@ -4,7 +4,7 @@ channel that is in another group already is moved."""
 from stan_protocol import refusals
 from stan_protocol.patterns import valid_name
 from stan_protocol.proto import admin_pb2 as pb
-from stan_protocol.refusals import ALONE, go_quote
+from stan_protocol.refusals import GROUP_OF_OTHER_COMMIT, NOT_A_CLUSTER, PLACED_WITH_ANOTHER, go_quote
 from stan_protocol.scalars import GroupId
 
 from stan import limits
@@ -17,13 +17,6 @@ from stan.core.state.meta import PIN_LEVEL_TOO_LOW, ChannelInfo
 from stan.level import SCALE
 from stan.policies import COMMITS, EPHEMERAL
 from stan.protocol.proto import entries_pb2 as entries
-
-NO_GROUP = "stan: there is no group {}: groups of channels are 1 to {}"
-OTHER_COMMIT = (
-    "stan: group {} is for channels with commit {}: the policy says it for new channels, and one that is empty is changed by "
-    "stan channel commit"
-)
-PLACED_WITH = "stan: channel {} is kept where channel {} is: pin that one"
 
 
 class PinRequests:
@@ -55,16 +48,19 @@ class PinRequests:
         context, placed_by = self.context, self.context.placed_by(request.channel)
         checks = (
             (not valid_name(text(request.channel), wildcards=False), refusals.INVALID_ADMIN),
-            (request.group > pool, NO_GROUP.format(request.group, pool)),
+            (
+                request.group > pool,
+                f"{refusals.UNKNOWN_GROUP.format(request.group)}: groups of channels are 1 to {pool}",
+            ),
             (context.meta.info is None, refusals.BUSY),
             (context.meta.level < SCALE, PIN_LEVEL_TOO_LOW),
             (
                 request.group != META_GROUP and self._changes_commit(request),
-                OTHER_COMMIT.format(request.group, COMMITS[context.meta.commit_of(GroupId(request.group))]),
+                GROUP_OF_OTHER_COMMIT.format(request.group, COMMITS[context.meta.commit_of(GroupId(request.group))]),
             ),
             (
                 request.group != META_GROUP and placed_by != request.channel,
-                PLACED_WITH.format(go_quote(text(request.channel)), go_quote(text(placed_by))),
+                PLACED_WITH_ANOTHER.format(go_quote(text(request.channel)), go_quote(text(placed_by))),
             ),
         )
         return next((error for wrong, error in checks if wrong), "")
@@ -79,7 +75,7 @@ class PinRequests:
         """Pin a channel to another group than its own: it is moved there."""
         request = accepted.request
         if not self.context.clustered:
-            accepted.refuse(ALONE)
+            accepted.refuse(NOT_A_CLUSTER)
         elif info.move and info.moving_to == request.group:
             accepted.answer(changed=0)
         else:

@@ -18,7 +18,7 @@ OTHER_COMMIT = (
     "commit: channel {} is there and {}: a policy is for channels that are made later, and one that is empty is changed by "
     "stan channel commit"
 )
-NO_LIBRARY = f"stan: schema: {json_data.MISSING}"
+NO_LIBRARY = refusals.SCHEMA_LIBRARY_MISSING.format(json_data.MISSING)
 
 
 def _rule_of(request: pb.SetPolicyRequest) -> PolicyRule:
@@ -49,7 +49,7 @@ class PolicyRequests:
         rule = _rule_of(accepted.request)
         complaints = rule.complaints() + self._changes_commit(rule)
         if complaints:
-            accepted.refuse(f"stan: {'; '.join(complaints[: limits.POLICY_COMPLAINTS_MAX])}")
+            accepted.refuse(refusals.POLICY_REFUSED.format("; ".join(complaints[: limits.POLICY_COMPLAINTS_MAX])))
         elif self.context.meta.info is None:
             accepted.busy()
         elif refused := level_refusal(accepted.request.policy, self.context.meta.level):

@@ -1,6 +1,7 @@
 """The pool of groups grows on request: the metadata's leader decides how, and opens the new groups once they have leaders."""
 
-from stan_protocol.refusals import ALONE, INVALID_ADMIN
+from stan_protocol import refusals
+from stan_protocol.refusals import INVALID_ADMIN, NOT_A_CLUSTER, POOL_GROWS, POOL_ONLY_GROWS
 from stan_protocol.scalars import SECOND, Nanos
 
 from stan.core.clients.nodes import NodeRequests
@@ -8,15 +9,14 @@ from stan.core.context import BrokerContext
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.meta import MetaResult
-from stan.core.state.pool import POOL_GROWS, POOL_LEVEL_TOO_LOW
+from stan.core.state.pool import POOL_LEVEL_TOO_LOW
 from stan.level import SCALE
 from stan.limits import RAFT_GROUPS_MAX
 from stan.policies import GROUP_COMMITS
 
-TOO_MANY_GROUPS = f"stan: there are at most {RAFT_GROUPS_MAX} groups"
+TOO_MANY_GROUPS = refusals.TOO_MANY_GROUPS.format(RAFT_GROUPS_MAX)
 GROWTH_TOLD = 5 * SECOND
 """After so long a wait operators are told what a growth waits for."""
-NOT_MORE = "stan: there are {} groups already: a pool only grows"
 
 
 class PoolRequests:
@@ -35,7 +35,7 @@ class PoolRequests:
     def _grow(self, accepted: AcceptedRequest) -> None:
         context, groups = self.context, accepted.request.groups
         if not context.clustered:
-            accepted.refuse(ALONE)
+            accepted.refuse(NOT_A_CLUSTER)
         elif context.meta.info is None:
             accepted.busy()
         elif groups == context.pool and context.meta.pool.growths:
@@ -43,7 +43,7 @@ class PoolRequests:
         elif refusal := self._refusal(groups, accepted.request.commit):
             accepted.refuse(refusal)
         elif isinstance(growth := self.nodes.heard.growth(groups), str):
-            accepted.refuse(f"stan: {growth}", retry=True)
+            accepted.refuse(refusals.GROWTH_REFUSED.format(growth), retry=True)
         else:
             more, growth.commit = growth.groups - growth.before, accepted.request.commit
             accepted.change_meta(lambda _result: {"changed": more}, grow_pool=growth)
@@ -58,7 +58,7 @@ class PoolRequests:
         if groups > RAFT_GROUPS_MAX:
             return TOO_MANY_GROUPS
         if groups <= there:
-            return NOT_MORE.format(there)
+            return POOL_ONLY_GROWS.format(there)
         return POOL_GROWS if meta.pool.open < meta.pool.groups else ""
 
     def follow(self) -> None:

@@ -13,7 +13,13 @@ from operator import attrgetter
 from stan_protocol import refusals
 from stan_protocol.patterns import valid_name
 from stan_protocol.proto import admin_pb2 as pb
-from stan_protocol.refusals import go_quote
+from stan_protocol.refusals import (
+    SCHEMA_INCOMPATIBLE,
+    UNKNOWN_SCHEMA,
+    UNKNOWN_SCHEMA_KIND,
+    UNKNOWN_SCHEMA_VERSION,
+    go_quote,
+)
 from stan_protocol.scalars import Nanos
 from stan_protocol.schemas import json_data
 from stan_protocol.schemas.checks import checker
@@ -31,11 +37,6 @@ from stan.level import SCALE
 from stan.protocol.proto import entries_pb2 as entries
 
 Then = Callable[[entries.SchemaChange, int], None]
-
-NO_SCHEMA_KIND = "stan: a schema is of kind json, avro or protobuf"
-BROKEN_PROMISE = "stan: the schema is not {} compatible: it {}"
-UNKNOWN_SCHEMA = "stan: no schema is registered for pattern {}"
-UNKNOWN_SCHEMA_VERSION = "stan: the schema of pattern {} has no version {}"
 
 
 class SchemaRequests:
@@ -127,7 +128,7 @@ class SchemaRequests:
             then(change, 0)
 
     def _complain(self, accepted: AcceptedRequest, promise: Compatibility, complaints: list[str]) -> None:
-        told = BROKEN_PROMISE.format(word(promise), complaints[0])
+        told = SCHEMA_INCOMPATIBLE.format(word(promise), complaints[0])
         if isinstance(accepted.request, pb.AddSchemaRequest):
             accepted.refuse(_clipped(told))
         else:
@@ -138,7 +139,7 @@ class SchemaRequests:
         if not _is_pattern(request.pattern):
             return refusals.INVALID_ADMIN
         if int(request.kind) not in tuple(SchemaKind):
-            return NO_SCHEMA_KIND
+            return UNKNOWN_SCHEMA_KIND
         if int(request.compatibility) not in tuple(Compatibility) or len(request.message) > limits.NAME_BYTES_MAX:
             return refusals.INVALID_ADMIN
         if self.context.meta.info is not None and self.context.meta.level < SCALE:
@@ -150,7 +151,7 @@ class SchemaRequests:
                 checker(schema)
             except SchemaError as error:
                 why = str(error)
-        return _clipped(f"stan: this is no schema of kind {word(schema.kind)}: {why}") if why else ""
+        return _clipped(refusals.INVALID_SCHEMA.format(word(schema.kind), why)) if why else ""
 
     def _propose(self, accepted: AcceptedRequest, change: entries.SchemaChange, known: int) -> None:
         found = self.context.meta.schemas.by_pattern.get(change.pattern)
@@ -195,7 +196,7 @@ class SchemaRequests:
         """A SchemasRequest."""
         request: pb.SchemasRequest = accepted.request
         if request.channel and (request.pattern or not valid_name(text(request.channel), wildcards=False)):
-            accepted.refuse(refusals.INVALID_QUESTION)
+            accepted.refuse(refusals.INVALID_QUERY)
             return
         response = pb.SchemasResponse()
         room = self.context.nats.payload_bytes_max - HEAD_ROOM

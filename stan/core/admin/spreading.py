@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 
-from stan_protocol.refusals import ALONE, go_quote
+from stan_protocol.refusals import NOT_A_CLUSTER, go_quote
 from stan_protocol.scalars import SECOND, ChannelUid, GroupId, Nanos
 
 from stan import limits
@@ -48,7 +48,7 @@ class Spreading:
 
     def _pause(self, accepted: AcceptedRequest) -> None:
         if not self.context.clustered:
-            accepted.refuse(ALONE)
+            accepted.refuse(NOT_A_CLUSTER)
             return
         accepted.change_meta(lambda result: {"changed": int(result.pause_changed)}, pause_moves=accepted.request.paused)
 

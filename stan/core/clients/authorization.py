@@ -147,7 +147,7 @@ class PermissionAuthorizer:
         found = unwrap(frame, self.context.nats.subjects)
         if found is None and self.context.leading.leads_meta and not frame.subject.startswith(_USERS):
             # Sent in the broker's own account, where no users are: by another server that looks for servers of its cluster.
-            response = wire.ConnectResponse(error=refusals.NO_USER.encode())
+            response = wire.ConnectResponse(error=refusals.UNKNOWN_USER.encode())
             self.context.respond(frame.reply, response.SerializeToString())
         return found
 
@@ -171,7 +171,7 @@ class PermissionAuthorizer:
         if self.permissions.admits(user, client_id):
             return True
         if self.context.concerns(META_GROUP):
-            error = refusals.no_client(text(client_id))
+            error = refusals.client_not_permitted(text(client_id))
             self.context.complain("WRN", f"{_who(user, client_id)}: {error}")
             self.context.respond(frame.reply, wire.ConnectResponse(error=error.encode()).SerializeToString())
         return False

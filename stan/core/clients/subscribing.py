@@ -161,7 +161,7 @@ class Subscribing:
         if not channel.info.is_ephemeral:
             self._subscribe(request, reply, channel, "")
         elif request.durable_name:
-            self._refuse(reply, refusals.EPHEMERAL_IS_NO.format(go_quote(text(request.subject)), "durables"))
+            self._refuse(reply, refusals.NOT_OF_EPHEMERAL.format(go_quote(text(request.subject)), "durables"))
         else:
             self.ephemeral.open(channel, partial(self._subscribe, request, reply, channel))
 

@@ -17,7 +17,7 @@ from stan_protocol.channels import publication
 from stan_protocol.compression import rows_of
 from stan_protocol.kernel.rows import ID_BYTES, IdSet, pick_ids, pick_rows
 from stan_protocol.proto.extension_pb2 import BatchResponse
-from stan_protocol.refusals import BUSY, INVALID_BATCH, INVALID_FRAME, PARTS_DOUBLING, TOO_MANY_IDS, VERSION_PAST
+from stan_protocol.refusals import BUSY, IDS_FORGOTTEN, INVALID_BATCH, INVALID_FRAME, PARTS_DOUBLING, TOO_MANY_IDS
 
 from stan import limits
 from stan.core.base.shares import Shares, of_user
@@ -180,7 +180,7 @@ class Batching:
         version = taken[0].version
         if dedup.is_past(*named, version):
             for batch in taken:
-                batch.refuse(VERSION_PAST)
+                batch.refuse(IDS_FORGOTTEN)
             return
         fresh = IdSet()
         rows: list[bytes] = []

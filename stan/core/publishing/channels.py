@@ -10,14 +10,16 @@ from stan_protocol.channels import folded, whole_of
 from stan_protocol.frames import Publishes
 from stan_protocol.refusals import (
     CHANNEL_DELETING,
+    CHANNEL_ELSEWHERE,
     CHANNEL_MOVING,
     CHANNEL_RESTORING,
     DELAY_TARGET_DELAYED,
     DELAY_TARGET_ELSEWHERE,
     HAS_PARTS,
+    IN_ANOTHER_GROUP,
+    NAME_OF_PART,
     NO_DELAY_TARGET,
     NO_METADATA,
-    PART_NAME,
     TOO_MANY_CHANNELS,
     TOO_MANY_DELAYED,
     case_conflict,
@@ -38,9 +40,6 @@ from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.policies import EPHEMERAL, OFF
 from stan.protocol.proto import entries_pb2 as pb
-
-NOT_HERE = "stan: the channel is none of this server's"
-IN_ANOTHER_GROUP = "stan: the channel belongs to group {}, not to group {}"
 
 Opened = Callable[["LiveChannel | None", str], None]
 """Called once, whatever happens: with the channel, or with None and the text of the refusal; LED_ELSEWHERE: another leader does
@@ -255,7 +254,7 @@ class LiveChannels:
         """Why a channel cannot be in *group*; "" if it can."""
         partition, info = self.context.access.partition, self.context.meta.channels.get(name)
         if partition is not None and not partition[name]:
-            return NOT_HERE
+            return CHANNEL_ELSEWHERE
         opening = self.opening.get(name)
         known = info.group if info is not None else opening.group if opening is not None else group
         return "" if known == group else IN_ANOTHER_GROUP.format(known, group)
@@ -288,7 +287,7 @@ class LiveChannels:
         if name in meta.channels.parted.by_name:
             return self.parts_refusal(name)
         if (reserved := meta.channels.parted.reserves(name)) and folded(name) != folded(reserved):
-            return PART_NAME.format(go_quote(text(reserved)))
+            return NAME_OF_PART.format(go_quote(text(reserved)))
         if reserved:
             return case_conflict(text(name), text(reserved))
         lower = folded(name)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from stan_protocol import dead_letters as letters
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.refusals import IN_ANOTHER_GROUP
 from stan_protocol.scalars import GroupId, Nanos
 from stan_protocol.units import counted
 
@@ -136,7 +137,7 @@ class DeadLetters:
         if live is None or info is None:
             return
         if into is None or into.info.group != number:
-            why = error or f"stan: the channel belongs to group {into.info.group if into else 0}, not to group {number}"
+            why = error or IN_ANOTHER_GROUP.format(into.info.group if into else 0, number)
             self._tell_fault(number, info, live, moves, f'"{shown(name)}" cannot be had: {why}')
             self._again(group, cursor_id, limits.DEAD_LETTER_CHANNEL_RETRY)
             return

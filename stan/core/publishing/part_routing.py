@@ -14,7 +14,7 @@ from stan_protocol.channels import part_name
 from stan_protocol.frames import Publishes
 from stan_protocol.parted import key_in, part_of
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.refusals import OTHER_PART, PARTS_DOUBLING, go_quote, not_permitted
+from stan_protocol.refusals import PARTS_DOUBLING, WRONG_PART, go_quote, not_permitted
 
 from stan.core.base.batch_split import owner_of, split
 from stan.core.context import BrokerContext, text
@@ -41,7 +41,7 @@ def rows_refusal(context: BrokerContext, channel: LiveChannel, rows: bytes) -> s
         return PARTS_DOUBLING
     if all(part in (NO_KEY, number) for part in _by_keys(whole, rows, *kernel.slots(rows))):
         return ""
-    return OTHER_PART.format(go_quote(text(channel.info.name)), go_quote(text(whole.name)))
+    return WRONG_PART.format(go_quote(text(channel.info.name)), go_quote(text(whole.name)))
 
 
 def _by_keys(whole: Parted, bodies: bytes, slots: bytes, ends: bytes) -> Iterator[int]:
@@ -122,7 +122,7 @@ class PartRouting:
             error = not_permitted(Right.PUBLISH.value, text(whole.name))
             self.context.answer_as_leader(group, kernel.refuse(acks, error.encode()))
         if permitted is not None:
-            error = OTHER_PART.format(go_quote(text(batch.channel)), go_quote(text(whole.name)))
+            error = WRONG_PART.format(go_quote(text(batch.channel)), go_quote(text(whole.name)))
             self.context.answer_as_leader(group, kernel.refuse(permitted.acks, error.encode()))
 
     def parts_of(self, whole: Parted, batch: Publishes) -> Sequence[int]:

@@ -125,7 +125,7 @@ class Publishing:
                 self.take_replayed(group.replay_filter.split(batch, context.clock.now))
                 return
         elif faulty and (number := context.group_number(batch.channel)) in faulty:
-            self._refuse(batch.acks, f"stan: group {number} is frozen until a restart: {faulty[number]}", batch.channel)
+            self._refuse(batch.acks, refusals.GROUP_FROZEN.format(number, faulty[number]), batch.channel)
             return
         self.take(batch)
 
@@ -252,7 +252,7 @@ class Publishing:
                 return
             batch = fitting
         if batch.times is not NO_TIMES and channel.info.is_ephemeral:
-            error = refusals.EPHEMERAL_IS_NO.format(refusals.go_quote(text(batch.channel)), TIMES)
+            error = refusals.NOT_OF_EPHEMERAL.format(refusals.go_quote(text(batch.channel)), TIMES)
             self._refuse(batch.acks, error, batch.channel)
         elif batch.times.dues:
             self._defer(channel, batch)
@@ -410,7 +410,7 @@ class Publishing:
         info, ttls = channel.info, self.channels.ttls
         if channel.info.is_ephemeral:
             what = TIMES if TAG in rows.bodies else REFERENCES if rows.change or rows.priority or rows.expiring else ""
-            error = refusals.EPHEMERAL_IS_NO.format(refusals.go_quote(text(info.name)), what) if what else ""
+            error = refusals.NOT_OF_EPHEMERAL.format(refusals.go_quote(text(info.name)), what) if what else ""
         # What is put back into the hidden channel of delayed messages expires in its own channel, not there.
         if not error and info.uid != DEFERRED_UID and (info.uid in ttls or TAG in rows.bodies):
             rows.bodies, times = restamped(rows.bodies, self.context.clock.wall, ttls.get(info.uid, 0))

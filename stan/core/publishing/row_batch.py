@@ -99,7 +99,7 @@ def _fault(rows: bytes, count: int, cluster_level: int) -> str:
     return ""
 
 
-_LASTING = frozenset(("too_many_channels", "case_conflict", "has_parts", "part_name"))
+_LASTING = frozenset(("too_many_channels", "case_conflict", "has_parts", "name_of_part"))
 
 
 def can_open_later(error: str) -> bool:

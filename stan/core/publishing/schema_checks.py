@@ -11,7 +11,17 @@ from functools import partial
 
 from stan_protocol.frames import Publishes
 from stan_protocol.kernel.rows import columns
-from stan_protocol.refusals import BUSY, CHANNEL_DELETING, go_quote
+from stan_protocol.refusals import (
+    BUSY,
+    CHANNEL_DELETING,
+    NO_SCHEMA,
+    NO_SCHEMA_VERSION,
+    ROW_REFUSED,
+    SCHEMA_MISMATCH,
+    SCHEMA_UNCHECKED,
+    WRONG_SCHEMA_VERSION,
+    go_quote,
+)
 from stan_protocol.scalars import ChannelUid
 from stan_protocol.schemas.checks import Check, checker
 from stan_protocol.schemas.kinds import HEADER, SchemaError, SchemaKind
@@ -28,13 +38,8 @@ from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
 from stan.remembered import Remembered
 
-NO_SCHEMA = "stan: no schema is registered for channel {}"
-NAMES_NONE = "stan: the message does not say by which version of the schema it is written (header stan-schema)"
-NO_VERSION = "stan: header stan-schema: {} is no version of the schema of {}"
-DOES_NOT_FIT = "stan: the message does not fit version {} of the schema of {}: {}"
 STAN = "stan: "
-UNJUDGED = "stan: this server cannot check "
-CANNOT_CHECK = UNJUDGED + "messages by version {} of the schema of {}: {}"
+UNJUDGED = SCHEMA_UNCHECKED.partition("{")[0]
 ERROR_FIELD_BYTES = 8
 """Bytes of a PubAck around the text of an error."""
 VERSION_DIGITS_MAX = 9
@@ -122,7 +127,7 @@ class SchemaChecks:
 
     def _row_error(self, channel: LiveChannel, rows: bytes, count: int) -> str:
         errors = self.objections(channel.info.uid, rows, count)
-        return next((f"stan: row {at}: {error.removeprefix(STAN)}" for at, error in enumerate(errors) if error), "")
+        return next((ROW_REFUSED.format(at, error.removeprefix(STAN)) for at, error in enumerate(errors) if error), "")
 
     def _objection(
         self,
@@ -136,19 +141,19 @@ class SchemaChecks:
         said = next((value for key, value in reversed(headers) if key == HEADER), None)
         if said is None:
             if mode == KNOWN:
-                return NAMES_NONE
+                return NO_SCHEMA_VERSION
             version = schema.versions[-1].version
         else:
             version = int(said) if said.isdigit() and len(said) <= VERSION_DIGITS_MAX else 0
             if not any(one.version == version for one in schema.versions):
-                return _clipped(NO_VERSION.format(go_quote(text(said)), name))
+                return _clipped(WRONG_SCHEMA_VERSION.format(go_quote(text(said)), name))
         if mode == KNOWN:
             return ""
         check = self._check(pattern, schema, version)
         if isinstance(check, str):
-            return _clipped(CANNOT_CHECK.format(version, name, check))
+            return _clipped(SCHEMA_UNCHECKED.format(version, name, check))
         why = check(data)
-        return _clipped(DOES_NOT_FIT.format(version, name, why)) if why else ""
+        return _clipped(SCHEMA_MISMATCH.format(version, name, why)) if why else ""
 
     def _schema(self, channel: bytes) -> tuple[bytes, pb.ChannelSchema] | None:
         schemas = self.context.meta.schemas

@@ -5,14 +5,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
-from stan_protocol.refusals import BUSY, go_quote, refused
+from stan_protocol.refusals import BUSY, SCHEMA_CHANGED, go_quote, refused
 from stan_protocol.scalars import GroupId
 
 from stan.core.context import LED_ELSEWHERE, META_GROUP, BrokerContext, text
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.requests.table import RequestKind
 from stan.core.state.meta import MetaResult
-from stan.core.state.schemas import SCHEMA_CHANGED
 
 PASSING: Final = frozenset((SCHEMA_CHANGED,))
 """Errors of changes of the metadata that are gone when the client asks again."""

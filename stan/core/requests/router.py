@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 from stan_protocol.frames import Frame
-from stan_protocol.refusals import EPHEMERAL_IS_NO, TOO_MANY_REQUESTS, UNKNOWN_VERSION, go_quote
+from stan_protocol.refusals import NOT_OF_EPHEMERAL, TOO_MANY_REQUESTS, UNKNOWN_VERSION, go_quote
 from stan_protocol.scalars import GroupId
 
 from stan.core.base.partition import ELSEWHERE
@@ -66,7 +66,7 @@ class RequestRouter:
         elif kind.by_operators and asked.request.version not in VERSIONS:
             asked.refuse(UNKNOWN_VERSION)
         elif kind.of_logs and (channel := self._ephemeral_one(asked)):
-            asked.refuse(EPHEMERAL_IS_NO.format(go_quote(text(channel)), kind.of_logs))
+            asked.refuse(NOT_OF_EPHEMERAL.format(go_quote(text(channel)), kind.of_logs))
         elif kind.rated and not context.access.rate_limiter.admit(context.clock.now):
             asked.refuse(TOO_MANY_REQUESTS, retry=True)
         else:

@@ -18,7 +18,7 @@ from stan_protocol.refusals import (
     INVALID_BATCH,
     INVALID_CONSUMER,
     INVALID_FETCH,
-    INVALID_QUESTION,
+    INVALID_QUERY,
     INVALID_TRANSACTION,
 )
 
@@ -157,7 +157,7 @@ _ROWS: Final = (
         extension.InfoResponse,
         Scope.LEADERS,
         (Right.SUBSCRIBE, Right.PUBLISH, Right.ADMIN_READ),
-        INVALID_QUESTION,
+        INVALID_QUERY,
         channels=_asked_about,
     ),
     RequestKind(
@@ -166,7 +166,7 @@ _ROWS: Final = (
         extension.SeqAtTimeResponse,
         Scope.CHANNEL,
         _READ,
-        INVALID_QUESTION,
+        INVALID_QUERY,
     ),
     RequestKind(
         "cursor_set",
@@ -174,7 +174,7 @@ _ROWS: Final = (
         extension.CursorSetResponse,
         Scope.CHANNEL,
         _READ,
-        INVALID_QUESTION,
+        INVALID_QUERY,
         of_logs="named positions",
     ),
     RequestKind(
@@ -191,7 +191,7 @@ _ROWS: Final = (
         admin.SchemasResponse,
         Scope.METADATA,
         (Right.SUBSCRIBE, Right.PUBLISH, *_LOOK),
-        INVALID_QUESTION,
+        INVALID_QUERY,
     ),
     RequestKind(
         "parts",
@@ -199,9 +199,9 @@ _ROWS: Final = (
         admin.PartsResponse,
         Scope.METADATA,
         (Right.SUBSCRIBE, Right.PUBLISH, *_LOOK),
-        INVALID_QUESTION,
+        INVALID_QUERY,
     ),
-    RequestKind("cursors", extension.CursorsRequest, extension.CursorsResponse, Scope.LEADERS, _READ, INVALID_QUESTION),
+    RequestKind("cursors", extension.CursorsRequest, extension.CursorsResponse, Scope.LEADERS, _READ, INVALID_QUERY),
     RequestKind(
         "batch",
         extension.BatchRequest,

@@ -8,16 +8,28 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from stan_protocol import refusals
 from stan_protocol.channels import folded, part_name
-from stan_protocol.refusals import CLIENT_REGISTERED, TOO_MANY_CHANNELS, go_quote
+from stan_protocol.refusals import (
+    CHANNELS_CHANGED,
+    CLIENT_REGISTERED,
+    DOUBLED_ALREADY,
+    HAS_NO_PARTS,
+    MOVE_UNDER_WAY,
+    MOVED_BACK,
+    PINNED_TOO_LATE,
+    POOL_CHANGED,
+    TOO_MANY_CHANNELS,
+    go_quote,
+)
 from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex
 
 from stan import level
 from stan.core.state.consumer_groups import ConsumerGroups
-from stan.core.state.parted import DOUBLED_ALREADY, UNKNOWN_PARTED, PartedChannels, doubling_refusal
+from stan.core.state.parted import PartedChannels, doubling_refusal
 from stan.core.state.parted import refusal as parted_refusal
 from stan.core.state.policies import TOO_MANY, with_policy
-from stan.core.state.pool import POOL_CHANGED, commit_of, home, with_growth, with_open_pool
+from stan.core.state.pool import commit_of, home, with_growth, with_open_pool
 from stan.core.state.schemas import SCHEMA_LEVEL_TOO_LOW, Schemas
 from stan.limits import MOVE_CHANNELS_MAX, MOVES_MAX, PINS_MAX
 from stan.policies import EPHEMERAL, LEVEL_TOO_LOW, SYNCED, level_refusal
@@ -25,25 +37,12 @@ from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.user_subjects import user_of
 
 NODES_CHANGED = "the nodes were changed meanwhile"
-SCALE_NEEDED = (
-    f"stan: consumer groups need level {level.SCALE} of the cluster; once all nodes run a version that knows it, raise it: "
-    "stan node level --raise"
-)
-PIN_LEVEL_TOO_LOW = (
-    f"stan: pins need level {level.SCALE} of the cluster; once all nodes run a version that knows it, raise it: "
-    "stan node level --raise"
-)
-TOO_MANY_PINS = f"stan: {PINS_MAX} channels are pinned already"
-PINNED_TOO_LATE = "stan: the channel is in group {} already: it can be pinned there, or moved"
-MOVES_NEED_LEVEL = (
-    f"stan: moves between groups need level {level.SCALE} of the cluster; once all nodes run a version that knows it, raise it: "
-    "stan node level --raise"
-)
-TOO_MANY_MOVES = f"stan: {MOVES_MAX} moves of channels are under way already"
-TOO_MANY_MOVED = f"stan: more than {MOVE_CHANNELS_MAX} channels belong to this one: they cannot be moved"
-MOVE_UNDER_WAY = "stan: the channel is being moved to another group: ask again when that is over"
-MOVED_BACK = "stan: the channel was in group {} before, and cannot come back to it"
-NOT_TOGETHER = "stan: the channels have changed meanwhile: ask again"
+SCALE_NEEDED = refusals.LEVEL_TOO_LOW.format("consumer groups", level.SCALE)
+PIN_LEVEL_TOO_LOW = refusals.LEVEL_TOO_LOW.format("pins", level.SCALE)
+TOO_MANY_PINS = refusals.TOO_MANY_PINS.format(PINS_MAX)
+MOVES_NEED_LEVEL = refusals.LEVEL_TOO_LOW.format("moves between groups", level.SCALE)
+TOO_MANY_MOVES = refusals.TOO_MANY_MOVES.format(MOVES_MAX)
+TOO_MANY_MOVED = refusals.TOO_MANY_MOVED.format(MOVE_CHANNELS_MAX)
 
 
 @dataclass(slots=True)
@@ -361,7 +360,7 @@ class MetaMachine:
             return MOVES_NEED_LEVEL
         together = len({info.group for info in infos}) == 1 and len(infos) == len(begin.uids)
         checks = (
-            (not together or not 0 < begin.to <= (self.info.pool.open or self.info.raft_groups), NOT_TOGETHER),
+            (not together or not 0 < begin.to <= (self.info.pool.open or self.info.raft_groups), CHANNELS_CHANGED),
             (len(infos) > MOVE_CHANNELS_MAX, TOO_MANY_MOVED),
             (any(info.move for info in infos), MOVE_UNDER_WAY),
             (any(map(self._is_doubled, infos)), DOUBLED_ALREADY),
@@ -509,7 +508,7 @@ class MetaMachine:
     def _drop_parted(self, name: bytes) -> MetaResult:
         known = self.channels.parted.by_name.get(name)
         if known is None:
-            return MetaResult(error=UNKNOWN_PARTED.format(go_quote(name.decode("utf-8", "surrogateescape"))))
+            return MetaResult(error=HAS_NO_PARTS.format(go_quote(name.decode("utf-8", "surrogateescape"))))
         if known.row.doubling:
             return MetaResult(error=DOUBLED_ALREADY)
         self.channels.parted.drop(name)

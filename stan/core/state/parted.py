@@ -11,29 +11,30 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
+from stan_protocol import refusals
 from stan_protocol.channels import folded, part_name, whole_of
 from stan_protocol.parted import can_have_parts, key_path
 from stan_protocol.proto import admin_pb2 as admin
-from stan_protocol.refusals import CHANNEL_DELETING, TOO_MANY_CHANNELS, go_quote
+from stan_protocol.refusals import (
+    CHANNEL_DELETING,
+    CHANNEL_EXISTS,
+    DOUBLED_ALREADY,
+    HAS_NO_PARTS,
+    INVALID_KEY_PATH,
+    NO_PARTS_POSSIBLE,
+    NOT_SO_MANY_PARTS,
+    PART_MOVING,
+    TOO_MANY_CHANNELS,
+    go_quote,
+)
 from stan_protocol.scalars import RaftIndex
 
 from stan import level, limits
 from stan.protocol.proto import entries_pb2 as pb
 
-PARTS_NEED_LEVEL = (
-    f"stan: channels with parts need level {level.SCALE} of the cluster; once all nodes run a version that knows it, raise it: "
-    "stan node level --raise"
-)
-TOO_MANY_PARTED = f"stan: {limits.PARTED_MAX} channels have parts already"
-NOT_THAT_MANY_PARTS = f"stan: a channel has 2 to {limits.PARTS_MAX} parts"
-NO_PARTS_POSSIBLE = "stan: a channel of this name can have no parts"
-NO_KEY_PATH = "stan: the key in JSON data is told as $.name or $.name.name"
-CHANNEL_THERE = "stan: channel {} is there already: a channel gets its parts when it is made"
-HAS_OTHER_PARTS = "stan: channel {} has {} parts, and its key otherwise"
-DOUBLED_ALREADY = "stan: the parts of the channel are being doubled already"
-NOT_SO_MANY_PARTS = "stan: channel {} has {} parts now"
-PART_MOVES = "stan: a part of the channel is being moved to another group: ask again when that is over"
-UNKNOWN_PARTED = "stan: channel {} has no parts"
+PARTS_NEED_LEVEL = refusals.LEVEL_TOO_LOW.format("channels with parts", level.SCALE)
+TOO_MANY_PARTED = refusals.TOO_MANY_PARTED.format(limits.PARTED_MAX)
+NOT_THAT_MANY_PARTS = refusals.INVALID_PARTS.format(limits.PARTS_MAX)
 
 
 class _Moving(Protocol):
@@ -197,14 +198,14 @@ def doubling_refusal(change: pb.DoubleParted, parted: PartedChannels, channels: 
     """Why the parts of a channel cannot be doubled; "" if they can. *channels*: all channels by name."""
     known = parted.by_name.get(change.name)
     if known is None:
-        return UNKNOWN_PARTED.format(_shown(change.name))
+        return HAS_NO_PARTS.format(_shown(change.name))
     number = known.parts
     checks = (
         (known.row.dropping, CHANNEL_DELETING),
         (known.row.doubling > 0, DOUBLED_ALREADY),
         (len(change.groups) != number, NOT_SO_MANY_PARTS.format(_shown(change.name), number)),
         (2 * number > limits.PARTS_MAX, NOT_THAT_MANY_PARTS),
-        (any(channels[name].move for name in known.names() if name in channels), PART_MOVES),
+        (any(channels[name].move for name in known.names() if name in channels), PART_MOVING),
         (bool(change.channels_max) and len(channels) + number > change.channels_max, TOO_MANY_CHANNELS),
     )
     return next((error for wrong, error in checks if wrong), "")
@@ -220,9 +221,9 @@ def refusal(create: pb.CreateParted, parted: PartedChannels, channels: Mapping[b
         (at_level < level.SCALE, PARTS_NEED_LEVEL),
         (not 1 < number <= limits.PARTS_MAX, NOT_THAT_MANY_PARTS),
         (not can_have_parts(create.name), NO_PARTS_POSSIBLE),
-        (key_path(create.key) is None, NO_KEY_PATH),
-        (other is not None, CHANNEL_THERE.format(_shown(other or b""))),
-        (there is not None, CHANNEL_THERE.format(_shown(there or b""))),
+        (key_path(create.key) is None, INVALID_KEY_PATH),
+        (other is not None, CHANNEL_EXISTS.format(_shown(other or b""))),
+        (there is not None, CHANNEL_EXISTS.format(_shown(there or b""))),
         (len(parted.by_name) >= limits.PARTED_MAX, TOO_MANY_PARTED),
         (bool(create.channels_max) and len(channels) + number > create.channels_max, TOO_MANY_CHANNELS),
     )

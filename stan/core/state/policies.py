@@ -7,6 +7,7 @@ come behind them and so have the last word.
 from dataclasses import replace
 from typing import Any
 
+from stan_protocol import refusals
 from stan_protocol.channels import whole_of
 from stan_protocol.patterns import matches
 from stan_protocol.proto import admin_pb2 as admin
@@ -19,7 +20,7 @@ from stan.policies import OPTIONS, PolicyRule, at_level, given_options, in_order
 from stan.protocol.proto import entries_pb2 as pb
 from stan.remembered import Remembered
 
-TOO_MANY = f"stan: there are {POLICIES_MAX} policies already"
+TOO_MANY = refusals.TOO_MANY_POLICIES.format(POLICIES_MAX)
 
 
 def raw(name: str) -> bytes:

@@ -7,6 +7,8 @@ Promises: a growth is taken only for the pool and the nodes that it was made for
 group. Pure.
 """
 
+from stan_protocol import refusals
+from stan_protocol.refusals import POOL_CHANGED, POOL_GROWS
 from stan_protocol.scalars import GroupId
 
 from stan import level
@@ -15,12 +17,7 @@ from stan.policies import GROUP_COMMITS, SYNCED
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
 
-POOL_LEVEL_TOO_LOW = (
-    f"stan: a pool that grows needs level {level.SCALE} of the cluster; once all nodes run a version that knows it, raise it: "
-    "stan node level --raise"
-)
-POOL_GROWS = "stan: the pool grows already: its new groups have to have leaders first"
-POOL_CHANGED = "stan: the pool or the nodes have changed meanwhile"
+POOL_LEVEL_TOO_LOW = refusals.LEVEL_TOO_LOW.format("pools that grow", level.SCALE)
 STORE_BYTES = 16
 
 

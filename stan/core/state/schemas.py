@@ -8,24 +8,24 @@ its schema never means another one. Whether a text is a schema, and keeps the pr
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from stan_protocol import refusals
 from stan_protocol.patterns import matches, overlap
-from stan_protocol.refusals import go_quote
+from stan_protocol.refusals import (
+    SCHEMA_CHANGED,
+    SCHEMA_OF_ANOTHER_KIND,
+    SCHEMA_OVERLAPS,
+    SCHEMA_VERSION_EXISTS,
+    go_quote,
+)
 from stan_protocol.scalars import RaftIndex
 
 from stan import level, limits
 from stan.protocol.proto import entries_pb2 as pb
 
-SCHEMA_LEVEL_TOO_LOW = (
-    f"stan: schemas need level {level.SCALE} of the cluster; once all nodes run a version that knows it, raise it: "
-    "stan node level --raise"
-)
-SCHEMA_CHANGED = "stan: the schema was changed meanwhile"
-TOO_MANY_SCHEMAS = f"stan: {limits.SCHEMA_PATTERNS_MAX} patterns have a schema already"
-TOO_MANY_VERSIONS = f"stan: the schema has {limits.SCHEMA_VERSIONS_MAX} versions already: remove one"
-TOO_MUCH_TEXT = f"stan: all schemas together would have more than {limits.SCHEMAS_BYTES_MAX} bytes"
-ANOTHER_KIND = "stan: the schema of this pattern is of another kind"
-NUMBER_TAKEN = "stan: version {} is there already"
-OVERLAPS = "stan: pattern {} covers some of the same channels: a channel has one schema"
+SCHEMA_LEVEL_TOO_LOW = refusals.LEVEL_TOO_LOW.format("schemas", level.SCALE)
+TOO_MANY_SCHEMAS = refusals.TOO_MANY_SCHEMAS.format(limits.SCHEMA_PATTERNS_MAX)
+TOO_MANY_VERSIONS = refusals.TOO_MANY_SCHEMA_VERSIONS.format(limits.SCHEMA_VERSIONS_MAX)
+TOO_MUCH_TEXT = refusals.SCHEMAS_TOO_LARGE.format(limits.SCHEMAS_BYTES_MAX)
 NO_PATTERN = b""
 """Key of the row that outlives patterns."""
 
@@ -63,18 +63,18 @@ class Schemas:
             return ""
         other = self.overlapping(change.pattern)
         if other:
-            return OVERLAPS.format(go_quote(other.decode("utf-8", "surrogateescape")))
+            return SCHEMA_OVERLAPS.format(go_quote(other.decode("utf-8", "surrogateescape")))
         if found is None and len(self.by_pattern) >= limits.SCHEMA_PATTERNS_MAX:
             return TOO_MANY_SCHEMAS
         return self._misfit(change, found) if found is not None else self._too_much(change)
 
     def _misfit(self, change: pb.SchemaChange, found: pb.ChannelSchema) -> str:
         if found.kind != change.kind:
-            return ANOTHER_KIND
+            return SCHEMA_OF_ANOTHER_KIND
         if len(found.versions) >= limits.SCHEMA_VERSIONS_MAX:
             return TOO_MANY_VERSIONS
         if any(one.version == change.add.version for one in found.versions):
-            return NUMBER_TAKEN.format(change.add.version)
+            return SCHEMA_VERSION_EXISTS.format(change.add.version)
         return self._too_much(change)
 
     def _too_much(self, change: pb.SchemaChange) -> str:

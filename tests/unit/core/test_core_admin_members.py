@@ -63,7 +63,7 @@ def test_unknown_version_and_garbage_are_refused(harness) -> None:
 
 def test_node_alone_has_no_nodes_to_change(harness) -> None:
     for kind in ("add_node", "remove_node"):
-        assert change(harness, kind, pb.NodeRequest(node="n2")).error.decode() == refusals.ALONE
+        assert change(harness, kind, pb.NodeRequest(node="n2")).error.decode() == refusals.NOT_A_CLUSTER
 
 
 def ask_node(node, kind, name):
@@ -93,10 +93,10 @@ def test_nodes_are_added_and_removed(node) -> None:
 
 def test_impossible_nodes_are_refused_and_a_change_under_way_is_waited_for(node) -> None:
     refused = ask_node(node, "add_node", "a b")
-    assert (refused.error, refused.retry) == (b"stan: invalid node ID", False)
+    assert (refused.error, refused.retry) == (b"stan: nodes: invalid node ID", False)
     node.broker.parts.nodes.heard = HeardNodes(under_way=lambda: "group 1 moves")
     refused = ask_node(node, "add_node", "n4")
-    assert (refused.error, refused.retry) == (b"stan: group 1 moves", True)
+    assert (refused.error, refused.retry) == (b"stan: nodes: group 1 moves", True)
 
 
 def test_followers_of_the_metadata_are_silent(node) -> None:
@@ -117,10 +117,10 @@ def test_the_level_is_raised_when_all_nodes_know_it(node) -> None:
     meta.info.level = 0  # as a version without levels has founded it
     known = {"n1": level.KNOWN, "n2": level.KNOWN}
     node.broker.parts.nodes.heard = HeardNodes(levels=lambda: known)
-    absent = f"stan: not heard, so it is not known if they know level {level.KNOWN}: n3"
+    absent = f"stan: level: not heard, so it is not known if they know level {level.KNOWN}: n3"
     assert at_level(node) == (absent, True, 0)
     known["n3"] = level.OLDEST
-    too_old = f"stan: these nodes run a version that does not know level {level.KNOWN}: n3"
+    too_old = f"stan: level: these nodes run a version that does not know level {level.KNOWN}: n3"
     assert at_level(node, level.KNOWN) == (too_old, False, 0)
     assert at_level(node) == ("", False, 0)  # the highest that all know is the cluster's
     assert meta.level == level.OLDEST
@@ -134,12 +134,12 @@ def test_the_level_is_raised_when_all_nodes_know_it(node) -> None:
 def test_a_level_never_goes_down_and_an_unknown_one_is_refused(node) -> None:
     node.broker.parts.nodes.heard = HeardNodes(levels=lambda: dict.fromkeys(("n1", "n2", "n3"), level.KNOWN))
     assert at_level(node, level.OLDEST) == (
-        f"stan: the cluster is at level {level.KNOWN}, and a level never goes down",
+        f"stan: level: the cluster is at level {level.KNOWN}, and a level never goes down",
         False,
         0,
     )
     assert at_level(node, level.KNOWN + 1) == (
-        f"stan: level {level.KNOWN + 1} is not known to this version, which knows levels up to {level.KNOWN}",
+        f"stan: level: level {level.KNOWN + 1} is not known to this version, which knows levels up to {level.KNOWN}",
         False,
         0,
     )

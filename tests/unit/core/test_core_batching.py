@@ -292,10 +292,10 @@ def test_the_ids_of_two_versions_are_known():
     harness = CoreHarness()
     send(harness, b"a", ids=[1], version=5)
     send(harness, b"b", ids=[2], version=7)
-    assert send(harness, b"a", ids=[1], version=4) == refused(refusals.VERSION_PAST)
+    assert send(harness, b"a", ids=[1], version=4) == refused(refusals.IDS_FORGOTTEN)
     send(harness, b"c", ids=[3], version=9)
     assert send(harness, b"b", ids=[2], version=7) == stored(duplicates=1)
-    assert send(harness, b"a", ids=[1], version=5) == refused(refusals.VERSION_PAST)
+    assert send(harness, b"a", ids=[1], version=5) == refused(refusals.IDS_FORGOTTEN)
     assert send(harness, b"a", ids=[1], version=9) == stored(4, 4)  # forgotten with version 5
 
 

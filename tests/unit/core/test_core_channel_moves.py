@@ -4,12 +4,19 @@ import pytest
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.refusals import CHANNEL_MOVING, MOVE_WAITS_DELAYED, MOVE_WAITS_STAGED
+from stan_protocol.refusals import (
+    CHANNEL_MOVING,
+    CHANNELS_CHANGED,
+    MOVE_UNDER_WAY,
+    MOVE_WAITS_DELAYED,
+    MOVE_WAITS_STAGED,
+    MOVED_BACK,
+)
 from stan_protocol.scalars import SECOND
 
 from stan import level, limits
 from stan.core.state.group import GroupMachine
-from stan.core.state.meta import MOVE_UNDER_WAY, MOVED_BACK, MOVES_NEED_LEVEL, NOT_TOGETHER, MetaMachine
+from stan.core.state.meta import MOVES_NEED_LEVEL, MetaMachine
 from stan.core.state.moved_rows import moved_rows
 from stan.core.state.moves import Stage
 from stan.core.state.state_codec import cursor_row, restore_group, snapshot_group, subscription_row
@@ -464,8 +471,8 @@ def test_the_metadata_decide_a_move_once() -> None:
     assert begin(meta, [1, 2], 3, 5) == ""
     assert [info.name for info in meta.moves()[5]] == [b"a", b"b"]
     assert begin(meta, [1], 2, 6) == MOVE_UNDER_WAY
-    assert begin(meta, [1, 3], 2, 6) == NOT_TOGETHER
-    assert begin(meta, [3], 4, 6) == NOT_TOGETHER
+    assert begin(meta, [1, 3], 2, 6) == CHANNELS_CHANGED
+    assert begin(meta, [3], 4, 6) == CHANNELS_CHANGED
     snapshot = pb.Snapshot()
     meta.snapshot(snapshot)
     loaded = MetaMachine()

@@ -89,7 +89,7 @@ def test_pattern_covers_tokens_as_of_nats(harness, pattern, expected) -> None:
 @pytest.mark.parametrize("pattern", [b"a..b", b">.a", b"a*", b"."])
 def test_what_is_no_pattern_is_refused(harness, pattern) -> None:
     response = ask(harness, "info", pattern=pattern)
-    assert (response.error.decode(), response.retry) == (refusals.INVALID_QUESTION, False)
+    assert (response.error.decode(), response.retry) == (refusals.INVALID_QUERY, False)
 
 
 def test_channels_come_in_pages(harness, monkeypatch) -> None:
@@ -129,7 +129,7 @@ def test_garbage_is_refused(harness) -> None:
         harness.broker.routes[f"{PREFIX}.{kind}"](frame)
         harness.turn()
         (said,) = harness.hear("answer")
-        assert response.FromString(said.payload).error.decode() == refusals.INVALID_QUESTION
+        assert response.FromString(said.payload).error.decode() == refusals.INVALID_QUERY
 
 
 # --- waiting ----------------------------------------------------------------------------------------------------------

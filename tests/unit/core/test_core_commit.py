@@ -7,7 +7,7 @@ import pytest
 from stan_protocol.ack_levels import AckLevel
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.refusals import ALONE, UNKNOWN_CHANNEL
+from stan_protocol.refusals import NOT_A_CLUSTER, UNKNOWN_CHANNEL
 
 from stan import level
 from stan.config import Config, StoreConfig
@@ -161,7 +161,7 @@ def test_what_is_no_channel_or_no_kind_is_refused(node) -> None:
     node.broker.context.meta.info.level = level.DELIVERY
     assert node.change(REPLICATED)[0] == MOVES_NEED_LEVEL
     request = admin.ChangeCommitRequest(version=1, channel=b"foo", commit=REPLICATED)
-    assert CoreHarness().ask(f"{PREFIX}.change_commit", request, admin.ChangeResponse).error.decode() == ALONE
+    assert CoreHarness().ask(f"{PREFIX}.change_commit", request, admin.ChangeResponse).error.decode() == NOT_A_CLUSTER
 
 
 def test_nobody_there_to_tell_of_messages_is_asked_again(node) -> None:

@@ -367,7 +367,7 @@ def test_names_that_mean_none_or_several_are_refused_and_named(harness):
         refusal(harness, "skip", queue_group="g", runs=[1, 1]) == 'stan: there is no queue group "g" in channel "foo"'
     )
     assert refusal(harness, "pause", cursor_id=99) == 'stan: there is no position 99 in channel "foo"'
-    assert refusal(harness, "pause") == refusals.INVALID_WHICH
+    assert refusal(harness, "pause") == refusals.CURSOR_NOT_NAMED
     assert refusal(harness, "pause", channel="no", **DUR) == refusals.UNKNOWN_CHANNEL
     assert refusal(harness, "pause", version=9, **DUR) == refusals.UNKNOWN_VERSION
 

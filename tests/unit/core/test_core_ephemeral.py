@@ -149,7 +149,7 @@ def test_a_deleted_channel_is_made_anew(harness):
 def test_durables_are_refused(harness, more):
     harness.publish("e", b"1")
     found = harness.subscribe("e", **more)
-    assert found.error.decode() == refusals.EPHEMERAL_IS_NO.format('"e"', "durables")
+    assert found.error.decode() == refusals.NOT_OF_EPHEMERAL.format('"e"', "durables")
 
 
 @pytest.mark.parametrize("more", [{"ttl": SECOND}, {"deliver_at": core_harness.START + 99 * SECOND}])
@@ -250,7 +250,7 @@ def test_acks_wait_for_the_lease_in_their_order_as_long_as_the_leader_stays(node
 
 def test_refusals_and_answers_to_requests_wait_for_the_lease_too(node):
     node.lapsed = {1}
-    error = refusals.EPHEMERAL_IS_NO.format('"e"', "times").encode()
+    error = refusals.NOT_OF_EPHEMERAL.format('"e"', "times").encode()
     node.broker.context.answer_as_leader(1, b"PUB refused 5\r\nerror\r\n")
     node.broker.context.respond(b"asked", error, (0, 1))
     node.turn()

@@ -10,6 +10,15 @@ from stan_protocol.parted import part_of
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as extension
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.refusals import (
+    CHANNEL_EXISTS,
+    DOUBLED_ALREADY,
+    HAS_NO_PARTS,
+    HAS_OTHER_PARTS,
+    INVALID_KEY_PATH,
+    NO_PARTS_POSSIBLE,
+    NOT_SO_MANY_PARTS,
+)
 from stan_protocol.scalars import SECOND
 
 from stan import level, limits
@@ -18,17 +27,7 @@ from stan.core.boundary.loading import restored
 from stan.core.context import BrokerContext
 from stan.core.publishing.part_routing import PartRouting
 from stan.core.state.meta import MetaMachine
-from stan.core.state.parted import (
-    CHANNEL_THERE,
-    DOUBLED_ALREADY,
-    HAS_OTHER_PARTS,
-    NO_KEY_PATH,
-    NO_PARTS_POSSIBLE,
-    NOT_SO_MANY_PARTS,
-    NOT_THAT_MANY_PARTS,
-    PARTS_NEED_LEVEL,
-    UNKNOWN_PARTED,
-)
+from stan.core.state.parted import NOT_THAT_MANY_PARTS, PARTS_NEED_LEVEL
 from stan.invariant import InvariantError
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CLUSTERED, CoreHarness, Node, pub_frame
@@ -119,7 +118,7 @@ def test_what_is_published_to_a_part_belongs_there(harness) -> None:
     number = part_of(b"me", 4)
     other = f"orders.~{(number + 1) % 4}"
     assert harness.publish(f"orders.~{number}", b"x") == [""]
-    assert harness.publish(other, b"x") == [refusals.OTHER_PART.format(f'"{other}"', '"orders"')]
+    assert harness.publish(other, b"x") == [refusals.WRONG_PART.format(f'"{other}"', '"orders"')]
     assert harness.stored(other) == []
 
 
@@ -171,7 +170,7 @@ def test_operators_are_told_since_when_parts_are_doubled_and_which_are_closed(no
 
 def test_names_of_parts_belong_to_the_channel_with_parts(harness) -> None:
     create(harness)
-    reserved = refusals.PART_NAME.format('"orders"')
+    reserved = refusals.NAME_OF_PART.format('"orders"')
     assert harness.publish("orders.~4", b"x") == [reserved]
     assert harness.publish("Orders.~9", b"x") == [reserved]
     assert harness.publish("ORDERS", b"x") == [refusals.case_conflict("ORDERS", "orders")]
@@ -189,15 +188,15 @@ def test_names_of_parts_belong_to_the_channel_with_parts(harness) -> None:
         ({"channel": b"a.*"}, NO_PARTS_POSSIBLE),
         ({"channel": b"a.~3"}, NO_PARTS_POSSIBLE),
         ({"channel": b"x" * (limits.CHANNEL_NAME_BYTES_MAX - 3)}, NO_PARTS_POSSIBLE),
-        ({"key": b"customer"}, NO_KEY_PATH),
-        ({"key": b"$"}, NO_KEY_PATH),
-        ({"key": b"$.a[0]"}, NO_KEY_PATH),
-        ({"key": b"$.\xff"}, NO_KEY_PATH),
-        ({"key": b"$" + b".a" * (limits.KEY_PATH_NAMES_MAX + 1)}, NO_KEY_PATH),
-        ({"channel": b"foo"}, CHANNEL_THERE.format('"foo"')),
-        ({"channel": b"FOO"}, CHANNEL_THERE.format('"foo"')),
-        ({"channel": b"bar"}, CHANNEL_THERE.format('"bar.~1"')),
-        ({"channel": b"HAS"}, CHANNEL_THERE.format('"has"')),
+        ({"key": b"customer"}, INVALID_KEY_PATH),
+        ({"key": b"$"}, INVALID_KEY_PATH),
+        ({"key": b"$.a[0]"}, INVALID_KEY_PATH),
+        ({"key": b"$.\xff"}, INVALID_KEY_PATH),
+        ({"key": b"$" + b".a" * (limits.KEY_PATH_NAMES_MAX + 1)}, INVALID_KEY_PATH),
+        ({"channel": b"foo"}, CHANNEL_EXISTS.format('"foo"')),
+        ({"channel": b"FOO"}, CHANNEL_EXISTS.format('"foo"')),
+        ({"channel": b"bar"}, CHANNEL_EXISTS.format('"bar.~1"')),
+        ({"channel": b"HAS"}, CHANNEL_EXISTS.format('"has"')),
         ({"channel": b"has", "parts": 3}, HAS_OTHER_PARTS.format('"has"', 2)),
         ({"channel": b"has", "parts": 2, "key": b"$.a"}, HAS_OTHER_PARTS.format('"has"', 2)),
     ],
@@ -232,8 +231,8 @@ def test_a_channel_goes_with_its_parts_and_can_be_made_again(harness) -> None:
     harness.publish("orders", b"x")
     one = admin.DeleteChannelRequest(version=1, channel=b"orders.~1")
     answer = harness.ask(f"{ADMIN}.delete_channel", one, admin.ChangeResponse)
-    assert answer.error.decode() == refusals.A_PART.format('"orders.~1"', '"orders"')
-    assert delete(harness, b"other")[0] == UNKNOWN_PARTED.format('"other"')
+    assert answer.error.decode() == refusals.CHANNEL_IS_PART.format('"orders.~1"', '"orders"')
+    assert delete(harness, b"other")[0] == HAS_NO_PARTS.format('"other"')
     assert delete(harness) == ("", 4)
     assert listed(harness) == ([], False)
     assert not harness.broker.context.meta.channels
@@ -409,7 +408,7 @@ def test_after_a_doubling_keys_are_in_their_part_or_in_the_one_beside_it(harness
         assert all(part_of(one.partition(b":")[0], 8) == number for one in later)
     assert double(harness) == ("", 0), "a repetition, whose first answer was lost"
     assert double(harness, parts=2)[0] == NOT_SO_MANY_PARTS.format('"orders"', 8)
-    assert double(harness, b"other")[0] == UNKNOWN_PARTED.format('"other"')
+    assert double(harness, b"other")[0] == HAS_NO_PARTS.format('"other"')
     assert double(harness, parts=limits.PARTS_MAX + 1)[0] == NOT_THAT_MANY_PARTS
 
 
@@ -451,7 +450,7 @@ def test_a_doubling_is_given_up_while_a_transaction_waits(harness) -> None:
     assert harness.publish("orders", b"y", key_of=lambda _data: key) == [""]
     stage.channel = b"orders.~1"
     answer = harness.ask("_STAN.x.test-cluster.stage", stage, extension.StageResponse)
-    assert answer.error.decode() == refusals.OTHER_PART.format('"orders.~1"', '"orders"')
+    assert answer.error.decode() == refusals.WRONG_PART.format('"orders.~1"', '"orders"')
 
 
 def test_rows_of_a_batch_belong_to_their_part(harness) -> None:
@@ -462,7 +461,7 @@ def test_rows_of_a_batch_belong_to_their_part(harness) -> None:
         for part in range(2):
             request = extension.BatchRequest(channel=b"orders.~%d" % part, count=1, rows=rows)
             answer = harness.ask("_STAN.x.test-cluster.batch", request, extension.BatchResponse)
-            wanted = "" if part == number else refusals.OTHER_PART.format(f'"orders.~{part}"', '"orders"')
+            wanted = "" if part == number else refusals.WRONG_PART.format(f'"orders.~{part}"', '"orders"')
             assert (answer.error.decode(), answer.retry) == (wanted, False)
     request = extension.BatchRequest(channel=b"orders", count=1, rows=rows)
     answer = harness.ask("_STAN.x.test-cluster.batch", request, extension.BatchResponse)
@@ -617,7 +616,7 @@ def test_what_was_published_to_an_old_part_by_name_is_refused_afterwards_if_it_b
     assert node.pub_acks() == []
     node.leased.clear()
     end_doubling(node)
-    wrong = refusals.OTHER_PART.format('"orders.~0"', '"orders"')
+    wrong = refusals.WRONG_PART.format('"orders.~0"', '"orders"')
     assert sorted(node.pub_acks()) == ["", wrong]
     assert [one.groups for one in node.leased if wrong.encode() in one.data] == [(1,)], "only who leads may say so"
     assert node.stored("orders.~0") == [b"1"]
@@ -725,7 +724,7 @@ def test_what_is_in_the_log_is_not_refused_when_it_is_replayed_behind_a_doubling
     node.turn()
     assert set(node.pub_acks()) == {""}, "acknowledged again"
     node.hears(keyed(key, b"2", "orders.~0"))
-    assert node.pub_acks() == [refusals.OTHER_PART.format('"orders.~0"', '"orders"')]
+    assert node.pub_acks() == [refusals.WRONG_PART.format('"orders.~0"', '"orders"')]
 
 
 def test_what_waits_for_the_metadata_over_a_doubling_is_stored_where_it_belongs_now(node) -> None:
@@ -816,7 +815,7 @@ def test_what_came_to_a_part_before_it_was_known_to_be_one_is_not_taken_unseen(n
     assert node.stored("late.~0", home) == []
     assert not node.broker.parts.channels.opening
     node.hears(keyed(wrong, b"3", "late.~0"))
-    assert node.pub_acks() == [refusals.OTHER_PART.format('"late.~0"', '"late"')]
+    assert node.pub_acks() == [refusals.WRONG_PART.format('"late.~0"', '"late"')]
 
 
 # --- servers that divide the channels among them -----------------------------------------------------------------------------

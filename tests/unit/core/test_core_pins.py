@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.refusals import PINNED_TOO_LATE, PLACED_WITH_ANOTHER, UNKNOWN_GROUP
 
 from stan import level, limits
-from stan.core.admin.pin_requests import NO_GROUP, PLACED_WITH
-from stan.core.state.meta import PIN_LEVEL_TOO_LOW, PINNED_TOO_LATE, TOO_MANY_PINS, MetaMachine
+from stan.core.state.meta import PIN_LEVEL_TOO_LOW, TOO_MANY_PINS, MetaMachine
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CLUSTERED, Node
@@ -158,11 +158,14 @@ def test_what_cannot_be_pinned_is_refused(node) -> None:
     )
     assert ask(node, b"foo", HOME) == ("", 1)
     assert pins(node) == ([(b"foo", HOME, True)], False)
-    assert ask(node, b"bar", GROUPS + 1) == (NO_GROUP.format(GROUPS + 1, GROUPS), 0)
+    assert ask(node, b"bar", GROUPS + 1) == (
+        f"{UNKNOWN_GROUP.format(GROUPS + 1)}: groups of channels are 1 to {GROUPS}",
+        0,
+    )
     for name in (b"", b"a.*", b"a..b"):
         assert ask(node, name, 1)[0]
     node.feed_meta(set_policy=pb.Policy(pattern=b"foo", max_deliver=1, dead_letter=b".dlq"))
-    assert ask(node, b"foo.dlq", 1) == (PLACED_WITH.format('"foo.dlq"', '"foo"'), 0)
+    assert ask(node, b"foo.dlq", 1) == (PLACED_WITH_ANOTHER.format('"foo.dlq"', '"foo"'), 0)
     node.follow(0)
     assert ask(node, b"bar", 1) is None
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as extension
-from stan_protocol.refusals import ALONE, INVALID_ADMIN
+from stan_protocol.refusals import INVALID_ADMIN, NOT_A_CLUSTER, POOL_CHANGED, POOL_GROWS, POOL_ONLY_GROWS
 from stan_protocol.scalars import SECOND
 
 from stan import level
-from stan.core.admin.pool_requests import NOT_MORE, TOO_MANY_GROUPS
+from stan.core.admin.pool_requests import TOO_MANY_GROUPS
 from stan.core.clients.nodes import HeardNodes
 from stan.core.state.meta import MetaMachine
-from stan.core.state.pool import POOL_CHANGED, POOL_GROWS, POOL_LEVEL_TOO_LOW, first_voters
+from stan.core.state.pool import POOL_LEVEL_TOO_LOW, first_voters
 from stan.limits import RAFT_GROUPS_MAX
 from stan.policies import REPLICATED, SYNCED
 from stan.protocol.placement import channel_group
@@ -118,7 +118,7 @@ def test_one_growth_at_a_time_and_each_is_opened_once(node) -> None:
 
 def test_requests_grow_it(node) -> None:
     node.lead(0)
-    assert ask(node, GROUPS) == (NOT_MORE.format(GROUPS), 0)
+    assert ask(node, GROUPS) == (POOL_ONLY_GROWS.format(GROUPS), 0)
     assert ask(node, RAFT_GROUPS_MAX + 1) == (TOO_MANY_GROUPS, 0)
     assert ask(node, MORE) == ("", MORE - GROUPS)
     assert pool(node) == (MORE, GROUPS)
@@ -128,7 +128,7 @@ def test_requests_grow_it(node) -> None:
     node.turn()
     assert pool(node) == (MORE, MORE)
     node.broker.parts.nodes.heard = HeardNodes(growth=lambda _groups: "something is under way")
-    assert ask(node, MORE + 1) == ("stan: something is under way", 0)
+    assert ask(node, MORE + 1) == ("stan: pool: something is under way", 0)
     node.follow(0)
     assert ask(node, MORE + 1) is None
 
@@ -168,7 +168,7 @@ def test_not_below_the_level_and_not_alone(node) -> None:
     assert node.broker.context.meta.apply(pb.MetaChange(grow_pool=growth()), 90).error == POOL_LEVEL_TOO_LOW
     alone = CoreHarness()
     asked = alone.ask(REQUEST, admin.GrowPoolRequest(version=1, groups=4), admin.ChangeResponse)
-    assert asked.error.decode() == ALONE
+    assert asked.error.decode() == NOT_A_CLUSTER
 
 
 def test_a_pool_outlives_a_restart_and_a_transfer(node) -> None:

@@ -11,23 +11,20 @@ from stan_protocol.kernel.rows import pack_rows
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as extension
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.refusals import (
+    NO_SCHEMA_VERSION,
+    SCHEMA_CHANGED,
+    SCHEMA_OF_ANOTHER_KIND,
+    SCHEMA_VERSION_EXISTS,
+    WRONG_SCHEMA_VERSION,
+)
 from stan_protocol.scalars import SECOND
 
 from stan import level, limits
 from stan.config import Config
 from stan.core.admin import schema_requests
-from stan.core.publishing import schema_checks
 from stan.core.state.meta import MetaMachine
-from stan.core.state.schemas import (
-    ANOTHER_KIND,
-    NUMBER_TAKEN,
-    SCHEMA_CHANGED,
-    SCHEMA_LEVEL_TOO_LOW,
-    TOO_MANY_SCHEMAS,
-    TOO_MANY_VERSIONS,
-    TOO_MUCH_TEXT,
-    Schemas,
-)
+from stan.core.state.schemas import SCHEMA_LEVEL_TOO_LOW, TOO_MANY_SCHEMAS, TOO_MANY_VERSIONS, TOO_MUCH_TEXT, Schemas
 from stan.policies import KNOWN, VALID, PolicyRule
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
@@ -168,7 +165,7 @@ def test_numbers_are_never_given_twice(harness) -> None:
     harness.restart()
     assert add(harness, FIRST) == ("", 4, 1)
     assert add(harness, SECOND_, schema_version=2) == ("", 2, 1), "one that is put back has the number that it had"
-    assert add(harness, BROKEN, schema_version=2)[0] == NUMBER_TAKEN.format(2)
+    assert add(harness, BROKEN, schema_version=2)[0] == SCHEMA_VERSION_EXISTS.format(2)
     assert schemas(harness, pattern=b"orders") == ([("orders", 2), ("orders", 4)], False)
 
 
@@ -197,7 +194,7 @@ def test_a_change_of_a_state_that_is_not_this_one_is_not_applied() -> None:
     assert registry.apply(change, 5) == ""
     assert registry.apply(change, 6) == SCHEMA_CHANGED
     change.changed, change.kind, change.add.version = 5, 2, 0
-    assert registry.apply(change, 7) == ANOTHER_KIND
+    assert registry.apply(change, 7) == SCHEMA_OF_ANOTHER_KIND
     assert registry.apply(pb.SchemaChange(pattern=b"b", remove_all=True), 8) == ""
     assert registry.by_pattern.keys() == {b"a"}
 
@@ -260,7 +257,7 @@ def test_of_known_messages_only_the_header_counts(harness) -> None:
     add(harness, FIRST)
     ask_for(harness, KNOWN)
     assert publish(harness, (BAD, 1), (GOOD, None), (GOOD, 2)) == [
-        schema_checks.NAMES_NONE, schema_checks.NO_VERSION.format('"2"', ORDERS), "",
+        NO_SCHEMA_VERSION, WRONG_SCHEMA_VERSION.format('"2"', ORDERS), "",
     ]  # fmt: skip
 
 
@@ -317,9 +314,8 @@ def test_a_batch_with_one_bad_row_is_refused_as_a_whole(harness) -> None:
         assert answer.error == staged.error
         return answer.error.decode(), answer.last_sequence
 
-    assert batch(GOOD, BAD, GOOD) == (
-        'stan: row 1: the message does not fit version 1 of the schema of "orders": /id: "one" is not of type "integer"', 0,
-    )  # fmt: skip
+    why = 'the message does not fit version 1 of the schema of "orders": /id: "one" is not of type "integer"'
+    assert batch(GOOD, BAD, GOOD) == (f"stan: row 1 is refused: {why}", 0)
     assert batch(GOOD, GOOD) == ("", 2)
 
 

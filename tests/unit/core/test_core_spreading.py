@@ -2,7 +2,7 @@
 
 import pytest
 from stan_protocol.proto import admin_pb2 as admin
-from stan_protocol.refusals import ALONE
+from stan_protocol.refusals import NOT_A_CLUSTER
 from stan_protocol.scalars import SECOND
 
 from stan import limits
@@ -270,4 +270,4 @@ def test_a_pause_outlives_a_restart_and_needs_the_level(node) -> None:
     assert ask(node, paused=False) == (MOVES_NEED_LEVEL, 0)
     alone = CoreHarness()
     asked = alone.ask(REQUEST, admin.PauseMovesRequest(version=1, paused=True), admin.ChangeResponse)
-    assert asked.error.decode() == ALONE
+    assert asked.error.decode() == NOT_A_CLUSTER

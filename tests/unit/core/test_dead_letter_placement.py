@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.refusals import CHANNEL_ELSEWHERE, IN_ANOTHER_GROUP
 
 from stan import level
 from stan.config import ChannelLimits, Config
-from stan.core.publishing.channels import IN_ANOTHER_GROUP, NOT_HERE
 from stan.permissions import NatsUser, Permissions
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
@@ -201,5 +201,5 @@ def test_a_channel_of_another_partition_is_not_made_here():
     harness.say(sub.ack_inbox, 1, wire.REJECT)
 
     (event,) = [one for one in harness.events if one.kind == "dead_letters_fault"]
-    assert event.text.endswith(f'"foo.dlq" cannot be had: {NOT_HERE}')
+    assert event.text.endswith(f'"foo.dlq" cannot be had: {CHANNEL_ELSEWHERE}')
     assert b"foo.dlq" not in harness.broker.context.meta.channels

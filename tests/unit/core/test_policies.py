@@ -215,7 +215,7 @@ def test_lists_come_in_pages(harness) -> None:
 )
 def test_what_is_out_of_bounds_is_refused_by_its_name(harness, pattern, policy, complaint) -> None:
     error, _ = set_policy(harness, pattern, policy)
-    assert error.startswith(f"stan: {complaint}")
+    assert error.startswith(f"stan: policy: {complaint}")
     assert not harness.broker.context.meta.info.policies
 
 

@@ -241,4 +241,4 @@ def test_a_request_of_too_many_parts_is_answered():
     harness = CoreHarness()
     request = extension_pb2.InfoRequest(channels=[b"a"] * 30_000)
     answer = harness.ask("_STAN.x.test-cluster.info", request, extension_pb2.InfoResponse)
-    assert answer.error.decode() == f"{refusals.INVALID_QUESTION}: it has more than {limits.REQUEST_PARTS_MAX} parts"
+    assert answer.error.decode() == f"{refusals.INVALID_QUERY}: it has more than {limits.REQUEST_PARTS_MAX} parts"

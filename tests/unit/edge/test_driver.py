@@ -184,7 +184,7 @@ class Failing:
     [
         (DiskFull("/var/lib/stan/1/0007.log: [Errno 28] No space left"), "stan: no space left on the server's disk"),
         (Frozen("/var/lib/stan/1: [Errno 5] I/O"), "stan: the channel takes nothing until the server is restarted"),
-        (NotNow("too much waits for a majority"), "stan: too much waits for a majority"),
+        (NotNow("too much waits for a majority"), "stan: not now: too much waits for a majority"),
     ],
 )
 def test_who_publishes_is_not_told_where_the_files_of_the_server_are_and_the_log_is(error, told):

@@ -168,7 +168,7 @@ def test_requests_that_are_refused():
     node.ask(version=2)
     assert node.answers()[0].error.decode() == refusals.UNKNOWN_VERSION
     node.ask(channel=b"brief")
-    assert node.answers()[0].error.decode() == refusals.EPHEMERAL_IS_NO.format('"brief"', "a verification")
+    assert node.answers()[0].error.decode() == refusals.NOT_OF_EPHEMERAL.format('"brief"', "a verification")
     node.ask(channel=b"nothing")
     assert node.answers()[0].retry
     node.ask(uid=9)

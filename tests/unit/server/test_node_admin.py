@@ -316,4 +316,4 @@ def test_what_cannot_be_handed_over(leader) -> None:
 
 
 def test_node_alone_hands_nothing_over(tmp_path) -> None:
-    assert step_down(Rig(tmp_path), 0) == (refusals.ALONE, False)
+    assert step_down(Rig(tmp_path), 0) == (refusals.NOT_A_CLUSTER, False)

@@ -153,7 +153,7 @@ async def test_refused_membership_ends_the_iteration(servers) -> None:
         await anext(consumer)
 
         async def refused(_request):
-            return pb.ConsumerGroupResponse(error=refusals.FOREIGN_MEMBER.encode())
+            return pb.ConsumerGroupResponse(error=refusals.MEMBER_OF_ANOTHER.encode(), error_code="member_of_another")
 
         servers.renew = refused
         servers.tell()
@@ -162,7 +162,7 @@ async def test_refused_membership_ends_the_iteration(servers) -> None:
             async for _ in consumer:
                 pass
 
-        with pytest.raises(stan_client.ServerError, match=refusals.FOREIGN_MEMBER):
+        with pytest.raises(stan_client.ServerError, match=refusals.MEMBER_OF_ANOTHER):
             await rest()
 
 

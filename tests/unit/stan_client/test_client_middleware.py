@@ -130,7 +130,7 @@ async def test_what_may_be_stored_is_published_again_only_if_asked_for(clock, er
 
 def test_refusals_that_pass_are_those_of_the_server() -> None:
     assert refusals.TEXTS.keys() >= PASSING
-    assert {refusals.code_of(f"stan: {kind.told}") for kind in (errors.Shortage, errors.DiskFull)} <= PASSING
+    assert {refusals.code_of(kind.told) for kind in (errors.Shortage, errors.DiskFull)} <= PASSING
 
 
 async def test_attempts_are_bounded(clock) -> None:
