@@ -148,16 +148,20 @@ BORDERS = {
 }
 
 
-def world_with(groups):
-    world = peaceful(lambda world: len(world.names) == 3 and world.raft_groups == groups)
+@pytest.fixture
+def world():
+    world = peaceful(lambda world: len(world.names) == 3 and world.raft_groups == 2)
     world.program_fails = True
     return world
 
 
+@pytest.fixture
+def number(world):
+    return group_with_messages(world)
+
+
 @pytest.mark.parametrize("border", BORDERS)
-def test_group_of_channels(border):
-    world = world_with(2)
-    number = group_with_messages(world)
+def test_group_of_channels(world, number, border):
     node = world.leader(number)
     life, others = node.lives, [other for other in node.cluster_node.groups if other != number]
 
@@ -175,9 +179,7 @@ def test_group_of_channels(border):
     assert world.finish() == []
 
 
-def test_what_an_entry_left_half_done_is_neither_written_down_nor_sent_to_others():
-    world = world_with(2)
-    number = group_with_messages(world)
+def test_what_an_entry_left_half_done_is_neither_written_down_nor_sent_to_others(world, number):
     node = world.leader(number)
     BORDERS["an entry is applied in part"](node, number)
     world.run_for(1)
@@ -188,9 +190,7 @@ def test_what_an_entry_left_half_done_is_neither_written_down_nor_sent_to_others
     assert world.finish() == []
 
 
-def test_the_same_fault_after_a_restart_freezes_the_group_again():
-    world = world_with(2)
-    number = group_with_messages(world)
+def test_the_same_fault_after_a_restart_freezes_the_group_again(world, number):
     node = world.leader(number)
     for _ in range(2):
         BORDERS["an entry is applied"](node, number)
@@ -202,9 +202,7 @@ def test_the_same_fault_after_a_restart_freezes_the_group_again():
     assert world.finish() == []
 
 
-def test_a_request_for_a_channel_freezes_its_group():
-    world = world_with(2)
-    number = group_with_messages(world)
+def test_a_request_for_a_channel_freezes_its_group(world, number):
     node = world.leader(number)
     break_requests(node, number)
     for client in list(world.clients.values()):
@@ -219,8 +217,7 @@ def test_a_request_for_a_channel_freezes_its_group():
     "break_it",
     [BORDERS["an entry is applied"], BORDERS["the state is written"], break_requests, break_answers, break_timers],
 )
-def test_a_node_without_the_metadata_leads_nothing_and_the_others_go_on(break_it):
-    world = world_with(2)
+def test_a_node_without_the_metadata_leads_nothing_and_the_others_go_on(world, break_it):
     node = world.leader(META_GROUP)
     life = node.lives
     break_it(node, META_GROUP)
@@ -235,9 +232,7 @@ def test_a_node_without_the_metadata_leads_nothing_and_the_others_go_on(break_it
     assert world.finish() == []
 
 
-def test_a_role_that_cannot_begin_freezes_the_group():
-    world = world_with(2)
-    number = group_with_messages(world)
+def test_a_role_that_cannot_begin_freezes_the_group(world, number):
     old = world.leader(number)
     node = next(node for node in world.nodes.values() if node is not old)
     wrap(lambda node, number: broker(node, number).roles, "lead_group", of_group)(node, number)
@@ -280,9 +275,8 @@ def follower_of(world, number):
     return next(node for node in world.nodes.values() if node is not leader)
 
 
-def test_a_node_has_its_old_metadata_until_the_new_ones_are_read():
+def test_a_node_has_its_old_metadata_until_the_new_ones_are_read(world):
     """It may lead groups of channels meanwhile: without any metadata it would not know where publishes belong."""
-    world = world_with(2)
     node, leader = follower_of(world, META_GROUP), world.leader(META_GROUP)
     known, seen, read = set(node.broker.view.meta.by_uid), [], node.storage.rows.read
 
@@ -300,9 +294,7 @@ def test_a_node_has_its_old_metadata_until_the_new_ones_are_read():
 
 
 @pytest.mark.parametrize("break_it", [break_disk, break_loading, break_new_member])
-def test_a_copy_that_cannot_be_replaced_freezes_its_group_and_the_node_goes_on(break_it):
-    world = world_with(2)
-    number = group_with_messages(world)
+def test_a_copy_that_cannot_be_replaced_freezes_its_group_and_the_node_goes_on(world, number, break_it):
     node, leader = follower_of(world, number), world.leader(number)
     life, others = node.lives, [other for other in node.cluster_node.groups if other != number]
 
@@ -324,8 +316,7 @@ def test_a_copy_that_cannot_be_replaced_freezes_its_group_and_the_node_goes_on(b
     assert world.finish() == []
 
 
-def test_the_metadata_that_cannot_be_replaced_takes_the_leaderships_and_not_the_node():
-    world = world_with(2)
+def test_the_metadata_that_cannot_be_replaced_takes_the_leaderships_and_not_the_node(world):
     node = follower_of(world, META_GROUP)
     life = node.lives
     break_disk(node, META_GROUP)
@@ -338,9 +329,7 @@ def test_the_metadata_that_cannot_be_replaced_takes_the_leaderships_and_not_the_
     assert world.finish() == []
 
 
-def test_a_copy_whose_newest_entries_find_no_room_in_the_received_one_goes_on_as_it_was():
-    world = world_with(2)
-    number = group_with_messages(world)
+def test_a_copy_whose_newest_entries_find_no_room_in_the_received_one_goes_on_as_it_was(world, number):
     node, leader = follower_of(world, number), world.leader(number)
     install = node.storage.install
 
@@ -365,9 +354,7 @@ def test_a_copy_whose_newest_entries_find_no_room_in_the_received_one_goes_on_as
     assert world.finish() == []
 
 
-def test_a_copy_that_cannot_be_told_to_others_freezes_its_group_and_not_the_node():
-    world = world_with(2)
-    number = group_with_messages(world)
+def test_a_copy_that_cannot_be_told_to_others_freezes_its_group_and_not_the_node(world, number):
     node, leader = follower_of(world, number), world.leader(number)
     life = leader.lives
     wrap(storage, "read_state", of_group)(leader, number)
@@ -381,9 +368,7 @@ def test_a_copy_that_cannot_be_told_to_others_freezes_its_group_and_not_the_node
 
 
 @pytest.mark.parametrize("step", ["followers_needing_snapshot", "lag"])
-def test_what_a_node_does_for_a_group_at_each_tick_freezes_that_group_alone(step):
-    world = world_with(2)
-    number = group_with_messages(world)
+def test_what_a_node_does_for_a_group_at_each_tick_freezes_that_group_alone(world, number, step):
     node = world.leader(number)
     setattr(raft(node, number), step, broken)
     world.run_for(5)
@@ -404,8 +389,7 @@ def test_what_a_node_does_for_a_group_at_each_tick_freezes_that_group_alone(step
         lambda node: (node.group_sync, "tick"),
     ],
 )
-def test_a_tick_that_fails_is_told_once_and_the_node_leads_nothing(find):
-    world = world_with(2)
+def test_a_tick_that_fails_is_told_once_and_the_node_leads_nothing(world, find):
     node = world.leader(META_GROUP)
     owner, name = find(node.cluster_node)
     said, note = [], world.note
