@@ -76,7 +76,8 @@ THIRD_PARTY = {
     "deltalake": ("pyspark_stan.tables",),
     "pyiceberg": ("pyspark_stan.tables",),
     "cryptography": ("stan.log", "stan.migration.crypto"),
-    "zstandard": ("stan_protocol.compression", "stan.protocol.compressed_batches"),
+    "backports": ("stan_protocol.compression",),
+    "compression": ("stan_protocol.compression",),  # of Python 3.14
     # The words of the wire are protobuf messages: whoever decodes one must be able to catch its DecodeError.
     "google": (
         "stan_protocol",

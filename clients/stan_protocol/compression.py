@@ -5,12 +5,13 @@ decompressed before the frame has named its content size, and that is within the
 error and no more memory than that bound.
 """
 
-from typing import TYPE_CHECKING, Final
+import sys
+from typing import TYPE_CHECKING, Any, Final
 
 from stan_protocol.limits import COMPRESSED_BYTES_MIN
 
 if TYPE_CHECKING:
-    import zstandard
+    from backports import zstd
 
 LEVEL: Final = 1
 """Of zstd: higher ones take twice the time, and batches of events get hardly smaller."""
@@ -18,21 +19,28 @@ LEVEL: Final = 1
 Bytes = bytes | memoryview
 
 
+def zstd_module() -> Any:
+    """Python's own module for zstd; before Python 3.14 the one of the package backports.zstd. ImportError: it is missing."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd  # noqa: PLC0415 - takes time to import; most processes never need it
+    else:
+        from backports import zstd  # noqa: PLC0415
+    return zstd
+
+
 class Compressor:
     """Compresses rows; for one thread."""
 
     def __init__(self) -> None:
-        self._zstd: zstandard.ZstdCompressor | None = None
+        self._zstd: zstd.ZstdCompressor | None = None
 
     def frame(self, rows: Bytes) -> bytes:
         """The frame of *rows*; b"" if they are too few, or do not get at least a tenth smaller."""
         if len(rows) < COMPRESSED_BYTES_MIN:
             return b""
         if self._zstd is None:
-            import zstandard  # noqa: PLC0415 - takes time to import; most processes never need it
-
-            self._zstd = zstandard.ZstdCompressor(level=LEVEL, write_content_size=True)
-        found = self._zstd.compress(rows)
+            self._zstd = zstd_module().ZstdCompressor(level=LEVEL)
+        found = self._zstd.compress(rows, self._zstd.FLUSH_FRAME)
         return found if 10 * len(found) < 9 * len(rows) else b""
 
 
@@ -43,14 +51,17 @@ def rows_of(frame: Bytes, bytes_max: int) -> bytes:
         ValueError: it is no frame, does not tell its size, or has more than *bytes_max* bytes of rows; the last two are known
             before anything is decompressed.
     """
-    import zstandard  # noqa: PLC0415 - takes time to import; most processes never need it
-
+    zstd = zstd_module()
     try:
-        told = zstandard.get_frame_parameters(frame)
-        if told.content_size > bytes_max:  # also one that is not told, which is the largest number of all
+        told = zstd.get_frame_info(frame)
+        if told.decompressed_size is None or told.decompressed_size > bytes_max:
             raise ValueError("more than may be decompressed, or of unknown size")
-        if told.dict_id:
+        if told.dictionary_id:
             raise ValueError("made with a dictionary")
-        return zstandard.ZstdDecompressor().decompress(frame, max_output_size=told.content_size, allow_extra_data=False)
-    except zstandard.ZstdError as error:
+        decompressor = zstd.ZstdDecompressor()
+        rows: bytes = decompressor.decompress(frame, max_length=told.decompressed_size)
+    except zstd.ZstdError as error:
         raise ValueError(str(error)) from error
+    if not decompressor.eof or decompressor.unused_data or len(rows) != told.decompressed_size:
+        raise ValueError("cut off, or followed by something else")
+    return rows

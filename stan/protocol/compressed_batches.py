@@ -3,13 +3,13 @@
     rows, as they were published ─► frame ─► stored: codec u8 | length of the channel's name u16 | name | frame
     stored, the batch's header ─► rows ─► seal ─► records, as if they had never been compressed
 
-A node without the package `zstandard` does not start (`require`).
+A node without zstd does not start (`require`).
 """
 
 from struct import Struct
 from typing import Final
 
-from stan_protocol.compression import Compressor, rows_of
+from stan_protocol.compression import Compressor, rows_of, zstd_module
 from stan_protocol.fetches import FetchedBatch
 from stan_protocol.kernel.rows import seal
 
@@ -27,9 +27,9 @@ Bytes = bytes | memoryview
 def require() -> None:
     """Raises StartError if compressed batches cannot be read here."""
     try:
-        import zstandard  # noqa: F401, PLC0415 - takes time to import; most processes never need it
+        zstd_module()
     except ImportError as error:
-        raise StartError("compressed batches need the package zstandard: pip install zstandard") from error
+        raise StartError("compressed batches need the package backports.zstd: pip install backports.zstd") from error
 
 
 class BatchCompressor(Compressor):

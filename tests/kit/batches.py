@@ -1,6 +1,6 @@
 """Entries with record batches for tests of the log: messages of a chosen size whose bytes tell what they are."""
 
-import zstandard
+from stan_protocol.compression import zstd_module
 from stan_protocol.proto import wire_pb2 as wire
 
 from stan.log.types import Entry
@@ -55,7 +55,7 @@ def batch(uid, base, count, timestamp=0, first=0, size=20):
 def compressed(uid, base, count, timestamp, rows, first=0):
     """Header and records of one batch of *rows* that is compressed, if that makes it smaller at all."""
     made = kernel.seal(b"foo", base, timestamp, [rows])
-    return b"".join(encode_batch(uid, base, count, timestamp, first, *kept(b"foo", zstandard.compress(rows), made)))
+    return b"".join(encode_batch(uid, base, count, timestamp, first, *kept(b"foo", zstd_module().compress(rows), made)))
 
 
 def compressed_batch(uid, base, count, timestamp=0, size=20):

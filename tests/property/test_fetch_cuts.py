@@ -2,10 +2,10 @@
 
 from functools import partial
 
-import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 from stan_protocol import fetches
+from stan_protocol.compression import zstd_module
 from stan_protocol.kernel.client import decode_message
 from stan_protocol.proto.extension_pb2 import FetchRequest, FetchResponse
 from stan_protocol.refusals import MESSAGE_TOO_LARGE
@@ -52,7 +52,7 @@ class Channel:
             records = kernel.seal(b"foo", base, number * 10, [bodies])
             stored, size = records, 0
             if compressed and number % 3:
-                stored, size = kept(b"foo", zstandard.compress(bodies), records)
+                stored, size = kept(b"foo", zstd_module().compress(bodies), records)
             self.kept[base] = stored
             row = BatchRow(7, base, len(sizes), number * 10, 0, 0, len(stored), size)
             assert self.index.add(row, 1, raft_index=number + 1, hole=number)

@@ -1,9 +1,8 @@
 """Compression on the leader: what the log gets, what subscribers get, and who is refused."""
 
 import pytest
-import zstandard
 from stan_protocol import refusals
-from stan_protocol.compression import Compressor
+from stan_protocol.compression import Compressor, zstd_module
 from stan_protocol.proto.extension_pb2 import BatchResponse
 
 from stan import level, limits
@@ -130,7 +129,7 @@ def test_a_sql_store_gets_everything_in_clear() -> None:
 
 @pytest.mark.parametrize(
     "frame",
-    [b"no frame", zstandard.compress(bytes(limits.COMPRESSED_ROWS_BYTES_MAX + 1))],
+    [b"no frame", zstd_module().compress(bytes(limits.COMPRESSED_ROWS_BYTES_MAX + 1))],
     ids=["garbage", "bomb"],
 )
 def test_frames_that_are_refused(frame) -> None:
@@ -144,7 +143,7 @@ def test_frames_that_are_refused(frame) -> None:
 )
 def test_what_is_in_a_frame_is_checked_as_if_it_had_come_in_clear(rows, bad) -> None:
     harness = started()
-    asked = framed(*EVENTS, frame=zstandard.compress(rows))
+    asked = framed(*EVENTS, frame=zstd_module().compress(rows))
     assert harness.ask(SUBJECT, asked, BatchResponse) == refused(refusals.INVALID_ROWS.format(bad))
     assert kept(harness) == []
 
