@@ -84,7 +84,8 @@ def test_page_and_workflow_use_the_same_tools():
         "python -m build",
         "twine check --strict",
         "cyclonedx-py environment",
-        "pip-licenses --python",
+        "pip-licenses --python released/bin/python --format=json --with-license-file",
+        "licences-of-java.tar.gz",
         "sha256sum",
     ):
         assert command in page, command
