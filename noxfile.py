@@ -109,6 +109,12 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session
+def wheels(session: nox.Session) -> None:
+    """Build, tag and try the wheels with kernels of the Pythons that are named: `nox -s wheels -- python3.12 python3.13`."""
+    run(session, ("tests.wheels", *session.posargs))
+
+
+@nox.session
 def version(session: nox.Session) -> None:
     """Show the version, wherever it stands, or write another one there: `nox -s version -- 0.2.0` (RELEASING.md)."""
     run(session, ("tests.version", *session.posargs))

@@ -62,7 +62,7 @@ async def left(client, channel, most):
 
 async def fill(server, channel, first=1, last=MANY):
     """Publish, and return the sequences that are left once much has gone."""
-    async with await connect_new(CLUSTER_ID, f"filler-{channel}", servers=server.url) as client:
+    async with await connect_new(server.url, cluster_id=CLUSTER_ID, client_id=f"filler-{channel}") as client:
         await publish(client, channel, first, last)
         found = await left(client, channel, MANY // 2)
     async with Direct(server.url, cluster_id=CLUSTER_ID) as direct:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.kit import chroot
 from tests.kit.distributions import build_wheels, copy_sources
 
 
@@ -14,4 +15,7 @@ def sources(tmp_path_factory):
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory, sources):
     """The wheels of all our distributions, by name."""
-    return build_wheels(sources, tmp_path_factory.mktemp("wheels"))
+    with pytest.MonkeyPatch.context() as patch:
+        if chroot.asked_for():  # its Python may be another one
+            patch.setenv("STAN_PURE", "1")
+        return build_wheels(sources, tmp_path_factory.mktemp("wheels"))

@@ -1,4 +1,7 @@
-"""What is taken alone works alone: each distribution from its wheel in a fresh environment, and from its source archive."""
+"""What is taken alone works alone: each distribution from its wheel in a fresh environment, and from its source archive.
+
+With STAN_CHROOT the environments are in a bare Debian each (tests/kit/chroot.py), from wheels for every machine.
+"""
 
 import tarfile
 import textwrap
@@ -9,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from stan.product import VERSION
-from tests.kit.distributions import FOLDERS, INSTALL_SECONDS_MAX, Environment, files_in, run
+from tests.kit import chroot
+from tests.kit.distributions import CLIENT, FOLDERS, INSTALL_SECONDS_MAX, Environment, files_in, run
 from tests.kit.server import ROOT, StanServer
 
 CLIENT_BYTES_MAX = 7_000_000
@@ -24,11 +28,15 @@ def settings_of(folder):
 
 @pytest.fixture
 def environment(tmp_path, wheels):
+    if chroot.asked_for():
+        return Environment(Path("/environment"), wheels, "/usr/bin/python3", chroot.bare_debian(tmp_path / "root"))
     return Environment(tmp_path / "environment", wheels)
 
 
 def site_of(environment):
-    return Path(environment.does("import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    return environment.root / Path(
+        environment.does("import sysconfig; print(sysconfig.get_path('purelib'))").strip("/\n")
+    )
 
 
 def ours_in(environment):
@@ -81,25 +89,11 @@ def test_a_source_archive_has_what_a_build_needs(name, tmp_path, sources, builde
     assert files_in(wheel) == files_in(wheels[name])
 
 
-CLIENT = """
-    import asyncio, sys
-    import stan_client
-
-    async def main():
-        async with await stan_client.connect(sys, client_id="alone".argv[1]) as client:
-            await client.publish("greetings", b"hello")
-            subscription = await client.subscribe("greetings", start=stan_client.everything())
-            print((await anext(aiter(subscription))).data)
-
-    asyncio.run(main())
-"""
-
-
 def test_the_client_alone_publishes_and_subscribes(environment, tmp_path):
     environment.install("stan-client")
     assert ours_in(environment) == {"stan-protocol", "stan-client"}
     with StanServer(tmp_path) as server:
-        assert environment.does(textwrap.dedent(CLIENT), server.url) == "b'hello'\n"
+        assert environment.does(CLIENT, server.url) == "b'hello'\n"
     site = site_of(environment)
     others = ("pip", "setuptools", "pkg_resources", "_distutils_hack")
     files = [path for path in site.rglob("*") if path.relative_to(site).parts[0].split("-")[0] not in others]
@@ -120,7 +114,8 @@ def refused(environment, command):
 def test_the_broker_alone_serves(environment, tmp_path):
     environment.install("stan-broker")
     assert ours_in(environment) == {"stan-protocol", "stan-client", "stan-broker"}
-    with StanServer(tmp_path, command=(str(environment.programs / "stan-server"),)) as server:
+    store = str(environment.home / "store")  # as it sees it
+    with StanServer(tmp_path, "-dir", store, command=environment.command("stan-server")) as server:
         environment.says("stan", "pub", "greetings", "hello", "-s", server.url)
         asked = environment.says("stan", "sub", "greetings", "--from", "first", "--count", "1", "-s", server.url)
     assert "hello" in asked

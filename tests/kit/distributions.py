@@ -1,6 +1,6 @@
 """Our distributions as wheels, and environments of their own into which packages come and go.
 
-All is built without a C compiler: installations elsewhere build the kernels, and this shows that all runs without them.
+Nearly all is built without a C compiler: installations elsewhere build the kernels, and this shows that all runs without them.
 Promises: the index is asked for other people's packages only; a test for which it has no answer is skipped.
 """
 
@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -29,17 +30,33 @@ INSTALL_SECONDS_MAX = 600
 UNREACHABLE = ("Could not find a version", "No matching distribution", "NewConnectionError", "Temporary failure")
 
 
-def bare() -> dict[str, str]:
+CLIENT = """
+import asyncio, sys
+import stan_client
+
+async def main():
+    async with await stan_client.connect(sys.argv[1], client_id="alone") as client:
+        await client.publish("greetings", b"hello")
+        subscription = await client.subscribe("greetings", start=stan_client.everything())
+        print((await anext(aiter(subscription))).data)
+
+asyncio.run(main())
+"""
+"""A program that publishes and subscribes at the server that its argument names, and prints b'hello'."""
+
+
+def bare(*, compiler: bool = False) -> dict[str, str]:
     """The environment without what leads to the sources, and without a compiler."""
-    return {name: os.environ[name] for name in os.environ if not name.startswith("PYTHON")} | {"CC": "false"}
+    found = {name: os.environ[name] for name in os.environ if not name.startswith("PYTHON")}
+    return found if compiler else found | {"CC": "false"}
 
 
-def run(*command: str | Path, cwd: Path) -> str:
+def run(*command: str | Path, cwd: Path, compiler: bool = False) -> str:
     """Run a program, which has to succeed; returns what it printed."""
     done = subprocess.run(
         list(map(str, command)),
         cwd=cwd,
-        env=bare(),
+        env=bare(compiler=compiler),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -63,11 +80,19 @@ def copy_sources(to: Path) -> Path:
     return to
 
 
-def build_wheels(source: Path, made: Path) -> dict[str, Path]:
-    """Build all of them from a copy of the sources."""
-    folders = [source / folder for folder in FOLDERS.values()]
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", made, *folders, cwd=source)
-    return {name: next(made.glob(f"{name.replace('-', '_')}-*.whl")) for name in FOLDERS}
+def build_wheels(
+    source: Path,
+    made: Path,
+    python: str | Path = sys.executable,
+    *,
+    names: Collection[str] = FOLDERS,
+    compiler: bool = False,
+) -> dict[str, Path]:
+    """Build all of them, or those that are named, from a copy of the sources."""
+    folders = [source / FOLDERS[name] for name in names]
+    words = ("wheel", "--quiet", "--no-deps", "--wheel-dir", made)
+    run(python, "-m", "pip", *words, *folders, cwd=source, compiler=compiler)
+    return {name: next(made.glob(f"{name.replace('-', '_')}-*.whl")) for name in names}
 
 
 def files_in(wheel: Path) -> set[str]:
@@ -77,19 +102,40 @@ def files_in(wheel: Path) -> set[str]:
 
 
 class Environment:
-    """A virtual environment."""
+    """A virtual environment, here or in a chroot."""
 
-    def __init__(self, home: Path, wheels: dict[str, Path]) -> None:
-        """Make it; *wheels*: ours, which the index is not asked for."""
+    def __init__(
+        self, home: Path, wheels: dict[str, Path], python: str | Path = sys.executable, root: Path = Path("/")
+    ) -> None:
+        """Make it, of this *python*.
+
+        Args:
+            home: where it will be, as seen from *root*.
+            wheels: ours, which the index is not asked for.
+            python: the program, as seen from *root*.
+            root: of the chroot that all runs in; the file system's own: none.
+        """
+        self.root = root
         self.home = home
         self.programs = home / ("Scripts" if os.name == "nt" else "bin")
         self.python = self.programs / "python"
         self._ours = next(iter(wheels.values())).parent
-        run(sys.executable, "-m", "venv", home, cwd=home.parent)
+        if root != Path("/"):
+            shutil.copytree(self._ours, root / "wheels")
+            self._ours = Path("/wheels")
+        self._run(python, "-m", "venv", home)
+
+    def command(self, program: str | Path, *words: str | Path) -> tuple[str, ...]:
+        """How to call a program of it from outside."""
+        within = () if self.root == Path("/") else ("chroot", self.root)
+        return tuple(map(str, (*within, self.programs / program, *words)))
+
+    def _run(self, program: str | Path, *words: str | Path) -> str:
+        return run(*self.command(program, *words), cwd=self.root)
 
     def pip(self, command: str, *words: str | Path) -> None:
         """Run pip."""
-        run(self.python, "-m", "pip", command, "--disable-pip-version-check", "--quiet", *words, cwd=self.home)
+        self._run("python", "-m", "pip", command, "--disable-pip-version-check", "--quiet", *words)
 
     def install(self, *packages: str | Path) -> None:
         """Install packages, with what they need."""
@@ -102,8 +148,8 @@ class Environment:
 
     def does(self, code: str, *arguments: str) -> str:
         """Run Python code, which has to succeed; returns what it printed."""
-        return run(self.python, "-c", code, *arguments, cwd=self.home)
+        return self._run("python", "-c", code, *arguments)
 
     def says(self, program: str, *words: str) -> str:
         """Run one of its programs, which has to succeed; returns what it printed."""
-        return run(self.programs / program, *words, cwd=self.home)
+        return self._run(program, *words)
