@@ -1,6 +1,7 @@
 """What progress entries tell of deliveries and their causes, and the account of a message that is made of them."""
 
 import pytest
+from stan_protocol.admin_types import ExplainStep
 from stan_protocol.patterns import ChannelLimits
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
@@ -198,7 +199,7 @@ def test_who_has_paused_a_position_and_what_was_rejected_by_then(harness):
 
     assert now_state(harness, 2) == "rejected"
     assert story(harness, 2)[:3] == [("new", 0), "rejected", "paused"]
-    told = [sentence_of(step) for step in account(harness, 3) if step.what == "paused"]
+    told = [sentence_of(ExplainStep.from_pb(step)) for step in account(harness, 3) if step.what == "paused"]
     assert told == [
         "the broker paused the position: 1 message became a dead letter within a minute",
         "an operator paused the position",
@@ -566,7 +567,7 @@ def test_a_message_that_was_committed_by_reference_is_told_from_its_staging_on(t
     assert (staged.app, staged.app_version) == (b"etl", 3)
     assert (committed.at, committed.index) == (reading.response.timestamp, committing)
     assert committed.at > begun
-    assert "staged by application etl, version 3, as message 1" in sentence_of(staged)
+    assert "staged by application etl, version 3, as message 1" in sentence_of(ExplainStep.from_pb(staged))
 
 
 STEPS = {"staged", "commit_step"}
