@@ -223,7 +223,7 @@ async def run_all(lanes: list[Lane], directory: Path) -> int:
     assert running is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     left_out = [
-        f'left out: {lane.name}: {", ".join(lane.missing())} not installed; pip install ./clients/* ".[test-spark]"'
+        f'left out: {lane.name}: {", ".join(lane.missing())} not installed; pip install ".[test-spark]" ./clients/*'
         for lane in lanes
         if lane.missing()
     ]
