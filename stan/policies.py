@@ -236,12 +236,12 @@ def _is_name(channel: str) -> bool:
 
 
 def given_options(policy: Any) -> dict[str, Any]:
-    """What a PolicyRule sets, or another policy with the options as attributes, None where it sets nothing."""
+    """Return the options that a PolicyRule sets, or another policy with options as attributes; None stands for an unset one."""
     return {option: value for option in OPTIONS if (value := getattr(policy, option)) is not None}
 
 
 def options_of(message: Any) -> dict[str, Any]:
-    """What a protobuf message about a policy sets, as fields of PolicyRule, as which its own are called."""
+    """Return the options that a protobuf message about a policy sets, by the names of the fields of PolicyRule."""
     return given_options(DeliveryPolicy.from_pb(message))
 
 

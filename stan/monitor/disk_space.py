@@ -1,6 +1,6 @@
-"""Space on the disk of the store, looked at when somebody asks: the answers of `stan node`, and metrics.
+"""Space on the disk of the store, read on demand: for the answers of `stan node`, and for metrics.
 
-Promises that a disk that hangs holds up one thread, and nobody who asks for longer than DISK_PATIENCE.
+Promises: a disk that hangs blocks one thread, and delays no answer by more than DISK_PATIENCE.
 """
 
 import asyncio

@@ -44,7 +44,7 @@ class PartedOwner(Protocol):
 
 
 class PartHandover:
-    """Where the workers of the parts give their messages to the program, one after the other, and wait until each is handled."""
+    """The place where the workers of the parts give messages to the program, one by one, and wait until each is handled."""
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[Message, asyncio.Future[None]]] = deque()  # not taken yet
