@@ -10,7 +10,6 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from stan_protocol import refusals
-from stan_protocol.admin_types import DeliveryPolicy
 from stan_protocol.choices import Commit, Compact, Compress, SchemaCheck, words
 from stan_protocol.patterns import matches, valid_name, width
 from stan_protocol.refusals import go_quote
@@ -242,6 +241,8 @@ def given_options(policy: Any) -> dict[str, Any]:
 
 def options_of(message: Any) -> dict[str, Any]:
     """Return the options that a protobuf message about a policy sets, by the names of the fields of PolicyRule."""
+    from stan_protocol.admin_types import DeliveryPolicy  # noqa: PLC0415 - the server's start waits for no protobuf
+
     return given_options(DeliveryPolicy.from_pb(message))
 
 

@@ -325,10 +325,10 @@ async def test_loss_with_republish_sends_them_again_with_the_same_guid(nats_url,
     broker.mute.clear()
     broker.forget_clients()
 
-    guid = await publish
+    published = await publish
 
     first, second = broker.publishes
-    assert first.guid == second.guid == guid.encode()
+    assert first.guid == second.guid == published.guid.encode()
     assert first.conn_id != second.conn_id
     await client.close()
 
