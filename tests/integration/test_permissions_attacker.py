@@ -110,7 +110,11 @@ class Household:
         ):
             assert (await self.bare.asks(kind, request, ext.BatchResponse)).error == b"", kind
         self.before = await self.look()
-        self.secrets = [self.durable._path.ack_inbox, self.queue._path.ack_inbox, self.alice._publisher._path.ack_inbox]
+        self.secrets = [
+            self.durable._delivery.path.ack_inbox,
+            self.queue._delivery.path.ack_inbox,
+            self.alice._publisher._path.ack_inbox,
+        ]
         channels, conn_id = [KEPT.encode(), SHARED.encode()], self.alice._sessions.current.conn_id
         self.fields = {
             "client_id": [b"alice-1", b"alice-2", b"mallory-1"],
