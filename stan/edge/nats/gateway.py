@@ -174,7 +174,6 @@ class Gateway:
                 return told
             read.next_run()
             if self.replay_buffer is not None:
-                self.replay_buffer.alone_since = self.broker.view.now
                 self.replay_buffer.gap(self.broker.view.now)
 
     def _scan_early(self, data: bytes, waiting: WaitingFrames) -> bool:
@@ -404,28 +403,6 @@ class Gateway:
                     heard = self.broker.requests_to_replay(group, heard, arrived_at)
                     steps += filter(None, map(self.admission.admitted, heard))
         self.broker.replay(group, steps, max(buffer.since(view.now, group), forgotten), channels)
-
-    def pass_on_connects(self) -> None:
-        """Publish clients' recent connect requests again, for a leader that the nats-server of this node did not reach when they
-        came. A leader that has one already answers it once more."""
-        view, buffer, scope = self.broker.view, self.replay_buffer, self.scope
-        if buffer is None or buffer.alone_since is None:
-            return
-        discover = self.admission.heard_as(view.subjects.discover)
-        sids = {sid for sid, subject in self.subscriptions.subjects.items() if subject == discover}
-        recent = Nanos(max(buffer.alone_since, view.now - limits.REPLAY_REQUEST_AGE_MAX) - 1)
-        connects: list[Frame] = []
-        for arrived_at, data in buffer.joined(recent):
-            at = 0
-            while arrived_at > recent and at < len(data):
-                scan = kernel.scan(data, at, PUB_SID, ACK_SID, scope.pub_prefix)
-                if not scan.consumed:
-                    break
-                at += scan.consumed
-                connects += [frame for frame in scan.others if frame.sid in sids]
-        for frame in connects[: limits.CONNECTS_PASSED_ON_MAX]:
-            self.connection.write(publication(frame.subject, frame.payload, frame.reply))
-        buffer.alone_since = None
 
     # --- out --------------------------------------------------------------------------------------------------------------
 

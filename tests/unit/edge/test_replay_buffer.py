@@ -13,7 +13,7 @@ from stan.edge.nats.gateway import Gateway
 from stan.edge.nats.replay_buffer import ReplayBuffer
 from stan.edge.nats.scan_scope import ChannelFilter
 from stan.protocol.kernel import server as kernel
-from tests.kit.core_harness import CoreHarness, Node, RecordingLink, pub_frame
+from tests.kit.core_harness import CoreHarness, Node, pub_frame
 
 
 def chunk(at, size=1):
@@ -127,25 +127,6 @@ def test_publishes_acks_and_requests_of_other_groups_are_left_out(node):
     node.lead(0)
     assert len(node.hear("r")) == 1
     assert node.stored() == [b"a", b"b"]
-
-
-def test_recent_connects_are_passed_on_once_to_a_leader_that_may_have_missed_them(node):
-    link = node.gateway.connection = RecordingLink()
-    node.hears(node.request("_STAN.discover.test-cluster", b"old", "r1"))
-    node.pass_time(limits.REPLAY_REQUEST_AGE_MAX / SECOND + 1)
-    node.hears(node.request("_STAN.discover.test-cluster", b"new", "r2"), pub_frame("foo", "a", b"a"))
-    node.gateway.pass_on_connects()
-    assert link.written == b"PUB _STAN.discover.test-cluster r2 3\r\nnew\r\n"
-    node.gateway.pass_on_connects()
-    assert link.written.count(b"PUB") == 1
-
-
-def test_no_more_connects_are_passed_on_than_the_leader_can_bear(node, monkeypatch):
-    monkeypatch.setattr(limits, "CONNECTS_PASSED_ON_MAX", 2)
-    link = node.gateway.connection = RecordingLink()
-    node.hears(*[node.request("_STAN.discover.test-cluster", b"x", "r")] * 3)
-    node.gateway.pass_on_connects()
-    assert link.written.count(b"PUB") == 2
 
 
 def test_what_nodes_say_to_each_other_is_not_kept(node):
