@@ -273,6 +273,8 @@ REPLAY_AGE_MAX = 30 * SECOND
 """Frames read from NATS are kept this long in case this node becomes a leader: as long as clients wait for acks."""
 REPLAY_REQUEST_AGE_MAX = 3 * SECOND
 """Requests are not handled by a new leader if they are older: clients wait 2 s for an answer."""
+CONNECTS_PASSED_ON_MAX = 1000
+"""Connect requests that a node passes on to the leader when its nats-server has reached the leader's; the others are lost."""
 REPLAY_BYTES_MAX = 64 * MiB
 """The same in bytes."""
 ARRIVAL_ORDER_AGE_MAX = 30 * SECOND

@@ -8,11 +8,13 @@ import asyncio
 import os
 import re
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
 import stan_client
 
+from tests.kit.cluster import StanCluster
 from tests.kit.early_client import register_early
 from tests.kit.ft_pair import STANDBY
 from tests.kit.ports import accepts
@@ -100,4 +102,34 @@ def test_clients_that_connect_as_soon_as_a_standby_takes_over_are_registered(mak
         lost += register_early(standby.port, partial(is_running, standby), f"c{start}", CLIENTS)
         active.wait_for_end()
         members.reverse()
+    assert lost <= STARTS // 2
+
+
+def test_clients_that_connect_as_soon_as_a_node_is_back_in_its_cluster_are_registered(tmp_path):
+    lost = 0
+    with StanCluster(tmp_path) as cluster:
+        for start in range(STARTS):
+            name = next(name for name in cluster.names if name != cluster.leader(0))
+            cluster.kill9(name)
+            node = cluster.nodes[name]
+            node.launch()
+            lost += register_early(node.port, partial(is_running, node), f"c{start}", CLIENTS)
+            node.wait_until_ready()
+    assert lost <= STARTS // 2
+
+
+def test_clients_that_connect_as_soon_as_a_whole_cluster_is_started_are_registered(tmp_path):
+    lost = 0
+    with StanCluster(tmp_path) as cluster:
+        for start in range(STARTS):
+            for name in cluster.names:
+                cluster.kill9(name)
+            for name in cluster.names:
+                cluster.nodes[name].launch()
+            with ThreadPoolExecutor() as pool:
+                nodes = [(node.port, partial(is_running, node)) for node in cluster.nodes.values()]
+                waits = [pool.submit(register_early, *node, f"c{start}{at}", CLIENTS) for at, node in enumerate(nodes)]
+                lost += sum(wait.result() for wait in waits)
+            for node in cluster.nodes.values():
+                node.wait_until_ready()
     assert lost <= STARTS // 2

@@ -238,6 +238,10 @@ class Broker:
             return frames
         return [frame for frame in frames if not self.original_requests.is_about(frame, deleted)]
 
+    def unregistered(self, frames: Iterable[Frame]) -> list[Frame]:
+        """See `Clients.unregistered`."""
+        return self.parts.clients.unregistered(frames)
+
     def step_publishes(self, batches: Iterable[Publishes]) -> None:
         """Publishes read from NATS."""
         publishes = self.parts.publishing.publishes

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError
@@ -231,6 +232,22 @@ class Clients:
                     mine = there is not None and _is_same(there, request)
                     open_[client_id] = [*(one for one in before if one[1]), (frame, mine, identity)]
         return done, followed
+
+    def unregistered(self, frames: Iterable[Frame]) -> list[Frame]:
+        """The connects among recent *frames*, in order of arrival, whose client is not registered, has not closed since, and has
+        sent no newer one: their client may still wait for an answer."""
+        frames = list(frames)
+        settled = {id(frame) for frame in chain(*self.done_before(frames))}
+        discover, known = self.context.nats.subjects.discover.encode(), self.context.meta.clients
+        connects: list[Frame] = []
+        for frame in frames:
+            if frame.subject == discover and id(frame) not in settled:
+                with contextlib.suppress(DecodeError):
+                    request = decode(wire.ConnectRequest, frame.payload)
+                    there = known.get(request.client_id)
+                    if there is None or not _is_same(there, request):
+                        connects.append(frame)
+        return connects
 
     def refuse_followed(self, frames: Iterable[Frame]) -> None:
         """Refuse connects that were followed by a newer connect of the same client."""

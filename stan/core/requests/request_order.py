@@ -50,7 +50,11 @@ class ArrivalOrder:
                 request = decode(wire.ConnectRequest, frame.payload)
             except DecodeError:
                 return
-            self._remember((request.client_id, request.conn_id, request.heartbeat_inbox), now, applied)
+            identity = (request.client_id, request.conn_id, request.heartbeat_inbox)
+            if (
+                identity not in self._arrivals
+            ):  # else it was sent again, or passed on, and what came behind the first is its own
+                self._remember(identity, now, applied)
 
     def _remember(self, what: tuple[bytes, ...], now: Nanos, applied: RaftIndex) -> None:
         arrivals = self._arrivals
@@ -66,13 +70,11 @@ class ArrivalOrder:
     def is_of_earlier(self, reply: bytes, client: Client) -> bool:
         """True if the SubscriptionRequest with that *reply* subject arrived before the ConnectRequest of *client*.
 
-        A ConnectRequest that did not arrive here came behind the request if this node was cut off behind it, and did not know the
-        client's connection when the request came.
+        It did not if this node knew the client's connection when the request came: another node may have passed the connect on
+        since. A ConnectRequest that did not arrive here came behind the request if this node was cut off behind that.
         """
         asked = self._arrivals.get((reply,))
-        connected = self._arrivals.get((client.client_id, client.conn_id, client.heartbeat_inbox))
-        if asked is None:
+        if asked is None or asked.applied >= client.incarnation:
             return False
-        if connected is not None:
-            return asked.number < connected.number
-        return asked.number <= self._before_gap and asked.applied < client.incarnation
+        connected = self._arrivals.get((client.client_id, client.conn_id, client.heartbeat_inbox))
+        return asked.number <= self._before_gap if connected is None else asked.number < connected.number

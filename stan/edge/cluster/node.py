@@ -222,6 +222,7 @@ class ClusterNode:
         self.within(META_GROUP, self._leave_without_metadata, now)
         self.within(META_GROUP, self.copies.note_incomplete)
         self.within(META_GROUP, self._listen, now)
+        self.within(META_GROUP, self._pass_on_connects)
         self.within(META_GROUP, self._tell_of_itself, now)
         self.within(META_GROUP, self._compare_states)
         self.within(META_GROUP, self._follow_membership)
@@ -283,6 +284,17 @@ class ClusterNode:
             self.broker.step_alarm(
                 now + limits.MEMBER_TICK_INTERVAL // 10, partial(self._look_who_listens, until), META_GROUP
             )
+
+    def _pass_on_connects(self) -> None:
+        """Once the leader of the metadata was heard over a new connection to NATS: it may have missed connects before."""
+        buffer, leader = self.gateway.replay_buffer, self.groups[META_GROUP].leader
+        if buffer is None or buffer.alone_since is None or leader is None or not self.gateway.listens:
+            return
+        known = self.membership.nodes.get(leader)
+        if leader == self.membership.me.node:
+            buffer.alone_since = None
+        elif known is not None and known.heard > buffer.alone_since:
+            self.gateway.pass_on_connects()
 
     def _begin_epoch(self, epoch: int) -> bool:
         """Take part in the cluster behind its last rescue, with nothing on the disk; False if the disk does not take the note."""

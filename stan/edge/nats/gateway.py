@@ -174,6 +174,7 @@ class Gateway:
                 return told
             read.next_run()
             if self.replay_buffer is not None:
+                self.replay_buffer.alone_since = self.broker.view.now
                 self.replay_buffer.gap(self.broker.view.now)
 
     def _scan_early(self, data: bytes, waiting: WaitingFrames) -> bool:
@@ -403,6 +404,29 @@ class Gateway:
                     heard = self.broker.requests_to_replay(group, heard, arrived_at)
                     steps += filter(None, map(self.admission.admitted, heard))
         self.broker.replay(group, steps, max(buffer.since(view.now, group), forgotten), channels)
+
+    def pass_on_connects(self) -> None:
+        """Publish again recent connects whose client is not registered, for a leader that the nats-server of this node did not
+        reach when they came."""
+        view, buffer, scope = self.broker.view, self.replay_buffer, self.scope
+        if buffer is None or buffer.alone_since is None:
+            return
+        recent = Nanos(max(buffer.alone_since, view.now - limits.REPLAY_REQUEST_AGE_MAX) - 1)
+        buffer.alone_since = None
+        requests: list[tuple[Frame, Frame]] = []  # as they came, as from their users
+        for arrived_at, data in buffer.joined(recent):
+            at = 0
+            while arrived_at > recent and at < len(data):
+                scan = kernel.scan(data, at, PUB_SID, ACK_SID, scope.pub_prefix)
+                if not scan.consumed:
+                    break
+                at += scan.consumed
+                heard = [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
+                requests += [(frame, asked) for frame in heard if (asked := self.admission.admitted(frame)) is not None]
+        lost = {id(asked) for asked in self.broker.unregistered(asked for _, asked in requests)}
+        connects = [frame for frame, asked in requests if id(asked) in lost]
+        for frame in connects[: limits.CONNECTS_PASSED_ON_MAX]:
+            self.connection.write(publication(frame.subject, frame.payload, frame.reply))
 
     # --- out --------------------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,8 @@ class ReplayBuffer:
         self._chunks: deque[Chunk] = deque()
         self._bytes = 0
         self.complete_since = Nanos(0)  # nothing older is complete
+        self.alone_since: Nanos | None = Nanos(0)
+        """Since when requests may have reached only this node, whose nats-server had no route to others. None: they reach all."""
         self._gap = Nanos(0)  # end of the last gap
         self._forgotten: dict[GroupId, Nanos] = {}  # by group: publishes up to this time are not replayed
 

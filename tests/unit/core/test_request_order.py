@@ -70,6 +70,19 @@ def test_a_connection_that_was_known_when_the_request_came_is_its_own(order):
     assert not order.is_of_earlier(b"r", NEW)
 
 
+def test_a_connect_that_is_passed_on_behind_its_requests_changes_nothing(order):
+    """Clients of a cluster that had just started were once told that their id is unknown."""
+    for frame in (connect(NEW), subscribe(b"r"), connect(NEW)):
+        order.add(frame, SECOND, OLD.incarnation)
+    assert not order.is_of_earlier(b"r", NEW)
+
+
+def test_a_connect_that_comes_late_to_a_node_that_knows_the_client_changes_nothing(order):
+    order.add(subscribe(b"r"), SECOND, NEW.incarnation)
+    order.add(connect(NEW), SECOND, NEW.incarnation)
+    assert not order.is_of_earlier(b"r", NEW)
+
+
 def test_without_having_been_cut_off_what_was_not_heard_is_taken_for_the_newest_connections(order):
     order.add(subscribe(b"r"), SECOND, OLD.incarnation)
     assert not order.is_of_earlier(b"r", NEW)

@@ -1,6 +1,7 @@
 """What was read from NATS in the last seconds, and how it is looked at again."""
 
 import gc
+import re
 import sys
 
 import pytest
@@ -13,7 +14,7 @@ from stan.edge.nats.gateway import Gateway
 from stan.edge.nats.replay_buffer import ReplayBuffer
 from stan.edge.nats.scan_scope import ChannelFilter
 from stan.protocol.kernel import server as kernel
-from tests.kit.core_harness import CoreHarness, Node, pub_frame
+from tests.kit.core_harness import CoreHarness, Node, RecordingLink, pub_frame
 
 
 def chunk(at, size=1):
@@ -127,6 +128,43 @@ def test_publishes_acks_and_requests_of_other_groups_are_left_out(node):
     node.lead(0)
     assert len(node.hear("r")) == 1
     assert node.stored() == [b"a", b"b"]
+
+
+def connect(node, client_id, reply, inbox="hb.x"):
+    request = wire.ConnectRequest(
+        client_id=client_id.encode(), heartbeat_inbox=inbox.encode(), conn_id=f"conn-{client_id}".encode()
+    )
+    return node.request("_STAN.discover.test-cluster", request, reply)
+
+
+def passed_on(node):
+    """Reply subjects of the connects that the node passes on."""
+    link = node.gateway.connection = RecordingLink()
+    node.gateway.pass_on_connects()
+    return re.findall(rb"PUB _STAN.discover.test-cluster (\S+) ", link.written)
+
+
+def test_recent_connects_are_passed_on_once_to_a_leader_that_may_have_missed_them(node):
+    node.hears(connect(node, "old", "r1"))
+    node.pass_time(limits.REPLAY_REQUEST_AGE_MAX / SECOND + 1)
+    node.hears(connect(node, "new", "r2"), pub_frame("foo", "a", b"a"))
+    assert passed_on(node) == [b"r2"]
+    assert passed_on(node) == []
+
+
+def test_connects_that_were_answered_or_whose_client_has_given_up_are_not_passed_on(node):
+    node.feed_client("known")
+    inbox = next(iter(node.alive))
+    node.hears(connect(node, "known", "r1", inbox), connect(node, "closed", "r2"), connect(node, "again", "r3"))
+    node.hears(node.request("_STAN.close.test-cluster", wire.CloseRequest(client_id=b"closed"), "r4"))
+    node.hears(connect(node, "again", "r5", "hb.y"), node.request("_STAN.discover.test-cluster", b"\xff", "r6"))
+    assert passed_on(node) == [b"r5"]
+
+
+def test_no_more_connects_are_passed_on_than_the_leader_can_bear(node, monkeypatch):
+    monkeypatch.setattr(limits, "CONNECTS_PASSED_ON_MAX", 2)
+    node.hears(*(connect(node, f"c{number}", f"r{number}") for number in range(3)))
+    assert passed_on(node) == [b"r0", b"r1"]
 
 
 def test_what_nodes_say_to_each_other_is_not_kept(node):
