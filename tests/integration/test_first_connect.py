@@ -23,6 +23,7 @@ from tests.kit.server import StanServer, until
 STARTS = int(os.environ.get("STAN_STARTS", "4"))
 CLIENTS = 3
 STORED_MB = int(os.environ.get("STAN_STORED_MB", "20"))
+pytestmark = pytest.mark.timeout(60 + 30 * STARTS)
 
 
 def is_running(server):
@@ -41,6 +42,17 @@ def start_and_register(server):
         server.wait_until_ready()
         server.terminate()
     assert lost <= STARTS // 2
+
+
+def closed(server):
+    return not accepts(server.port)
+
+
+def kill(cluster, *names):
+    """Kill nodes, and wait for the ends of their nats-servers, which follow them."""
+    cluster.kill9(*names)
+    for name in names:
+        until(partial(closed, cluster.nodes[name]))
 
 
 async def fill(server):
@@ -110,8 +122,8 @@ def test_clients_that_connect_as_soon_as_a_node_is_back_in_its_cluster_are_regis
     with StanCluster(tmp_path) as cluster:
         for start in range(STARTS):
             name = next(name for name in cluster.names if name != cluster.leader(0))
-            cluster.kill9(name)
             node = cluster.nodes[name]
+            kill(cluster, name)
             node.launch()
             lost += register_early(node.port, partial(is_running, node), f"c{start}", CLIENTS)
             node.wait_until_ready()
@@ -122,10 +134,9 @@ def test_clients_that_connect_as_soon_as_a_whole_cluster_is_started_are_register
     lost = 0
     with StanCluster(tmp_path) as cluster:
         for start in range(STARTS):
-            for name in cluster.names:
-                cluster.kill9(name)
-            for name in cluster.names:
-                cluster.nodes[name].launch()
+            kill(cluster, *cluster.names)
+            for node in cluster.nodes.values():
+                node.launch()
             with ThreadPoolExecutor() as pool:
                 nodes = [(node.port, partial(is_running, node)) for node in cluster.nodes.values()]
                 waits = [pool.submit(register_early, *node, f"c{start}{at}", CLIENTS) for at, node in enumerate(nodes)]
