@@ -217,7 +217,8 @@ class Database:
     async def _check(self) -> None:
         """Check that pages and indexes fit together; rows are checked when they are loaded. Raises Damage."""
         try:
-            ((found,),) = await self.rows("pragma_integrity_check(1)", "*")
+            # Not with an argument: SQLite 3.46 takes it for the name of a table.
+            ((found,),) = await self.rows("pragma_integrity_check", "*", "LIMIT 1")
         except aiosqlite.Error as error:
             raise why_not(self.path, error, StartError) from error
         if found != "ok":
