@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit import chroot
-from tests.kit.distributions import CLIENT, run
+from tests.kit.distributions import CLIENT, inside, run
 from tests.kit.ports import free_port
 from tests.kit.server import ROOT, StanServer, until
 
@@ -73,14 +73,14 @@ def test_the_image_made_in_a_chroot_serves_who_is_outside(tmp_path):
     copy_what_is_copied(build / "source")
     headers = "apt-get update && apt-get install -y --no-install-recommends python3-dev"  # the base image has them
     for step in (headers, *steps_of(first)):
-        run("chroot", build, "/bin/sh", "-ec", f"cd /source; {step}", cwd=tmp_path, compiler=True)
+        run(*inside(build), "/bin/sh", "-ec", f"cd /source; {step}", cwd=tmp_path, compiler=True)
     (image / "opt").mkdir(exist_ok=True)
     (build / "opt/stan").rename(image / "opt/stan")
     for step in steps_of(second):
-        run("chroot", image, "/bin/sh", "-ec", step, cwd=tmp_path)
+        run(*inside(image), "/bin/sh", "-ec", step, cwd=tmp_path)
     path = "PATH=/opt/stan/bin:/usr/bin:/bin"
     user = re.search(r"^USER (\S+)$", second, re.MULTILINE)[1]
-    within = ("chroot", f"--userspec={user}", str(image), "/usr/bin/env", path)
+    within = (*inside(image), "chroot", f"--userspec={user}", "/", "/usr/bin/env", path)
     port = free_port()
     health = json.loads(re.search(r"^    CMD (\[.*\])$", second, re.MULTILINE)[1])
     health = [*within, *health[:-1], health[-1].replace("8222", str(port))]

@@ -101,6 +101,11 @@ def files_in(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
+def inside(root: Path) -> tuple[str, ...]:
+    """What goes before a command that is to run with another *root*, and a /proc there, as containers have one."""
+    return () if root == Path("/") else ("unshare", "--mount-proc", f"--root={root}")
+
+
 class Environment:
     """A virtual environment, here or in a chroot."""
 
@@ -127,8 +132,7 @@ class Environment:
 
     def command(self, program: str | Path, *words: str | Path) -> tuple[str, ...]:
         """How to call a program of it from outside."""
-        within = () if self.root == Path("/") else ("chroot", self.root)
-        return tuple(map(str, (*within, self.programs / program, *words)))
+        return (*inside(self.root), *map(str, (self.programs / program, *words)))
 
     def _run(self, program: str | Path, *words: str | Path) -> str:
         return run(*self.command(program, *words), cwd=self.root)
