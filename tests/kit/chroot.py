@@ -6,6 +6,7 @@ The suite is that of STAN_CHROOT_SUITE, else SUITE: `forky` has another Python.
 
 import os
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -41,5 +42,6 @@ def bare_debian(to: Path) -> Path:
     (to / "etc/apt/apt.conf.d/snapshot").write_text(
         'Acquire::Check-Valid-Until "false";\n'
     )  # of a mirror that stands still
+    (to / "etc/hosts").write_text(f"127.0.0.1 localhost {socket.gethostname()}\n")  # Spark looks its own name up
     (to / "usr/local/bin/python").symlink_to("/usr/bin/python3")
     return to
