@@ -71,7 +71,7 @@ def quick(session: nox.Session) -> None:
         checks = (("ruff", "check"), ("ruff", "format", "--check"), ("mypy",))
         paths, options = QUICK, list(session.posargs)
     workers = (os.cpu_count() or 1) + 1  # some wait
-    run(session, *checks, ("pytest", "-q", "-n", str(workers), "--dist", "loadgroup", *paths, *options))
+    run(session, *checks, ("pytest", "-q", "-n", str(workers), "--dist", "loadfile", *paths, *options))
 
 
 @nox.session
