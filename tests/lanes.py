@@ -86,7 +86,7 @@ LANES = (
             *(f"tests/{name}" for name in ("unit", "property", "contracts", "scripts", "raft", "sim", "fuzz")),
             *("tests/test_docs.py", "tests/test_promises.py", "tests/test_tidy.py"),
         ),
-        (*without(*SPARK.paths), "-n", "2", "--dist", "loadgroup", *PATIENT),
+        (*without(*SPARK.paths), "-n", "2", *PATIENT),
         niceness=5,
         real=False,
     ),

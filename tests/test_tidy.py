@@ -22,7 +22,6 @@ import grimp
 import pytest
 
 ROOT = Path(__file__).parents[1]
-pytestmark = pytest.mark.xdist_group("shape")  # one process reads the sources
 FUNCTION_LINES_MAX = 70
 
 ARROWS_MAX = {

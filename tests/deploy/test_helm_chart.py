@@ -33,7 +33,7 @@ SECRETS = {
 }
 """Files of the secrets that the values name, below /etc."""
 
-pytestmark = [pytest.mark.timeout(FETCH_SECONDS_MAX), pytest.mark.xdist_group("helm")]
+pytestmark = pytest.mark.timeout(FETCH_SECONDS_MAX)
 
 Rendering = dict[tuple[str, str], dict]
 Render = Callable[..., Rendering]
