@@ -5,17 +5,15 @@ for a single durable or queue group; each sets what it sets, and the rest is inh
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
-from stan_protocol import refusals
 from stan_protocol.choices import Commit, Compact, Compress, SchemaCheck, words
 from stan_protocol.patterns import matches, valid_name, width
 from stan_protocol.refusals import go_quote
 from stan_protocol.units import go_duration
 
-from stan import level
 from stan.limits import (
     BACKOFF_PAUSE_MAX,
     BACKOFF_PAUSES_MAX,
@@ -54,18 +52,6 @@ class PolicyOption:
     words: tuple[str, ...] = ("", "")  # for False and True, or for 0, 1, ...
     zero: str = "no limit"  # what 0 and "" mean
     of_channel: bool = False  # True: about a whole channel, so that no policy of a single durable has it
-    since: int = level.DELIVERY  # level of the cluster from which on it may be set, and is in force
-    later: tuple[
-        tuple[int, int], ...
-    ] = ()  # (value, level from which on it may be that one), of those with a higher one
-
-    def since_of(self, value: Any) -> int:
-        """The level of the cluster from which on the option may have that value."""
-        return next((since for late, since in self.later if late == value), self.since)
-
-    def shown_early(self, value: Any) -> str:
-        """How the option is called where it needs a higher level because of that value."""
-        return self.key if self.since_of(value) == self.since else f"{self.key}: {self.words[value]}"
 
 
 SYNCED, REPLICATED, EPHEMERAL = map(int, Commit)
@@ -83,64 +69,25 @@ POLICY_OPTIONS: Final = (
     PolicyOption("dead_letter_rate", "dead_letter_rate", "dead letter rate", Form.NUMBER, DEAD_LETTER_RATE_MAX),
     PolicyOption("failover", "mode", "mode", Form.WORD, words=("shared", "failover")),
     PolicyOption("ordered_by_key", "order", "order", Form.WORD, words=("any", "key")),
-    PolicyOption("from_replica", "served_by", "served by", Form.WORD, words=("leader", "replica"), since=level.SCALE),
+    PolicyOption("from_replica", "served_by", "served by", Form.WORD, words=("leader", "replica")),
     PolicyOption("delay", "delay", "delay", Form.DURATION, DELAY_MAX, zero="none", of_channel=True),
     PolicyOption("target", "target", "target", Form.CHANNEL, zero="none", of_channel=True),
     PolicyOption("max_late", "max_late", "max late", Form.DURATION, DELAY_MAX, of_channel=True),
     PolicyOption("ttl", "ttl", "time to live", Form.DURATION, TTL_MAX, zero="none", of_channel=True),
+    PolicyOption("compact", "compact", "compact", Form.CHOICE, words=words(Compact), of_channel=True),
+    PolicyOption("min_age", "min_age", "min age", Form.DURATION, DELAY_MAX, zero="none", of_channel=True),
     PolicyOption(
-        "compact",
-        "compact",
-        "compact",
-        Form.CHOICE,
-        words=words(Compact),
-        of_channel=True,
-        since=level.SCALE,
+        "tombstone_max", "tombstone_max", "tombstone max", Form.DURATION, TTL_MAX, zero="none", of_channel=True
     ),
-    PolicyOption(
-        "min_age", "min_age", "min age", Form.DURATION, DELAY_MAX, zero="none", of_channel=True, since=level.SCALE
-    ),
-    PolicyOption(
-        "tombstone_max",
-        "tombstone_max",
-        "tombstone max",
-        Form.DURATION,
-        TTL_MAX,
-        zero="none",
-        of_channel=True,
-        since=level.SCALE,
-    ),
-    PolicyOption("tier", "tier", "tier", Form.CHANNEL, zero="none", of_channel=True, since=level.SCALE),
-    PolicyOption(
-        "tier_stretch",
-        "tier_stretch",
-        "tier stretch",
-        Form.NUMBER,
-        TIER_STRETCH_MAX,
-        of_channel=True,
-        since=level.SCALE,
-    ),
-    PolicyOption(
-        "commit",
-        "commit",
-        "commit",
-        Form.CHOICE,
-        words=COMMITS,
-        of_channel=True,
-        since=level.SCALE,
-        later=((EPHEMERAL, level.EPHEMERAL),),
-    ),
-    PolicyOption(
-        "schema", "schema", "schema", Form.CHOICE, words=words(SchemaCheck), of_channel=True, since=level.SCALE
-    ),
-    PolicyOption(
-        "compress", "compress", "compress", Form.CHOICE, words=words(Compress), of_channel=True, since=level.SCALE
-    ),
+    PolicyOption("tier", "tier", "tier", Form.CHANNEL, zero="none", of_channel=True),
+    PolicyOption("tier_stretch", "tier_stretch", "tier stretch", Form.NUMBER, TIER_STRETCH_MAX, of_channel=True),
+    PolicyOption("commit", "commit", "commit", Form.CHOICE, words=COMMITS, of_channel=True),
+    PolicyOption("schema", "schema", "schema", Form.CHOICE, words=words(SchemaCheck), of_channel=True),
+    PolicyOption("compress", "compress", "compress", Form.CHOICE, words=words(Compress), of_channel=True),
 )
 """What a policy can set, in the order in which it is shown."""
 OFF, KNOWN, VALID = map(int, SchemaCheck)
 """Of `schema`: messages are not checked; they say by which registered version they are written; they fit it."""
-LEVEL_TOO_LOW: Final = refusals.LEVEL_TOO_LOW.format("policies", level.DELIVERY)
 OPTIONS: Final = tuple(option.field for option in POLICY_OPTIONS)
 
 
@@ -244,30 +191,6 @@ def options_of(message: Any) -> dict[str, Any]:
     from stan_protocol.admin_types import DeliveryPolicy  # noqa: PLC0415 - the server's start waits for no protobuf
 
     return given_options(DeliveryPolicy.from_pb(message))
-
-
-def level_refusal(policy: Any, cluster_level: int) -> str:
-    """Why a policy (a protobuf message with the fields of the options) cannot be set in a cluster of that level; "" if it can."""
-    told = options_of(policy)
-    given = [(option, told[option.field]) for option in POLICY_OPTIONS if option.field in told]
-    early = [(option, value) for option, value in given if option.since_of(value) > cluster_level]
-    if not early:
-        return LEVEL_TOO_LOW if cluster_level < level.DELIVERY else ""
-    needed = max(option.since_of(value) for option, value in early)
-    if needed == level.DELIVERY:
-        return LEVEL_TOO_LOW
-    keys = ", ".join(option.shown_early(value) for option, value in early if option.since_of(value) == needed)
-    return refusals.LEVEL_TOO_LOW.format(f"policies with {keys}", needed)
-
-
-def at_level(rule: PolicyRule, cluster_level: int) -> PolicyRule:
-    """What of a policy is in force in a cluster of that level."""
-    early: dict[str, Any] = {
-        option.field: None
-        for option in POLICY_OPTIONS
-        if (value := getattr(rule, option.field)) is not None and option.since_of(value) > cluster_level
-    }
-    return replace(rule, **early) if early else rule
 
 
 def in_order(rules: Iterable[PolicyRule]) -> tuple[PolicyRule, ...]:

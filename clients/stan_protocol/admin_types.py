@@ -169,7 +169,7 @@ class ChannelStatus(MessageRecord):
     epoch_began: int = 0
     """Unix ns; 0: not known."""
     ack_level: AckLevel = AckLevel.UNTOLD
-    """Where a message is when it is acked, as PubAck.ack_level tells it; 0: by a version that does not say."""
+    """Where a message is when it is acked, as PubAck.ack_level tells it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class MemberStatus(MessageRecord):
     """Its client does not answer heartbeats."""
     oldest_pending: int = 0
     window_now: int = 0
-    """Messages that may be in flight: max_in_flight, or less while an adaptive window is cut; 0: an older server."""
+    """Messages that may be in flight: max_in_flight, or less while an adaptive window is cut."""
     active: bool = False
     """Of a failover group: this member gets all messages."""
 
@@ -521,7 +521,7 @@ class NodeStatus(MessageRecord):
     read_replicas: tuple[str, ...] = ()
     """Other nodes that this one hears, and that are no part of `nodes`."""
     level: int = 0
-    """Of the cluster, as this node has it: what may be written; 0: from a version without levels."""
+    """Of the cluster, as this node has it: what may be written; 0: it has none yet."""
     level_known: int = 0
     """The highest that this node's version knows."""
     labels: str = ""

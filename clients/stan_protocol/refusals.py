@@ -48,10 +48,8 @@ TOO_MANY_REQUESTS = "stan: too many requests, try again later"
 UNKNOWN_VERSION = "stan: the server does not know this version of the request"
 NOT_A_CLUSTER = "stan: this node is alone"
 """The request is for nodes of a cluster."""
-LEVEL_TOO_LOW = (
-    "stan: {} need level {} of the cluster; once all nodes run a version that knows it, raise it: "
-    "stan node level --raise"
-)
+NOT_FOUNDED = "stan: the cluster has no identity yet"
+"""It passes once the metadata has a leader."""
 SHORTAGE = "stan: the server is short of open files or memory"
 DISK_FULL = "stan: no space left on the server's disk"
 CHANNEL_FROZEN = "stan: the channel takes nothing until the server is restarted"
@@ -85,13 +83,10 @@ EPHEMERAL_USED_UP = (
 INVALID_PUBLISH = "stan: invalid publish request"
 """The channel's name is invalid, or the server does not know the client: it may have lost its memory."""
 MESSAGE_TOO_LARGE = "nats: maximum payload exceeded"
-KEY_NEEDS_LEVEL = "stan: row {} has a key: keys need level {} of the cluster, which is at level {}"
 INVALID_TTL = "stan: the time to live of the message is negative or too long"
-TTL_NEEDS_LEVEL = "stan: messages with a time to live need level {} of the cluster, which is at level {}"
 TOO_MANY_EXPIRING = (
     "stan: too many messages of the channel that expire lie between others that do not, or expire otherwise"
 )
-DELAY_NEEDS_LEVEL = "stan: delayed messages need level {} of the cluster, which is at level {}"
 DELAYED_TOO_LONG = "stan: the message is delayed for too long"
 TOO_MANY_DELAYED = "stan: too many messages wait for their time"
 NO_DELAY_TARGET = "stan: channel {} has a delay, and no target to which its messages go"

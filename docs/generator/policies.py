@@ -3,7 +3,6 @@
 from stan_protocol.units import go_duration
 
 from docs.generator.markdown import code, codes, page, shown, table
-from stan import level
 from stan.cli.commands.policy_options import BY_FLAG, HELP
 from stan.policies import Form, PolicyOption
 
@@ -23,31 +22,24 @@ def value(option: PolicyOption) -> str:
             return "a name, or `none`"
 
 
-def since(option: PolicyOption) -> str:
-    """The level that a cluster needs for it."""
-    return "".join([str(option.since), *(f"; `{option.words[late]}`: {needed}" for late, needed in option.later)])
-
-
 def policies() -> str:
     """The page."""
     rows = [
-        (code(option.key), code(flag), value(option), shown(HELP[flag]), since(option))
+        (code(option.key), code(flag), value(option), shown(HELP[flag]))
         for flag, option in BY_FLAG.items()
         if not option.of_channel
     ]
     channel = [
-        (code(option.key), code(flag), value(option), shown(HELP[flag]), since(option))
+        (code(option.key), code(flag), value(option), shown(HELP[flag]))
         for flag, option in BY_FLAG.items()
         if option.of_channel
     ]
-    head = ("key of the file", "option of `stan policy set`", "value", "meaning", "level")
+    head = ("key of the file", "option of `stan policy set`", "value", "meaning")
     return page(
         "Policies",
         "A policy says how the messages of a pattern of channels are delivered, or those of one durable in them. "
         "It is set in the block `policies` of the configuration file, or with `stan policy set`. "
         "A narrow pattern wins over a wide one. See [policies of delivery](../features/policies.md).",
-        f"The last column tells the [level](../upgrading.md) from which on a cluster has it; a new cluster is at "
-        f"level {level.KNOWN}.",
         "## For channels, and for single durables and queue groups",
         table(head, rows),
         "## For whole channels only",

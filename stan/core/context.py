@@ -15,7 +15,7 @@ from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import go_quote
 from stan_protocol.scalars import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, Sequence, WallNanos
 
-from stan import level, limits
+from stan import limits
 from stan.config import Config
 from stan.core.base.admin_events import AdminEvents, Clock
 from stan.core.base.complaints import Complaints
@@ -41,7 +41,6 @@ from stan.core.leader.local_group import ChannelGroup
 from stan.core.state.group import Cursor, Subscription, ack_place
 from stan.core.state.meta import ChannelInfo, Client, MetaMachine
 from stan.core.state.policies import Policies
-from stan.level import DELIVERY
 from stan.permissions import Right
 from stan.policies import EPHEMERAL, SYNCED
 from stan.protocol.entries import Kind
@@ -324,10 +323,8 @@ class BrokerContext:
         return self.config.cluster is not None
 
     @property
-    def report_moment(self) -> ReportMoment | None:
-        """Now, for progress entries that tell what was sent; None below the level at which they do."""
-        if self.meta.level < DELIVERY:
-            return None
+    def report_moment(self) -> ReportMoment:
+        """Now, for progress entries that tell what was sent."""
         return ReportMoment(self.clock.now, self.clock.wall, self.reports.events.node.encode())
 
     @property
@@ -525,10 +522,6 @@ class BrokerContext:
             user_of(reply).encode() if self.access.authorizer is not None and self.access.authorizer.with_users else b""
         )
 
-    def owner_of(self, reply: bytes) -> bytes:
-        """The owner of what a request makes; b"" as of `user_of`, and below the level from which on nodes know owners."""
-        return self.user_of(reply) if self.meta.level >= level.EPHEMERAL else b""
-
     def may_send_to(self, named: bytes) -> bool:
         """True if the broker may send to a subject that a client has named. With users the broker sends to it only behind the
         prefix `_STAN.to.<user>.`."""
@@ -584,8 +577,7 @@ class BrokerContext:
         if self.leading.held.uids and self._is_held(group, change):
             in_doubt()
             return
-        if self.meta.level >= DELIVERY:
-            change |= {"at": self.clock.wall, "node": self.reports.events.node.encode()}
+        change |= {"at": self.clock.wall, "node": self.reports.events.node.encode()}
         body = pb.GroupChange(**change).SerializeToString()  # type: ignore[arg-type]
         self.proposals.changes.append(
             Proposal(group, Kind.CHANGE, body, urgent=True, ticket=self.proposals.ticket(done, in_doubt))

@@ -169,6 +169,6 @@ def encode_change(change: bytes) -> tuple[bytes, bytes]:
 
 
 def encode_references(references: Iterable[Reference]) -> tuple[bytes, bytes]:
-    """Header and body of references, a part of a RECORDS body behind all batches; from level SCALE on."""
+    """Header and body of references, a part of a RECORDS body behind all batches."""
     records = b"".join(REFERENCE.pack(*one) for one in references)
     return BATCH_HEADER.pack(BESIDE_UID, 0, 0, 0, 0, len(records), zlib.crc32(records), REFERENCES_FLAG), records

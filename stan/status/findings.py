@@ -21,7 +21,6 @@ from stan.status.groups import (
     format_growth,
     format_moves,
     growth_waits_for,
-    known_level,
     labels_of,
     leaderless,
     node_name,
@@ -152,7 +151,7 @@ def check_settings(nodes: NodeReports) -> Iterator[Finding]:
     if len(versions) > 1:
         differ = f"Nodes run different versions: {', '.join(versions)}."
         yield Finding(Severity.NOTE, "version", differ, "Finish the upgrade.")
-    lowest = min((known_level(node) for node in nodes.answers), default=0)
+    lowest = min((node.level_known for node in nodes.answers), default=0)
     if lowest > (at := cluster_level(nodes)) and not nodes.missing:
         unused = f"The cluster is at level {at}, all nodes know level {lowest}: what came with it is not used yet."
         step = "When no node is to go back to the version before: stan node level --raise"
@@ -330,7 +329,7 @@ def _of_compression(channel: ChannelStatus) -> Iterator[Finding]:
 
 def compression_ratio(channel: ChannelStatus) -> float:
     """Return how many times smaller a channel is on the disk; only if something is compressed."""
-    return (channel.clear_bytes or channel.bytes) / channel.kept_bytes  # a version before does not tell clear_bytes
+    return channel.clear_bytes / channel.kept_bytes
 
 
 def check_parts(
@@ -353,7 +352,7 @@ def check_parts(
 def check_pins(pins: Iterable[PinStatus]) -> Iterator[Finding]:
     """Find pinned channels that are on their way, or whose move was cancelled."""
     for pin in pins:
-        if not pin.exists or pin.group_now in (0, pin.group):
+        if not pin.exists or pin.group_now == pin.group:
             continue
         name = pin.channel
         if pin.moving:

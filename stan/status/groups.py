@@ -7,7 +7,6 @@ from stan_protocol.admin_types import GroupStatus, NodeStatus
 from stan_protocol.units import counted
 
 from stan.labels import Labels, places_of
-from stan.level import OLDEST
 
 
 class NodeReports(Protocol):
@@ -33,14 +32,9 @@ def labels_of(nodes: NodeReports) -> dict[str, Labels]:
     return {} if newest is None else places_of(newest.places)
 
 
-def known_level(node: NodeStatus) -> int:
-    """Return the highest level that a node's version knows."""
-    return node.level_known or OLDEST
-
-
 def cluster_level(nodes: NodeReports) -> int:
     """Return the level of the cluster, as the nodes have it that are furthest."""
-    return max((one.level or OLDEST for one in nodes.answers), default=OLDEST)
+    return max((one.level for one in nodes.answers), default=0)
 
 
 class Pool(NamedTuple):

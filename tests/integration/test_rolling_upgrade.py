@@ -1,4 +1,5 @@
-"""Nodes that know the oldest level and nodes that know the newest beside each other, under load: forth, back, and no way back."""
+"""Nodes that know the cluster's level and nodes that know the next one beside each other, under load: forth, back, and no way
+back. What the next level would bring makes no difference here: each program is this one."""
 
 import asyncio
 import contextlib
@@ -9,7 +10,7 @@ import stan_client
 from stan import level
 from tests.kit.cluster import StanCluster
 from tests.kit.fake_broker import eventually
-from tests.kit.server import COMMAND, NatsServer, StanServer, until
+from tests.kit.server import NatsServer, StanServer, until
 
 CHANNELS = [f"orders-{number}" for number in range(4)]
 PATIENCE_S = 60
@@ -21,8 +22,9 @@ def program_up_to(highest):
     return (sys.executable, "-c", code)
 
 
-OLD_PROGRAM = program_up_to(level.OLDEST)
-TOO_NEW = f"this version knows levels up to {level.OLDEST}"
+FIRST, NEXT = level.KNOWN, level.KNOWN + 1
+OLD_PROGRAM, NEW_PROGRAM = program_up_to(FIRST), program_up_to(NEXT)
+TOO_NEW = f"this version knows levels up to {FIRST}"
 
 
 class Load:
@@ -92,18 +94,23 @@ async def test_a_rolling_upgrade_and_the_way_back_until_the_level_is_raised(tmp_
         with cluster:
             async with Load(nats.url) as load, stan_client.Direct(nats.url) as direct:
                 await load.goes_on()
-                for name, program in (("n1", COMMAND), ("n2", COMMAND), ("n1", OLD_PROGRAM), ("n3", COMMAND)):
+                for name, program in (
+                    ("n1", NEW_PROGRAM),
+                    ("n2", NEW_PROGRAM),
+                    ("n1", OLD_PROGRAM),
+                    ("n3", NEW_PROGRAM),
+                ):
                     await switch(cluster, name, program)
                     await load.goes_on()
                 refused = await raised(direct)
-                texts = f"does not know level {level.KNOWN}: n1", f"level {level.KNOWN} is not known to this version"
+                texts = f"does not know level {NEXT}: n1", f"level {NEXT} is not known to this version"
                 assert any(text in refused for text in texts), refused  # by who leads the metadata
-                await switch(cluster, "n1", COMMAND)
+                await switch(cluster, "n1", NEW_PROGRAM)
                 await load.goes_on()
-                assert await levels(direct) == [(name, level.OLDEST, level.KNOWN) for name in cluster.names]
+                assert await levels(direct) == [(name, FIRST, NEXT) for name in cluster.names]
                 assert await raised(direct) == ""
                 async with asyncio.timeout(PATIENCE_S):
-                    while {at for _, at, _ in await levels(direct)} != {level.KNOWN}:
+                    while {at for _, at, _ in await levels(direct)} != {NEXT}:
                         pass
                 await load.goes_on()
                 await asyncio.to_thread(cluster.terminate, "n2")
@@ -111,7 +118,7 @@ async def test_a_rolling_upgrade_and_the_way_back_until_the_level_is_raised(tmp_
                 cluster.nodes["n2"].launch()
                 await asyncio.to_thread(until, lambda: not cluster.nodes["n2"].running)
                 assert TOO_NEW in cluster.nodes["n2"].log_since_start()
-                cluster.nodes["n2"].replace_program(COMMAND)
+                cluster.nodes["n2"].replace_program(NEW_PROGRAM)
                 await asyncio.to_thread(cluster.nodes["n2"].start)
                 await load.goes_on()
             assert not load.missing()
@@ -123,7 +130,7 @@ async def raised(direct):
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
-                await direct.admin.raise_level(level.KNOWN)
+                await direct.admin.raise_level(NEXT)
             except stan_client.StanClientError as error:
                 if "not heard" not in str(error):
                     return str(error)
@@ -136,15 +143,15 @@ async def test_a_server_alone_goes_back_until_its_level_is_raised(tmp_path):
     server = StanServer(tmp_path, command=OLD_PROGRAM)
     with server:
         assert await publish(server.url, 1) == 1
-    for program in (COMMAND, OLD_PROGRAM, COMMAND):
+    for program in (NEW_PROGRAM, OLD_PROGRAM, NEW_PROGRAM):
         server.replace_program(program)
         with server:
             await publish(server.url, 1)
     with server:
         async with stan_client.Direct(server.url) as direct:
-            assert await levels(direct) == [("", level.OLDEST, level.KNOWN)]
+            assert await levels(direct) == [("", FIRST, NEXT)]
             assert (await direct.admin.raise_level()).changed == 1
-            assert await levels(direct) == [("", level.KNOWN, level.KNOWN)]
+            assert await levels(direct) == [("", NEXT, NEXT)]
             assert await publish(server.url, 1) == 5
     server.replace_program(OLD_PROGRAM)
     server.launch()
@@ -163,6 +170,6 @@ async def publish(url, count):
 
 
 async def test_a_new_server_begins_at_the_level_that_it_knows(tmp_path):
-    with StanServer(tmp_path) as server:
+    with StanServer(tmp_path, command=NEW_PROGRAM) as server:
         async with stan_client.Direct(server.url) as direct:
-            assert await levels(direct) == [("", level.KNOWN, level.KNOWN)]
+            assert await levels(direct) == [("", NEXT, NEXT)]

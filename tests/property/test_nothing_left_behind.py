@@ -5,11 +5,10 @@ from types import FunctionType, ModuleType
 
 import pytest
 
-from stan import level, limits
+from stan import limits
 from stan.config import Config, StoreConfig
 from stan.core.state.state_codec import snapshot_group
 from stan.protocol.proto import entries_pb2 as pb
-from tests.kit import core_harness
 from tests.kit.core_harness import CoreHarness
 
 FEW, MANY = 40, 400
@@ -17,11 +16,6 @@ FEW, MANY = 40, 400
 GROUPS = 3
 ROW_BYTES, ENTRIES = 30, 5
 """At most what a run of dropped channels has in a snapshot, and in memory."""
-
-
-@pytest.fixture(autouse=True)
-def newest_level(monkeypatch):
-    monkeypatch.setattr(core_harness, "KNOWN", level.KNOWN)
 
 
 @pytest.fixture

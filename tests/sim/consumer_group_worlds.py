@@ -15,7 +15,6 @@ from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.core.context import META_GROUP
 from stan.core.state.bookmarks import Bookmarks
-from stan.core.state.meta import SCALE_NEEDED
 from tests.sim.clients import SimClient
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.scene import CHANNELS
@@ -126,10 +125,7 @@ class SimConsumer(SimClient):
 
     def _told(self, response):
         if response.error or self.leaving:
-            wrong = (
-                response.error and not response.retry and response.error.decode() != SCALE_NEEDED
-            )  # it is raised soon
-            self.world.fail_if(wrong, f"{self.client_id}: {response.error.decode()}")
+            self.world.fail_if(response.error and not response.retry, f"{self.client_id}: {response.error.decode()}")
             return
         if response.unchanged or response.assignment == self.known:
             return

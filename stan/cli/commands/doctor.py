@@ -15,10 +15,9 @@ from stan.cli.support.common import EXIT_FAILED, Target, run
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Table, show
 from stan.cli.support.session import session
-from stan.level import SCALE
 from stan.status import findings
 from stan.status.findings import Finding
-from stan.status.groups import cluster_level, commits_of, groups_of, leaderless
+from stan.status.groups import commits_of, groups_of, leaderless
 from stan.troubles import Severity
 
 LEVELS: Final = {Severity.BROKEN: "broken", Severity.ATTENTION: "attention", Severity.NOTE: "note"}
@@ -64,8 +63,7 @@ async def _findings(direct: stan_client.Direct, target: Target, well: list[str])
         now = time.time_ns()
         what += [*findings.check_channels(channels), *findings.check_parts(channels, cursors, commits_of(groups), now)]
         what += [*findings.check_positions(cursors, now), *findings.check_clients(clients)]
-        if cluster_level(nodes) >= SCALE:
-            what += findings.check_pins(await direct.admin.pins())
+        what += findings.check_pins(await direct.admin.pins())
     answer = "answers" if len(nodes.answers) == 1 else "answer"
     well.append(f"{counted(len(nodes.answers), 'node')} of cluster {target.cluster_id} {answer}")
     return sorted(what, key=lambda one: -one.severity)

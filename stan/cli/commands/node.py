@@ -16,8 +16,8 @@ from stan.cli.support.output import Table, done
 from stan.cli.support.output import show as show_table
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, near, on_cluster
-from stan.level import OLDEST, too_old
-from stan.status.groups import cluster_level, known_level, labels_of, node_name
+from stan.level import too_old
+from stan.status.groups import cluster_level, labels_of, node_name
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Its id.")]
 
@@ -211,7 +211,7 @@ def level(
     async def main(direct: stan_client.Direct) -> None:
         nodes = await direct.admin.nodes()
         if up:
-            known = {node_name(one): known_level(one) for one in nodes.answers}
+            known = {node_name(one): one.level_known for one in nodes.answers}
             to, newest = min(known.values(), default=0), max(known.values(), default=0)
             if nodes.missing:
                 raise CliError(f"The level is raised when all nodes answer. These do not: {', '.join(nodes.missing)}.")
@@ -235,14 +235,14 @@ def level(
 
 def level_table(nodes: Nodes) -> Table:
     """One node a line."""
-    at, lowest = cluster_level(nodes), min((known_level(one) for one in nodes.answers), default=OLDEST)
+    at, lowest = cluster_level(nodes), min((one.level_known for one in nodes.answers), default=0)
     return Table(
         columns=("node", "version", ">knows level"),
-        rows=[(node_name(one), one.product, str(known_level(one))) for one in nodes.answers]
+        rows=[(node_name(one), one.product, str(one.level_known)) for one in nodes.answers]
         + [(name, "does not answer", NEVER) for name in nodes.missing],
         document={
             "level": at,
-            "nodes": {node_name(one): known_level(one) for one in nodes.answers},
+            "nodes": {node_name(one): one.level_known for one in nodes.answers},
             "missing": nodes.missing,
         },
         names=[node_name(one) for one in nodes.answers] + nodes.missing,

@@ -33,8 +33,7 @@ from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.bookmarks import Bookmarks, NotedPlace
 from stan.core.state.group import GroupResult
-from stan.core.state.meta import SCALE_NEEDED, ChannelInfo
-from stan.level import SCALE
+from stan.core.state.meta import ChannelInfo
 from stan.permissions import Right
 from stan.protocol.proto import entries_pb2 as entries
 
@@ -160,8 +159,6 @@ class ChannelQueries:
             accepted.refuse(UNKNOWN_CHANNEL)
         elif self.channels.by_uid[info.uid].deleting:
             accepted.refuse(CHANNEL_DELETING)
-        elif (request.generation or request.taken) and self.context.meta.level < SCALE:
-            accepted.refuse(SCALE_NEEDED)
         elif not request.generation or request.generation <= self.context.meta.applied:
             self._set(accepted, info)
         else:  # a generation is an index of the metadata: either this copy is behind, or nobody was given it
@@ -178,7 +175,7 @@ class ChannelQueries:
     def _set(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
         request: pb.CursorSetRequest = accepted.request
         places = self.context.groups[info.group].machine.part(Bookmarks)
-        user = b"" if self._is_of_tier(info, request.name) else self.context.owner_of(accepted.reply)
+        user = b"" if self._is_of_tier(info, request.name) else self.context.user_of(accepted.reply)
         if refused := self._bookmark_refusal(accepted, info, places, user):
             accepted.refuse(refused)
             return

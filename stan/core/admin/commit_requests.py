@@ -16,8 +16,7 @@ from stan.core.admin.move_target import ANSWER_PATIENCE
 from stan.core.context import BrokerContext, text
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
-from stan.core.state.meta import MOVES_NEED_LEVEL, ChannelInfo
-from stan.level import SCALE
+from stan.core.state.meta import ChannelInfo
 from stan.policies import EPHEMERAL, GROUP_COMMITS
 from stan.protocol.proto import entries_pb2 as entries
 
@@ -51,8 +50,6 @@ class CommitRequests:
             accepted.refuse(UNKNOWN_COMMIT)
         elif context.meta.info is None:
             accepted.busy()
-        elif context.meta.level < SCALE:
-            accepted.refuse(MOVES_NEED_LEVEL)
         elif info is None:
             parted = context.meta.channels.parted.by_name.get(request.channel)
             accepted.refuse(UNKNOWN_CHANNEL if parted is None else EACH_PART.format(go_quote(text(request.channel))))

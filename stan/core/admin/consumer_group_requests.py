@@ -25,8 +25,7 @@ from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.consumer_groups import ConsumerGroup
-from stan.core.state.meta import SCALE_NEEDED, MetaResult
-from stan.level import SCALE
+from stan.core.state.meta import MetaResult
 from stan.protocol.proto import entries_pb2 as entries
 
 EMPTY = ConsumerGroup()
@@ -120,14 +119,12 @@ class ConsumerGroupRequests:
 
     def _named(self, accepted: AcceptedRequest) -> bytes:
         """The group that a member means: each user has groups of its own."""
-        return of_user(self.context.owner_of(accepted.reply), accepted.request.group)
+        return of_user(self.context.user_of(accepted.reply), accepted.request.group)
 
     def _refusal(self, request: pb.ConsumerGroupRequest, user: bytes, name: bytes) -> str:
         """Return why a request of a member is not taken; "" if it is."""
         if wrong := _wrong(request):
             return f"{refusals.INVALID_CONSUMER}: {wrong}"
-        if self.context.meta.level < SCALE:
-            return SCALE_NEEDED
         if self.context.access.partition is not None:
             return refusals.NO_CONSUMER_GROUPS
         return self._refusal_of_state(request, user, name)

@@ -47,7 +47,7 @@ class PartRequests:
             accepted.refuse(refusals.NOT_OF_EPHEMERAL.format(name, "parts"))
         else:
             create = self._change(request)
-            error = refusal(create, meta.channels.parted, meta.channels.by_lower, meta.level)
+            error = refusal(create, meta.channels.parted, meta.channels.by_lower)
             if error:
                 accepted.refuse(error)
             else:

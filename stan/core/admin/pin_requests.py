@@ -13,8 +13,7 @@ from stan.core.context import META_GROUP, BrokerContext, text
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
-from stan.core.state.meta import PIN_LEVEL_TOO_LOW, ChannelInfo
-from stan.level import SCALE
+from stan.core.state.meta import ChannelInfo
 from stan.policies import COMMITS, EPHEMERAL
 from stan.protocol.proto import entries_pb2 as entries
 
@@ -53,7 +52,6 @@ class PinRequests:
                 f"{refusals.UNKNOWN_GROUP.format(request.group)}: groups of channels are 1 to {pool}",
             ),
             (context.meta.info is None, refusals.BUSY),
-            (context.meta.level < SCALE, PIN_LEVEL_TOO_LOW),
             (
                 request.group != META_GROUP and self._changes_commit(request),
                 GROUP_OF_OTHER_COMMIT.format(request.group, COMMITS[context.meta.commit_of(GroupId(request.group))]),

@@ -12,7 +12,7 @@ from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.policies import row_of, shown_policy
-from stan.policies import COMMITS, VALID, PolicyRule, level_refusal, options_of
+from stan.policies import COMMITS, VALID, PolicyRule, options_of
 
 OTHER_COMMIT = (
     "commit: channel {} is there and {}: a policy is for channels that are made later, and one that is empty is changed by "
@@ -52,8 +52,6 @@ class PolicyRequests:
             accepted.refuse(refusals.POLICY_REFUSED.format("; ".join(complaints[: limits.POLICY_COMPLAINTS_MAX])))
         elif self.context.meta.info is None:
             accepted.busy()
-        elif refused := level_refusal(accepted.request.policy, self.context.meta.level):
-            accepted.refuse(refused)
         elif rule.schema == VALID and not json_data.AVAILABLE:
             accepted.refuse(NO_LIBRARY)
         else:

@@ -9,8 +9,6 @@ from stan.core.context import BrokerContext
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.meta import MetaResult
-from stan.core.state.pool import POOL_LEVEL_TOO_LOW
-from stan.level import SCALE
 from stan.limits import RAFT_GROUPS_MAX
 from stan.policies import GROUP_COMMITS
 
@@ -51,8 +49,6 @@ class PoolRequests:
     def _refusal(self, groups: int, commit: int) -> str:
         """Why the metadata does not have so many groups; "" if it may."""
         meta, there = self.context.meta, self.context.pool
-        if meta.level < SCALE:
-            return POOL_LEVEL_TOO_LOW
         if commit >= len(GROUP_COMMITS):
             return INVALID_ADMIN
         if groups > RAFT_GROUPS_MAX:

@@ -32,7 +32,6 @@ from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.group import CursorKind, GroupResult
 from stan.core.state.meta import ChannelInfo
-from stan.level import DELIVERY
 from stan.protocol.entries import encode_batch
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
@@ -150,7 +149,7 @@ class RestoreRequests:
 
     def _rows(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
         request: admin.RestoreRowsRequest = accepted.request
-        error = fault(request, self.context.delivered_bytes_max, self.context.meta.level)
+        error = fault(request, self.context.delivered_bytes_max)
         if error:
             accepted.refuse(error)
             return
@@ -227,7 +226,7 @@ class RestoreRequests:
     # --- positions ----------------------------------------------------------------------------------------------------
 
     def _cursor(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
-        row = cursor_row(channel.info.uid, accepted.request.cursor, counted=self.context.meta.level >= DELIVERY)
+        row = cursor_row(channel.info.uid, accepted.request.cursor)
         if row is None:
             accepted.refuse(refusals.INVALID_RESTORE)
         elif not channel.restoring:  # the restore has ended: with this cursor, or without it

@@ -14,9 +14,8 @@ SEQUENCE_END: Final = 1 << 62
 """Sequences of a backup are below this: the rest is more than will ever be published, and fits into the integers of SQLite."""
 
 
-def cursor_row(uid: ChannelUid, cursor: admin.CursorStatus, *, counted: bool) -> pb.Cursor | None:
-    """The state row of a durable that a backup describes, without members; None if the description is invalid. *counted*: with
-    the numbers of redeliveries, which only newer versions keep."""
+def cursor_row(uid: ChannelUid, cursor: admin.CursorStatus) -> pb.Cursor | None:
+    """The state row of a durable that a backup describes, without members; None if the description is invalid."""
     kind, name = kind_and_name(cursor.queue_group, cursor.durable_name)
     runs = (cursor.owed_runs, cursor.pending_runs, cursor.counted_runs)
     if not kind.durable or cursor.kind != kind.value or not all(map(well_formed, runs)):
@@ -29,7 +28,7 @@ def cursor_row(uid: ChannelUid, cursor: admin.CursorStatus, *, counted: bool) ->
     if cursor.runs_cut:  # which of them is unknown
         to_redeliver.merge(Run(cursor.acked_up_to + 1, max(cursor.last_sent, cursor.acked_up_to + 1)))
     to_redeliver.remove(cursor.last_sent + 1, SEQUENCE_END)
-    for run in counted_runs(cursor.counted_runs, cursor.counts) if counted else ():
+    for run in counted_runs(cursor.counted_runs, cursor.counts):
         for part in to_redeliver.remove(run.first, run.last):
             to_redeliver.add(Run(part.first, part.last, 0, run.count))
     numbers, counts = counted_of(to_redeliver)

@@ -15,7 +15,7 @@ from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.scalars import SECOND, Sequence, WallNanos
 
-from stan import level, limits
+from stan import limits
 from stan.core.admin.restored_rows import LATEST
 from stan.core.context import BrokerContext
 from stan.core.publishing.channels import LiveChannel
@@ -40,13 +40,11 @@ class RestoredDelays:
 
     def refusal(self, request: admin.RestoreDelayedRequest) -> str:
         """Why a request cannot be carried out, whatever is there; "" if it can."""
-        found, at_level = request.messages, self.context.meta.level
-        if at_level < level.DELIVERY:
-            return refusals.DELAY_NEEDS_LEVEL.format(level.DELIVERY, at_level)
+        found = request.messages
         payload_max = self.context.delivered_bytes_max
         if any(one.expires_at for one in found):
             payload_max -= EXPIRY_BYTES
-        if error := refusal(request.channel, request.rows, len(found), payload_max, at_level):
+        if error := refusal(request.channel, request.rows, len(found), payload_max):
             return error
         if any(one.id >= after.id for one, after in pairwise(found)):
             return refusals.RESTORED_OUT_OF_ORDER

@@ -12,7 +12,7 @@ from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.scalars import SECOND, ChannelUid
 
-from stan import level, limits
+from stan import limits
 from stan.core.admin.restored_cursors import SEQUENCE_END
 from stan.core.base.runs import pairs
 from stan.core.publishing.expiry_rows import EXPIRY_BYTES, expiring_change, runs_of, stamped
@@ -38,21 +38,16 @@ class Part(NamedTuple):
     times: "array[int]"  # when each expires, in Unix seconds, 0: it does not; empty: none of the request does
 
 
-def fault(request: admin.RestoreRowsRequest, payload_max: int, cluster_level: int) -> str:
+def fault(request: admin.RestoreRowsRequest, payload_max: int) -> str:
     """Return why the messages of a request cannot be stored, whatever is there; "" if they can.
 
     Args:
         request: the request.
         payload_max: largest payload of a message to a subscriber, in bytes.
-        cluster_level: the cluster's level (stan.level).
     """
     room = payload_max - EXPIRY_BYTES if request.expire_at else payload_max
     count = sum(run.count for run in request.runs)
-    return (
-        refusal(request.channel, request.rows, count, room, cluster_level)
-        or _disorder(request)
-        or _expiry_fault(request, cluster_level)
-    )
+    return refusal(request.channel, request.rows, count, room) or _disorder(request) or _expiry_fault(request)
 
 
 def _disorder(request: admin.RestoreRowsRequest) -> str:
@@ -65,13 +60,11 @@ def _disorder(request: admin.RestoreRowsRequest) -> str:
     return "" if last < SEQUENCE_END else refusals.INVALID_RESTORE
 
 
-def _expiry_fault(request: admin.RestoreRowsRequest, cluster_level: int) -> str:
+def _expiry_fault(request: admin.RestoreRowsRequest) -> str:
     """Return why the expiries of a request, the rest of which is valid, cannot be stored; "" if they can."""
     runs, times = request.expiring_runs, request.expire_at
     if not runs and not times:
         return ""
-    if cluster_level < level.DELIVERY:
-        return refusals.TTL_NEEDS_LEVEL.format(level.DELIVERY, cluster_level)
     if not well_formed(runs) or len(runs) != 2 * len(times) or not all(0 < at <= LATEST for at in times):
         return refusals.INVALID_RESTORE
     newest = request.runs[-1].first_sequence + request.runs[-1].count - 1

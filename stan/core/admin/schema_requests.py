@@ -32,8 +32,6 @@ from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.meta import MetaResult
-from stan.core.state.schemas import SCHEMA_LEVEL_TOO_LOW
-from stan.level import SCALE
 from stan.protocol.proto import entries_pb2 as entries
 
 Then = Callable[[entries.SchemaChange, int], None]
@@ -135,15 +133,13 @@ class SchemaRequests:
             accepted.answer(complaints=[raw(_clipped(one)) for one in complaints])
 
     def _fault(self, request: pb.AddSchemaRequest | pb.CheckSchemaRequest) -> str:
-        """What is wrong with a request by itself, or too early; "" if nothing is."""
+        """What is wrong with a request by itself; "" if nothing is."""
         if not _is_pattern(request.pattern):
             return refusals.INVALID_ADMIN
         if int(request.kind) not in tuple(SchemaKind):
             return UNKNOWN_SCHEMA_KIND
         if int(request.compatibility) not in tuple(Compatibility) or len(request.message) > limits.NAME_BYTES_MAX:
             return refusals.INVALID_ADMIN
-        if self.context.meta.info is not None and self.context.meta.level < SCALE:
-            return SCHEMA_LEVEL_TOO_LOW
         schema = SchemaText(SchemaKind(request.kind), request.text, text(request.message))
         why = fault(schema)
         if not why and (schema.kind is not SchemaKind.JSON or json_data.AVAILABLE):

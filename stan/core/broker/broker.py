@@ -15,7 +15,7 @@ from stan_protocol.frames import Acks, Frame, Publishes, Verdicts
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, WallNanos
 
-from stan import level, limits
+from stan import limits
 from stan.config import Config
 from stan.core.base.compaction import CompactionState
 from stan.core.base.ready import Delivery, Fetch, Indexes, LeaseAnswer, Proposal, ReadResult, Ready
@@ -287,10 +287,7 @@ class Broker:
             if found is None or (replayed and group.dispatch.is_outdated(key, clock.wall)):
                 continue
             try:
-                if context.meta.level < level.DELIVERY:
-                    refusal = "the cluster's level is too low (stan node level)"
-                else:
-                    refusal = group.dispatch.verdict(key, wire.Ack.FromString(frame.payload), clock.now, clock.wall)
+                refusal = group.dispatch.verdict(key, wire.Ack.FromString(frame.payload), clock.now, clock.wall)
             except DecodeError:
                 refusal = "it is no Ack"
             except Exception as error:  # noqa: BLE001 - the border of the group

@@ -16,7 +16,7 @@ from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import go_quote
 from stan_protocol.scalars import MILLISECOND, GroupId, Nanos
 
-from stan import level, limits
+from stan import limits
 from stan.config import HeartbeatConfig
 from stan.core.context import META_GROUP, BrokerContext, Done, nobody_waits, shown, text
 from stan.core.leader.local_group import ChannelGroup
@@ -28,7 +28,7 @@ from stan.protocol.user_subjects import said_by
 Key = TypeVar("Key", bytes, tuple[bytes, bytes])
 CLIENT_ID = re.compile(rb"[a-zA-Z0-9_-]+\Z")
 FEATURES = Feature.CONTEXT | Feature.VERDICTS | Feature.DELAYS | Feature.TTL
-"""What clients are told of this server, from level DELIVERY on."""
+"""What clients are told of this server."""
 
 
 @dataclass(slots=True)
@@ -290,7 +290,7 @@ class Clients:
             response.ping_requests = self.context.nats.subjects.pings.encode()
             response.ping_interval = request.ping_interval
             response.ping_max_out = request.ping_max_out
-            response.features = FEATURES if self.context.meta.level >= level.DELIVERY else Feature(0)
+            response.features = FEATURES
         self.context.respond(reply, response.SerializeToString())
 
     def _refuse(self, reply: bytes, error: str) -> None:

@@ -146,7 +146,7 @@ class NodeRequests:
         """The nodes after a change: with the labels that live ones tell now, and those known before of the others."""
         meta = self.context.meta
         known = {**places_of(meta.nodes.labels), **self.heard.labels()}
-        places = {name: known[name] for name in names if name in known} if meta.level >= level.SCALE else {}
+        places = {name: known[name] for name in names if name in known}
         rows = place_rows(places, pb.PlacedNode)
         return pb.Nodes(names=names, version=meta.nodes.version + 1, changed=changed, labels=rows)
 
@@ -155,7 +155,7 @@ class NodeRequests:
         the last change wants them."""
         context, now = self.context, self.context.clock.now
         meta = context.meta
-        if not context.leading.leads_meta or meta.info is None or meta.level < level.SCALE:
+        if not context.leading.leads_meta or meta.info is None:
             return
         told = self._nodes(self.names, "")
         rows, (before, since) = list(told.labels), self._labels_told

@@ -26,7 +26,6 @@ from stan.core.leader.leadership import Leadership
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.state.group import Cursor, CursorKind, Subscription, kind_and_name
 from stan.core.state.serving import ANY, willing
-from stan.level import SCALE
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto.node_pb2 import ServingAnswer, ServingReport
@@ -58,7 +57,7 @@ class ServingLeader:
         does."""
         context = self.context
         kind, _ = kind_and_name(request.queue_group, request.durable_name)
-        if not context.clustered or context.meta.level < SCALE or kind is not CursorKind.PLAIN:
+        if not context.clustered or kind is not CursorKind.PLAIN:
             return b""
         return request.replica or (ANY if context.policies.of(request.subject, b"").from_replica else b"")
 

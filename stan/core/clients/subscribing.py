@@ -197,7 +197,7 @@ class Subscribing:
             ack_prefix=authorizer.ack_prefix(client) if authorizer is not None else b"",
             replica=b"" if channel.info.is_ephemeral else self.serving.wish(request),
         )
-        if authorizer is not None and (owner := self.context.owner_of(reply)):
+        if authorizer is not None and (owner := self.context.user_of(reply)):
             subscribe.user = owner
             meant = self.context.group_of(channel.info).machine.meant(subscribe)
             if meant is not None and not authorizer.is_user(meant.user):

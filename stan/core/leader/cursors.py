@@ -163,17 +163,13 @@ class Unreported:
             self.rejected.clear()
             self.removed.clear()
 
-    def forget_account(self) -> None:
-        """Nobody is told what was sent, and which messages count as acked though nobody acked them."""
-        self.sent.clear()
-        self.rejected.clear()
-        self.removed.clear()
-
     def forget(self, last_sent: int) -> None:
         """Nothing of this is ever reported."""
         self.marks.clear()
         self.earlier_epochs.clear()
-        self.forget_account()
+        self.sent.clear()
+        self.rejected.clear()
+        self.removed.clear()
         self.last_sent = last_sent
 
     def gone(self, first: int, last: int) -> None:
@@ -217,7 +213,7 @@ class LiveCursor:
     reads: Reads = field(default_factory=Reads)
     scheduled: bool = False  # queued for the next pump
     past: CursorPast = field(default_factory=CursorPast)  # as the leader before knew it, until an ack comes
-    policy: DeliveryPolicy = DEFAULT  # another one only at level DELIVERY
+    policy: DeliveryPolicy = DEFAULT
     retries: Retries = field(default_factory=Retries)
     order: KeyOrder | None = None  # of a key-ordered queue group
 

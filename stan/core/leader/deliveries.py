@@ -2,8 +2,7 @@
 
     delivery ─► Sending, one for each run ─► Sent in the next progress entry, one for each (member, cause, count)
 
-Kept at every level, written from level DELIVERY on. It changes no state: whoever asks later what has happened to a message reads
-it from the log (stan.core.admin.message_account).
+It changes no state: whoever asks later what has happened to a message reads it from the log (stan.core.admin.message_account).
 """
 
 from collections.abc import Iterable, Iterator

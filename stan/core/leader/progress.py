@@ -38,9 +38,8 @@ class ProgressReports:
         """True if there may be something to write in a progress entry."""
         return bool(self.cursors or self.unconfirmed or self.gone)
 
-    def take(self, moment: ReportMoment | None = None) -> list[pb.GroupChange]:
-        """Return what changed since the last call, as changes for the log. *moment*: they tell what was sent, and why, too; None:
-        that is forgotten, as the cluster's level is too low."""
+    def take(self, moment: ReportMoment) -> list[pb.GroupChange]:
+        """Return what changed since the last call, as changes for the log. They tell what was sent, and why, too."""
         changes = []
         if self.unconfirmed:
             changes.append(pb.GroupChange(maybe_sent=pb.MaybeSent(until=self.unconfirmed)))
@@ -53,28 +52,24 @@ class ProgressReports:
                 self._tell_of(self.cursors.popitem()[1], change, moment)
             if change.progress:
                 changes.append(change)
-        if moment is not None:
-            for change in changes:
-                change.at = moment.wall
-                if moment.node:
-                    change.node = moment.node
+        for change in changes:
+            change.at = moment.wall
+            if moment.node:
+                change.node = moment.node
         return changes
 
-    def _tell_of_gone(self, change: pb.GroupChange, moment: ReportMoment | None) -> None:
+    def _tell_of_gone(self, change: pb.GroupChange, moment: ReportMoment) -> None:
         gone, self.gone = self.gone, []
-        if moment is not None:
-            for number, sent in gone:
-                change.progress.add(cursor_id=number, sent=recorded(sent, moment))
+        for number, sent in gone:
+            change.progress.add(cursor_id=number, sent=recorded(sent, moment))
 
     @staticmethod
-    def _tell_of(live: LiveCursor, change: pb.GroupChange, moment: ReportMoment | None) -> None:
+    def _tell_of(live: LiveCursor, change: pb.GroupChange, moment: ReportMoment) -> None:
         """Add to *change* what a cursor has to report. Its entry is filled in place, as a copy would take as long."""
         unreported = live.unreported
         if unreported.earlier_epochs:
             change.progress.extend(unreported.earlier_epochs)
             unreported.earlier_epochs = []
-        if moment is None:
-            unreported.forget_account()
         if live.has_unreported or unreported.sent:
             live.report(change.progress.add(), moment)
 

@@ -106,7 +106,6 @@ class Batching:
             batch.rows,
             batch.number,
             self.context.message_payload_max(batch.channel),
-            self.context.meta.level,
         )
         if error:
             batch.refuse(error)

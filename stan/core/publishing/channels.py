@@ -27,7 +27,7 @@ from stan_protocol.refusals import (
 )
 from stan_protocol.scalars import ChannelUid, GroupId, Nanos, Sequence, WallNanos
 
-from stan import level, limits
+from stan import limits
 from stan.config import ChannelLimits
 from stan.core.base.ready import Index
 from stan.core.base.runs import pairs
@@ -707,7 +707,7 @@ class LiveChannels:
         context = self.context
         dropped, asked = context.groups[number].machine.dropped, context.kept(number, _Joining)
         few = dropped.runs.pieces <= limits.DROPPED_RUNS + 2 * len(context.meta.by_uid)
-        if few or asked.under_way or context.meta.level < level.EPHEMERAL:
+        if few or asked.under_way:
             return
 
         def done(_result: object = None, _error: str = "") -> None:

@@ -17,7 +17,6 @@ from stan.core.publishing.channels import LiveChannel
 from stan.core.publishing.staging import is_app
 from stan.core.requests.request import AcceptedRequest
 from stan.core.state.transactions import Transactions
-from stan.level import SCALE
 from stan.protocol.proto import entries_pb2 as pb
 
 
@@ -55,7 +54,7 @@ class WaitingCommit:
                 told.first_sequence, told.last_sequence = last.first_sequence, last.last_sequence
         for name, group in self.elsewhere.items():
             answer.elsewhere.add(channel=name, group=group)
-        if request.more and self.accepted.context.meta.level >= SCALE:
+        if request.more:
             answer.group = self.accepted.number
         self.accepted.answer_with(answer)
 
@@ -109,15 +108,14 @@ def waiting_commit(accepted: AcceptedRequest) -> WaitingCommit | str:
     """What a request wants; or why it is invalid, whatever is staged."""
     request, context = accepted.request, accepted.context
     shares = {request.channel: [*request.txns]}
-    more = [*request.more] if context.meta.level >= SCALE else []
-    if len(more) >= limits.COMMIT_CHANNELS_MAX:
+    if len(request.more) >= limits.COMMIT_CHANNELS_MAX:
         return refusals.TOO_MANY_COMMITTED.format(limits.COMMIT_CHANNELS_MAX)
-    shares |= {share.channel: [*share.txns] for share in more}
+    shares |= {share.channel: [*share.txns] for share in request.more}
     if not all(map(is_channel_name, shares)):
         return refusals.INVALID_SUBJECT
     twice = any(len({txn.txn for txn in txns}) < len(txns) for txns in shares.values())
     known = is_app(request.app, request.writer) and request.version >= 0
-    if not known or twice or len(shares) <= len(more):
+    if not known or twice or len(shares) <= len(request.more):
         return refusals.INVALID_TRANSACTION
     groups = {name: context.group_number(name) for name in shares}
     here = {name: txns for name, txns in shares.items() if name == request.channel or groups[name] == accepted.number}

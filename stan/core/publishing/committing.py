@@ -3,8 +3,8 @@
     request ─► decision (one entry) ─► one entry refers to the staged parts, which become batches of the channel where they lie
                                    └─► or: read them, seal them as rows of the channel (steps) ─► the last step: visible
 
-Rows are copied where a reference would not do: below level SCALE, in a SQL store, and in channels whose policy compresses what is
-stored or lets it expire.
+Rows are copied where a reference would not do: in a SQL store, and in channels whose policy compresses what is stored or lets it
+expire.
 
 One commit at a time in a channel; publishes and other commits wait behind it. The channels of a request that belong to one group
 are decided by one entry, and become visible together. A decided commit is carried out by whichever node leads, as its progress is
@@ -29,13 +29,12 @@ from stan.core.publishing.channels import LiveChannel, LiveChannels, Reservation
 from stan.core.publishing.commit_requests import CommitQueues, WaitingCommit, sequences_of, waiting_commit
 from stan.core.publishing.publishing import Publishing, Sealed
 from stan.core.publishing.row_batch import RowBatch, StoreResult
-from stan.core.publishing.staging import PASSING, writer_of
+from stan.core.publishing.staging import PASSING
 from stan.core.publishing.stored_reads import stored_messages
 from stan.core.requests.request import AcceptedRequest
 from stan.core.state.group import GroupResult
 from stan.core.state.transactions import Ended, TransactionRefused, writer_refusal
 from stan.invariant import invariant
-from stan.level import SCALE
 from stan.protocol.entries import REFERENCE, STAGING_UID, Reference, encode_references
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.staged import rows_of, sealed_size
@@ -145,7 +144,7 @@ class Committing:
             sequences = sequences_of(known, uid, accepted, waiting.txns[channel.info.name])
             if isinstance(sequences, str):
                 return self._answer(here, waiting, sequences)
-            at, writer = self.context.clock.wall, writer_of(self.context, request)
+            at, writer = self.context.clock.wall, request.writer
             told = pb.Commit(uid=uid, app=request.app, version=request.version, at=at, user=user, writer=writer)
             told.sequences.extend(sequences)
             commits.append(told)
@@ -281,7 +280,7 @@ class Committing:
         if carrier is None or carrier.broken:
             carrier = self._begin(group, channel, commit, carrier)
             parts = [group.machine.transactions.staged[sequence] for sequence in carrier.unread]
-            if self._can_go_on(carrier) and self._can_refer(channel, parts):
+            if self._can_go_on(carrier) and self._can_refer(channel):
                 self._refer(carrier, parts, referring.setdefault(channel.info.group, Sealed(channel.info.group)))
         if self._can_go_on(carrier):
             ready.fetches.append(self._read(group, carrier))
@@ -315,12 +314,10 @@ class Committing:
             made.pause_until, made.failures = before.pause_until, before.failures
         return made
 
-    def _can_refer(self, channel: LiveChannel, parts: list[pb.StagedPart]) -> bool:
-        """True if parts can become batches of their channel where they lie."""
-        uid, context = channel.info.uid, self.context
-        if uid in self.channels.compressed or uid in self.channels.ttls or context.config.store.kind == "sql":
-            return False
-        return context.meta.level >= SCALE and all(part.in_place for part in parts)
+    def _can_refer(self, channel: LiveChannel) -> bool:
+        """True if staged parts can become batches of the channel where they lie."""
+        uid, sql = channel.info.uid, self.context.config.store.kind == "sql"
+        return not sql and uid not in self.channels.compressed and uid not in self.channels.ttls
 
     def _refer(self, carrier: CommitRun, parts: list[pb.StagedPart], entry: Sealed) -> None:
         """Put into *entry* that the parts become batches of their channel. Commits that begin in one turn share an entry."""

@@ -15,7 +15,6 @@ from itertools import groupby
 from stan_protocol.frames import Publishes
 from stan_protocol.scalars import ChannelUid, GroupId
 
-from stan import level
 from stan.core.context import BrokerContext
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.row_batch import RowBatch
@@ -69,8 +68,8 @@ class Compressing:
 
     @property
     def is_possible(self) -> bool:
-        """True if all nodes can read compressed batches, and the store can keep them."""
-        return self.context.meta.level >= level.SCALE and self.context.config.store.kind != "sql"
+        """True if the store can keep compressed batches."""
+        return self.context.config.store.kind != "sql"
 
     def kept(self, info: ChannelInfo, base: int, bodies: Seq[bytes], frame: bytes, records: bytes) -> tuple[bytes, int]:
         """What the log keeps of a batch, and the size that its header tells.

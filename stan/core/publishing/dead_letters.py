@@ -251,8 +251,7 @@ class DeadLetters:
             move.moves.sealed.merge(run)
         settled = pb.DeadLetters(cursor_id=move.cursor_id, runs=runs.flat())
         move.told = pb.GroupChange(progress=progress, dead_letters=settled)
-        if moment is not None:
-            move.told.at, move.told.node = moment.wall, moment.node
+        move.told.at, move.told.node = moment.wall, moment.node
         return move.told.SerializeToString()
 
     def _done(self, move: _Move, stored: StoreResult) -> None:

@@ -19,7 +19,7 @@ from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import NO_METADATA, TOO_MUCH_WAITING
 from stan_protocol.scalars import ChannelUid, GroupId, MiB, Nanos, RaftIndex
 
-from stan import level, limits
+from stan import limits
 from stan.core.base import payload_limit as oversize
 from stan.core.base.batch_split import split
 from stan.core.base.ready import Proposal, ReadResult, Replay
@@ -292,11 +292,6 @@ class Publishing:
         if channel.unsealed.halted:
             self._wait_for_parts(batch.acks)
             return
-        if context.meta.level < level.DELIVERY:
-            self._refuse(
-                batch.acks, refusals.DELAY_NEEDS_LEVEL.format(level.DELIVERY, context.meta.level), batch.channel
-            )
-            return
         latest = context.clock.wall + limits.DELAY_MAX
         fitting, refused = split(batch, [due <= latest for due in array("q", batch.times.dues)])
         self._refuse(refused, refusals.DELAYED_TOO_LONG, batch.channel)
@@ -321,11 +316,6 @@ class Publishing:
 
     def _with_ttls(self, batch: Publishes) -> Publishes | None:
         """What of a batch with times to live can be taken (None if nothing); the rest is refused."""
-        at_level = self.context.meta.level
-        if at_level < level.DELIVERY:
-            fitting, refused = split(batch, [not ttl for ttl in array("q", batch.times.ttls)])
-            self._refuse(refused, refusals.TTL_NEEDS_LEVEL.format(level.DELIVERY, at_level), batch.channel)
-            return fitting
         fitting, refused = split(batch, [0 <= ttl <= limits.TTL_MAX for ttl in array("q", batch.times.ttls)])
         self._refuse(refused, refusals.INVALID_TTL, batch.channel)
         return None if fitting is None else self._with_room(fitting)

@@ -16,7 +16,7 @@ from stan_protocol.frames import Publishes
 from stan_protocol.kernel import rows as kernel
 from stan_protocol.proto import wire_pb2 as wire
 
-from stan import level, limits
+from stan import limits
 from stan.core.base.payload_limit import MESSAGE_ROOM
 
 _LENGTH = Struct("<I")
@@ -55,7 +55,7 @@ class RowBatch:
     """The rows as they came, compressed; b"" if they came in clear, or are others now."""
 
 
-def refusal(channel: bytes, rows: bytes, count: int, payload_max: int, cluster_level: int) -> str:
+def refusal(channel: bytes, rows: bytes, count: int, payload_max: int) -> str:
     """Return why rows cannot be stored in *channel*, whatever its state; "" if they can.
 
     Args:
@@ -63,14 +63,14 @@ def refusal(channel: bytes, rows: bytes, count: int, payload_max: int, cluster_l
         rows: as the request carries them.
         count: of rows, as the request tells it.
         payload_max: largest payload of a message to a subscriber, in bytes.
-        cluster_level: the cluster's level (stan.level).
     """
     if not is_channel_name(channel):
         return refusals.INVALID_SUBJECT
     if not count:
         return refusals.INVALID_BATCH
-    if error := _fault(rows, count, cluster_level):
-        return error
+    wrong = kernel.check_rows(rows, count)
+    if wrong >= 0:
+        return refusals.INVALID_ROWS.format(wrong)
     room = payload_max - MESSAGE_ROOM - len(channel)
     if len(rows) > room:
         at = 0
@@ -81,21 +81,6 @@ def refusal(channel: bytes, rows: bytes, count: int, payload_max: int, cluster_l
             at += _LENGTH.size + size
     if sealed_size(channel, len(rows), count) > limits.ROWS_BYTES_MAX:
         return refusals.TOO_MANY_ROWS
-    return ""
-
-
-def _fault(rows: bytes, count: int, cluster_level: int) -> str:
-    """Return what is wrong with a row; "" if all are well-formed, and nodes of the versions before, too, would store them."""
-    wrong = kernel.check_rows(rows, count)
-    if wrong >= 0:
-        return refusals.INVALID_ROWS.format(wrong)
-    if cluster_level < level.DELIVERY:
-        # A leader of a version before levels takes a key for damage: who leads would decide what is stored.
-        found = kernel.columns(rows, count, keys=True).keys
-        ends = memoryview(found[0] if found else b"").cast("i")[1:]
-        for row, end in enumerate(ends):
-            if end:
-                return refusals.KEY_NEEDS_LEVEL.format(row, level.DELIVERY, cluster_level)
     return ""
 
 

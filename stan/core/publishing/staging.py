@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from stan_protocol import refusals
-from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.scalars import GroupId, WallNanos
 
 from stan import limits
@@ -27,7 +26,6 @@ from stan.core.requests.request import AcceptedRequest
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.transactions import TransactionRefused, Transactions, is_same, writer_refusal
-from stan.level import SCALE
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.staged import staged_body
@@ -79,7 +77,7 @@ class Staging:
         rows: bytes = request.rows  # reading it makes a copy
         names = is_app(request.app) and 0 < len(request.txn) <= limits.TXN_BYTES_MAX and request.version >= 0
         payload_max = context.message_payload_max(request.channel)
-        error = refusal(request.channel, rows, request.count, payload_max, context.meta.level)
+        error = refusal(request.channel, rows, request.count, payload_max)
         if error or not names:
             accepted.refuse(error if names else refusals.INVALID_TRANSACTION)
         elif (here := self._here(accepted.number)).opening.left(accepted.user, limits.COMMITS_WAITING_MAX) <= 0:
@@ -119,7 +117,6 @@ class Staging:
             count=request.count,
             bytes=len(rows),
             user=accepted.user,
-            in_place=self.context.meta.level >= SCALE,
         )
         if known.is_anothers(part.uid, part.app, part.user):
             accepted.refuse(refusals.APP_OF_ANOTHER)
@@ -183,7 +180,7 @@ class Staging:
             version=request.version,
             at=self.context.clock.wall,
             user=accepted.user,
-            writer=writer_of(self.context, request),
+            writer=request.writer,
         )
         known: Transactions = accepted.group.machine.transactions
         if refused := known.finish_refusal(finished.app, finished.user, finished.at):
@@ -209,12 +206,6 @@ class Staging:
 def is_app(app: bytes, writer: bytes = b"") -> bool:
     """True if an app and its writer have names that are not too long."""
     return 0 < len(app) <= limits.APP_BYTES_MAX and len(writer) <= limits.APP_BYTES_MAX
-
-
-def writer_of(context: BrokerContext, request: ext.CommitRequest | ext.FinishRequest) -> bytes:
-    """The writer that a change tells; b"" below the level from which on all nodes keep it."""
-    writer: bytes = request.writer
-    return writer if context.meta.level >= SCALE else b""
 
 
 def _respond(accepted: AcceptedRequest, result: object, error: str) -> None:

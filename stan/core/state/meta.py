@@ -17,6 +17,7 @@ from stan_protocol.refusals import (
     HAS_NO_PARTS,
     MOVE_UNDER_WAY,
     MOVED_BACK,
+    NOT_FOUNDED,
     PINNED_TOO_LATE,
     POOL_CHANGED,
     TOO_MANY_CHANNELS,
@@ -24,23 +25,19 @@ from stan_protocol.refusals import (
 )
 from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex
 
-from stan import level
 from stan.core.state.consumer_groups import ConsumerGroups
 from stan.core.state.parted import PartedChannels, doubling_refusal
 from stan.core.state.parted import refusal as parted_refusal
 from stan.core.state.policies import TOO_MANY, with_policy
 from stan.core.state.pool import commit_of, home, with_growth, with_open_pool
-from stan.core.state.schemas import SCHEMA_LEVEL_TOO_LOW, Schemas
+from stan.core.state.schemas import Schemas
 from stan.limits import MOVE_CHANNELS_MAX, MOVES_MAX, PINS_MAX
-from stan.policies import EPHEMERAL, LEVEL_TOO_LOW, SYNCED, level_refusal
+from stan.policies import EPHEMERAL, SYNCED
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.user_subjects import user_of
 
 NODES_CHANGED = "the nodes were changed meanwhile"
-SCALE_NEEDED = refusals.LEVEL_TOO_LOW.format("consumer groups", level.SCALE)
-PIN_LEVEL_TOO_LOW = refusals.LEVEL_TOO_LOW.format("pins", level.SCALE)
 TOO_MANY_PINS = refusals.TOO_MANY_PINS.format(PINS_MAX)
-MOVES_NEED_LEVEL = refusals.LEVEL_TOO_LOW.format("moves between groups", level.SCALE)
 TOO_MANY_MOVES = refusals.TOO_MANY_MOVES.format(MOVES_MAX)
 TOO_MANY_MOVED = refusals.TOO_MANY_MOVED.format(MOVE_CHANNELS_MAX)
 
@@ -238,8 +235,8 @@ class MetaMachine:
 
     @property
     def level(self) -> int:
-        """The cluster's level (stan.level): what may be written."""
-        return level.OLDEST if self.info is None else self.info.level or level.OLDEST
+        """The cluster's level (stan.level): what may be written; 0 while the cluster has no identity."""
+        return 0 if self.info is None else self.info.level
 
     def _raise(self, to: int) -> MetaResult:
         if self.info is None or to <= self.level:
@@ -251,9 +248,8 @@ class MetaMachine:
         return MetaResult(raised=to)
 
     def _set_policy(self, policy: pb.Policy) -> MetaResult:
-        refused = level_refusal(policy, self.level)
-        if self.info is None or refused:
-            return MetaResult(error=refused or LEVEL_TOO_LOW)
+        if self.info is None:
+            return MetaResult(error=NOT_FOUNDED)
         changed = with_policy(self.info, policy)
         if changed is None:
             return MetaResult(error=TOO_MANY)
@@ -264,8 +260,8 @@ class MetaMachine:
         return MetaResult(policies_changed=True)
 
     def _pin(self, pin: pb.Pin) -> MetaResult:
-        if self.info is None or self.level < level.SCALE:
-            return MetaResult(error=PIN_LEVEL_TOO_LOW)
+        if self.info is None:
+            return MetaResult(error=NOT_FOUNDED)
         there = self.channels.get(pin.channel)
         if pin.group and there is not None and there.group != pin.group:
             return MetaResult(error=PINNED_TOO_LATE.format(there.group))
@@ -321,8 +317,8 @@ class MetaMachine:
         return self.info is not None and self.info.moves_paused
 
     def _pause_moves(self, *, paused: bool) -> MetaResult:
-        if self.info is None or self.level < level.SCALE:
-            return MetaResult(error=MOVES_NEED_LEVEL)
+        if self.info is None:
+            return MetaResult(error=NOT_FOUNDED)
         if paused == self.info.moves_paused:
             return MetaResult()
         changed = pb.ClusterInfo()
@@ -356,8 +352,8 @@ class MetaMachine:
 
     def _move_refusal(self, begin: pb.BeginMove, infos: list[ChannelInfo]) -> str:
         """Why a move of these channels, which are known, cannot begin; "" if it can."""
-        if self.info is None or self.level < level.SCALE:
-            return MOVES_NEED_LEVEL
+        if self.info is None:
+            return NOT_FOUNDED
         together = len({info.group for info in infos}) == 1 and len(infos) == len(begin.uids)
         checks = (
             (not together or not 0 < begin.to <= (self.info.pool.open or self.info.raft_groups), CHANNELS_CHANGED),
@@ -376,7 +372,7 @@ class MetaMachine:
 
     def _end_move(self, end: pb.EndMove) -> MetaResult:
         infos = [self.by_uid[uid] for uid in sorted(self.moving) if self.by_uid[uid].move == end.move]
-        if not infos or self.level < level.SCALE:
+        if not infos:
             return MetaResult()
         before = infos[0].group
         if not end.done:
@@ -406,21 +402,10 @@ class MetaMachine:
 
     def _change_rows(self, kind: str, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
         """Apply a change of what has rows of its own."""
-        if kind == "schema":
-            return self._change_schema(change.schema, index)
-        return MetaResult(error=self._change_group(change.consumer_group, index))
-
-    def _change_group(self, change: pb.ConsumerGroupChange, index: RaftIndex) -> str:
-        """Apply a change of a consumer group; returns why it was not applied, or ""."""
-        if self.level < level.SCALE:
-            return SCALE_NEEDED
-        return self.consumer_groups.apply(change, index, self.by_uid)
-
-    def _change_schema(self, change: pb.SchemaChange, index: RaftIndex) -> MetaResult:
-        if self.level < level.SCALE:
-            return MetaResult(error=SCHEMA_LEVEL_TOO_LOW)
+        if kind == "consumer_group":
+            return MetaResult(error=self.consumer_groups.apply(change.consumer_group, index, self.by_uid))
         before = self.schemas.changes
-        error = self.schemas.apply(change, index)
+        error = self.schemas.apply(change.schema, index)
         return MetaResult(error=error, schemas_changed=self.schemas.changes != before)
 
     def _connect(self, connect: pb.Connect, index: RaftIndex) -> MetaResult:
@@ -481,7 +466,7 @@ class MetaMachine:
                 continue
             row.uid, row.moving_to, row.move = self.next_uid, 0, 0
             del row.left[:]
-            if row.commit != EPHEMERAL or self.level < level.EPHEMERAL:
+            if row.commit != EPHEMERAL:
                 row.commit = SYNCED
             if not create.exact:  # a node that has not heard of the pin asks for the group of the hash
                 row.group = self.pins.get(row.name, row.group)
@@ -490,7 +475,7 @@ class MetaMachine:
 
     def _create_parted(self, create: pb.CreateParted) -> MetaResult:
         """Make a channel with its parts, or nothing of it."""
-        error = parted_refusal(create, self.channels.parted, self.channels.by_lower, self.level)
+        error = parted_refusal(create, self.channels.parted, self.channels.by_lower)
         if error:
             return MetaResult(error=error)
         self.channels.parted.take(pb.PartedChannel(name=create.name, parts=len(create.groups), key=create.key))

@@ -29,10 +29,9 @@ from stan_protocol.refusals import (
 )
 from stan_protocol.scalars import RaftIndex
 
-from stan import level, limits
+from stan import limits
 from stan.protocol.proto import entries_pb2 as pb
 
-PARTS_NEED_LEVEL = refusals.LEVEL_TOO_LOW.format("channels with parts", level.SCALE)
 TOO_MANY_PARTED = refusals.TOO_MANY_PARTED.format(limits.PARTED_MAX)
 NOT_THAT_MANY_PARTS = refusals.INVALID_PARTS.format(limits.PARTS_MAX)
 
@@ -211,14 +210,13 @@ def doubling_refusal(change: pb.DoubleParted, parted: PartedChannels, channels: 
     return next((error for wrong, error in checks if wrong), "")
 
 
-def refusal(create: pb.CreateParted, parted: PartedChannels, channels: Mapping[bytes, bytes], at_level: int) -> str:
+def refusal(create: pb.CreateParted, parted: PartedChannels, channels: Mapping[bytes, bytes]) -> str:
     """Why a channel cannot be made with its parts; "" if it can. *channels*: names of all channels, by their lower case."""
     number = len(create.groups)
     names = [create.name, *(part_name(create.name, at) for at in range(number))]
     there = next((channels[lower] for name in names if (lower := folded(name)) in channels), None)
     other = parted.by_lower.get(folded(create.name))
     checks = (
-        (at_level < level.SCALE, PARTS_NEED_LEVEL),
         (not 1 < number <= limits.PARTS_MAX, NOT_THAT_MANY_PARTS),
         (not can_have_parts(create.name), NO_PARTS_POSSIBLE),
         (key_path(create.key) is None, INVALID_KEY_PATH),

@@ -13,10 +13,9 @@ from stan_protocol.patterns import matches
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.records import message_of
 
-from stan import level
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.limits import POLICIES_MAX
-from stan.policies import OPTIONS, PolicyRule, at_level, given_options, in_order, options_of
+from stan.policies import OPTIONS, PolicyRule, given_options, in_order, options_of
 from stan.protocol.proto import entries_pb2 as pb
 from stan.remembered import Remembered
 
@@ -64,8 +63,7 @@ def shown_policy(policy: DeliveryPolicy | PolicyRule) -> admin.DeliveryPolicy:
 
 
 class Policies:
-    """What is in force, remembered until the configuration or the metadata have other policies. Below the level that brings
-    policies none is: what they have the leader write, older versions do not understand."""
+    """What is in force, remembered until the configuration or the metadata have other policies."""
 
     def __init__(self) -> None:
         self.configured: tuple[PolicyRule, ...] = ()
@@ -79,11 +77,7 @@ class Policies:
         """These policies, with those that the configuration and the metadata have now."""
         if configured is not self.configured or info is not self.info:
             self.configured, self.info = configured, info
-            if info is None or info.level < level.DELIVERY:
-                self.rules = ()
-            else:
-                rules = in_order(configured) + in_order(map(rule_of, info.policies))
-                self.rules = tuple(at_level(rule, info.level) for rule in rules)
+            self.rules = in_order(configured) + in_order(map(rule_of, () if info is None else info.policies))
             self._known.clear()
             named = [(raw(rule.dead_letter), rule.pattern) for rule in self.rules if rule.dead_letter]
             self._suffixes = {name: [] for name, _ in sorted(named) if name.startswith(b".")}
@@ -132,8 +126,6 @@ class Policies:
         found: dict[str, Any] = {}
         for rule in self.concerning(channel, name):
             found |= {option: getattr(rule, option) for option in OPTIONS if getattr(rule, option) is not None}
-        if self.info is None or self.info.level < level.SCALE:
-            found.pop("compact", None)  # older versions do not know the entries
         if self.is_dead_letter_channel(channel):  # its messages are dead letters already: they end nowhere else
             found["dead_letter"] = ""
         return replace(DEFAULT, **found)

@@ -7,17 +7,14 @@ Promises: a growth is taken only for the pool and the nodes that it was made for
 group. Pure.
 """
 
-from stan_protocol import refusals
 from stan_protocol.refusals import POOL_CHANGED, POOL_GROWS
 from stan_protocol.scalars import GroupId
 
-from stan import level
 from stan.limits import RAFT_GROUPS_MAX
 from stan.policies import GROUP_COMMITS, SYNCED
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
 
-POOL_LEVEL_TOO_LOW = refusals.LEVEL_TOO_LOW.format("pools that grow", level.SCALE)
 STORE_BYTES = 16
 
 
@@ -25,8 +22,6 @@ def with_growth(info: pb.ClusterInfo, growth: pb.GrowPool) -> pb.ClusterInfo | s
     """The cluster with the new groups of *growth*, as another object; or why it is not taken."""
     pool = info.pool
     before = pool.groups or info.raft_groups
-    if info.level < level.SCALE:
-        return POOL_LEVEL_TOO_LOW
     if pool.open < pool.groups:
         return POOL_GROWS
     if growth.before != before or growth.nodes_version != info.nodes.version or not _is_sound(growth):

@@ -19,10 +19,9 @@ from stan_protocol.refusals import (
 )
 from stan_protocol.scalars import RaftIndex
 
-from stan import level, limits
+from stan import limits
 from stan.protocol.proto import entries_pb2 as pb
 
-SCHEMA_LEVEL_TOO_LOW = refusals.LEVEL_TOO_LOW.format("schemas", level.SCALE)
 TOO_MANY_SCHEMAS = refusals.TOO_MANY_SCHEMAS.format(limits.SCHEMA_PATTERNS_MAX)
 TOO_MANY_VERSIONS = refusals.TOO_MANY_SCHEMA_VERSIONS.format(limits.SCHEMA_VERSIONS_MAX)
 TOO_MUCH_TEXT = refusals.SCHEMAS_TOO_LARGE.format(limits.SCHEMAS_BYTES_MAX)

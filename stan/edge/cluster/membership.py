@@ -118,7 +118,7 @@ class Membership:
 
     def levels(self, now: Nanos) -> dict[str, int]:
         """The highest level that each live node knows, this one included, by name."""
-        return {hello.node: _known_level(hello) for hello in self._hellos(now)}
+        return {hello.node: hello.level_known for hello in self._hellos(now)}
 
     def labels(self, now: Nanos) -> dict[str, Labels]:
         """The labels that the settings of each live node tell, this one included, by name; those without any are in it, too."""
@@ -127,7 +127,7 @@ class Membership:
     def outdated(self) -> frozenset[str]:
         """Nodes, live or not, whose version does not know the cluster's level: what they send cannot be relied on."""
         return frozenset(
-            level.too_old({name: _known_level(peer.hello) for name, peer in self.nodes.items()}, self.me.level)
+            level.too_old({name: peer.hello.level_known for name, peer in self.nodes.items()}, self.me.level)
         )
 
     def read_replicas(self, now: Nanos) -> list[str]:
@@ -502,7 +502,7 @@ def difference(me: NodeHello, other: NodeHello) -> str:
             "give all nodes the same -cluster_peers"
         )
     for node, cluster in ((me, other.level), (other, me.level)):
-        if (known := _known_level(node)) < cluster:
+        if (known := node.level_known) < cluster:
             return (
                 f"node {go_quote(node.node)} runs a version that knows levels up to {known}, "
                 f"the cluster is at level {cluster}: install a newer version there"
@@ -513,11 +513,6 @@ def difference(me: NodeHello, other: NodeHello) -> str:
             "give all nodes the same -replicas"
         )
     return ""
-
-
-def _known_level(hello: NodeHello) -> int:
-    """The highest level that a node knows; versions without levels do not tell it."""
-    return max(hello.level_known, level.OLDEST)
 
 
 def _seniority(hello: NodeHello) -> tuple[bool, int, int]:

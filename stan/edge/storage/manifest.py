@@ -74,7 +74,7 @@ class Manifest:
     format: int = FORMAT
     nodes: RecordedNodes = field(default_factory=RecordedNodes)
     encryption: str = ""  # recognizes the key, and covers `sealed_from`; "": nothing here is encrypted
-    level: int = level.OLDEST  # of what may be in the directory, see stan.level
+    level: int = 0  # of what may be in the directory, see stan.level; 0: the cluster has none yet
     # By group, the entry from which on each batch is encrypted in its place; 1 for groups that are not here. None: no log is yet.
     sealed_from: dict[str, int] | None = None
     rescue: RecordedRescue | None = None
@@ -237,14 +237,14 @@ def read_manifest(directory: str, files: Files | None = None) -> Manifest:
     path = f"{directory}/{NAME}"
     try:
         found = read_document(files or OsFiles(), path)
-        rescue = found.get("rescue")
+        rescue = found["rescue"]
         parts = {
-            "nodes": RecordedNodes(**found.get("nodes", {})),
+            "nodes": RecordedNodes(**found["nodes"]),
             "rescue": None if rescue is None else RecordedRescue(**rescue),
         }
         manifest = Manifest(**found | parts)
         _ = manifest.store_bytes
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         raise Damage(f"{path}: {error}; {RESTORE}") from error
     if manifest.format != FORMAT:
         raise StartError(f"{path}: format {manifest.format}, this program reads format {FORMAT}")
@@ -273,29 +273,13 @@ def recorded_node_id(directory: str, files: Files | None = None) -> str:
 
 def write_manifest(directory: str, manifest: Manifest, files: Files | None = None) -> None:
     """Replace `stan.json` durably."""
-    document = asdict(manifest)
-    if (
-        not manifest.encryption
-    ):  # earlier versions refuse a manifest with this field, as they must if logs are encrypted
-        del document["encryption"]
-    if manifest.sealed_from is None:
-        del document["sealed_from"]
-    if manifest.rescue is None:  # the same of versions that know nothing of rescues
-        del document["rescue"]
-    if manifest.level == level.OLDEST:  # the same of versions that know nothing of levels
-        del document["level"]
-    if not manifest.pool:  # the same of versions that know nothing of pools that grow
-        del document["nodes"]["pool"]
-    if not manifest.nodes.labels:
-        del document["nodes"]["labels"]
-    write_document(files or OsFiles(), f"{directory}/{NAME}", document)
+    write_document(files or OsFiles(), f"{directory}/{NAME}", asdict(manifest))
 
 
 def read_document(files: Files, path: str) -> dict[str, Any]:
-    """Read what `write_document` wrote; earlier versions wrote no checksum. Raises ValueError, TypeError, FileNotFoundError."""
+    """Read what `write_document` wrote. Raises ValueError, TypeError, FileNotFoundError."""
     document = dict(json.loads(read_file(files, path)))
-    mark = document.pop(_CHECKSUM, None)
-    if mark is not None and mark != _checksum(document):
+    if document.pop(_CHECKSUM, None) != _checksum(document):
         raise ValueError("wrong checksum")
     return document
 

@@ -863,7 +863,7 @@ class RememberIds(_message.Message):
     def __init__(self, uid: _Optional[int] = ..., producer: _Optional[bytes] = ..., version: _Optional[int] = ..., ids: _Optional[bytes] = ..., at: _Optional[int] = ...) -> None: ...
 
 class StagedPart(_message.Message):
-    __slots__ = ("uid", "app", "version", "txn", "part", "sequence", "count", "bytes", "at", "user", "in_place")
+    __slots__ = ("uid", "app", "version", "txn", "part", "sequence", "count", "bytes", "at", "user")
     UID_FIELD_NUMBER: _ClassVar[int]
     APP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -874,7 +874,6 @@ class StagedPart(_message.Message):
     BYTES_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
-    IN_PLACE_FIELD_NUMBER: _ClassVar[int]
     uid: int
     app: bytes
     version: int
@@ -885,8 +884,7 @@ class StagedPart(_message.Message):
     bytes: int
     at: int
     user: bytes
-    in_place: bool
-    def __init__(self, uid: _Optional[int] = ..., app: _Optional[bytes] = ..., version: _Optional[int] = ..., txn: _Optional[bytes] = ..., part: _Optional[int] = ..., sequence: _Optional[int] = ..., count: _Optional[int] = ..., bytes: _Optional[int] = ..., at: _Optional[int] = ..., user: _Optional[bytes] = ..., in_place: bool = ...) -> None: ...
+    def __init__(self, uid: _Optional[int] = ..., app: _Optional[bytes] = ..., version: _Optional[int] = ..., txn: _Optional[bytes] = ..., part: _Optional[int] = ..., sequence: _Optional[int] = ..., count: _Optional[int] = ..., bytes: _Optional[int] = ..., at: _Optional[int] = ..., user: _Optional[bytes] = ...) -> None: ...
 
 class Commit(_message.Message):
     __slots__ = ("uid", "app", "version", "sequences", "at", "count", "done", "first_sequence", "timestamp_before", "user", "writer", "joint")

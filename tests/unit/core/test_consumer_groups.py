@@ -8,12 +8,12 @@ from stan_protocol.proto import extension_pb2 as pb
 from stan import limits
 from stan.config import Config, RequestLimits
 from stan.core.state.consumer_groups import ConsumerGroups
-from stan.core.state.meta import SCALE_NEEDED, MetaMachine
+from stan.core.state.meta import MetaMachine
 from stan.policies import PolicyRule
 from stan.protocol.proto import entries_pb2 as entries
 from stan.state.changes import add_rows
 from stan.state.database import Changes, Database
-from tests.kit.core_harness import CLUSTERED, CoreHarness, Node
+from tests.kit.core_harness import CoreHarness
 
 PREFIX = "_STAN.x.test-cluster"
 LEASE_S = 2
@@ -386,18 +386,6 @@ def test_listing(harness) -> None:
     assert listed(harness, "nope").error.decode() == refusals.UNKNOWN_CONSUMER_GROUP
 
 
-def test_level_that_is_too_low() -> None:
-    node = Node(CLUSTERED)
-    node.feed_channel("orders.1", 1)
-    node.broker.context.meta.info.level = 2
-    node.lead(0, 1)
-    a = Member(node, "a")
-    assert a.ask().error.decode() == SCALE_NEEDED
-    assert a.note("orders.1", 1, generation=1).error.decode() == SCALE_NEEDED
-    meta = node.broker.context.meta
-    assert meta.apply(entries.MetaChange(consumer_group=entries.ConsumerGroupChange(group=b"a")), 9).error
-
-
 def test_change_that_knows_an_older_state_is_not_taken() -> None:
     groups = ConsumerGroups()
     row = entries.ConsumerMember(member=b"member-a")
@@ -410,7 +398,7 @@ def test_change_that_knows_an_older_state_is_not_taken() -> None:
 
 async def test_state_is_in_rows_and_snapshots(tmp_path) -> None:
     meta = MetaMachine()
-    meta.apply(entries.MetaChange(cluster_info=entries.ClusterInfo(level=3)), 1)
+    meta.apply(entries.MetaChange(cluster_info=entries.ClusterInfo(level=1)), 1)
     channels = [entries.Channel(name=b"c%d" % at, group=1) for at in range(3)]
     meta.apply(entries.MetaChange(create_channels=entries.CreateChannels(channels=channels)), 2)
     row = entries.ConsumerMember(member=b"member-a", pattern=b"*", lease_ms=1000)

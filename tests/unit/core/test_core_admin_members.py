@@ -107,42 +107,45 @@ def test_followers_of_the_metadata_are_silent(node) -> None:
 # --- level --------------------------------------------------------------------------------------------------------------
 
 
+FIRST, NEXT = level.KNOWN, level.KNOWN + 1
+
+
+@pytest.fixture
+def next_level(monkeypatch):
+    """The program knows a level above that of the cluster."""
+    monkeypatch.setattr(level, "KNOWN", NEXT)
+
+
 def at_level(node, to=0):
     response = ask_leader(node, "raise_level", pb.RaiseLevelRequest(version=1, to=to))
     return response.error.decode(), response.retry, response.changed
 
 
+@pytest.mark.usefixtures("next_level")
 def test_the_level_is_raised_when_all_nodes_know_it(node) -> None:
     meta = node.broker.context.meta
-    meta.info.level = 0  # as a version without levels has founded it
-    known = {"n1": level.KNOWN, "n2": level.KNOWN}
+    known = {"n1": NEXT, "n2": NEXT}
     node.broker.parts.nodes.heard = HeardNodes(levels=lambda: known)
-    absent = f"stan: level: not heard, so it is not known if they know level {level.KNOWN}: n3"
+    absent = f"stan: level: not heard, so it is not known if they know level {NEXT}: n3"
     assert at_level(node) == (absent, True, 0)
-    known["n3"] = level.OLDEST
-    too_old = f"stan: level: these nodes run a version that does not know level {level.KNOWN}: n3"
-    assert at_level(node, level.KNOWN) == (too_old, False, 0)
+    known["n3"] = FIRST
+    too_old = f"stan: level: these nodes run a version that does not know level {NEXT}: n3"
+    assert at_level(node, NEXT) == (too_old, False, 0)
     assert at_level(node) == ("", False, 0)  # the highest that all know is the cluster's
-    assert meta.level == level.OLDEST
-    known["n3"] = level.KNOWN
+    assert meta.level == FIRST
+    known["n3"] = NEXT
     assert at_level(node) == ("", False, 1)
     assert at_level(node) == ("", False, 0)
-    assert meta.level == level.KNOWN
-    assert told(node, "level_raised") == [("level_raised", f"the cluster is at level {level.KNOWN}")]
+    assert meta.level == NEXT
+    assert told(node, "level_raised") == [("level_raised", f"the cluster is at level {NEXT}")]
+    down = f"stan: level: the cluster is at level {NEXT}, and a level never goes down"
+    assert at_level(node, FIRST) == (down, False, 0)
 
 
-def test_a_level_never_goes_down_and_an_unknown_one_is_refused(node) -> None:
-    node.broker.parts.nodes.heard = HeardNodes(levels=lambda: dict.fromkeys(("n1", "n2", "n3"), level.KNOWN))
-    assert at_level(node, level.OLDEST) == (
-        f"stan: level: the cluster is at level {level.KNOWN}, and a level never goes down",
-        False,
-        0,
-    )
-    assert at_level(node, level.KNOWN + 1) == (
-        f"stan: level: level {level.KNOWN + 1} is not known to this version, which knows levels up to {level.KNOWN}",
-        False,
-        0,
-    )
+def test_an_unknown_level_is_refused(node) -> None:
+    node.broker.parts.nodes.heard = HeardNodes(levels=lambda: dict.fromkeys(("n1", "n2", "n3"), NEXT))
+    unknown = f"stan: level: level {NEXT} is not known to this version, which knows levels up to {FIRST}"
+    assert at_level(node, NEXT) == (unknown, False, 0)
 
 
 def test_the_level_survives_a_restart(node) -> None:

@@ -10,7 +10,6 @@ from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import SECOND
 
-from stan import level
 from stan.config import Config
 from stan.permissions import NatsUser, Permissions, Right, Rule
 from stan.policies import PolicyRule
@@ -348,22 +347,6 @@ def test_durable_of_who_is_no_user_any_more_can_be_taken_over(peers, names):
     peers.restart()
     peers.as_user("bob").connect("c")
     assert error(peers.subscribe("foo", client_id="c", **names)) == ""
-
-
-@pytest.mark.parametrize("names", [*DURABLES, {"queue": "q"}])
-def test_below_their_level_owners_count_for_nothing(peers, names):
-    for at, refusal in ((level.EPHEMERAL, ANOTHERS), (level.SCALE, "")):
-        peers.broker.context.meta.info.level = at
-        peers.as_user("alice").connect("a")
-        assert error(peers.subscribe("foo", client_id="a", **names)) == ""
-        if "queue" not in names:  # without a queue group, a durable has the name of its client, too
-            peers.close("a")
-        client_id = "b" if "queue" in names else "a"
-        peers.as_user("bob").connect(client_id)
-        assert error(peers.subscribe("foo", client_id=client_id, **names)) == refusal
-        peers.close(client_id)
-        if "queue" in names:
-            peers.as_user("alice").close("a")
 
 
 @pytest.mark.parametrize("names", DURABLES)

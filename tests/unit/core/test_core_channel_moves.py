@@ -14,9 +14,9 @@ from stan_protocol.refusals import (
 )
 from stan_protocol.scalars import SECOND
 
-from stan import level, limits
+from stan import limits
 from stan.core.state.group import GroupMachine
-from stan.core.state.meta import MOVES_NEED_LEVEL, MetaMachine
+from stan.core.state.meta import MetaMachine
 from stan.core.state.moved_rows import moved_rows
 from stan.core.state.moves import Stage
 from stan.core.state.state_codec import cursor_row, restore_group, snapshot_group, subscription_row
@@ -450,9 +450,9 @@ def test_what_arrived_goes_when_the_move_is_cancelled() -> None:
     assert target.moves.by_channel[1].stage is Stage.ARRIVED
 
 
-def metadata(at=level.SCALE):
+def metadata():
     meta = MetaMachine()
-    meta.apply(pb.MetaChange(cluster_info=pb.ClusterInfo(raft_groups=3, level=at)), 1)
+    meta.apply(pb.MetaChange(cluster_info=pb.ClusterInfo(raft_groups=3)), 1)
     rows = [pb.Channel(name=name, group=group) for name, group in ((b"a", 1), (b"b", 1), (b"c", 2))]
     meta.apply(pb.MetaChange(create_channels=pb.CreateChannels(channels=rows)), 2)
     return meta
@@ -487,10 +487,6 @@ def test_the_metadata_decide_a_move_once() -> None:
         assert (one.channels[b"a"].group, one.channels[b"a"].left) == (3, (1,))
         assert begin(one, [1], 1, 12) == MOVED_BACK.format(1)
         assert one.moves() == {}
-
-
-def test_below_the_level_nothing_moves() -> None:
-    assert begin(metadata(level.SCALE - 1), [1], 2, 5) == MOVES_NEED_LEVEL
 
 
 def test_a_channel_that_is_deleted_moves_no_more() -> None:

@@ -9,9 +9,7 @@ from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import NOT_A_CLUSTER, UNKNOWN_CHANNEL
 
-from stan import level
 from stan.config import Config, StoreConfig
-from stan.core.state.meta import MOVES_NEED_LEVEL
 from stan.policies import REPLICATED, SYNCED
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CLUSTERED, CoreHarness, pub_frame
@@ -158,8 +156,6 @@ def test_channels_that_belong_together_have_to_be_empty_together(node) -> None:
 def test_what_is_no_channel_or_no_kind_is_refused(node) -> None:
     assert node.change(REPLICATED, b"bar")[0] == UNKNOWN_CHANNEL
     assert node.change(7)[0] == "stan: commit is one of synced, replicated"
-    node.broker.context.meta.info.level = level.DELIVERY
-    assert node.change(REPLICATED)[0] == MOVES_NEED_LEVEL
     request = admin.ChangeCommitRequest(version=1, channel=b"foo", commit=REPLICATED)
     assert CoreHarness().ask(f"{PREFIX}.change_commit", request, admin.ChangeResponse).error.decode() == NOT_A_CLUSTER
 

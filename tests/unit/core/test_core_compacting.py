@@ -4,12 +4,10 @@ import pytest
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.scalars import SECOND, ChannelUid, GroupId
 
-from stan import level
 from stan.config import Config
 from stan.core.base.compaction import Compaction, CompactionState
 from stan.core.base.delivery_policy import KEEP_FIRST, KEEP_LAST
 from stan.core.state.group import GroupMachine
-from stan.core.state.policies import Policies
 from stan.policies import PolicyRule
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CoreHarness
@@ -103,13 +101,6 @@ def test_a_node_looks_at_positions_again() -> None:
     harness.subscribe("foo", durable="late", in_flight=1, start=FIRST)
     assert view.compactions(GroupId(1), index)[uid_of(harness)].tombstones_until == 0
     assert view.tombstones_until(GroupId(1), uid_of(harness)) == 6
-
-
-def test_below_its_level_there_is_no_compaction() -> None:
-    rules = (PolicyRule(pattern=">", compact=KEEP_LAST, max_deliver=5),)
-    for at, compact in ((level.DELIVERY, 0), (level.SCALE, KEEP_LAST)):
-        policy = Policies().brought_up_to(rules, pb.ClusterInfo(level=at)).of(b"foo", b"")
-        assert (policy.compact, policy.max_deliver) == (compact, 5)
 
 
 def test_the_state_never_goes_back_and_survives_as_rows() -> None:

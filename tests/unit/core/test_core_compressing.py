@@ -5,7 +5,7 @@ from stan_protocol import refusals
 from stan_protocol.compression import Compressor, zstd_module
 from stan_protocol.proto.extension_pb2 import BatchResponse
 
-from stan import level, limits
+from stan import limits
 from stan.config import Config, StoreConfig
 from stan.policies import PolicyRule
 from stan.protocol.entries import Kind, decode_batches
@@ -110,14 +110,6 @@ def test_ids_that_are_known_are_left_out_of_a_compressed_batch() -> None:
     assert harness.ask(SUBJECT, framed(*EVENTS, ids=range(100)), BatchResponse) == stored(duplicates=100)
     harness.subscribe("foo", in_flight=1000)
     assert delivered(harness) == [*EVENTS, *EVENTS[50:]]
-
-
-def test_below_the_level_everything_is_stored_in_clear() -> None:
-    harness = started()
-    harness.broker.context.meta.info.level = level.DELIVERY
-    assert harness.ask(SUBJECT, framed(*EVENTS), BatchResponse) == stored(1, 100)
-    harness.publish("foo", *EVENTS)
-    assert [told for _, _, told in kept(harness)] == [0, 0]
 
 
 def test_a_sql_store_gets_everything_in_clear() -> None:

@@ -1,12 +1,9 @@
 """What travels with a message: headers and keys, sequences in acks, and the features that clients are told of."""
 
-import pytest
 from stan_protocol.features import Feature
-from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.proto import wire_pb2 as wire
 
-from stan import level
 from tests.kit.batches import rows_of_messages
 
 
@@ -61,10 +58,8 @@ def test_malformed_and_oversized_context_is_refused_and_nothing_is_stored(harnes
     assert publish(harness, wire.PubMsg(numbered=True))[0].sequence == 1
 
 
-def test_features_are_told_at_the_clusters_level(harness) -> None:
+def test_features_are_told(harness) -> None:
     assert harness.connect("new").features == Feature.CONTEXT | Feature.VERDICTS | Feature.DELAYS | Feature.TTL
-    harness.broker.context.meta.info.level = level.OLDEST
-    assert harness.connect("newer").features == 0
 
 
 ROWS = [
@@ -82,27 +77,8 @@ def stage_of(*rows):
     return "stage", ext.StageRequest(**named, count=len(rows), rows=rows_of_messages(rows)), ext.StageResponse
 
 
-def restore_of(*rows):
-    runs = [admin.RestoredRun(first_sequence=5, count=len(rows), timestamp=7)]
-    request = admin.RestoreRowsRequest(version=1, channel=b"foo", restore=b"r", runs=runs, rows=rows_of_messages(rows))
-    return "admin.restore_rows", request, admin.ChangeResponse
-
-
 def ask(harness, kind, request, response):
     return harness.ask(f"_STAN.x.test-cluster.{kind}", request, response).error.decode()
-
-
-@pytest.mark.parametrize("asking", [batch_of, stage_of, restore_of])
-def test_rows_with_keys_wait_for_a_level_that_all_nodes_know(harness, asking) -> None:
-    if asking is restore_of:
-        begin = admin.RestoreChannelRequest(version=1, channel=b"foo", restore=b"r", first_sequence=5)
-        assert ask(harness, "admin.restore_channel", begin, admin.ChangeResponse) == ""
-    harness.broker.context.meta.info.level = level.OLDEST
-    why = "stan: row 1 has a key: keys need level 2 of the cluster, which is at level 1"
-    assert ask(harness, *asking(*ROWS)) == why
-    assert ask(harness, *asking(*ROWS[:1])) == ""
-    harness.broker.context.meta.info.level = level.DELIVERY
-    assert ask(harness, *asking(*ROWS)) == ""
 
 
 def test_headers_and_keys_of_rows_are_stored_whichever_way_they_come(harness) -> None:

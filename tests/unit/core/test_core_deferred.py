@@ -8,7 +8,7 @@ from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import SECOND, RaftIndex
 
-from stan import level, limits
+from stan import limits
 from stan.config import Config, StoreConfig, StoreLimits
 from stan.core.state.deferred import Deferred
 from stan.policies import PolicyRule
@@ -130,14 +130,6 @@ def test_there_are_bounds(harness, monkeypatch) -> None:
         b"stan: too many messages wait for their time"
     ] * 2
     assert [ack.error for ack in send(harness, "foo", (b"5", 5))] == [b""]
-
-
-def test_they_are_refused_below_their_level(harness) -> None:
-    harness.broker.context.meta.info.level = level.OLDEST
-    assert [ack.error for ack in send(harness, "foo", (b"x", 5))] == [
-        b"stan: delayed messages need level 2 of the cluster, which is at level 1"
-    ]
-    assert [ack.error for ack in send(harness, "foo", (b"x", 0))] == [b""]
 
 
 def test_a_full_disk_refuses_them_and_keeps_those_that_are_due(harness) -> None:

@@ -8,15 +8,14 @@ from stan_protocol import refusals
 from stan_protocol.ack_levels import AckLevel
 from stan_protocol.patterns import ChannelLimits
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.proto.admin_pb2 import DeliveryPolicy
 from stan_protocol.scalars import SECOND
 
-from stan import level, limits
+from stan import limits
 from stan.config import Config, StoreLimits
 from stan.core.base.ready import LeaseAnswer
 from stan.core.boundary import loading
 from stan.core.state.ephemeral import BLOCK_BITS, EphemeralEpochs
-from stan.policies import EPHEMERAL, PolicyRule, level_refusal
+from stan.policies import EPHEMERAL, PolicyRule
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit import core_harness
@@ -24,11 +23,6 @@ from tests.kit.core_harness import CLUSTERED, CoreHarness, Node, pub_frame
 
 BLOCK = 1 << BLOCK_BITS
 RULES = (PolicyRule(pattern="e", commit=EPHEMERAL), PolicyRule(pattern="e.>", commit=EPHEMERAL))
-
-
-@pytest.fixture(autouse=True)
-def level_of_ephemeral_channels(monkeypatch):
-    monkeypatch.setattr(core_harness, "KNOWN", level.EPHEMERAL)
 
 
 def alone(**config):
@@ -173,13 +167,6 @@ def test_a_restart_begins_another_epoch_which_is_empty(harness):
     assert any("is empty" in text for _, text in harness.notes)
 
 
-def test_below_the_level_the_channel_is_like_any_other(monkeypatch):
-    monkeypatch.setattr(core_harness, "KNOWN", level.EPHEMERAL - 1)
-    harness = alone()
-    assert harness.publish("e", b"1") == [""]
-    assert Kind.RECORDS in kinds(harness)
-
-
 def test_room_in_memory_is_bounded_over_all_channels(monkeypatch, harness):
     monkeypatch.setattr(limits, "EPHEMERAL_BYTES_MAX", 2000)
     for number in range(40):
@@ -212,12 +199,6 @@ def test_policies_of_stored_messages_have_no_effect():
     harness.subscribe("e")
     assert sequences(harness) == [1]
     assert not {"expired", "compacted"} & set(changes(harness))
-
-
-def test_such_a_policy_needs_its_level():
-    policy = DeliveryPolicy(commit=EPHEMERAL)
-    assert "need level 4" in level_refusal(policy, level.EPHEMERAL - 1)
-    assert level_refusal(policy, level.EPHEMERAL) == level_refusal(DeliveryPolicy(commit=0), level.SCALE) == ""
 
 
 # --- in a cluster -----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from stan_protocol.proto.extension_pb2 import FetchRequest
 from stan_protocol.refusals import BUSY
 from stan_protocol.scalars import SECOND, ChannelUid, GroupId, RaftIndex
 
-from stan import level, limits
+from stan import limits
 from stan.config import Config, StoreLimits
 from stan.core.admin.message_account import Account
 from stan.core.boundary.fetches import FetchRules, Refusal
@@ -247,15 +247,6 @@ def test_there_are_bounds(harness, monkeypatch) -> None:
     harness.pass_time(2.1)
     acks = send(harness, "foo", (b"6", 60), (b"7", 0), (b"8", 60))
     assert [ack.error for ack in acks] == [b""] * 3
-
-
-def test_they_are_refused_below_their_level(harness) -> None:
-    harness.broker.context.meta.info.level = level.OLDEST
-    acks = send(harness, "foo", (b"x", 5), (b"y", 0))
-    assert sorted(ack.error for ack in acks) == [
-        b"",
-        b"stan: messages with a time to live need level 2 of the cluster, which is at level 1",
-    ]
 
 
 def test_of_a_deferred_message_the_time_counts_from_when_it_is_due(harness) -> None:

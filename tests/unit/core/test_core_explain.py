@@ -7,7 +7,7 @@ from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import SECOND
 
-from stan import level, limits
+from stan import limits
 from stan.config import Config, StoreLimits
 from stan.core.admin.message_account import Account, state_of
 from stan.core.base.causes import Cause
@@ -21,7 +21,6 @@ from stan.monitor.explained import sentence_of
 from stan.policies import PolicyRule
 from stan.protocol.entries import Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
-from tests.kit import core_harness
 from tests.kit.core_harness import CoreHarness
 from tests.kit.cursor_admin import change
 from tests.unit.core.test_transactions import Transacting
@@ -401,31 +400,6 @@ def test_lost_progress_is_reported_again(harness):
 
 def _moment(harness):
     return ReportMoment(harness.now, harness.wall, b"n")
-
-
-# --- levels -------------------------------------------------------------------------------------------------------------------
-
-
-def test_entries_of_a_lower_level_tell_nothing_new(monkeypatch):
-    monkeypatch.setattr(core_harness, "KNOWN", level.OLDEST)
-    harness = CoreHarness()
-    harness.connect()
-    sub = harness.subscribe("foo", wait=1, **DUR)
-    harness.publish("foo", b"a", b"b")
-    harness.pass_time(2.5)
-    harness.ack(sub.ack_inbox, 1, 2)
-    change(harness, "move", durable_name="dur", sequence=1)
-    harness.pass_time(0.5)
-
-    told = changes(harness)
-    assert any(one.progress for _, one in told)
-    for _, one in told:
-        assert (one.at, one.node) == (0, b"")
-        for progress in one.progress:
-            assert not progress.sent
-            assert not any(held.cause or held.exhausted for held in progress.held)
-    (live,) = harness.broker.context.groups[1].dispatch.cursors.by_id.values()
-    assert live.unreported.sent == []
 
 
 # --- records --------------------------------------------------------------------------------------------------------------------

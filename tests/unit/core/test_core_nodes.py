@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from stan_protocol.scalars import SECOND
 
-from stan import level
 from stan.core.clients.nodes import ALONE, HeardNodes
 from stan.core.state.meta import NODES_CHANGED, MetaMachine
 from stan.labels import Labels
@@ -152,13 +151,11 @@ def test_a_change_of_labels_holds_up_no_change_of_nodes(node):
     assert ask(node, ADD, "n4") == ['-ERR adding node "n4": group 1 waits for n2']
 
 
-@pytest.mark.parametrize("hindrance", ["level", "under way", "no leader"])
+@pytest.mark.parametrize("hindrance", ["under way", "no leader"])
 def test_labels_wait(node, hindrance):
     moving = "group 1 moves" if hindrance == "under way" else ""
     node.broker.parts.nodes.heard = HeardNodes(under_way=lambda: moving, labels=lambda: {"n1": Labels("a")})
-    if hindrance == "level":
-        node.broker.context.meta.info.level = level.DELIVERY
-    elif hindrance == "no leader":
+    if hindrance == "no leader":
         node.follow(0)
     follow(node, 9)
     assert node.broker.context.meta.nodes.version == 0

@@ -21,13 +21,13 @@ from stan_protocol.refusals import (
 )
 from stan_protocol.scalars import SECOND
 
-from stan import level, limits
+from stan import limits
 from stan.config import ChannelLimits, Config, StoreLimits
 from stan.core.boundary.loading import restored
 from stan.core.context import BrokerContext
 from stan.core.publishing.part_routing import PartRouting
 from stan.core.state.meta import MetaMachine
-from stan.core.state.parted import NOT_THAT_MANY_PARTS, PARTS_NEED_LEVEL
+from stan.core.state.parted import NOT_THAT_MANY_PARTS
 from stan.invariant import InvariantError
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CLUSTERED, CoreHarness, Node, pub_frame
@@ -208,14 +208,6 @@ def test_what_cannot_be_made_is_refused_and_nothing_is_made(harness, asked, erro
     before = listed(harness), sorted(harness.broker.context.meta.channels)
     assert create(harness, **{"channel": b"orders", "parts": 4, **asked}) == (error, 0)
     assert (listed(harness), sorted(harness.broker.context.meta.channels)) == before
-
-
-def test_below_its_level_no_channel_has_parts() -> None:
-    machine = MetaMachine()
-    machine.apply(pb.MetaChange(cluster_info=pb.ClusterInfo(level=level.SCALE - 1)), 1)
-    entry = pb.MetaChange(create_parted=pb.CreateParted(name=b"a", groups=[1, 1]))
-    assert machine.apply(entry, 2).error == PARTS_NEED_LEVEL
-    assert not machine.channels
 
 
 def test_the_most_channels_count_parts() -> None:

@@ -6,8 +6,8 @@ import pytest
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.refusals import PINNED_TOO_LATE, PLACED_WITH_ANOTHER, UNKNOWN_GROUP
 
-from stan import level, limits
-from stan.core.state.meta import PIN_LEVEL_TOO_LOW, TOO_MANY_PINS, MetaMachine
+from stan import limits
+from stan.core.state.meta import TOO_MANY_PINS, MetaMachine
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CLUSTERED, Node
@@ -170,14 +170,8 @@ def test_what_cannot_be_pinned_is_refused(node) -> None:
     assert ask(node, b"bar", 1) is None
 
 
-def test_no_pin_below_the_level_and_none_too_many(monkeypatch, node) -> None:
+def test_no_pin_too_many(monkeypatch, node) -> None:
     node.lead(0)
-    info = node.broker.context.meta.info
-    info.level = level.DELIVERY
-    assert ask(node, b"foo", 1) == (PIN_LEVEL_TOO_LOW, 0)
-    assert not info.HasField("nodes")
-    assert not info.pins
-    info.level = level.SCALE
     monkeypatch.setattr("stan.core.state.meta.PINS_MAX", 1)
     assert ask(node, b"foo", 1) == ("", 1)
     assert ask(node, b"foo", 2) == ("", 1), "in place of the one that is there"

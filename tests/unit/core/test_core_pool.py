@@ -8,11 +8,10 @@ from stan_protocol.proto import extension_pb2 as extension
 from stan_protocol.refusals import INVALID_ADMIN, NOT_A_CLUSTER, POOL_CHANGED, POOL_GROWS, POOL_ONLY_GROWS
 from stan_protocol.scalars import SECOND
 
-from stan import level
 from stan.core.admin.pool_requests import TOO_MANY_GROUPS
 from stan.core.clients.nodes import HeardNodes
 from stan.core.state.meta import MetaMachine
-from stan.core.state.pool import POOL_LEVEL_TOO_LOW, first_voters
+from stan.core.state.pool import first_voters
 from stan.limits import RAFT_GROUPS_MAX
 from stan.policies import REPLICATED, SYNCED
 from stan.protocol.placement import channel_group
@@ -161,11 +160,7 @@ def test_operators_are_told_once_for_which_node_a_growth_waits(node) -> None:
     assert notes == [f"the pool grows to {MORE} groups and waits: {one}" for one in told]
 
 
-def test_not_below_the_level_and_not_alone(node) -> None:
-    node.lead(0)
-    node.broker.context.meta.info.level = level.DELIVERY
-    assert ask(node, MORE) == (POOL_LEVEL_TOO_LOW, 0)
-    assert node.broker.context.meta.apply(pb.MetaChange(grow_pool=growth()), 90).error == POOL_LEVEL_TOO_LOW
+def test_not_alone() -> None:
     alone = CoreHarness()
     asked = alone.ask(REQUEST, admin.GrowPoolRequest(version=1, groups=4), admin.ChangeResponse)
     assert asked.error.decode() == NOT_A_CLUSTER

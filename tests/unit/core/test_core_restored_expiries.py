@@ -7,7 +7,6 @@ from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import BUSY
 from stan_protocol.scalars import SECOND
 
-from stan import level
 from stan.core.admin import restored_rows
 from stan.core.state.expiries import Expiries
 from tests.kit.core_harness import START, Node
@@ -147,15 +146,6 @@ def test_the_latest_expiry_is_taken(harness) -> None:
     ask(harness, "restore_rows", **FIVE_TO_SEVEN, expiring_runs=[5, 7], expire_at=[restored_rows.LATEST])
     ask(harness, "restore_end")
     assert listed(harness) == {5: (7, restored_rows.LATEST)}
-
-
-def test_they_are_refused_below_their_level(harness) -> None:
-    begin(harness)
-    harness.broker.context.meta.info.level = level.OLDEST
-    assert told(ask(harness, "restore_rows", **expiring((5, 7, START), s5=5)))[0] == (
-        refusals.TTL_NEEDS_LEVEL.format(level.DELIVERY, level.OLDEST)
-    )
-    assert ask(harness, "restore_rows", **FIVE_TO_SEVEN).changed == 3
 
 
 def test_too_many_runs_are_refused(harness, monkeypatch) -> None:

@@ -20,11 +20,11 @@ from stan_protocol.refusals import (
 )
 from stan_protocol.scalars import SECOND
 
-from stan import level, limits
+from stan import limits
 from stan.config import Config
 from stan.core.admin import schema_requests
 from stan.core.state.meta import MetaMachine
-from stan.core.state.schemas import SCHEMA_LEVEL_TOO_LOW, TOO_MANY_SCHEMAS, TOO_MANY_VERSIONS, TOO_MUCH_TEXT, Schemas
+from stan.core.state.schemas import TOO_MANY_SCHEMAS, TOO_MANY_VERSIONS, TOO_MUCH_TEXT, Schemas
 from stan.policies import KNOWN, VALID, PolicyRule
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
@@ -169,7 +169,7 @@ def test_numbers_are_never_given_twice(harness) -> None:
     assert schemas(harness, pattern=b"orders") == ([("orders", 2), ("orders", 4)], False)
 
 
-def test_the_registry_is_bounded_and_needs_its_level(monkeypatch, harness) -> None:
+def test_the_registry_is_bounded(monkeypatch, harness) -> None:
     monkeypatch.setattr(limits, "SCHEMA_PATTERNS_MAX", 1)
     monkeypatch.setattr(limits, "SCHEMA_VERSIONS_MAX", 2)
     monkeypatch.setattr(limits, "SCHEMAS_BYTES_MAX", 300)
@@ -178,14 +178,6 @@ def test_the_registry_is_bounded_and_needs_its_level(monkeypatch, harness) -> No
     assert add(harness, {"title": "x" * 300})[0] == TOO_MUCH_TEXT
     add(harness, {**FIRST, "title": "T"})
     assert add(harness, {**FIRST, "title": "U"})[0] == TOO_MANY_VERSIONS
-    info = harness.broker.context.meta.info
-    info.level = level.DELIVERY
-    assert add(harness, FIRST)[0] == SCHEMA_LEVEL_TOO_LOW
-    request = admin.SetPolicyRequest(version=1, pattern=b"orders", policy=admin.DeliveryPolicy(schema=VALID))
-    answer = harness.ask(f"{PREFIX}admin.set_policy", request, admin.ChangeResponse)
-    assert "policies with schema need level 3" in answer.error.decode()
-    change = pb.SchemaChange(pattern=b"x", kind=1, add=pb.SchemaVersion(text=b"{}"))
-    assert harness.broker.context.meta.apply(pb.MetaChange(schema=change), 99).error == SCHEMA_LEVEL_TOO_LOW
 
 
 def test_a_change_of_a_state_that_is_not_this_one_is_not_applied() -> None:

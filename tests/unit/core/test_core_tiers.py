@@ -6,7 +6,7 @@ from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as pb
 from stan_protocol.scalars import SECOND
 
-from stan import level, limits
+from stan import limits
 from stan.config import ChannelLimits, Config, StoreLimits
 from stan.core.state.bookmarks import Bookmarks
 from stan.policies import PolicyRule
@@ -232,11 +232,3 @@ def test_rows_of_positions_with_removals_are_their_state() -> None:
         again.load(key, state.row(key))
     assert again.by_channel == state.by_channel
     assert len(state.row(keys[0])) == 8, "as before, where there is nothing else"
-
-
-def test_below_the_level_of_tiers_none_is_in_force() -> None:
-    harness = started(msgs=10)
-    harness.broker.context.meta.info.level = level.DELIVERY
-    harness.broker.context.policies_changed()
-    publish(harness, 15)
-    assert index(harness).first_sequence == 6

@@ -10,7 +10,7 @@ from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import MILLISECOND, SECOND
 
-from stan import level, limits
+from stan import limits
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CoreHarness, Node, _split
 from tests.kit.cursor_admin import change, replayed, snapshot, stored
@@ -260,22 +260,6 @@ def test_what_is_not_known_changes_nothing_and_is_told(harness, said):
 
     assert harness.received() == []
     assert any("was ignored" in text for _, text in harness.notes)
-
-
-def test_below_the_level_a_verdict_changes_nothing(harness):
-    sub = harness.subscribe("foo", wait=30)
-    harness.publish("foo", b"a")
-    harness.received()
-    harness.broker.context.meta.info.level = level.OLDEST
-    try:
-        harness.pass_time(1)
-        harness.say(sub.ack_inbox, 1, wire.NAK)
-        harness.say(sub.ack_inbox, 1, wire.REJECT)
-        assert harness.received() == []
-    finally:
-        harness.broker.context.meta.info.level = level.DELIVERY
-
-    assert sum("level is too low" in text for _, text in harness.notes) == 1
 
 
 # --- policies -------------------------------------------------------------------------------------------------------------

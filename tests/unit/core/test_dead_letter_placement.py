@@ -7,7 +7,6 @@ from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import CHANNEL_ELSEWHERE, IN_ANOTHER_GROUP
 
-from stan import level
 from stan.config import ChannelLimits, Config
 from stan.permissions import NatsUser, Permissions
 from stan.protocol.placement import channel_group
@@ -134,13 +133,6 @@ def test_the_next_leader_moves_what_was_not_moved(node):
     other.pass_time(31)
 
     assert other.stored(OTHER, HOME) == [b"a"]
-
-
-def test_below_the_level_nothing_is_a_dead_letter(node):
-    node.broker.context.meta.info.level = level.OLDEST
-    set_policy(node, b".dlq")
-
-    assert node.broker.view.group_number(b"foo.dlq") == channel_group(b"foo.dlq", GROUPS)
 
 
 # --- permissions --------------------------------------------------------------------------------------------------------

@@ -4,13 +4,11 @@ from random import Random
 
 from stan_protocol.refusals import UNKNOWN_CHANNEL
 
-from stan import level, limits
+from stan import limits
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
 from stan.core.state.state_codec import restore_group, snapshot_group
-from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
-from tests.kit import core_harness
 from tests.kit.core_harness import CoreHarness
 
 GROUPS = 3
@@ -80,21 +78,14 @@ def test_what_comes_late_about_a_dropped_channel_changes_nothing():
     assert not any((rows.cursors, rows.subscriptions, rows.first_sequences, rows.parts, machine.channels))
 
 
-def test_the_leader_joins_the_runs_from_the_level_on_at_which_all_nodes_know_how(monkeypatch):
-    def entries(known):
-        monkeypatch.setattr(core_harness, "KNOWN", known)
-        monkeypatch.setattr(limits, "DROPPED_RUNS", 0)
-        harness = CoreHarness()
-        harness.connect()
-        channels = harness.broker.parts.channels
-        for name in ("a", "b", "c", "d", "e", "f", "g"):
-            harness.publish(name, b"1")
-        for name in (b"a", b"c", b"e", b"f", b"g", b"b", b"d"):
-            channels.delete(channels.by_name[name])
-            harness.turn()
-        changes = [pb.GroupChange.FromString(body) for _, kind, body in harness.logs[1] if kind == Kind.CHANGE]
-        return [one.gone_channels for one in changes if one.HasField("gone_channels")], harness
-
-    assert entries(level.EPHEMERAL - 1)[0] == []
-    _, harness = entries(level.EPHEMERAL)
+def test_the_leader_joins_the_runs(monkeypatch):
+    monkeypatch.setattr(limits, "DROPPED_RUNS", 0)
+    harness = CoreHarness()
+    harness.connect()
+    channels = harness.broker.parts.channels
+    for name in ("a", "b", "c", "d", "e", "f", "g"):
+        harness.publish(name, b"1")
+    for name in (b"a", b"c", b"e", b"f", b"g", b"b", b"d"):
+        channels.delete(channels.by_name[name])
+        harness.turn()
     assert harness.broker.context.groups[1].machine.dropped.runs.flat() == [1, 7]

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from stan_protocol.refusals import CHANNEL_MOVING, EPHEMERAL_USED_UP, UNKNOWN_CHANNEL
 from stan_protocol.scalars import ChannelUid, GroupId
 
-from stan import level
 from stan.core.state.ephemeral import BLOCK_BITS, BLOCKS_MAX, EphemeralEpochs, Epoch
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
@@ -237,9 +236,9 @@ def test_no_sequence_belongs_to_two_epochs(asked):
 # --- the registry ---------------------------------------------------------------------------------------------------
 
 
-def registry(at_level):
+def registry():
     machine = MetaMachine()
-    info = pb.ClusterInfo(cluster_id=b"c", raft_groups=4, level=at_level)
+    info = pb.ClusterInfo(cluster_id=b"c", raft_groups=4)
     machine.apply(pb.MetaChange(cluster_info=info), 1)
     rows = [pb.Channel(name=b"kind%d" % commit, group=1, commit=commit) for commit in range(4)]
     machine.apply(pb.MetaChange(create_channels=pb.CreateChannels(channels=rows)), 2)
@@ -252,17 +251,11 @@ def kinds(machine):
 
 def test_the_registry_says_of_ephemeral_channels_that_they_are_and_of_others_nothing():
     assert REPLICATED < EPHEMERAL < 3
-    assert kinds(registry(level.EPHEMERAL)) == [SYNCED, SYNCED, EPHEMERAL, SYNCED]
-
-
-def test_below_its_level_no_channel_is_ephemeral():
-    machine = registry(level.EPHEMERAL - 1)
-    assert kinds(machine) == [SYNCED] * 4
-    assert not any(row.commit for uid in machine.by_uid if (row := machine.channel_row(uid)))
+    assert kinds(registry()) == [SYNCED, SYNCED, EPHEMERAL, SYNCED]
 
 
 def test_what_a_channel_is_outlives_snapshots_and_moves():
-    machine = registry(level.EPHEMERAL)
+    machine = registry()
     uid = machine.channels[b"kind2"].uid
     machine.apply(pb.MetaChange(begin_move=pb.BeginMove(uids=[uid], to=2)), 3)
     assert (machine.by_uid[uid].moving_to, machine.by_uid[uid].commit) == (2, EPHEMERAL)
@@ -276,7 +269,7 @@ def test_what_a_channel_is_outlives_snapshots_and_moves():
 
 
 async def test_what_a_channel_is_is_in_its_row_on_the_disk(database):
-    machine = registry(level.EPHEMERAL)
+    machine = registry()
     changes = Changes()
     add_rows(changes, 0, machine.take_changed_rows(), (2, 1))
     await database.flush(changes)

@@ -8,7 +8,6 @@ from stan import limits
 from stan.core.publishing import publishing
 from stan.core.publishing.committing import Committing
 from stan.core.state.transactions import Transactions
-from stan.level import SCALE
 from stan.protocol.entries import STAGING_UID, Kind, decode_batches
 from stan.protocol.proto import entries_pb2 as pb
 from tests.unit.core.test_transactions import Transacting
@@ -32,7 +31,7 @@ def way(request, monkeypatch):
         monkeypatch.setattr(
             Committing,
             "_can_refer",
-            lambda _, channel, _parts: request.param == "mixed" and channel.info.name == b"bar",
+            lambda _, channel: request.param == "mixed" and channel.info.name == b"bar",
         )
     return request.param
 
@@ -230,14 +229,6 @@ def test_a_channel_that_is_deleted_amid_it_does_not_hold_the_others(harness, beh
     assert seen(harness, NAMES[:2]) in (rows(names=NAMES[:2]), nothing(NAMES[:2]))
     assert harness.transactions.under_way == harness.transactions.unfinished == {}
     assert [harness.publish(name.decode(), b"next") for name in NAMES[:2]] == [[""]] * 2
-
-
-def test_below_its_level_one_channel_is_committed_and_the_answer_says_so(harness):
-    stage_all(harness)
-    harness.broker.context.meta.info.level = SCALE - 1
-    answer = harness.request("commit", joint(harness))
-    assert answer == ext.CommitResponse(first_sequence=1, last_sequence=2)
-    assert seen(harness) == rows() | {b"bar": [], b"baz": []}
 
 
 def test_what_names_too_much_or_wrongly_is_refused(harness):

@@ -7,23 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stan_protocol.patterns import matches, width
 from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.refusals import NOT_FOUNDED
 from stan_protocol.scalars import SECOND, RaftIndex
 
-from stan import level, limits
+from stan import limits
 from stan.config import Config
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.core.state.meta import MetaMachine
 from stan.core.state.policies import TOO_MANY, Policies, row_of, rule_of, shown_policy
-from stan.policies import LEVEL_TOO_LOW, OPTIONS, PolicyRule, level_refusal
+from stan.policies import OPTIONS, PolicyRule
 from stan.protocol.proto import entries_pb2 as entries
 from tests.kit.core_harness import CoreHarness
 
 PREFIX = "_STAN.x.test-cluster.admin"
 
 
-def machine(at=level.DELIVERY) -> MetaMachine:
+def machine() -> MetaMachine:
     made = MetaMachine()
-    made.apply(entries.MetaChange(cluster_info=entries.ClusterInfo(cluster_id=b"c", level=at)), RaftIndex(1))
+    made.apply(entries.MetaChange(cluster_info=entries.ClusterInfo(cluster_id=b"c")), RaftIndex(1))
     made.take_changed_rows()
     return made
 
@@ -38,7 +39,7 @@ def kept(meta):
 
 
 def test_a_suffix_makes_dead_letter_channels_of_the_channels_that_its_policy_covers_alone():
-    info = entries.ClusterInfo(cluster_id=b"c", level=level.DELIVERY)
+    info = entries.ClusterInfo(cluster_id=b"c")
     policies = Policies().brought_up_to(
         (PolicyRule(pattern="test.>", dead_letter=".pay"), PolicyRule(pattern="orders.>", dead_letter=".dlq")), info
     )
@@ -68,12 +69,8 @@ def test_a_policy_takes_the_place_of_the_earlier_one_and_an_empty_one_removes_it
     assert [rule.key for rule in kept(meta)] == [("a", "d")]
 
 
-def test_no_policy_is_kept_below_its_level_or_without_an_identity() -> None:
-    meta = machine(level.OLDEST)
-    assert put(meta, "a", max_deliver=1).error == LEVEL_TOO_LOW
-    assert "level 2" in LEVEL_TOO_LOW
-    assert put(MetaMachine(), "a", max_deliver=1).error == LEVEL_TOO_LOW
-    assert not meta.info.policies
+def test_no_policy_is_taken_without_an_identity() -> None:
+    assert put(MetaMachine(), "a", max_deliver=1).error == NOT_FOUNDED
 
 
 def test_policies_are_bounded(monkeypatch) -> None:
@@ -124,7 +121,7 @@ def test_each_option_is_that_of_the_narrowest_policy_that_sets_it(configured, to
     channel = data.draw(st.sampled_from(["a", "b", "a.b", "a.c", "c.b", "a.b.c", "x"]))
     name = data.draw(st.sampled_from(["", "d", "q", "z"]))
     configured = list({rule.key: rule for rule in configured}.values())
-    info = entries.ClusterInfo(level=level.DELIVERY, policies=map(row_of, data.draw(st.permutations(told))))
+    info = entries.ClusterInfo(policies=map(row_of, data.draw(st.permutations(told))))
     found = (
         Policies()
         .brought_up_to(tuple(data.draw(st.permutations(configured))), info)
@@ -142,13 +139,13 @@ def test_each_option_is_that_of_the_narrowest_policy_that_sets_it(configured, to
 
 
 def test_answers_are_remembered_until_policies_change() -> None:
-    policies, info = Policies(), entries.ClusterInfo(level=level.DELIVERY)
+    policies, info = Policies(), entries.ClusterInfo()
     rules = (PolicyRule(pattern="a", max_deliver=1),)
     assert policies.brought_up_to((), info).of(b"a", b"") is DEFAULT
     first = policies.brought_up_to(rules, info).of(b"a", b"")
     assert first == DeliveryPolicy(max_deliver=1)
     assert policies.brought_up_to(rules, info).of(b"a", b"") is first
-    changed = entries.ClusterInfo(level=level.DELIVERY, policies=[row_of(PolicyRule(pattern="a", max_deliver=2))])
+    changed = entries.ClusterInfo(policies=[row_of(PolicyRule(pattern="a", max_deliver=2))])
     assert policies.brought_up_to(rules, changed).of(b"a", b"").max_deliver == 2
 
 
@@ -219,12 +216,6 @@ def test_what_is_out_of_bounds_is_refused_by_its_name(harness, pattern, policy, 
     assert not harness.broker.context.meta.info.policies
 
 
-def test_a_policy_is_refused_below_its_level(harness) -> None:
-    harness.broker.context.meta.info.level = level.OLDEST
-    assert set_policy(harness, "a", pb.DeliveryPolicy(max_deliver=1)) == (LEVEL_TOO_LOW, 0)
-    assert set_policy(harness, "a")[0] == LEVEL_TOO_LOW
-
-
 def test_a_name_needs_a_channel_and_a_channel_no_wildcards(harness) -> None:
     assert policies(harness, name=b"d").error
     assert policies(harness, channel=b"a.*").error
@@ -255,14 +246,3 @@ def test_policies_outlive_a_restart(harness) -> None:
     set_policy(harness, "a", pb.DeliveryPolicy(max_deliver=2))
     harness.restart()
     assert harness.broker.context.policies.of(b"a", b"d") == DeliveryPolicy(max_deliver=2)
-
-
-def test_what_came_with_a_later_level_is_not_in_force_before_it() -> None:
-    configured = (PolicyRule(pattern="a", max_deliver=3, schema=2),)
-    for at, schema in ((level.DELIVERY, 0), (level.SCALE, 2)):
-        meta = machine(at)
-        refused = level_refusal(entries.Policy(schema=1), at)
-        assert put(meta, "b", schema=1).error == refused
-        assert ("policies with schema need level 3" in refused) == (at < level.SCALE)
-        found = Policies().brought_up_to(configured, meta.info).of(b"a", b"")
-        assert (found.max_deliver, found.schema) == (3, schema)

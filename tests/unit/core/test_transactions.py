@@ -14,7 +14,6 @@ from stan import limits
 from stan.config import Config, StoreLimits
 from stan.core.publishing.committing import Committing
 from stan.core.state.group import GroupMachine
-from stan.level import SCALE
 from stan.protocol.entries import STAGING_UID, Kind, decode_batches
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
@@ -185,15 +184,6 @@ def test_a_finished_version_of_another_writer_is_told_before_anything_is_staged(
     assert finish(harness, 6, b"q2") == ""
     assert last(harness, 5, b"q1") == refusals.ANOTHER_WRITER.format(5, "app", "q2")
     assert finish(harness, 7, b"x" * 256) == refusals.INVALID_TRANSACTION
-
-
-def test_below_its_level_the_log_tells_no_writer(harness):
-    harness.broker.context.meta.info.level = SCALE - 1
-    assert commit_as(harness, b"q1", 0, b"a") == ("", False)
-    assert finish(harness, 0, b"q1") == ""
-    (committed,) = harness.transactions.committed.values()
-    assert (committed.writer, harness.transactions.finished[b"app"].writer) == (b"", b"")
-    assert commit_as(harness, b"q2", 0, b"b") == ("", True)
 
 
 def test_staged_rows_are_seen_by_nobody(harness):
@@ -778,24 +768,6 @@ def test_commit_of_staged_parts_writes_one_entry_without_their_rows(harness):
     harness.publish("foo", b"behind")
     harness.restart()
     assert harness.visible() == [b"a", b"b", b"c", b"behind"]
-
-
-@pytest.mark.parametrize("level", [1, 2])
-def test_commit_copies_below_the_level_of_references(harness, level):
-    harness.broker.context.meta.info.level = level
-    copied = staged_and_committed(harness)
-    assert not any(is_reference for entry in copied for _, _, is_reference in entry)
-    assert sum(count for entry in copied for uid, count, _ in entry if uid == harness.uid()) == 3
-
-
-def test_commit_copies_what_was_staged_below_the_level_of_references(harness):
-    harness.broker.context.meta.info.level = 2
-    harness.stage(b"a")
-    harness.broker.context.meta.info.level = SCALE
-    before = len(harness.logs[1])
-    harness.commit_rows((b"t", 1))
-    assert entries_of(harness, before) == [[(harness.uid(), 1, False)]]
-    assert harness.visible() == [b"a"]
 
 
 @pytest.mark.parametrize("kept", ["ttls", "compressed"])

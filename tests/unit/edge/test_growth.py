@@ -40,7 +40,7 @@ class Member:
         self.now = 100 * SECOND
         self.notes = []
         meta = MetaMachine()
-        meta.info = pb.ClusterInfo(raft_groups=FOUNDED_WITH, level=level.SCALE)
+        meta.info = pb.ClusterInfo(raft_groups=FOUNDED_WITH, level=level.KNOWN)
         self.broker = SimpleNamespace(view=SimpleNamespace(meta=meta))
         self.environment = SimpleNamespace(
             runtime=SimpleNamespace(now=lambda: self.now), note=lambda *note: self.notes.append(note), run=self.run

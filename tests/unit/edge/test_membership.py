@@ -832,7 +832,7 @@ def test_a_node_that_does_not_know_the_clusters_level_is_refused(town):
 
 def test_what_an_outdated_node_sends_is_not_taken_once_the_level_is_raised(town):
     a, b = (town.old(name, level_known=2, established=True) for name in "ab")
-    town.old("c", established=True).me.level_known = 0  # its version knows nothing of levels
+    town.old("c", level_known=1, established=True)
     town.run(4 * SECOND)
     assert a.levels(town.now) == {"a": 2, "b": 2, "c": 1}
     assert a.outdated() == frozenset()
