@@ -66,10 +66,7 @@ class TableManifest:
 
     def to_json(self) -> bytes:
         """Return the manifest as it is stored."""
-        said = asdict(self)
-        if not self.released:
-            del said["released"]
-        return json.dumps({"format": FORMAT, **said}, separators=(",", ":")).encode()
+        return json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":")).encode()
 
 
 def from_json(text: bytes) -> TableManifest:
@@ -104,7 +101,7 @@ def from_json(text: bytes) -> TableManifest:
 def _checked(kind: type, said: Any) -> dict[str, Any]:
     """Return the fields of a file, of which each has its type, and whose name lies in the table's directory."""
     for one in fields(kind):
-        value = said.get(one.name, 0)
+        value = said[one.name]
         if type(value) is not one.type or (one.type is int and value < 0):
             raise TypeError(f"{one.name} of a file is {value!r}")
     if "/" in said["name"] or not said["name"]:

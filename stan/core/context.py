@@ -324,7 +324,7 @@ class BrokerContext:
 
     @property
     def report_moment(self) -> ReportMoment:
-        """Now, for progress entries that tell what was sent."""
+        """The moment of progress entries that are made now."""
         return ReportMoment(self.clock.now, self.clock.wall, self.reports.events.node.encode())
 
     @property

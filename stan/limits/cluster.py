@@ -86,8 +86,8 @@ HELLO_ANSWER_MAX = 100 * MILLISECOND
 HELLO_LISTEN = 500 * MILLISECOND
 """A node that starts a cluster or doubts its settings listens this long; nodes that sent no hello by then count as absent."""
 LISTENING_PATIENCE = 2 * SECOND
-"""A node that listens to clients says that it is ready once all nodes listen that are there, but no later than this: one of an
-older version does not tell it."""
+"""A node that listens to clients says that it is ready once all nodes listen that are there, but no later than this: one
+that hangs does not tell it."""
 NODE_TIMEOUT = 3 * SECOND + 500 * MILLISECOND
 """A node whose hellos have not come for this long is away: three were lost."""
 NODE_FORGET = 60 * SECOND

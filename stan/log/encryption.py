@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
 CIPHERS: Final = {"AES": 1, "CHACHA": 2}
-"""The number of each algorithm by its name in the settings."""
-_BOUND: Final = 2
-"""Added to the number of the algorithm, in the flags of a batch that is authenticated with store, group and entry. The flags of a
-batch that is authenticated with its header alone, as the first version did, are the number; those of a batch in clear are 0."""
+"""The number of each algorithm by its name in the settings; in the flags of a batch that is encrypted, those of one in clear are
+0."""
 _PLACE = Struct("<16sIQ")
 NEVER: Final = RaftIndex(1 << 63)
 """An index above that of every entry."""
@@ -92,7 +90,7 @@ class Cipher:
     def check(self, note: bytes | None) -> str:
         """A text by which `fits` recognizes the key and *note*, and that shows nothing of the key.
 
-        A *note* of None makes it as the first version did."""
+        A *note* of None goes with nothing else."""
         salt = os.urandom(_SALT_BYTES)
         return (salt + self.aead(salt, 1).encrypt(bytes(12), _CHECKED, note)).hex()
 
@@ -112,7 +110,7 @@ class Cipher:
         Args:
             store_id: 16 bytes, the same in all logs of a store.
             group: of the log.
-            since: entry from which on every batch is encrypted in the present format.
+            since: entry from which on every batch is encrypted.
             fits: the key is proved to be the right one, so that a batch that cannot be decrypted is damaged.
         """
         return LogCipher(self, store_id, group, since, fits=fits)
@@ -129,11 +127,10 @@ class LogCipher:
         self._fits = fits
 
     def authenticated(self, header: bytes | memoryview, index: RaftIndex) -> bytes:
-        """What a batch of the entry at *index* is authenticated with: its header with CRC 0, and its place if bound to it."""
+        """Return the data that authenticates a batch of the entry at *index*: its header with CRC 0, and its place."""
         *told, flags = BATCH_HEADER.unpack(header)
         told[6] = 0
-        place = _PLACE.pack(self._store_id, self._group, index) if flags & CIPHER_MASK > _BOUND else b""
-        return BATCH_HEADER.pack(*told, flags) + place
+        return BATCH_HEADER.pack(*told, flags) + _PLACE.pack(self._store_id, self._group, index)
 
     def decrypt(self, header: bytes | memoryview, records: bytes | memoryview, index: RaftIndex) -> bytes | memoryview:
         """The records of a batch of the entry at *index*, in clear.
@@ -145,13 +142,13 @@ class LogCipher:
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - see Cipher
 
         flags = BATCH_HEADER.unpack(header)[7] & CIPHER_MASK
-        if index >= self.since and flags <= _BOUND:
+        if index >= self.since and not flags:
             raise Damage(f"not encrypted as everything from entry {self.since} of group {self._group} on is")
         if not flags:
             return records
         salt, counter = bytes(records[:_SALT_BYTES]), bytes(records[_SALT_BYTES:_FRONT])
         try:
-            aead = self.store_cipher.aead(salt, flags - _BOUND if flags > _BOUND else flags)
+            aead = self.store_cipher.aead(salt, flags)
             return aead.decrypt(_AHEAD + counter, records[_FRONT:], self.authenticated(header, index))
         except (InvalidTag, KeyError, ValueError):
             if self._fits:
@@ -186,7 +183,7 @@ class Encryptor:
         self._cipher = cipher
         self._salt = os.urandom(_SALT_BYTES)
         self._aead = cipher.store_cipher.aead(self._salt, cipher.store_cipher.algorithm)
-        self._flags = cipher.store_cipher.algorithm + _BOUND
+        self._flags = cipher.store_cipher.algorithm
         self._count = 0
 
     def encrypted(self, entry: Entry) -> Entry:

@@ -3,7 +3,7 @@
     ChannelStatus of orders.~0 … orders.~3, invoices ─► orders (4 parts) with its sums, invoices
     CursorStatus of the durable "ledger" in each part ─► one position with its sums
 
-What is a part, and of what, the servers tell (`part_of`); of an older server nothing is seen together.
+What is a part, and of what, the servers tell (`part_of`).
 """
 
 from collections import Counter

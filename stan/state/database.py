@@ -24,22 +24,22 @@ from stan.protocol.proto import entries_pb2 as pb
 from stan.state.ledger import Ledger, Row, checksum
 from stan.state.opening import connect, make_durable
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 1
 SCHEMA = """
-CREATE TABLE cluster (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), cluster_id TEXT, raft_groups INTEGER, state BLOB);
-CREATE TABLE applied (raft_group INTEGER PRIMARY KEY, raft_index INTEGER, term INTEGER, next_id INTEGER);
-CREATE TABLE clients (client_id BLOB PRIMARY KEY, incarnation INTEGER, state BLOB);
-CREATE TABLE channels (uid INTEGER PRIMARY KEY, name BLOB, raft_group INTEGER, state BLOB);
-CREATE TABLE first_sequences (raft_group INTEGER, uid INTEGER, first_sequence INTEGER, PRIMARY KEY (raft_group, uid));
+CREATE TABLE cluster (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), cluster_id TEXT, raft_groups INTEGER, state BLOB,
+  checksum INTEGER);
+CREATE TABLE applied (raft_group INTEGER PRIMARY KEY, raft_index INTEGER, term INTEGER, next_id INTEGER, rows_sum INTEGER,
+  checksum INTEGER);
+CREATE TABLE clients (client_id BLOB PRIMARY KEY, incarnation INTEGER, state BLOB, checksum INTEGER);
+CREATE TABLE channels (uid INTEGER PRIMARY KEY, name BLOB, raft_group INTEGER, state BLOB, checksum INTEGER);
+CREATE TABLE first_sequences (raft_group INTEGER, uid INTEGER, first_sequence INTEGER, checksum INTEGER,
+  PRIMARY KEY (raft_group, uid));
 CREATE TABLE cursors (raft_group INTEGER, cursor_id INTEGER, uid INTEGER, name BLOB, last_sent INTEGER, state BLOB,
-  PRIMARY KEY (raft_group, cursor_id));
+  checksum INTEGER, PRIMARY KEY (raft_group, cursor_id));
 CREATE TABLE subscriptions (raft_group INTEGER, subscription_id INTEGER, cursor_id INTEGER, client_id BLOB, state BLOB,
-  PRIMARY KEY (raft_group, subscription_id));
+  checksum INTEGER, PRIMARY KEY (raft_group, subscription_id));
+CREATE TABLE parts (raft_group INTEGER, kind TEXT, key BLOB, state BLOB, checksum INTEGER, PRIMARY KEY (raft_group, kind, key));
 """
-PARTS = """
-CREATE TABLE parts (raft_group INTEGER, kind TEXT, key BLOB, state BLOB, PRIMARY KEY (raft_group, kind, key));
-"""
-"""What version 2 has more than version 1."""
 
 _KEYS: Final = {
     "cluster": ("only_row",),
@@ -56,17 +56,6 @@ ROWS_AT_ONCE: Final = 1000
 """Rows that are serialized in one piece: meanwhile no other thread runs."""
 _META_TABLES: Final = ("cluster", "clients", "channels")
 _GROUP_TABLES: Final = ("cursors", "subscriptions", "first_sequences", "parts")
-CHECKSUMS = "".join(
-    [
-        "ALTER TABLE applied ADD COLUMN rows_sum INTEGER;\n",
-        *(f"ALTER TABLE {table} ADD COLUMN checksum INTEGER;\n" for table in _KEYS),
-    ]
-)
-"""What version 3 has more than version 2."""
-RUNS_OF_DROPPED: Final = (
-    "(SELECT raft_group, uid, uid - ROW_NUMBER() OVER (PARTITION BY raft_group ORDER BY uid) AS island FROM dropped)"
-)
-"""In versions below 4: neighbours have the same `island`."""
 _DAMAGE: Final = frozenset(
     (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH)
 )
@@ -144,7 +133,7 @@ class Database:
             connection = await connect(path)
             self = cls(connection, path)
             await make_durable(connection)
-            await self._bring_up_to_date()
+            await self._make_tables()
         except BaseException as error:
             if connection is not None:
                 await connection.close()
@@ -153,46 +142,20 @@ class Database:
             raise
         return self
 
-    async def _bring_up_to_date(self) -> None:
-        """Make the tables, or what this version has more than the one that made them; nothing or all of it is done."""
+    async def _make_tables(self) -> None:
+        """Make the tables of a new file, all of them or none."""
         ((version,),) = await self.rows("pragma_user_version", "user_version")
         if version == SCHEMA_VERSION:
             return
-        if version > SCHEMA_VERSION:
+        if version:
             raise StartError(f"{self.path}: state of version {version}, this program reads version {SCHEMA_VERSION}")
-        made = (SCHEMA + PARTS + CHECKSUMS, PARTS + CHECKSUMS, CHECKSUMS, "")[version]
-        await self._connection.executescript(f"BEGIN IMMEDIATE; {made}")
+        script = f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
         try:
-            if version:
-                await self._move_dropped()
-                await self._add_checksums()
-            await self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            await self._connection.execute("COMMIT")
+            await self._connection.executescript(script)
         except BaseException:
             if self._connection.in_transaction:
                 await self._connection.execute("ROLLBACK")
             raise
-
-    async def _move_dropped(self) -> None:
-        """Make parts of the state of the rows of dropped channels, which had a table before, with a row for each channel."""
-        runs = await self.rows(RUNS_OF_DROPPED, "raft_group, MIN(uid), MAX(uid)", "GROUP BY raft_group, island")
-        rows = [(group, first.to_bytes(4, "big"), last.to_bytes(4, "big")) for group, first, last in runs]
-        await self._connection.executemany("INSERT INTO parts VALUES (?, 'dropped', ?, ?, 0)", rows)
-        await self._connection.execute("DROP TABLE dropped")
-
-    async def _add_checksums(self) -> None:
-        """Take rows for right that were written before they had checksums."""
-        await self._connection.execute("DELETE FROM first_sequences WHERE first_sequence = 0")  # as good as none
-        for (group,) in await self.rows("applied", "raft_group"):
-            changes, where = Changes(), _where(group)
-            for table in _tables(group):
-                for *row, _ in await self.rows(table, "*", _where_in(table, group)):
-                    changes.put(table, *row)
-            for *row, _, _ in await self.rows("applied", "*", where):
-                changes.put("applied", *row)
-            self._ledgers[group] = Ledger()
-            self.seal(changes)
-            await self._write(changes)
 
     @classmethod
     async def recover(cls, path: Path, lost_found: Path, note: Callable[[str], None]) -> "Database":

@@ -124,7 +124,7 @@ def window(cursor: CursorStatus) -> int:
 
 def window_now(cursor: CursorStatus) -> int:
     """Return how many messages may be unacked at the moment: fewer than `window` while an adaptive window is cut."""
-    return sum(member.window_now or member.max_in_flight for member in takers(cursor)) or cursor.max_in_flight
+    return sum(member.window_now for member in takers(cursor)) or cursor.max_in_flight
 
 
 def command_of(cursor: CursorStatus) -> str:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from stan_protocol.ack_levels import AckLevel
 from stan_protocol.channels import is_channel_name, part_name
 from stan_protocol.frames import Frame
 from stan_protocol.patterns import matches
@@ -64,7 +65,7 @@ class FakeCluster:
         )
         row.first_sequence, row.last_sequence = min(1, messages), messages
         row.bytes, row.first_timestamp, row.last_timestamp = messages * size, now - 60 * SECOND, now
-        row.limits.max_msgs = 1_000_000
+        row.limits.max_msgs, row.ack_level = 1_000_000, AckLevel.SYNCED
         return row
 
     def add_parts(self, whole: bytes, *counts: int) -> list[admin.ChannelStatus]:
@@ -98,6 +99,7 @@ class FakeCluster:
             client_id=client,
             subscription_id=7,
             max_in_flight=cursor.max_in_flight,
+            window_now=cursor.max_in_flight,
             ack_wait_s=cursor.ack_wait_s,
             stalled=cursor.pending >= cursor.max_in_flight,
         )

@@ -223,4 +223,6 @@ def durable(name: str = "billing", client: str = "acct", **told: Any) -> CursorS
 
 def member(client: str = "acct", **told: Any) -> MemberStatus:
     """One that is online."""
-    return MemberStatus(**{"client_id": client, "subscription_id": 9, "max_in_flight": 5, "ack_wait_s": 30, **told})
+    return MemberStatus(
+        **{"client_id": client, "subscription_id": 9, "max_in_flight": 5, "window_now": 5, "ack_wait_s": 30, **told}
+    )

@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import struct
-import zlib
 
 import pytest
 
@@ -161,18 +160,3 @@ def test_freshness_that_could_not_be_saved_is_kept():
     with pytest.raises(Frozen):
         state.mark_readmitted()
     assert state.amnesiac
-
-
-def test_file_of_version_1_is_read_and_not_fresh():
-    name = b"node"
-    slot = struct.pack("<IIQQQI", 0x54524148, 1, 7, 12, 34, len(name)) + name
-    slot += struct.pack("<I", zlib.crc32(slot))
-    files = CrashingFiles()
-    files.makedirs("/g")
-    files.put("/g/hard_state", bytes(4096) + slot.ljust(4096, b"\0"))
-
-    state = HardState.open(files, "/g")
-
-    assert (state.term, state.voted_for, state.commit_hint, state.amnesiac) == (12, "node", 34, False)
-    state.save(13, "b")
-    assert HardState.open(files.crash(1), "/g").term == 13

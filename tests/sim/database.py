@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stan.errors import NotNow
-from stan.state.database import CHECKSUMS, PARTS, SCHEMA, Database
+from stan.state.database import SCHEMA, Database
 from tests.sim.tasks import Pause, Turn
 
 _ENDS = ("BEGIN IMMEDIATE", "ROLLBACK")
@@ -107,7 +107,7 @@ class SimDatabase:
         self._connection = None
         self.full = False  # there is no room on its disk
         self.medium = sqlite3.connect(":memory:", isolation_level=None)
-        self.medium.executescript(SCHEMA + PARTS + CHECKSUMS)
+        self.medium.executescript(SCHEMA)
 
     def open(self):
         if self.medium.in_transaction:

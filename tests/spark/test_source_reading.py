@@ -604,7 +604,7 @@ def test_a_position_that_cannot_be_told_stops_nothing(broker, caplog):
 
 @pytest.mark.parametrize("as_text", [True, False])
 def test_lag(as_text):
-    end = {"*init": {"a": 1, "b": 1}, "*inc": {}, "a": 5, "b": 9}
+    end = {"*init": {"a": 1, "b": 1}, "*inc": {}, "*tasks": 2, "a": 5, "b": 9}
     latest = {"a": 12, "b": 9, "new": 4}
     texts = [json.dumps(offset) if as_text else offset for offset in (end, latest)]
     ours = {"endOffset": texts[0], "latestOffset": texts[1]}

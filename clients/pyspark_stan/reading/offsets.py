@@ -45,15 +45,14 @@ class Offset(NamedTuple):
     positions: Mapping[str, int]  # next sequence to read
     initial: Mapping[str, int]  # sequence at which reading began
     incarnations: Mapping[str, int]  # uid; missing for a channel that did not exist yet
-    tasks: int = 0  # into how many tasks small channels are put together; 0: none are, as earlier versions did it
+    tasks: int = 1  # into how many tasks small channels are put together
     again: Mapping[str, int] = {}  # how often a channel was begun again; missing: never
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as a JSON object with sorted keys; Spark writes it in this order."""
-        nested = {INITIAL: _sorted(self.initial), INCARNATIONS: _sorted(self.incarnations)}
-        tasks = {TASKS: self.tasks} if self.tasks else {}
+        nested = {INITIAL: _sorted(self.initial), INCARNATIONS: _sorted(self.incarnations), TASKS: self.tasks}
         again = {AGAIN: _sorted(self.again)} if self.again else {}
-        return packed(dict(sorted({**self.positions, **nested, **tasks, **again}.items())), len(self.positions))
+        return packed(dict(sorted({**self.positions, **nested, **again}.items())), len(self.positions))
 
 
 class Range(NamedTuple):
@@ -71,10 +70,12 @@ def from_json(said: Mapping[str, Any]) -> Offset:
     positions = {
         channel: value for channel, value in said.items() if channel not in (INITIAL, INCARNATIONS, TASKS, AGAIN)
     }
-    if INITIAL not in said or not all(isinstance(value, int) for value in positions.values()):
+    if not {INITIAL, INCARNATIONS, TASKS} <= said.keys() or not all(
+        isinstance(value, int) for value in positions.values()
+    ):
         raise ValueError(f"stan: the checkpoint holds no offset of this source: {said}")
     again = dict(said.get(AGAIN, {}))
-    return Offset(positions, dict(said[INITIAL]), dict(said.get(INCARNATIONS, {})), said.get(TASKS, 0), again)
+    return Offset(positions, dict(said[INITIAL]), dict(said[INCARNATIONS]), said[TASKS], again)
 
 
 def packed(said: dict[str, Any], channels: int) -> dict[str, Any]:

@@ -34,24 +34,24 @@ class StanPartition(InputPartition):
 
 def rows_of_partition(ranges: Sequence[Range], tasks: int) -> int:
     """Return the largest number of sequences in a partition, if no option names it: of the fewest partitions that give each of
-    *tasks* cores the same number. 0 tasks: offsets of earlier versions, whose partitions were ROWS_MIN."""
+    *tasks* cores the same number."""
     total = sum(found.end - found.first for found in ranges)
-    wanted = max(tasks, 1) * max(1, -(-total // (max(tasks, 1) * ROWS_MAX)))
-    return max(ROWS_MIN, -(-total // wanted)) if tasks else ROWS_MIN
+    wanted = tasks * max(1, -(-total // (tasks * ROWS_MAX)))
+    return max(ROWS_MIN, -(-total // wanted))
 
 
-def plan(ranges: Sequence[Range], at_least: int = 0, rows_max: int = 0, tasks: int = 0) -> list[StanPartition]:
+def plan(ranges: Sequence[Range], tasks: int, at_least: int = 0, rows_max: int = 0) -> list[StanPartition]:
     """Return the partitions of *ranges*.
 
     Args:
         ranges: ranges that are not empty.
+        tasks: small ranges are read together, so that there are about so many partitions.
         at_least: smallest number of partitions, shared among the ranges by size, if there are enough messages; 0: any number.
         rows_max: largest number of sequences in one partition; 0: no limit.
-        tasks: small ranges are read together, so that there are about so many partitions; 0: each has partitions of its own.
     """
     pieces = _pieces(ranges, at_least, rows_max)
     wanted = max(tasks, at_least)
-    if not tasks or len(pieces) <= wanted:
+    if len(pieces) <= wanted:
         return [StanPartition((piece,)) for piece in pieces]
     return _bundles(pieces, wanted, rows_max)
 

@@ -202,7 +202,7 @@ def _plan_cold(options: SourceOptions, lake: "Cold", ranges: list[Range]) -> lis
         return plan([*lake.cut(cold, rows), *hot], at_least, rows, cores)
     each = -(-sum(part.end - part.first for part in cold) // cores)
     pieces = lake.cut(cold, min(max(rows, each), TASK_ROWS_MAX))
-    return [*plan(pieces, 0, TASK_ROWS_MAX, cores), *_planned(options, hot, cores)]
+    return [*plan(pieces, cores, rows_max=TASK_ROWS_MAX), *_planned(options, hot, cores)]
 
 
 class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -305,7 +305,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name in uids.keys() - infos.keys():
             if self._reads(name):
                 self._lose(name, 0, "was deleted")
-        return Offset(positions, initial, uids, begin.tasks or _cores(), begin.again)
+        return Offset(positions, initial, uids, begin.tasks, begin.again)
 
     def _begun_again(self, known: Offset, infos: Infos) -> Offset:
         """Return *known* with the beginnings of channels that end before their positions: their messages are others now."""
@@ -398,7 +398,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _planned(options: SourceOptions, ranges: Sequence[Range], tasks: int) -> list[StanPartition]:
     rows_max = options.rows_per_partition or rows_of_partition(ranges, tasks)
-    return plan(ranges, options.partitions_at_least, rows_max, tasks)
+    return plan(ranges, tasks, options.partitions_at_least, rows_max)
 
 
 def _cores() -> int:

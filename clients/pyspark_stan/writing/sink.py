@@ -16,7 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from operator import methodcaller
 from typing import TYPE_CHECKING, Final
 
@@ -294,19 +294,11 @@ def _commit(options: SinkOptions, messages: list[StanCommitMessage]) -> None:
         "commit", identity.app, identity.version, _txns(messages), writer=writer, timeout_s=patience_s
     )
     done: dict[str, Committed] = transport.with_reconnect(options.connection, commit)
-    if len(done) > 1 and not all(committed.group for committed in done.values()):
-        _say_one_by_one()
     already = sorted(channel for channel, committed in done.items() if committed.already)
     if already:
         _log.warning(
             "version %d of '%s' was committed to %s before: nothing is added", *reversed(identity), ", ".join(already)
         )
-
-
-@cache
-def _say_one_by_one() -> None:
-    """Say, once in a process, that a commit is not atomic between channels."""
-    _log.warning("each channel is committed by itself: the cluster is of an earlier version, or below level 3")
 
 
 def _txns(messages: list[StanCommitMessage]) -> dict[str, list[tuple[str, int]]]:

@@ -64,7 +64,7 @@ class Batches:
             producer: name of the producer of the ids, the scope of deduplication.
             version: of the producer's work; the server remembers the ids of the two newest versions.
             ids: 16 bytes for each row, or none: a row whose id the producer has sent to this channel before is left out.
-            compress: rows of 1 KiB or more travel, and are stored, compressed; below level 3 of the cluster they travel so alone.
+            compress: rows of 1 KiB or more travel, and are stored, compressed.
             timeout_s: patience of the request.
 
         Raises:

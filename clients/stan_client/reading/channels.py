@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 
 from stan_protocol.proto import extension_pb2 as pb
 
-from stan_client.errors import NotSupportedError
 from stan_client.messages.messages import Message
 from stan_client.messages.new_message import bytes_of
 from stan_client.reading.fetching import Fetcher, is_deletion
@@ -118,7 +117,7 @@ class Channels:
             "info", lambda _wait_s: pb.InfoRequest(), pb.InfoResponse, enough=bool, patience_s=timeout_s
         )
         accepted = await self._requester.payload_max()
-        return min(answer.message_bytes_max or accepted for answer in (*answers, pb.InfoResponse()))
+        return min(accepted, *(answer.message_bytes_max for answer in answers))
 
     async def sequence_at(self, channel: str, time_ns: int, *, timeout_s: float | None = None) -> int:
         """Return the sequence of the first message at or after a time (Unix ns); without one, the sequence after the newest."""
@@ -139,7 +138,7 @@ class Channels:
             timeout_s: of each request, in seconds; None: that of the client. A request looks at 8 MiB at most.
 
         Raises:
-            NotSupportedError: the server does not know this. Others as of fetch().
+            as of fetch().
         """
         name, last = bytes_of(key), 0
         while True:
@@ -147,8 +146,6 @@ class Channels:
             found = await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=timeout_s)
             for message in found.messages():
                 return None if is_deletion(message) else message
-            if not found.searched_from and found.last_sequence:
-                raise NotSupportedError("stan: the server cannot look for the newest message of a key")
             if found.searched_from <= 1:
                 return None
             last = found.searched_from - 1

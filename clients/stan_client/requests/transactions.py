@@ -86,8 +86,7 @@ class Transactions:
         process: committed channels are left as they are, the others are committed.
 
         What goes to channels of one group of the servers becomes visible at once, whatever crashes; the groups follow each
-        other. More than 1,024 channels, or 512 KiB of txns, are several requests, as if they were of several groups. Servers of
-        earlier versions, and clusters below level 3, commit each channel by itself: then `Committed.group` is 0.
+        other. More than 1,024 channels, or 512 KiB of txns, are several requests, as if they were of several groups.
 
         Args:
             app: as staged.
@@ -109,7 +108,7 @@ class Transactions:
         done: dict[bytes, Committed] = {}
 
         async def commit(channels: Sequence[bytes]) -> list[list[bytes]]:
-            """Commit what is of the first one's group; returns the others, by group if that is known."""
+            """Commit the channels of the first one's group; returns the others, by group."""
             first, *more = channels
             request = pb.CommitRequest(
                 app=raw(app),
@@ -126,8 +125,7 @@ class Transactions:
             groups: dict[int, list[bytes]] = {}
             for other in answer.elsewhere:
                 groups.setdefault(other.group, []).append(other.channel)
-            told_of = done.keys() | {other.channel for other in answer.elsewhere}
-            return [*groups.values(), *([channel] for channel in more if channel not in told_of)]
+            return [*groups.values()]
 
         left = _in_requests(shares)
         while left:

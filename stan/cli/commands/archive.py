@@ -39,9 +39,7 @@ from stan_protocol.scalars import SECOND, MiB
 
 from stan.policies import given_options
 
-FORMAT: Final = 4
-FORMATS: Final = (1, 2, 3, FORMAT)
-"""Which can be read; the first one had no policies, the second one no delayed messages, the third one no schemas."""
+FORMAT: Final = 1
 INDEX: Final = "backup.json"
 MAGIC: Final = b"SBK1"
 BLOCK_BYTES_MAX: Final = 128 * MiB
@@ -258,11 +256,11 @@ def read_index(directory: Path) -> BackupIndex:
     path = directory / INDEX
     try:
         said: Any = json.loads(path.read_bytes())
-        if said["format"] not in FORMATS:
-            raise ArchiveError(f"{path}: format {said['format']}, this program reads formats up to {FORMAT}")
+        if said["format"] != FORMAT:
+            raise ArchiveError(f"{path}: format {said['format']}, this program reads format {FORMAT}")
         channels = [SavedChannel(**channel) for channel in said.pop("channels")]
-        policies = [SavedPolicy(**policy) for policy in said.pop("policies", [])]
-        schemas = [SavedSchema(**schema) for schema in said.pop("schemas", [])]
+        policies = [SavedPolicy(**policy) for policy in said.pop("policies")]
+        schemas = [SavedSchema(**schema) for schema in said.pop("schemas")]
         for policy in policies:
             policy_of(policy)
         for schema in schemas:

@@ -200,7 +200,7 @@ def pin(
         answer = await direct.admin.pin_channel(channel, group)
         done(f"Channel {channel} is pinned to group {group}{'' if answer.changed else ' already'}.")
         pins = [one for one in await direct.admin.pins() if one.channel == channel]
-        if any(one.exists and one.group_now not in (0, one.group) for one in pins):
+        if any(one.exists and one.group_now != one.group for one in pins):
             done(f"It is moved from group {pins[0].group_now}: stan channel pins tells how far that is.")
 
     on_cluster(target, main)
@@ -233,7 +233,7 @@ def pins(*, target: Target, view: View) -> None:
 def _pin_state(pin: PinStatus) -> str:
     if not pin.exists:
         return "not made yet"
-    if pin.group_now in (0, pin.group):  # 0: of an older version, in which it cannot be elsewhere
+    if pin.group_now == pin.group:
         return "there"
     return f"{'moves from' if pin.moving else 'still in'} group {pin.group_now}"
 

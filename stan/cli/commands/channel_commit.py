@@ -32,7 +32,7 @@ def commit_words(status: ChannelStatus) -> str:
     commit, level = status.commit, status.ack_level
     if commit >= len(PROMISES):
         return "in a way that this program does not know"
-    if commit != SYNCED or not level:
+    if commit != SYNCED:
         return PROMISES[commit]
     if level == AckLevel.SYNCED:
         return "synced: acked once it is on disk, in a cluster on the disks of a majority"

@@ -94,7 +94,7 @@ def cursor_table(cursor: CursorStatus, now_ns: int) -> Table:
         words = (("active", member.active), ("window full", member.stalled), ("not answering", member.failing))
         trouble = [word for word, so in words if so]
         told = f"{member.client_id}: {member.pending:,} of {member.max_in_flight:,} unacked"
-        if member.window_now and member.window_now < member.max_in_flight:
+        if member.window_now < member.max_in_flight:
             trouble.append(f"window cut to {member.window_now:,}")
         rows.append((f"member {member.subscription_id}", ", ".join([told, *trouble])))
     if not cursor.members:

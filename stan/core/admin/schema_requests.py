@@ -133,7 +133,7 @@ class SchemaRequests:
             accepted.answer(complaints=[raw(_clipped(one)) for one in complaints])
 
     def _fault(self, request: pb.AddSchemaRequest | pb.CheckSchemaRequest) -> str:
-        """What is wrong with a request by itself; "" if nothing is."""
+        """Return the fault of a request by itself; "" if there is none."""
         if not _is_pattern(request.pattern):
             return refusals.INVALID_ADMIN
         if int(request.kind) not in tuple(SchemaKind):

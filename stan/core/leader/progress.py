@@ -39,7 +39,7 @@ class ProgressReports:
         return bool(self.cursors or self.unconfirmed or self.gone)
 
     def take(self, moment: ReportMoment) -> list[pb.GroupChange]:
-        """Return what changed since the last call, as changes for the log. They tell what was sent, and why, too."""
+        """Return the changes since the last call, for the log, with each delivery and its cause."""
         changes = []
         if self.unconfirmed:
             changes.append(pb.GroupChange(maybe_sent=pb.MaybeSent(until=self.unconfirmed)))

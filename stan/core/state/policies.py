@@ -63,7 +63,7 @@ def shown_policy(policy: DeliveryPolicy | PolicyRule) -> admin.DeliveryPolicy:
 
 
 class Policies:
-    """What is in force, remembered until the configuration or the metadata have other policies."""
+    """The policies in force, remembered until the configuration or the metadata have other policies."""
 
     def __init__(self) -> None:
         self.configured: tuple[PolicyRule, ...] = ()

@@ -17,7 +17,7 @@ from stan.protocol.proto import entries_pb2 as pb
 _SNAPSHOT = re.compile(r"state-(\d{20})\.snap")
 _SNAPSHOT_FRONT = b"\xc2\x3e\x04SNAP"
 _SNAPSHOT_END = b"\xcd\x3e"
-"""Tags of fields 1000 and 1001, which earlier versions skip as unknown fields."""
+"""Tags of fields 1000 and 1001."""
 
 
 class SnapshotFiles:
@@ -61,13 +61,13 @@ def snapshot_bytes(*serialized: bytes) -> bytes:
 
 
 def read_snapshot(files: Files, path: str) -> pb.Snapshot:
-    """Read a snapshot file; earlier versions wrote the message without a CRC. Raises Damage."""
+    """Read a snapshot file. Raises Damage."""
     content = read_file(files, path)
-    checked = content.startswith(_SNAPSHOT_FRONT) or content[-6:-4] == _SNAPSHOT_END
-    if not content or (checked and zlib.crc32(content[:-6]) != int.from_bytes(content[-4:], "little")):
+    framed = content.startswith(_SNAPSHOT_FRONT) and content[-6:-4] == _SNAPSHOT_END
+    if not framed or zlib.crc32(content[:-6]) != int.from_bytes(content[-4:], "little"):
         raise Damage(f"{path}: wrong CRC")
     try:
-        return pb.Snapshot.FromString(content[len(_SNAPSHOT_FRONT) : -6] if checked else content)
+        return pb.Snapshot.FromString(content[len(_SNAPSHOT_FRONT) : -6])
     except DecodeError as error:
         raise Damage(f"{path}: {error}") from error
 

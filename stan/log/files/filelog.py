@@ -297,7 +297,7 @@ class FileLog(Visible):
             return None
 
     def sealed_from(self, index: RaftIndex) -> None:
-        """From the entry at *index* on, batches in clear, or encrypted in the format of the first version, count as damage."""
+        """From the entry at *index* on, batches in clear count as damage."""
         self._segments.sealed_from(index)
 
     def check_key(self) -> None:

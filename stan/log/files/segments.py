@@ -382,7 +382,7 @@ class Segments:
         raise Damage("no entry is here")
 
     def sealed_from(self, index: RaftIndex) -> None:
-        """From the entry at *index* on, a batch that is not encrypted in the present format counts as damage."""
+        """From the entry at *index* on, a batch in clear counts as damage."""
         if self._cipher is not None:
             self._cipher.since = index
 

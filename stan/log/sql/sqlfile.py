@@ -26,33 +26,21 @@ Step = tuple[str, list[tuple[Any, ...]]]
 SqlError = aiosqlite.Error
 """SQLite or the operating system refused the call."""
 
-VERSION = "2"
+VERSION = "1"
 """The format of the tables, as the row `format` of the table `store` has it."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS store (key TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS logs (raft_group INTEGER PRIMARY KEY, released_index INTEGER, released_term INTEGER);
+CREATE TABLE IF NOT EXISTS logs (raft_group INTEGER PRIMARY KEY, released_index INTEGER, released_term INTEGER,
+  batches_sum INTEGER);
 CREATE TABLE IF NOT EXISTS entries (raft_group INTEGER, raft_index INTEGER, term INTEGER, kind INTEGER, frame BLOB,
-  PRIMARY KEY (raft_group, raft_index)) WITHOUT ROWID;
+  checksum INTEGER, PRIMARY KEY (raft_group, raft_index)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS batches (raft_group INTEGER, raft_index INTEGER, position INTEGER, uid INTEGER,
   base_sequence INTEGER, count INTEGER, timestamp INTEGER, first_sequence INTEGER, length INTEGER, crc INTEGER,
-  PRIMARY KEY (raft_group, raft_index, position)) WITHOUT ROWID;
+  checksum INTEGER, PRIMARY KEY (raft_group, raft_index, position)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS batches_of_channel ON batches (raft_group, uid, base_sequence);
 CREATE TABLE IF NOT EXISTS message_rows (raft_group INTEGER, uid INTEGER, sequence INTEGER, timestamp INTEGER,
   data_at INTEGER, data_length INTEGER, message BLOB, PRIMARY KEY (raft_group, uid, sequence)) WITHOUT ROWID;
 """
-CHECKED = (
-    "ALTER TABLE entries ADD COLUMN checksum INTEGER",
-    "ALTER TABLE batches ADD COLUMN checksum INTEGER",
-    "ALTER TABLE logs ADD COLUMN batches_sum INTEGER",
-    "UPDATE entries SET checksum = row_checksum(raft_group, raft_index, term, kind, frame)",
-    """UPDATE batches SET checksum = row_checksum(raft_group, raft_index, position, uid, base_sequence, count, timestamp,
-       first_sequence, length, crc)""",
-    "INSERT OR IGNORE INTO logs SELECT DISTINCT raft_group, 0, 0, 0 FROM batches",
-    "UPDATE logs SET batches_sum = (SELECT COALESCE(SUM(checksum), 0) FROM batches b WHERE b.raft_group = logs.raft_group)",
-    "UPDATE store SET value = '2' WHERE key = 'format'",
-)
-"""Statements that turn format 1 into format 2: each row of `entries` and `batches` gets a checksum, and each group the sum of the
-checksums of its batches."""
 VIEWS = """
 CREATE VIEW IF NOT EXISTS messages AS
   SELECT CAST(c.name AS TEXT) AS channel, m.sequence AS sequence, m.timestamp AS timestamp,
@@ -122,18 +110,8 @@ class SqlFile:
 
     async def _make(self) -> None:
         await self._writer.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT;")
-        await self._writer.execute("INSERT OR IGNORE INTO store VALUES ('format', '1')")
-        await self._writer.create_function("row_checksum", -1, row_checksum)
-        await self._writer.execute("BEGIN IMMEDIATE")
-        try:
-            if await self._writer.execute_fetchall("SELECT value FROM store WHERE key = 'format' AND value = '1'"):
-                for statement in CHECKED:
-                    await self._writer.execute(statement)
-            await self._writer.execute("COMMIT")
-        except BaseException:
-            if self._writer.in_transaction:
-                await self._writer.execute("ROLLBACK")
-            raise
+        await self._writer.execute("INSERT OR IGNORE INTO store VALUES ('format', ?)", (VERSION,))
+        await self._writer.commit()
         ((found,),) = await self._fetch("SELECT value FROM store WHERE key = 'format'", ())
         if found != VERSION:
             raise StartError(f"{self.path}: messages in format {found}, this program reads format {VERSION}")

@@ -48,7 +48,7 @@ def channel(row: ChannelStatus, rate: float | None, lag: int, cursors: int) -> J
         "lag": lag,
         "cursors": cursors,
         "commit": COMMITS[row.commit] if row.commit < len(COMMITS) else "?",
-        "on_disk": row.commit == SYNCED and row.ack_level in (AckLevel.UNTOLD, AckLevel.SYNCED),
+        "on_disk": row.commit == SYNCED and row.ack_level == AckLevel.SYNCED,
         "compression": _compression(row),
         "compaction": _compaction(row),
         "limits": {
@@ -64,7 +64,7 @@ def _compression(row: ChannelStatus) -> Json | None:
     """Bytes in clear and as they are kept, both 0 if nothing is compressed yet; None: it is not to be, either."""
     if not row.kept_bytes and not row.compress:
         return None
-    return {"clear": (row.clear_bytes or row.bytes) if row.kept_bytes else 0, "kept": row.kept_bytes}
+    return {"clear": row.clear_bytes, "kept": row.kept_bytes}
 
 
 def _compaction(row: ChannelStatus) -> Json | None:
@@ -127,7 +127,7 @@ def cursor(row: CursorStatus, now: int, left_s: float | None = None, *, of: Curs
                 "client": shown(member.client_id),
                 "subscription": str(member.subscription_id),
                 "window": member.max_in_flight,
-                "window_now": member.window_now or member.max_in_flight,
+                "window_now": member.window_now,
                 "pending": member.pending,
                 "last_sent": member.last_sent,
                 "stalled": member.stalled,

@@ -5,9 +5,8 @@ number counts:
 
     slot   magic u32 | version u32 | number u64 | term u64 | commit u64 | length u32 | amnesiac u8 | voted for | CRC-32 u32
 
-A new file is amnesiac: a member of the same name may have voted and acknowledged entries before. Version 1, which is still read,
-has no such byte, and no member is amnesiac. A member that knows its votes, and may have lost entries that it had acknowledged
-before they were synced, has forgotten entries only; for earlier versions of the program it has forgotten all.
+A new file is amnesiac: a member of the same name may have voted and acknowledged entries before. A member that knows its votes,
+and may have lost entries that it had acknowledged before they were synced, has forgotten entries only.
 
 Promises: `save` returns only after term and vote are on stable storage; a crash at any point leaves the old pair or the new one.
 Only the commit hint may lag or be lost. Never overwrites the slot that was synced last, so a torn write of the hint loses neither
@@ -37,9 +36,8 @@ class Amnesia(IntEnum):
 
 
 _MAGIC = 0x54524148
-_VERSION = 2
-_SLOT = Struct("<IIQQQI")
-_AMNESIAC = Struct("<B")
+_VERSION = 1
+_SLOT = Struct("<IIQQQIB")
 _KINDS = frozenset(map(int, Amnesia))
 _CRC = Struct("<I")
 _SLOT_BYTES = 4096
@@ -213,7 +211,7 @@ def _create(files: Files, directory: str, path: str) -> None:
 def _encode(number: int, term: Term, commit: RaftIndex, voted_for: str | None, amnesia: Amnesia) -> bytes:
     name = (voted_for or "").encode()
     invariant(len(name) <= limits.NODE_NAME_BYTES_MAX, "names of nodes are bounded", name=name)
-    data = _SLOT.pack(_MAGIC, _VERSION, number, term, commit, len(name)) + _AMNESIAC.pack(amnesia) + name
+    data = _SLOT.pack(_MAGIC, _VERSION, number, term, commit, len(name), amnesia) + name
     return data + _CRC.pack(zlib.crc32(data))
 
 
@@ -221,15 +219,14 @@ def _decode(data: bytes) -> tuple[int, Term, RaftIndex, str | None, Amnesia] | N
     """Number, term, commit hint, vote and amnesia of a slot; None if the slot is torn, damaged or of an unknown version."""
     if len(data) < _SLOT.size:
         return None
-    magic, version, number, term, commit, length = _SLOT.unpack_from(data)
-    if magic != _MAGIC or version not in (1, _VERSION) or length > limits.NODE_NAME_BYTES_MAX:
+    magic, version, number, term, commit, length, told = _SLOT.unpack_from(data)
+    if magic != _MAGIC or version != _VERSION or length > limits.NODE_NAME_BYTES_MAX:
         return None
-    start = _SLOT.size + (_AMNESIAC.size if version > 1 else 0)
+    start = _SLOT.size
     end = start + length
     if len(data) < end + _CRC.size:
         return None
     if _CRC.unpack_from(data, end)[0] != zlib.crc32(data[:end]):
         return None
-    told = data[_SLOT.size] if version > 1 else Amnesia.NONE
     amnesia = Amnesia(told) if told in _KINDS else Amnesia.ALL
     return number, Term(term), RaftIndex(commit), data[start:end].decode() or None, amnesia

@@ -75,7 +75,7 @@ def test_directory_without_an_index_is_no_backup(saved):
         b"null",
         json.dumps({"format": 2}).encode(),
         json.dumps({"format": 1, "channels": [{}]}).encode(),
-        json.dumps({"format": 1, "channels": [], "strange": 1}).encode(),
+        json.dumps({"format": 1, "channels": [], "policies": [], "schemas": [], "strange": 1}).encode(),
     ],
 )
 def test_index_that_makes_no_sense_is_refused(saved, said):

@@ -595,7 +595,6 @@ def test_a_policy_is_set_by_somebody_who_may_not_ask_for_the_nodes(servers, monk
 @pytest.mark.parametrize(
     ("commit", "level", "told"),
     [
-        (0, AckLevel.UNTOLD, "synced: acked once a majority has it on disk"),
         (0, AckLevel.SYNCED, "synced: acked once it is on disk, in a cluster on the disks of a majority"),
         (0, AckLevel.MEMORY, "synced: acked once the server has it in memory, as the store does not sync it"),
         (0, AckLevel.REPLICATED, "synced: acked once a majority has it in memory, as the store does not sync it"),

@@ -20,7 +20,7 @@ from stan.edge.log import ServerLog
 from stan.edge.storage.raft_files import Voters
 from stan.edge.storage.snapshot_files import read_snapshot, snapshot_bytes
 from stan.edge.storage.storage import Storage
-from stan.errors import StanError
+from stan.errors import Damage, StanError
 from stan.log.files.disk import OsFiles
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
@@ -187,15 +187,14 @@ async def test_hard_state_without_a_right_slot_is_put_aside_in_a_cluster(tmp_pat
     assert "raft/1/hard_state is damaged: neither of its two slots is right; moved to" in capfd.readouterr().err
 
 
-def test_snapshot_files_of_earlier_versions_are_read(tmp_path):
+def test_a_snapshot_file_without_a_crc_is_damaged(tmp_path):
     snapshot = pb.Snapshot(applied_index=7, applied_term=2, next_id=3)
     path = tmp_path / "state.snap"
-    for content in (snapshot.SerializeToString(), snapshot_bytes(snapshot.SerializeToString())):
-        path.write_bytes(content)
-        assert read_snapshot(OsFiles(), str(path)) == snapshot
-    assert (
-        pb.Snapshot.FromString(snapshot_bytes(snapshot.SerializeToString())).applied_index == 7
-    )  # an earlier version reads it
+    path.write_bytes(snapshot_bytes(snapshot.SerializeToString()))
+    assert read_snapshot(OsFiles(), str(path)) == snapshot
+    path.write_bytes(snapshot.SerializeToString())
+    with pytest.raises(Damage, match="wrong CRC"):
+        read_snapshot(OsFiles(), str(path))
 
 
 def test_a_full_disk_at_start_names_the_directory_and_what_to_do(tmp_path):

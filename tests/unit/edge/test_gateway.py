@@ -264,7 +264,7 @@ def with_users():
 
 
 def test_with_users_clients_are_received_under_their_names_only():
-    """An account of NATS that adds no name, as for an earlier version, brings nothing here."""
+    """An account of NATS that adds no name brings nothing here."""
     made = open_gateway(with_users())
     said = [made.subscriptions.subjects[sid] for sid in (PUB_SID, *made.admission.judged)]
     said.append(ack_subjects(Config(permissions=with_users()), b"nuid"))

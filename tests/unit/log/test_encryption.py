@@ -144,18 +144,6 @@ def test_plain_log_is_encrypted_from_now_on(tmp_path):
 # --- in its place, and nothing in clear -----------------------------------------------------------------------------------------
 
 
-def as_before(cipher, entry):
-    """Sealed as the first version did it: nothing but the header is authenticated."""
-    header, records = entry.body[: BATCH_HEADER.size], entry.body[BATCH_HEADER.size :]
-    *told, _ = BATCH_HEADER.unpack(header)
-    told[5:7] = len(records) + ENCRYPTION_BYTES, 0
-    salt, counter, algorithm = b"s" * 16, bytes(7) + b"\1", cipher.store_cipher.algorithm
-    aead = cipher.store_cipher.aead(salt, algorithm)
-    hidden = salt + counter + aead.encrypt(bytes(4) + counter, records, BATCH_HEADER.pack(*told, algorithm))
-    told[6] = zlib.crc32(hidden)
-    return entry._replace(body=BATCH_HEADER.pack(*told, algorithm) + hidden)
-
-
 @pytest.mark.parametrize(
     "elsewhere", [of(group=2), of(store=b"another store 16")], ids=["another group", "another store of the same key"]
 )
@@ -175,28 +163,14 @@ def test_batch_of_another_entry_is_damage():
         of(fits=True).decrypted(encrypted._replace(index=2))
 
 
-def test_where_all_is_encrypted_a_batch_in_clear_or_bound_to_nothing_is_damage():
+def test_where_all_is_encrypted_a_batch_in_clear_is_damage():
     cipher = of(since=5, fits=True)
-    clear, before = entry(4, batch(7, 1, 1)), as_before(cipher, entry(4, batch(7, 1, 1)))
-    assert cipher.decrypted(clear) == cipher.decrypted(before) == clear
+    clear = entry(4, batch(7, 1, 1))
+    assert cipher.decrypted(clear) == clear
     beside = entry(5, *encode_fingerprints(b"marks"), *encode_change(b"change"))
     assert cipher.decrypted(beside) == beside  # never was encrypted
-    for harmful in (clear, before):
-        with pytest.raises(Damage, match="not encrypted as everything from entry 5 of group 1 on is"):
-            cipher.decrypted(harmful._replace(index=5))
-
-
-def test_what_the_version_before_has_encrypted_is_read(tmp_path):
-    log = open_log(tmp_path)
-    log.append([as_before(of(), one())])
-    log.close()
-    log = open_log(tmp_path, of(since=2))
-    log.append([entry(2, batch(7, 2, 1))])
-    log.commit(2)
-    refs = log.channel(7).refs(0, 9, 999, 9)
-    assert [b"<7:%d>" % n in log.read(ref) for n, ref in enumerate(refs, 1)] == [True, True]
-    assert len(log.entries(1, 2, 999)) == 2
-    log.close()
+    with pytest.raises(Damage, match="not encrypted as everything from entry 5 of group 1 on is"):
+        cipher.decrypted(clear._replace(index=5))
 
 
 def put(path, at, data):

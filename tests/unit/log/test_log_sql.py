@@ -238,7 +238,7 @@ def test_file_that_is_none_of_ours_is_refused(tmp_path):
 
 def test_file_of_another_format_is_refused(store, tmp_path):
     store.change("UPDATE store SET value = '9' WHERE key = 'format'")
-    with pytest.raises(StartError, match="messages in format 9, this program reads format 2"):
+    with pytest.raises(StartError, match="messages in format 9, this program reads format 1"):
         SqlFile(store.path)
 
 
@@ -317,29 +317,6 @@ def test_sums_follow_what_is_written_truncated_and_cleaned(store):
     store.crash()
     store.log.commit(store.log.last_index)
     assert [base for base, *_ in store.kept()] == [10, 13, 16, 19, 22, 25]
-
-
-def test_file_of_the_version_before_is_taken_over(store):
-    made = fill(store.log, 5)
-    store.log.sync()
-    store.log.commit(5)
-    store.log.trim(7, 7)
-    store.log.release(2)
-    store.log.clean()
-    store.close()
-    for text in (
-        "ALTER TABLE entries DROP COLUMN checksum",
-        "ALTER TABLE batches DROP COLUMN checksum",
-        "ALTER TABLE logs DROP COLUMN batches_sum",
-        "UPDATE store SET value = '1' WHERE key = 'format'",
-    ):
-        store.change(text)
-    store.open()
-    assert store.log.entries(1, 99, ALL) == made[2:]
-    store.log.commit(5)
-    assert [base for base, *_ in store.kept()] == [7, 10, 13]
-    store.crash()
-    assert store.log.last_index == 5
 
 
 @pytest.mark.parametrize("messages", [0, 3])

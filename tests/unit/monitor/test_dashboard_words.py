@@ -20,7 +20,9 @@ NOW = 1_700_000_000 * SECOND
 def cursor(*, members=1, failing=0, **told):
     told = {"max_in_flight": 10, "ack_wait_s": 30, **told}
     wait = told["ack_wait_s"]
-    found = [MemberStatus("c", max_in_flight=10, ack_wait_s=wait, failing=n < failing) for n in range(members)]
+    found = [
+        MemberStatus("c", max_in_flight=10, window_now=10, ack_wait_s=wait, failing=n < failing) for n in range(members)
+    ]
     return CursorStatus(channel="orders", cursor_id=1, kind=CursorKind.DURABLE, members=found, **told)
 
 

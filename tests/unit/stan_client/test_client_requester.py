@@ -202,12 +202,12 @@ async def test_rows_travel_compressed_if_they_may(servers, client) -> None:
 
 async def test_version_is_finished_after_all_channels_are_committed(servers, client) -> None:
     servers.script["commit"] = [BUSY, SILENCE, BUSY]
-    servers.answer = lambda _, request: (
-        {"first_sequence": 1, "last_sequence": 2} if isinstance(request, pb.CommitRequest) else {}
-    )
+    other = pb.CommittedChannel(channel=b"b", first_sequence=1, last_sequence=2)
+    done = {"first_sequence": 1, "last_sequence": 2, "group": 1, "more": [other]}
+    servers.answer = lambda _, request: done if isinstance(request, pb.CommitRequest) else {}
     committed = await client.transactions.commit("app", 4, {"a": [("t1", 2), ("t2", 1)], "b": []})
-    assert committed == {name: stan_client.Committed(already=False, first=1, last=2) for name in "ab"}
-    assert servers.kinds() == ["commit"] * 5 + ["finish"]
+    assert committed == {name: stan_client.Committed(already=False, first=1, last=2, group=1) for name in "ab"}
+    assert servers.kinds() == ["commit"] * 4 + ["finish"]
     assert servers.asked[-1][1] == pb.FinishRequest(app=b"app", version=4)
     txns = [pb.Txn(txn=b"t1", parts=2), pb.Txn(txn=b"t2", parts=1)]
     together = pb.CommitRequest(app=b"app", version=4, channel=b"a", txns=txns, more=[pb.ChannelTxns(channel=b"b")])

@@ -8,7 +8,7 @@ import sqlite3
 import pytest
 
 from stan.errors import NotNow
-from stan.state.database import SCHEMA, Changes, Database
+from stan.state.database import Changes, Database
 
 
 def one_row(group):
@@ -49,25 +49,6 @@ async def test_flush_that_fails_leaves_nothing_of_it_behind(tmp_path):
     await database.flush(one_row(2))
 
     assert await database.rows("applied", "raft_group") == [(2,)]
-    await database.close()
-
-
-async def test_rows_of_the_version_before_are_read(tmp_path):
-    with sqlite3.connect(tmp_path / "state.db") as old:
-        old.executescript(SCHEMA)
-        old.executescript("CREATE TABLE dropped (raft_group INTEGER, uid INTEGER)")
-        old.executescript("PRAGMA user_version = 1; INSERT INTO applied VALUES (3, 7, 1, 9)")
-    old.close()
-
-    database = await Database.open(tmp_path / "state.db")
-    changes = Changes()
-    changes.put("parts", 3, "kind", b"key", b"state")
-    changes.put("applied", 3, 7, 1, 9)
-    await database.flush(changes)
-
-    found = await database.snapshot(3)
-    assert (found.applied_index, found.next_id) == (7, 9)
-    assert [(row.kind, row.key, row.state) for row in found.parts] == [("kind", b"key", b"state")]
     await database.close()
 
 

@@ -7,14 +7,12 @@ from stan_protocol.scalars import GroupId, RaftIndex, Term
 
 from stan.config import Config, LogConfig, StoreConfig
 from stan.core.broker.broker import Broker
-from stan.core.state.group import GroupMachine
-from stan.core.state.state_codec import restore_group
 from stan.edge.log import ServerLog
 from stan.edge.storage.storage import Storage
 from stan.errors import Damage, StartError
 from stan.log.files.segment import SegmentHeader, segment_name
 from stan.protocol.proto import entries_pb2 as pb
-from stan.state.database import CHECKSUMS, PARTS, SCHEMA, Changes, Database
+from stan.state.database import Database
 from tests.kit.storage import StorageNode
 
 FLIPS = {
@@ -263,50 +261,6 @@ async def test_a_sound_file_stays_where_it_is(tmp_path):
 # --- versions -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
-async def test_rows_of_earlier_versions_are_taken_over(tmp_path, version):
-    path = tmp_path / "state.db"
-    with sqlite3.connect(path) as old:
-        dropped = "CREATE TABLE dropped (raft_group INTEGER, uid INTEGER, PRIMARY KEY (raft_group, uid));"
-        old.executescript(SCHEMA + dropped + (PARTS if version > 1 else ""))
-        old.execute(f"PRAGMA user_version = {version}")
-        old.executescript(
-            "INSERT INTO applied VALUES (3, 7, 1, 9), (0, 5, 1, 2);"
-            "INSERT INTO first_sequences VALUES (3, 1, 0), (3, 2, 8);"
-            "INSERT INTO dropped VALUES (3, 5), (3, 7), (3, 6), (3, 300), (2, 8);"
-        )
-        row = pb.Client(client_id=b"c", incarnation=4).SerializeToString()
-        old.execute("INSERT INTO clients VALUES (?, 4, ?)", (b"c", row))
-        if version > 2:
-            old.executescript(CHECKSUMS + "ALTER TABLE dropped ADD COLUMN checksum INTEGER")
-    old.close()
-
-    database = await Database.open(path)
-    found = await database.snapshot(3)
-    assert (found.applied_index, found.next_id, list(found.first_sequences)) == (7, 9, [2, 8])
-    machine = GroupMachine(3)
-    restore_group(machine, found)
-    assert machine.dropped.runs.flat() == [5, 7, 300, 300]
-    assert [row.key for row in found.parts] == list(machine.dropped.keys())
-    assert [client.client_id for client in (await database.snapshot(0)).clients] == [b"c"]
-    changes = Changes()
-    changes.put("first_sequences", 3, 4, 5)
-    changes.put("applied", 3, 8, 1, 9)
-    await database.flush(changes)
-    await database.close()
-    database = await Database.open(path)
-    assert (await database.snapshot(3)).applied_index == 8
-    await database.close()
-
-    with sqlite3.connect(path) as rows:
-        rows.execute("UPDATE clients SET incarnation = 5")
-    rows.close()
-    database = await Database.open(path)
-    with pytest.raises(Damage, match=r"a row of clients is damaged \(client_id 63"):
-        await database.snapshot(0)
-    await database.close()
-
-
 async def test_rows_of_a_later_version_are_refused(tmp_path):
     with sqlite3.connect(tmp_path / "state.db") as later:
         later.execute("PRAGMA user_version = 99")
@@ -323,7 +277,7 @@ async def test_a_full_disk_is_no_damage(tmp_path, monkeypatch):
     async def full(_self):
         raise error
 
-    monkeypatch.setattr(Database, "_bring_up_to_date", full)
+    monkeypatch.setattr(Database, "_make_tables", full)
     with pytest.raises(StartError, match="full"):
         await Database.recover(tmp_path / "state.db", tmp_path / "lost+found", print)
     assert (tmp_path / "state.db").exists()

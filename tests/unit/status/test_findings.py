@@ -186,7 +186,7 @@ def test_findings_about_channels(fields, severity, said):
 
 
 def test_pins_and_clients():
-    pins = [PinStatus(channel="c", exists=True, group=2, group_now=now, moving=now == 3) for now in (0, 1, 2, 3)]
+    pins = [PinStatus(channel="c", exists=True, group=2, group_now=now, moving=now == 3) for now in (1, 2, 3)]
     assert [one.severity for one in findings.check_pins(pins)] == [ATTENTION, NOTE]
     (one,) = findings.check_clients([ClientStatus(client_id="gone", failing=True), ClientStatus(client_id="well")])
     assert (one.text, one.step) == ("Client gone does not answer heartbeats.", "stan client show gone")
