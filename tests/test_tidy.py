@@ -377,6 +377,92 @@ def test_what_is_asked_of_a_broker_is_no_reach(line):
     assert not foreign_reach(ast.parse(line))
 
 
+INSIDE = {"context", "dispatch", "machine"}
+"""Attributes behind which a broker has its state; tests ask `tests.kit.broker_state` for it."""
+OTHER_CONTEXTS = {"link", "producer", "span"}
+"""What else has a `context`: of a trace."""
+STILL_INSIDE = {
+    "tests/property/test_adaptive_window.py",
+    "tests/property/test_group_border_faults.py",
+    "tests/property/test_nothing_left_behind.py",
+    "tests/property/test_removal_crashes.py",
+    "tests/sim/cluster_node.py",
+    "tests/sim/cluster_world.py",
+    "tests/sim/commit_worlds.py",
+    "tests/sim/compaction_worlds.py",
+    "tests/sim/consumer_group_worlds.py",
+    "tests/sim/delay_worlds.py",
+    "tests/sim/group_worlds.py",
+    "tests/sim/growth_worlds.py",
+    "tests/sim/move_world.py",
+    "tests/sim/parted_worlds.py",
+    "tests/sim/pin_world.py",
+    "tests/sim/removal_worlds.py",
+    "tests/sim/scene.py",
+    "tests/sim/serving_world.py",
+    "tests/sim/test_agreement.py",
+    "tests/sim/test_cluster_faults.py",
+    "tests/sim/test_group_faults.py",
+    "tests/sim/test_voter_changes.py",
+    "tests/sim/ttl_worlds.py",
+    "tests/sim/world.py",
+    "tests/unit/edge/test_gateway.py",
+    "tests/unit/edge/test_leadership.py",
+    "tests/unit/edge/test_partition.py",
+    "tests/unit/edge/test_scrub.py",
+    "tests/unit/edge/test_state_reads.py",
+    "tests/unit/edge/test_storage_damage.py",
+    "tests/unit/edge/test_storage_node.py",
+    "tests/unit/monitor/test_monitor_health.py",
+    "tests/unit/monitor/test_monitor_pages.py",
+    "tests/unit/server/test_node_admin.py",
+    "tests/unit/server/test_reload.py",
+    "tests/unit/state/test_state_damage.py",
+}
+"""Tests that reach inside yet; none is added."""
+PARTS_OF_BROKERS = {"tests/sim/test_mutants.py": "a mutant is a part of the broker, changed"}
+
+
+def reaches_inside(tree: ast.Module) -> list[str]:
+    """What a test reads of the insides of a broker, as line and text. A method of that name, as of pytest's patches, is none."""
+    nodes = list(ast.walk(tree))
+    called = {node.func for node in nodes if isinstance(node, ast.Call)}
+    return [
+        f"{node.lineno}: {ast.unparse(node)}"
+        for node in nodes
+        if isinstance(node, ast.Attribute)
+        and node.attr in INSIDE
+        and node not in called
+        and not (node.attr == "context" and dotted(node.value)[-1:] and dotted(node.value)[-1] in OTHER_CONTEXTS)
+    ]
+
+
+def in_tests(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@each([path for path in TESTS if "kit" not in path.parts], in_tests)
+def test_tests_do_not_reach_inside_a_broker(path):
+    if in_tests(path) in PARTS_OF_BROKERS:
+        return
+    wrong = reaches_inside(tree_of(path))
+    assert bool(wrong) == (in_tests(path) in STILL_INSIDE), wrong
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("harness.broker.context.meta.channels", True),
+        ("node.broker.view.groups[1].machine.cursors", True),
+        ("stops = group.dispatch.stops", True),
+        ("harness.state.position().last_sent", False),
+        ("with monkeypatch.context() as patch: span.context.trace_id", False),
+    ],
+)
+def test_a_test_that_reaches_inside_would_be_seen(line, wrong):
+    assert bool(reaches_inside(ast.parse(line))) == wrong
+
+
 # --- words ------------------------------------------------------------------------------------------------------------
 
 GONE = re.compile(

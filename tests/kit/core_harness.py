@@ -15,7 +15,7 @@ from stan_protocol.proto.admin_pb2 import Event
 from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.config import ClusterConfig, Config, StoreConfig
-from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
+from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.core.base.ready import Delivery, LeaseAnswer, ReadResult
 from stan.core.broker.broker import Broker
 from stan.edge.nats.gateway import Gateway
@@ -26,6 +26,7 @@ from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.staged import sealed
 from stan.protocol.user_subjects import published, rules
+from tests.kit.broker_state import BrokerState
 from tests.kit.guids import mixed
 
 START = 1_700_000_000 * SECOND
@@ -113,10 +114,11 @@ class CoreHarness:
     hold: bool = False  # do not commit
     full: bool = False  # the disk takes nothing
     in_doubt: bool = False  # the disk fails while it writes
+    slow: bool = False  # what is read of the disk waits for `answer_reads`
     power_lost: bool = False  # at the next restart
     alive: set = field(default_factory=set)  # heartbeat inboxes that answer
     user: str = ""  # as whom it speaks, as NATS tells
-    policy: DeliveryPolicy = DEFAULT  # of all positions
+    policy: DeliveryPolicy | None = None  # of all positions; None: those that the broker has for them
     # By group: the first error in it, which has frozen the group, as the driver does; None: it ends the test.
     faults: dict[int, Exception] | None = None
 
@@ -128,6 +130,7 @@ class CoreHarness:
         self.leased = []  # of what was said, what may leave only under a lease
         self.events: list[Event] = []
         self.notes = []
+        self.reads = []  # that were asked and are not answered
         self.uncommitted = []
         self.inboxes = 0
         self.guids = mixed(Random(0))
@@ -160,13 +163,31 @@ class CoreHarness:
         self.broker.lead(self.now, self.wall, unconfirmed=self.power_lost)
         self.turn()
 
+    @property
+    def state(self):
+        """What can be asked of the broker's state."""
+        return BrokerState(self.broker)
+
+    def follower(self, group=1):
+        """The machine of a node that has applied what is committed in the log of a group; its state is that of the broker."""
+        node = Broker(self.config, lambda _group, _uid: None, b"_INBOX.other.")
+        on_their_way = {(number, index) for number, index, _, _ in self.uncommitted}
+        for index, kind, body in self.logs[group]:
+            if (group, index) not in on_their_way:
+                node.replay_entry(group, index, kind, body)
+        assert BrokerState(node).snapshot(group) == self.state.snapshot(group)
+        return node.context.groups[group].machine if group else node.context.meta
+
     def _heed_policy(self):
+        if self.policy is None:
+            return
         for group in self.broker.context.groups.values():
             group.dispatch.policy_of = lambda _cursor: self.policy
 
     def set_policy(self, **policy):
         """Another policy is in force for all positions."""
         self.policy = DeliveryPolicy(**policy)
+        self._heed_policy()
         for group in self.broker.context.groups.values():
             group.dispatch.policies_changed()
         self.turn()
@@ -174,7 +195,34 @@ class CoreHarness:
     def restart(self):
         """Crash and start again: what was committed is there, nothing else."""
         self.uncommitted.clear()
+        self.reads.clear()
         self._boot()
+
+    def feed(self, group, kind, body):
+        """An entry is committed that this broker has not proposed: of another leader, or of an earlier life."""
+        index = len(self.logs[group]) + 1
+        self.logs[group].append((index, kind, body))
+        self._commit_entry(group, index, kind, body)
+
+    def feed_meta(self, **change):
+        self.feed(0, Kind.META, pb.MetaChange(**change).SerializeToString())
+
+    def feed_group(self, group=1, **change):
+        self.feed(group, Kind.CHANGE, pb.GroupChange(**change).SerializeToString())
+
+    def fail_heartbeats(self, client_id="me"):
+        """The metadata tells that a client does not answer."""
+        name = client_id.encode()
+        beat = pb.Heartbeat(client_id=name, incarnation=self.state.clients[name].incarnation, failing=True)
+        self.feed_meta(heartbeat=beat)
+
+    def hold_channel(self, name):
+        """Nobody leads a channel from now on, as while it is moved."""
+        self.broker.context.leading.held.hold(self.broker.view.meta.channels[name])
+
+    def release_channel(self, name):
+        """The channel is led again."""
+        self.broker.context.leading.held.release(name)
 
     def forget_progress(self, group):
         """Take the entries that tell only of sent and acked messages out of a group's log, as a loss of power may."""
@@ -218,16 +266,9 @@ class CoreHarness:
             for send in ready.sends:
                 if send not in lost:
                     self._say(send)
-            for fetch in ready.fetches:
-                index = self.indexes[fetch.group, fetch.uid]
-                found = [
-                    ReadResult(base, count, records)
-                    for base, count, _, records in index.batches
-                    if records
-                    and base + count > index.first
-                    and any(base <= last and base + count > first for first, last in fetch.runs)
-                ]
-                self.within(fetch.group, broker.step_fetched, fetch, found)
+            self.reads += ready.fetches
+            if not self.slow:
+                self.answer_reads()
             for one in ready.replays:
                 self.within(one.group, self.replay_heard, one)
             if not self.hold:
@@ -237,6 +278,20 @@ class CoreHarness:
                 continue
             if self.hold or not self.uncommitted:
                 break
+
+    def answer_reads(self):
+        """What was asked of the log comes."""
+        asked, self.reads = self.reads, []
+        for fetch in asked:
+            index = self.indexes[fetch.group, fetch.uid]
+            found = [
+                ReadResult(base, count, records)
+                for base, count, _, records in index.batches
+                if records
+                and base + count > index.first
+                and any(base <= last and base + count > first for first, last in fetch.runs)
+            ]
+            self.within(fetch.group, self.broker.step_fetched, fetch, found)
 
     def _is_silent(self, send):
         """Whether a send must not leave now."""
@@ -272,7 +327,7 @@ class CoreHarness:
         """Let time go by, stopping at every deadline."""
         end = self.now + round(seconds * SECOND)
         while True:
-            due = self.broker.context.timers.next
+            due = self.state.next_timer
             step = min(end, max(due, self.now + MILLISECOND)) if due is not None else end
             self.wall += step - self.now
             self.now = step
@@ -317,6 +372,13 @@ class CoreHarness:
         raw = payload if isinstance(payload, bytes) else payload.SerializeToString()
         handle = self.broker.routes.get(subject, self.broker.step_frame)
         handle(Frame(10, subject.encode(), reply.encode(), b"", raw))
+
+    def accepted(self, name, request):
+        """A request that the edge handles comes; returns it if it is to be handled, as a list."""
+        taken = []
+        frame = Frame(10, f"_STAN.x.test-cluster.{name}".encode(), b"reply.edge", b"", request.SerializeToString())
+        self.broker.receiver(name, taken.append)(frame)
+        return taken
 
     def connect(self, client_id="me", *, conn_id=None, alive=True, protocol=1):
         inbox = f"hb.{client_id}.{self.inboxes}"
@@ -422,7 +484,7 @@ class CoreHarness:
 
     def stored(self, name="foo", group=1):
         """Data of every message of a channel, in order."""
-        uid = self.broker.context.meta.channels[name.encode()].uid
+        uid = self.state.channels[name.encode()].uid
         out = []
         for base, count, _, records in self.indexes[group, uid].batches:
             frames = kernel.frames(records, base, base, base + count - 1, b"x", 0)
@@ -530,15 +592,6 @@ class Node(CoreHarness):
         self.committed += [(group, kind, body) for group, _, kind, body in self.uncommitted]
         super().commit()
 
-    def feed(self, group, kind, body):
-        """An entry of another leader is committed."""
-        index = len(self.logs[group]) + 1
-        self.logs[group].append((index, kind, body))
-        self._commit_entry(group, index, kind, body)
-
-    def feed_meta(self, **change):
-        self.feed(0, Kind.META, pb.MetaChange(**change).SerializeToString())
-
     def feed_client(self, client_id="me", conn_id=None, *, replaces=0):
         """The metadata tells of a connection; returns its incarnation."""
         inbox = f"hb.{client_id}.{len(self.logs[0])}"
@@ -550,7 +603,7 @@ class Node(CoreHarness):
 
     def feed_close(self, client_id="me", *, asked=True):
         """The metadata tells that a connection is gone."""
-        incarnation = self.broker.context.meta.clients[client_id.encode()].incarnation
+        incarnation = self.state.clients[client_id.encode()].incarnation
         self.feed_meta(disconnect=pb.Disconnect(client_id=client_id.encode(), incarnation=incarnation, asked=asked))
 
     def feed_channel(self, name="foo", group=1):

@@ -1,11 +1,8 @@
 """ClusterClient a harness to change cursors as operators do, and comparing what its nodes would know."""
 
 from stan_protocol.proto import admin_pb2 as admin
-from stan_protocol.scalars import GroupId
 
-from stan.core.state.group import GroupMachine
-from stan.core.state.state_codec import restore_group, snapshot_group
-from stan.protocol.entries import Kind
+from stan.core.state.state_codec import snapshot_group
 from stan.protocol.proto import entries_pb2 as pb
 
 PREFIX = "_STAN.x.test-cluster.admin."
@@ -61,28 +58,9 @@ def refusal(harness, kind, **told):
     return response.error.decode() if response else None
 
 
-def snapshot(machine):
-    """The whole state."""
-    taken = pb.Snapshot()
-    snapshot_group(machine, taken)
-    return taken
-
-
-def replayed(harness, group=1):
-    """The state of a node that applied what this one's log holds."""
-    machine = GroupMachine(GroupId(group))
-    held, harness.broker.context.groups[group].machine = harness.broker.context.groups[group].machine, machine
-    try:
-        for index, kind, body in harness.logs[group]:
-            if kind != Kind.META:
-                harness.broker.replay_entry(group, index, kind, body)
-    finally:
-        harness.broker.context.groups[group].machine = held
-    return snapshot(machine)
-
-
-def stored(machine):
-    """The state of a node that has read it from rows."""
-    again, rows = GroupMachine(machine.group), snapshot(machine)
-    restore_group(again, rows)
-    return snapshot(again)
+def agrees(harness, group=1):
+    """A follower that applies what the log holds, and a restart that reads it from rows, know the same as the harness."""
+    harness.follower(group)
+    again = pb.Snapshot()
+    snapshot_group(harness.state.copy(group), again)
+    assert again == harness.state.snapshot(group)

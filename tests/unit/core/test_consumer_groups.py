@@ -193,7 +193,7 @@ def test_who_leaves_gives_its_channels_at_once(harness) -> None:
     b.hears()
     assert b.channels == ALL
     assert b.ask(leave=True).error == b""
-    assert not harness.broker.context.meta.consumer_groups.by_name
+    assert not harness.follower(0).consumer_groups.by_name
     assert listed(harness).groups == []
 
 
@@ -267,7 +267,7 @@ def test_members_that_could_not_be_heard_keep_their_channels(harness) -> None:
     harness.wall += 3 * 10**9
     harness.turn()
     assert a.ask() is None
-    assert len(harness.broker.context.meta.consumer_groups.by_name[b"ledger"].owners) == 4
+    assert len(harness.follower(0).consumer_groups.by_name[b"ledger"].owners) == 4
 
 
 def test_members_have_patterns_of_their_own(harness) -> None:
@@ -345,7 +345,7 @@ def test_joins_are_limited_as_other_requests_are() -> None:
     assert (refused.error.decode(), refused.retry) == (refusals.TOO_MANY_REQUESTS, True)
     for _ in range(5):
         assert a.ask() is None  # who is a member asks as often as it likes
-        assert len(harness.broker.context.meta.consumer_groups.by_name[b"ledger"].members) == 2
+        assert len(harness.follower(0).consumer_groups.by_name[b"ledger"].members) == 2
     harness.pass_time(1)
     assert c.ask().error == b""
 

@@ -102,10 +102,10 @@ def test_channels_come_in_pages_by_number(harness) -> None:
 
 def test_page_is_no_larger_than_what_nats_takes(harness) -> None:
     (shown,) = ask(harness, "channels", pattern=b"baz").channels
-    harness.broker.context.nats.payload_bytes_max = 8 * limits.RAFT_GROUPS_MAX + 64 + 2 * shown.ByteSize() + 20
+    harness.broker.step_payload_limit(8 * limits.RAFT_GROUPS_MAX + 64 + 2 * shown.ByteSize() + 20)
     response = ask(harness, "channels")
     assert (len(response.channels), response.more) == (2, True)
-    harness.broker.context.nats.payload_bytes_max = 10
+    harness.broker.step_payload_limit(10)
     response = ask(harness, "channels")
     assert (len(response.channels), response.more) == (1, True)  # else it would never go on
 
@@ -246,7 +246,7 @@ def test_runs_that_do_not_fit_are_cut_and_said_to_be(harness, monkeypatch) -> No
     shown = position(harness)
     assert (shown.runs_cut, list(shown.pending_runs)) == (True, [2, 2, 4, 4, 6, 6])
     monkeypatch.setattr(limits, "REPORT_RUNS_MAX", 1000)
-    harness.broker.context.nats.payload_bytes_max = 10
+    harness.broker.step_payload_limit(10)
     shown = position(harness)
     assert (shown.runs_cut, list(shown.pending_runs), shown.pending) == (True, [], 12)
 
@@ -262,7 +262,7 @@ def test_clients_by_id(harness) -> None:
     response = ask(harness, "clients", after=b"b")
     assert ([client.client_id for client in response.clients], response.more) == ([b"c", b"me"], False)
     (client,) = ask(harness, "clients", client_id=b"a").clients
-    known = harness.broker.context.meta.clients[b"a"]
+    known = harness.state.clients[b"a"]
     assert client.heartbeat_inbox == known.heartbeat_inbox
     assert known.conn_id not in client.SerializeToString()
     assert (client.protocol, client.ping_interval_s, client.ping_max_out, client.failing) == (1, 5, 3, False)
@@ -364,8 +364,8 @@ def test_followers_are_silent(node) -> None:
 
 def test_who_may_be_replaced_says_ask_again(node) -> None:
     node.lead(0)
-    node.broker.context.groups[1].dispatch.stops.lease_lapsed = True
-    node.broker.context.leading.meta_lease = False
+    node.broker.step_lease(1, holds=False)
+    node.broker.step_lease(0, holds=False)
     for kind in KINDS:
         begin(node, kind)
         (response,) = answers(node, kind)
@@ -382,9 +382,9 @@ def test_leadership_that_ends_while_an_answer_is_made_says_ask_again(node) -> No
 
 def test_new_leader_tells_what_the_log_has(node) -> None:
     """Positions as the last leader told them: a member's pending messages are its window."""
-    uid = node.broker.context.meta.channels[b"foo"].uid
+    uid = node.state.channels[b"foo"].uid
     node.follow(1)
-    client = node.broker.context.meta.clients[b"me"]
+    client = node.state.clients[b"me"]
     made = entries.Subscribe(
         uid=uid, client_id=b"me", incarnation=client.incarnation, inbox=b"in", durable_name=b"d", max_in_flight=5
     )

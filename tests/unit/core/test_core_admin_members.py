@@ -7,7 +7,6 @@ from stan_protocol.proto import admin_pb2 as pb
 from stan import level, limits
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.clients.nodes import HeardNodes
-from stan.protocol.proto import entries_pb2 as pb_entries
 from tests.kit.core_harness import Node
 
 PREFIX = "_STAN.x.test-cluster.admin"
@@ -39,8 +38,8 @@ def test_evicted_client_is_gone_with_its_subscriptions(harness) -> None:
     harness.subscribe("foo", "in", durable="d")
     response = change(harness, "evict_client", pb.EvictClientRequest(version=1, client_id=b"me"))
     assert (response.error, response.changed) == (b"", 1)
-    assert b"me" not in harness.broker.context.meta.clients
-    (cursor,) = harness.broker.context.groups[1].machine.cursors.values()
+    assert b"me" not in harness.state.clients
+    cursor = harness.state.position()
     assert not cursor.members  # the durable stays
     assert harness.publish("foo", b"1") == [refusals.INVALID_PUBLISH]
     again = change(harness, "evict_client", pb.EvictClientRequest(client_id=b"me"))
@@ -81,10 +80,10 @@ def ask_leader(node, kind, request):
 
 def test_nodes_are_added_and_removed(node) -> None:
     assert ask_node(node, "add_node", "n4").changed == 1
-    assert list(node.broker.context.meta.nodes.names) == ["n1", "n2", "n3", "n4"]
+    assert list(node.state.cluster.nodes.names) == ["n1", "n2", "n3", "n4"]
     assert ask_node(node, "add_node", "n4").changed == 0
     assert ask_node(node, "remove_node", "n2").changed == 1
-    assert list(node.broker.context.meta.nodes.names) == ["n1", "n3", "n4"]
+    assert list(node.state.cluster.nodes.names) == ["n1", "n3", "n4"]
     assert told(node, "node_added", "node_removed") == [
         ("node_added", "node n4 was added to the cluster"),
         ("node_removed", "node n2 was taken out of the cluster"),
@@ -123,7 +122,6 @@ def at_level(node, to=0):
 
 @pytest.mark.usefixtures("next_level")
 def test_the_level_is_raised_when_all_nodes_know_it(node) -> None:
-    meta = node.broker.context.meta
     known = {"n1": NEXT, "n2": NEXT}
     node.broker.parts.nodes.heard = HeardNodes(levels=lambda: known)
     absent = f"stan: level: not heard, so it is not known if they know level {NEXT}: n3"
@@ -132,11 +130,11 @@ def test_the_level_is_raised_when_all_nodes_know_it(node) -> None:
     too_old = f"stan: level: these nodes run a version that does not know level {NEXT}: n3"
     assert at_level(node, NEXT) == (too_old, False, 0)
     assert at_level(node) == ("", False, 0)  # the highest that all know is the cluster's
-    assert meta.level == FIRST
+    assert node.state.cluster.level == FIRST
     known["n3"] = NEXT
     assert at_level(node) == ("", False, 1)
     assert at_level(node) == ("", False, 0)
-    assert meta.level == NEXT
+    assert node.state.cluster.level == NEXT
     assert told(node, "level_raised") == [("level_raised", f"the cluster is at level {NEXT}")]
     down = f"stan: level: the cluster is at level {NEXT}, and a level never goes down"
     assert at_level(node, FIRST) == (down, False, 0)
@@ -149,8 +147,7 @@ def test_an_unknown_level_is_refused(node) -> None:
 
 
 def test_the_level_survives_a_restart(node) -> None:
-    snapshot = pb_entries.Snapshot()
-    node.broker.context.meta.snapshot(snapshot)
+    snapshot = node.state.snapshot(0)
     assert snapshot.cluster_info.level == level.KNOWN
 
 
@@ -174,7 +171,7 @@ def test_what_happens_is_told(harness) -> None:
 
 
 def test_event_names_what_it_is_about(harness) -> None:
-    harness.broker.context.reports.events.node = "n7"
+    harness.broker.join_cluster("n7", (), HeardNodes())
     harness.subscribe("foo", "in")
     event = harness.events[-1]
     assert (event.kind, event.node, event.time, event.channel, event.client_id) == (

@@ -46,7 +46,7 @@ class Guarded(CoreHarness):
     def asks(self, subject, payload, reply):
         raw = payload if isinstance(payload, bytes) else payload.SerializeToString()
         told = f"_STAN.from.{self.user}.{subject}" if self.user else subject
-        authorizer, frame = self.broker.context.access.authorizer, Frame(10, told.encode(), reply.encode(), b"", raw)
+        authorizer, frame = self.broker.view.authorizer, Frame(10, told.encode(), reply.encode(), b"", raw)
         frame = frame if authorizer is None else authorizer.admit(frame)
         if frame is not None:
             self.broker.routes.get(frame.subject.decode(), self.broker.step_frame)(frame)
@@ -114,12 +114,12 @@ def test_client_belongs_to_its_user(harness):
 
 def test_request_outside_of_all_users_is_refused(harness):
     assert "NATS does not tell" in error(harness.as_user("").connect("a-1"))
-    assert not harness.broker.context.meta.clients
+    assert not harness.state.clients
 
 
 def test_publish_needs_a_client_of_the_user_who_sends_it(harness):
     harness.as_user("alice").connect("a-1", conn_id="known to all")
-    judged = harness.broker.context.access.authorizer.may_publish
+    judged = harness.broker.view.authorizer.may_publish
     batch = Publishes(b"foo", 2, b"", b"", ((b"whoever", b"known to all"), (b"a-1", b"")), b"", 0)
     for user, allowed in ((b"alice", True), (b"bob", False), (b"", False)):
         assert judged(replace(batch, user=user)) == [allowed, allowed], user
@@ -163,11 +163,10 @@ def test_ack_of_another_user_changes_nothing(harness):
     inbox = harness.subscribe("foo", "in", client_id="b-1").ack_inbox
     harness.as_user("alice").connect("a-1", conn_id="c")
     harness.publish("foo", b"x", client_id="a-1", conn_id="c")
-    pending = harness.broker.context.groups[1].dispatch.cursors.by_ack_key[int(inbox.rpartition(b".")[2])][1].window
     said = inbox.removeprefix(b"_STAN.from.bob.")
     for user, left in (("alice", 1), ("", 1), ("bob", 0)):
         harness.as_user(user).ack(said, 1)
-        assert len(pending) == left, user
+        assert len(harness.state.live_position().window) == left, user
 
 
 def test_verdict_of_another_user_changes_nothing(harness):
@@ -175,11 +174,10 @@ def test_verdict_of_another_user_changes_nothing(harness):
     inbox = harness.subscribe("foo", "in", client_id="b-1").ack_inbox
     harness.as_user("alice").connect("a-1", conn_id="c")
     harness.publish("foo", b"x", client_id="a-1", conn_id="c")
-    pending = harness.broker.context.groups[1].dispatch.cursors.by_ack_key[int(inbox.rpartition(b".")[2])][1].window
     said = inbox.removeprefix(b"_STAN.from.bob.")
     for user, left in (("alice", 1), ("", 1), ("bob", 0)):
         harness.as_user(user).say(said, 1, wire.REJECT)
-        assert len(pending) == left, user
+        assert len(harness.state.live_position().window) == left, user
 
 
 def test_ack_inboxes_of_users_and_members_keep_their_order(harness):
@@ -188,14 +186,9 @@ def test_ack_inboxes_of_users_and_members_keep_their_order(harness):
     keys = [int(inbox.rpartition(b".")[2]) for inbox in inboxes]
     assert all(inbox.startswith(b"_STAN.from.bob._STAN.ack.test-cluster.1.") for inbox in inboxes)
     assert len(set(keys)) == 8
-    members = [
-        sub.settings.inbox for sub in next(iter(harness.broker.context.groups[1].machine.cursors.values())).members
-    ]
+    members = [sub.settings.inbox for sub in harness.state.positions()[0].members]
     harness.restart()
-    again = [
-        sub.settings.inbox for sub in next(iter(harness.broker.context.groups[1].machine.cursors.values())).members
-    ]
-    assert again == members
+    assert [sub.settings.inbox for sub in harness.state.positions()[0].members] == members
 
 
 def test_durable_needs_its_own_right(harness):
@@ -220,11 +213,11 @@ def test_nobody_answers_heartbeats_for_another_user(harness):
     beat = next(said for said in harness.said if said.subject.startswith("_STAN.to.alice."))
     assert beat.reply.endswith(".alice")
     number = beat.reply.split(".")[-2].encode()
-    context = harness.broker.context
     for suffix in (number, number + b".bob", b"x.alice", b"1" * 20 + b".alice"):
-        assert context.answered(suffix) is None
-    assert context.answered(number + b".alice") is not None
-    assert not context.nats.asked_users
+        harness.broker.step_frame(Frame(3, b"_INBOX.node." + suffix, b"", b"", b""))
+        assert harness.state.waiting().requests == 1
+    harness.broker.step_frame(Frame(3, b"_INBOX.node." + number + b".alice", b"", b"", b""))
+    assert harness.state.waiting().requests == 0
 
 
 def test_requests_of_operators_are_judged_by_pattern(harness):
@@ -271,7 +264,7 @@ def test_subscription_ends_where_the_right_has_gone(harness):
     harness.config = Config(permissions=Permissions([rule("alice", subscribe="foo")], USERS))
     harness.restart()
     harness.turn()
-    assert [sub.client_id for sub in harness.broker.context.groups[1].machine.subscriptions.by_id.values()] == [b"a-1"]
+    assert [sub.client_id for sub in harness.state.subscriptions()] == [b"a-1"]
     assert any("has no permission any more" in text for _, text in harness.notes)
 
 
@@ -375,12 +368,10 @@ def test_a_restored_durable_belongs_to_the_user_who_made_it(names):
 def test_members_of_another_user_are_not_ended(peers):
     peers.as_user("alice").connect("c")
     made = peers.subscribe("foo", client_id="c", durable="d")
-    sub = next(iter(peers.broker.context.groups[1].machine.subscriptions.by_id.values()))
+    sub = peers.state.subscription()
     peers.close("c")
     peers.as_user("bob").connect("c")
-    refusal = peers.broker.context.access.authorizer.leave_refusal(
-        sub, b"_STAN.to.bob._INBOX.r", b"foo", ends_durable=True
-    )
+    refusal = peers.broker.view.authorizer.leave_refusal(sub, b"_STAN.to.bob._INBOX.r", b"foo", ends_durable=True)
     assert refusal == "stan: unknown clientID"
     assert error(peers.leave("foo", made.ack_inbox, client_id="c", unsubscribe=True)) != ""
 
@@ -474,13 +465,13 @@ def test_channel_is_not_made_by_what_is_refused():
     harness.connect("writer", protocol=0)
     assert harness.publish("bar", b"x", client_id="writer") == ['stan: no permission to publish to "bar"']
     assert error(harness.subscribe("bar", client_id="writer")) == 'stan: no permission to read "bar"'
-    assert not harness.broker.context.meta.channels
+    assert not harness.state.channels
 
 
 def test_log_gets_each_refusal_once_a_minute_and_not_too_many(monkeypatch):
     monkeypatch.setattr("stan.limits.COMPLAINTS_MAX", 3)
     harness = desk_of(BY_CLIENT)
-    authorizer = harness.broker.context.access.authorizer
+    authorizer = harness.broker.view.authorizer
 
     def told():
         harness.turn()
@@ -502,7 +493,7 @@ def test_log_gets_each_refusal_once_a_minute_and_not_too_many(monkeypatch):
 
 
 def test_without_permissions_there_is_no_door():
-    assert CoreHarness().broker.context.access.authorizer is None
+    assert CoreHarness().broker.view.authorizer is None
 
 
 # --- consumer groups --------------------------------------------------------------------------------------------------
@@ -581,8 +572,7 @@ def test_each_user_has_named_positions_of_its_own(watched):
 
 
 def test_a_position_from_before_there_were_users_is_that_of_the_user_who_sets_it_first(watched):
-    watched.broker.context.change_group(1, lambda *_: None, bookmark=entries.Bookmark(uid=1, name=b"p", sequence=2))
-    watched.turn()
+    watched.feed_group(bookmark=entries.Bookmark(uid=1, name=b"p", sequence=2))
     assert positions(watched) == [(b"p", b"", 2)]
     assert position(watched, "alice", 3, generation=1).sequence == 3
     assert error(position(watched, "bob", 1)) == ""

@@ -11,10 +11,7 @@ from stan_protocol.refusals import TOO_MUCH_WAITING
 
 from stan import limits
 from stan.config import Config, StoreLimits
-from stan.core.publishing.batching import Batches
-from stan.core.state import state_codec as state_rows
 from stan.core.state.dedup import ProducerDedup
-from stan.core.state.group import GroupMachine
 from stan.protocol.entries import Kind, decode_batches, decode_records
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CoreHarness, Node
@@ -76,7 +73,7 @@ def test_rows_are_stored_in_order_and_delivered(harness):
     assert [said.message.data for said in harness.hear("inbox")] == [b"one", b"", b"three"]
     assert send(harness, b"four") == stored(4, 4)
     assert [said.message.data for said in harness.hear("inbox")] == [b"four"]
-    assert harness.broker.context.reports.totals.in_messages == 4
+    assert harness.broker.view.in_messages == 4
 
 
 def test_rows_and_publishes_go_into_one_entry_in_order_of_arrival(harness):
@@ -143,7 +140,7 @@ def test_what_cannot_be_stored_is_refused_for_good(asked, error):
     harness.publish("foo", b"there")
     assert harness.ask(SUBJECT, asked, BatchResponse) == refused(error)
     assert data_of(harness) == [b"there"]
-    assert harness.broker.context.kept(1, Batches).waiting.used == 0
+    assert harness.state.waiting().batches == 0
 
 
 def test_a_full_disk_refuses_for_now():
@@ -166,7 +163,7 @@ def test_what_waits_is_bounded(monkeypatch):
     harness.hold = False
     harness.turn()
     assert send(harness, b"b" * 30, ids=[2]) == stored(2, 2)
-    assert harness.broker.context.kept(1, Batches).waiting.used == 0
+    assert harness.state.waiting().batches == 0
 
 
 def test_what_waits_for_a_majority_is_bounded(monkeypatch):
@@ -182,12 +179,12 @@ def test_what_waits_for_a_majority_is_bounded(monkeypatch):
 
 
 def test_much_that_waits_goes_into_entries_of_a_sensible_size_and_no_request_into_two(harness):
-    harness.broker.context.leading.saturated = frozenset({1})
+    harness.broker.step_room(1, closed=False, full=True)
     for number in range(5):
         harness.asks(SUBJECT, request(*[b"x" * 400] * 1000), f"r.{number}")
     harness.publish("foo", b"last")
     assert not entries_of(harness)
-    harness.broker.context.leading.saturated = frozenset()
+    harness.broker.step_room(1, closed=False, full=False)
     harness.turn()
     assert [answer(harness, f"r.{number}") for number in range(5)] == [
         stored(1000 * number + 1, 1000 * number + 1000) for number in range(5)
@@ -270,8 +267,7 @@ def test_requests_wait_for_their_producers_entry_and_go_together():
     ]
     assert data_of(harness) == [b"z", b"a", b"b", b"c", b"d", b"e"]
     assert len(entries_of(harness)) == 4
-    assert harness.broker.context.kept(1, Batches).lines == {}
-    assert harness.broker.context.kept(1, Batches).waiting.used == 0
+    assert harness.state.waiting().batches == 0
 
 
 def test_a_refused_entry_is_nobodys_and_those_behind_it_go_on():
@@ -339,7 +335,7 @@ def test_a_producer_that_is_not_heard_for_a_day_is_forgotten():
 
 
 def windows_of(harness):
-    return next(part for part in harness.broker.context.groups[1].machine.components if isinstance(part, ProducerDedup))
+    return harness.follower().part(ProducerDedup)
 
 
 # --- in a cluster ---------------------------------------------------------------------------------------------------
@@ -380,7 +376,7 @@ def test_who_leads_no_more_answers_nothing_and_begins_anew():
     assert send(node, b"b", ids=[2]) is None
     assert send(node, b"c", ids=[3]) is None  # behind it
     node.follow(1)
-    assert node.broker.context.kept(1, Batches) == Batches()
+    assert node.state.waiting().batches == 0
     node.hold = False
     node.lead(1)
     assert send(node, b"b", b"c", ids=[2, 3]) == stored(2, 3)
@@ -389,7 +385,7 @@ def test_who_leads_no_more_answers_nothing_and_begins_anew():
 
 def test_who_may_have_been_replaced_says_so_only_where_a_repetition_does_no_harm():
     node = leader()
-    node.broker.context.groups[1].dispatch.stops.lease_lapsed = True
+    node.broker.step_lease(1, holds=False)
     assert send(node, b"a", ids=[1]) == refused(refusals.BUSY, retry=True)
     assert send(node, b"a") is None
     assert node.stored() == []
@@ -414,14 +410,10 @@ def test_a_snapshot_holds_the_windows():
     harness = CoreHarness()
     send(harness, b"a", b"b", ids=[1, 2], version=3)
     send(harness, b"c", ids=[3], version=4)
-    snapshot = pb.Snapshot()
-    state_rows.snapshot_group(harness.broker.context.groups[1].machine, snapshot)
-    machine = GroupMachine(1)
-    state_rows.restore_group(machine, pb.Snapshot.FromString(snapshot.SerializeToString()))
-    again = pb.Snapshot()
-    state_rows.snapshot_group(machine, again)
-    assert again == snapshot
-    harness.broker.context.groups[1].machine.components[:] = machine.components
+    snapshot = harness.state.snapshot()
+    harness.broker.reset(1, harness.state.copy())
+    assert harness.state.snapshot() == snapshot
+    harness.broker.roles.lead_group(1, unconfirmed=False)
     assert send(harness, b"a", b"c", b"d", ids=[1, 3, 4], version=4) == stored(4, 4, duplicates=2)
 
 

@@ -6,10 +6,10 @@ from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.scalars import SECOND
 
 from stan import limits
-from stan.core.state.state_codec import restore_group, snapshot_group
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as entries
 from tests.kit.core_harness import CoreHarness, Node
+from tests.kit.cursor_admin import agrees
 
 ADMIN = "_STAN.x.test-cluster.admin"
 KINDS = {
@@ -30,25 +30,6 @@ def ask(harness, kind, channel=b"foo", **asked):
 def told(response):
     """(error, changed, first, last) of an answer."""
     return response.error.decode(), response.changed, response.first_sequence, response.last_sequence
-
-
-def machine(harness, group=1):
-    return harness.broker.context.groups[group].machine
-
-
-def snapshot(harness, group=1):
-    made = entries.Snapshot()
-    snapshot_group(machine(harness, group), made)
-    return made
-
-
-def same_after_snapshot(harness):
-    """Whether a snapshot of the state gives that state again."""
-    made = type(machine(harness))(1)
-    restore_group(made, snapshot(harness))
-    again = entries.Snapshot()
-    snapshot_group(made, again)
-    return again == snapshot(harness)
 
 
 @pytest.fixture
@@ -110,8 +91,8 @@ def test_purge_settles_what_was_pending_and_owed(harness) -> None:
     assert harness.received("dur") == [(1, 0), (2, 0)]
     ask(harness, "purge", up_to=4)
     assert harness.received("dur") == [(5, 0), (6, 0)], "the window is open again at once"
-    (cursor,) = machine(harness).cursors.values()
-    assert cursor.members[0].pending.flat() == [5, 6]
+    cursor = harness.state.position()
+    assert cursor.pending == [5, 6]
 
 
 def test_purge_settles_an_offline_durable(harness) -> None:
@@ -119,8 +100,8 @@ def test_purge_settles_an_offline_durable(harness) -> None:
     harness.received("dur")
     harness.leave("foo", sub.ack_inbox)
     ask(harness, "purge", up_to=4)
-    (cursor,) = machine(harness).cursors.values()
-    assert (cursor.to_redeliver.flat(), cursor.last_sent) == ([], 4)
+    cursor = harness.state.position()
+    assert (cursor.pending, cursor.last_sent) == ([], 4)
     harness.subscribe("foo", "dur", durable="d", in_flight=10)
     assert harness.received("dur") == [(5, 0), (6, 0)]
 
@@ -136,7 +117,7 @@ def test_deleted_message_is_passed_over(harness) -> None:
     harness.restart()
     harness.connect()
     assert read(harness, "again") == [1, 2, 4, 6]
-    assert same_after_snapshot(harness)
+    agrees(harness)
 
 
 def test_message_that_was_never_there_cannot_be_deleted(harness) -> None:
@@ -152,7 +133,7 @@ def test_message_that_is_gone_already_changes_nothing(harness) -> None:
 def test_deleting_the_oldest_moves_the_first_sequence(harness) -> None:
     ask(harness, "delete_message", sequence=2)
     assert told(ask(harness, "delete_message", sequence=1)) == ("", 1, 3, 6)
-    assert machine(harness).tombstones.by_channel == {}
+    assert harness.follower().tombstones.by_channel == {}
     assert read(harness) == [3, 4, 5, 6]
 
 
@@ -187,7 +168,7 @@ def test_purge_counts_what_is_left(harness) -> None:
     assert told(ask(harness, "purge", keep=2)) == ("", 2, 4, 6)
     assert read(harness) == [4, 6]
     assert told(ask(harness, "purge", keep=1)) == ("", 1, 6, 6)
-    assert machine(harness).tombstones.by_channel == {}
+    assert harness.follower().tombstones.by_channel == {}
 
 
 def test_pending_message_that_is_deleted_opens_the_window(harness) -> None:
@@ -207,8 +188,8 @@ def test_owed_message_that_is_deleted_does_not_come_again(harness) -> None:
     harness.leave("foo", sub.ack_inbox)
     ask(harness, "delete_message", sequence=2)
     ask(harness, "delete_message", sequence=3)
-    (cursor,) = machine(harness).cursors.values()
-    assert cursor.to_redeliver.flat() == [1, 1, 4, 4]
+    cursor = harness.state.position()
+    assert cursor.pending == [1, 4]
     harness.restart()
     harness.connect(client_id="me")
     harness.subscribe("foo", "dur", durable="d", in_flight=10)
@@ -239,12 +220,11 @@ def test_late_progress_cannot_bring_a_deleted_message_back(harness) -> None:
     sub = harness.subscribe("foo", "dur", durable="d", in_flight=1)
     assert sub.error == b""
     ask(harness, "delete_message", sequence=4)
-    (cursor,) = machine(harness).cursors.values()
+    cursor = harness.state.position()
     member = cursor.members[0]
     held = entries.Held(subscription_id=member.subscription_id, runs=[2, 6])
-    late = entries.GroupChange(progress=[entries.Progress(cursor_id=cursor.cursor_id, last_sent=6, held=[held])])
-    machine(harness).apply(late, 99)
-    assert member.pending.flat() == [1, 3, 5, 6]
+    harness.feed_group(progress=[entries.Progress(cursor_id=cursor.cursor_id, last_sent=6, held=[held])])
+    assert harness.state.position().pending == [1, 2, 3, 5, 6]
 
 
 def test_what_is_left_is_shown(harness) -> None:
@@ -281,9 +261,9 @@ def test_retention_takes_holes_along(harness) -> None:
     ask(harness, "delete_message", sequence=2)
     ask(harness, "delete_message", sequence=4)
     ask(harness, "purge", up_to=2)
-    assert machine(harness).tombstones.by_channel[1].flat() == [4, 4]
+    assert harness.follower().tombstones.by_channel[1].flat() == [4, 4]
     ask(harness, "purge", up_to=3)
-    assert machine(harness).tombstones.by_channel == {}
+    assert harness.follower().tombstones.by_channel == {}
     assert told(ask(harness, "purge", up_to=4)) == ("", 0, 5, 6)
 
 
@@ -308,7 +288,7 @@ def test_edited_limits_are_in_force_at_once_and_after_a_restart(harness) -> None
     harness.publish("foo", b"7", client_id="other")
     assert shown(harness).first_sequence == 4
     assert told(ask(harness, "edit_limits", limits=pb.Limits(max_msgs=4)))[:2] == ("", 0)
-    assert same_after_snapshot(harness)
+    agrees(harness)
 
 
 def test_edits_add_up_until_they_are_reset(harness) -> None:
@@ -319,7 +299,7 @@ def test_edits_add_up_until_they_are_reset(harness) -> None:
     assert shown(harness).edited == pb.Limits(max_age=SECOND)
     assert ask(harness, "edit_limits", reset=True).changed == 1
     assert not shown(harness).HasField("edited")
-    assert machine(harness).limit_overrides.by_channel == {}
+    assert harness.follower().limit_overrides.by_channel == {}
 
 
 def test_subscriptions_are_counted_against_the_edited_limit(harness) -> None:
@@ -340,10 +320,10 @@ def test_idle_channel_goes_by_the_edited_inactivity(harness) -> None:
     for seconds in (100, 2, 50, 3):
         ask(harness, "edit_limits", limits=pb.Limits(max_inactivity=seconds * SECOND))
     harness.pass_time(2.5)
-    assert b"foo" in harness.broker.context.meta.channels
+    assert b"foo" in harness.state.channels
     harness.pass_time(1)
-    assert b"foo" not in harness.broker.context.meta.channels
-    assert machine(harness).limit_overrides.by_channel == {}
+    assert b"foo" not in harness.state.channels
+    assert harness.follower().limit_overrides.by_channel == {}
 
 
 def test_limits_that_make_no_sense_are_refused(harness) -> None:
@@ -367,12 +347,16 @@ def test_channel_is_deleted_with_its_subscriptions(harness) -> None:
     harness.subscribe("foo", "live")
     harness.subscribe("foo", "dur", durable="d")
     harness.received("live")
-    uid = harness.broker.context.meta.channels[b"foo"].uid
+    uid = harness.state.channels[b"foo"].uid
     ask(harness, "delete_message", sequence=3)
     assert told(ask(harness, "delete_channel", uid=uid + 1)) == ("", 0, 0, 0), "it is another one"
     assert told(ask(harness, "delete_channel", uid=uid)) == ("", 5, 0, 0)
     assert told(ask(harness, "delete_channel")) == ("", 0, 0, 0)
-    assert (machine(harness).cursors, machine(harness).subscriptions.by_id, machine(harness).tombstones.by_channel) == (
+    assert (
+        harness.follower().cursors,
+        harness.follower().subscriptions.by_id,
+        harness.follower().tombstones.by_channel,
+    ) == (
         {},
         {},
         {},
@@ -381,7 +365,7 @@ def test_channel_is_deleted_with_its_subscriptions(harness) -> None:
     assert harness.received("live") == []
     assert read(harness) == [1]
     harness.restart()
-    assert harness.broker.context.meta.channels[b"foo"].uid != uid
+    assert harness.state.channels[b"foo"].uid != uid
 
 
 def test_publishes_on_their_way_are_answered_when_their_channel_is_deleted(harness) -> None:
@@ -435,8 +419,8 @@ def test_follower_has_the_same_state(node) -> None:
     for _, kind, body in node.logs[1]:
         follower.feed(1, kind, body)
     follower.turn()
-    assert snapshot(follower) == snapshot(node)
-    assert machine(follower).tombstones.by_channel[1].flat() == [4, 4]
+    assert follower.state.snapshot() == node.state.snapshot()
+    assert follower.follower().tombstones.by_channel[1].flat() == [4, 4]
     assert follower.indexes[1, 1].first_sequence == 3
 
 

@@ -63,15 +63,12 @@ def is_whole(node, durable):
     """All of the channel is in its new group, and goes on there."""
     assert (node.info.group, node.info.move) == (TO, 0)
     assert node.stored("foo", TO)[:20] == TEXTS[:20]
-    assert not node.machine(FROM).cursors
-    assert not node.machine(FROM).subscriptions.by_id
+    assert not node.state.positions(FROM)
+    assert not node.state.subscriptions(FROM)
     assert FROM not in {group for (group, _), index in node.indexes.items() if index.last_sequence}
-    names = sorted(cursor.name for cursor in node.machine(TO).cursors.values())
-    assert names == [b"d", b"q"]
-    cursor = next(cursor for cursor in node.machine(TO).cursors.values() if cursor.name == b"d")
-    pending = [number for run in cursor.members[0].pending for number in range(run.first, run.last + 1)]
-    owed = [number for run in cursor.to_redeliver for number in range(run.first, run.last + 1)]
-    assert sorted(pending + owed) == [3, 5, 6, 7, 8]
+    cursor, other = sorted(node.state.positions(TO), key=lambda position: position.name)
+    assert (cursor.name, other.name) == (b"d", b"q")
+    assert cursor.pending == [3, 5, 6, 7, 8]
     assert cursor.members[0].settings.ack_inbox == durable
     node.hear()
     node.ack(durable, 3, 5, 6, 7, 8)
@@ -151,10 +148,7 @@ def test_whoever_finds_the_logs_as_they_were_after_an_entry_ends_the_move(entrie
     if cut > len(order) - before:
         return
     node = Everywhere(order[: before + cut])
-    durable = next(iter(node.machine(FROM).subscriptions.by_id.values()), None) or next(
-        iter(node.machine(TO).subscriptions.by_id.values())
-    )
-    durable = durable.settings.ack_inbox
+    durable = (node.state.subscriptions(FROM) or node.state.subscriptions(TO))[0].settings.ack_inbox
     node.lead(0, FROM, TO)
     node.pass_time(20)
     is_whole(node, durable)
@@ -191,7 +185,7 @@ def test_leaders_whose_metadata_are_behind_do_nothing_that_cannot_be_undone(entr
         return
     late = [entry for entry in order[before + cut :] if entry[0] == 0]
     node = Everywhere([*order[: before + cut], *(entry for entry in order[before + cut :] if entry[0] != 0)])
-    durable = next(iter(node.machine(TO).subscriptions.by_id.values())).settings.ack_inbox
+    durable = node.state.subscriptions(TO)[0].settings.ack_inbox
     node.lead(FROM, TO)
     node.pass_time(1)
     assert set(node.forwarded()) <= {"end_move"}
@@ -212,14 +206,14 @@ def test_publishes_while_it_is_held_are_stored_once_and_in_order() -> None:
         node.pass_time(0.01)
     node.pass_time(1)
     assert node.stored("foo", TO) == TEXTS
-    assert not node.broker.context.leading.held.by_name
+    assert not node.state.held_here
     del durable
 
 
 def test_what_is_heard_while_nobody_leads_it_is_answered_after_the_move() -> None:
     node, _ = used()
     assert node.pin(TO) == ("", 1)
-    while node.machine(FROM).moves.held == set():
+    while not node.state.held(FROM):
         node.pass_time(0.001)
     if node.info.group == FROM:
         node.hears(pub_frame("foo", b"guid-of-21" + b" " * 22, TEXTS[20]))
@@ -235,13 +229,13 @@ def test_what_is_heard_while_nobody_leads_it_is_answered_after_the_move() -> Non
 def test_a_move_that_takes_too_long_is_cancelled_and_begun_anew() -> None:
     node, durable = used()
     assert node.pin(TO) == ("", 1)
-    while not node.machine(FROM).moves.held:
+    while not node.state.held(FROM):
         node.pass_time(0.001)
     node.follow(TO)
     assert node.publish("foo", TEXTS[20]) == []
     node.pass_time(4)
     assert (node.info.group, node.info.move) == (FROM, 0)
-    assert not node.machine(FROM).moves.held
+    assert not node.state.held(FROM)
     assert set(node.pub_acks()) == {""}
     assert node.stored("foo", FROM) == TEXTS[:21]
     node.lead(TO)
@@ -254,7 +248,7 @@ def test_a_move_that_takes_too_long_is_cancelled_and_begun_anew() -> None:
 def test_the_next_leader_of_a_held_channel_waits_no_longer_than_the_first_would_have() -> None:
     node, _ = used()
     assert node.pin(TO) == ("", 1)
-    while not node.machine(FROM).moves.held:
+    while not node.state.held(FROM):
         node.pass_time(0.001)
     node.follow(TO)
     node.pass_time(1)
@@ -263,7 +257,7 @@ def test_the_next_leader_of_a_held_channel_waits_no_longer_than_the_first_would_
     assert node.info.move, "it is still under way"
     node.pass_time(0.8)
     assert (node.info.group, node.info.move) == (FROM, 0)
-    assert not node.machine(FROM).moves.held
+    assert not node.state.held(FROM)
 
 
 def test_unpinning_cancels_a_move() -> None:

@@ -13,11 +13,13 @@ from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import ClusterConfig, Config, StoreConfig
+from stan.core.publishing.committing import Committing
 from stan.core.requests.channel_lookup import matcher
 from stan.core.state.bookmarks import Bookmarks, NotedPlace
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as entries
 from tests.kit.core_harness import Node, harness_with_channels
+from tests.unit.core.test_transactions import Transacting, held_commit, let_go, one_entry, parts
 
 PREFIX = "_STAN.x.test-cluster"
 KINDS = {
@@ -102,7 +104,7 @@ def test_channels_come_in_pages(harness, monkeypatch) -> None:
 
 
 def test_page_is_no_larger_than_what_nats_takes(harness) -> None:
-    harness.broker.context.nats.payload_bytes_max = 9000
+    harness.broker.step_payload_limit(9000)
     for number in range(40):
         harness.publish(f"c{number:03}" + "x" * 200, b"1")
     first = ask(harness, "info", pattern=b">")
@@ -151,16 +153,23 @@ def test_wait_ends_with_a_newer_message_of_the_channel(harness) -> None:
     assert response.channels[0].last_sequence == 4
     harness.publish("foo", b"5")
     assert answers(harness, "info") == []
-    assert not harness.broker.context.outgoing.watched
+    assert not harness.state.waiting().long_polls
 
 
-def test_commit_that_is_not_whole_is_no_news(harness) -> None:
+def test_commit_that_is_not_whole_is_no_news(monkeypatch) -> None:
+    monkeypatch.setattr(Committing, "_can_refer", lambda *_: False)  # its rows are copied, in several entries
+    harness = Transacting()
+    harness.connect()
+    harness.publish("foo", b"1", b"2", b"3")
+    parts(harness, 12)
     assert wait(harness, foo=3) == []
-    harness.broker.context.outgoing.news.add(
-        harness.broker.context.meta.channels[b"foo"].uid
-    )  # as each of its entries tells
-    harness.turn()
-    assert answers(harness, "info") == []
+    held_commit(harness, (b"t", 12))
+    for _ in range(2):
+        one_entry(harness)
+        assert answers(harness, "info") == []
+    assert harness.transactions.under_way
+    let_go(harness)
+    assert answers(harness, "info")[0].channels[0].last_sequence == 15
 
 
 def test_what_is_newer_already_is_told_at_once(harness) -> None:
@@ -176,7 +185,7 @@ def test_wait_ends_when_its_time_is_over(harness) -> None:
     harness.pass_time(0.2)
     (response,) = answers(harness, "info")
     assert response.channels[0].last_sequence == 3
-    assert not harness.broker.context.outgoing.watched
+    assert not harness.state.waiting().long_polls
 
 
 def test_no_wait_is_longer_than_the_limit(harness) -> None:
@@ -198,7 +207,7 @@ def test_wait_ends_with_the_channel(harness) -> None:
     harness.turn()
     (response,) = answers(harness, "info")
     assert names(response) == []
-    assert not harness.broker.context.outgoing.watched
+    assert not harness.state.waiting().long_polls
 
 
 def test_all_who_wait_are_answered_each_once(harness) -> None:
@@ -273,7 +282,7 @@ def test_positions_are_noted_replaced_and_forgotten(harness) -> None:
 def test_positions_come_in_pages(harness) -> None:
     for channel in ("foo", "baz", "foo.bar"):
         note(harness, "n", channel, 1)
-    harness.broker.context.nats.payload_bytes_max = 8 * limits.RAFT_GROUPS_MAX + 64 + 50
+    harness.broker.step_payload_limit(8 * limits.RAFT_GROUPS_MAX + 64 + 50)
     response = ask(harness, "cursors")
     assert response.more
     assert [cursor.channel for cursor in response.cursors] == [b"baz", b"foo"]
@@ -375,7 +384,7 @@ def test_metadata_that_cannot_be_had_is_no_answer(node) -> None:
 
 def test_leader_without_a_lease_says_nothing_about_channels(node) -> None:
     node.lead(1)
-    node.broker.context.groups[1].dispatch.stops.lease_lapsed = True
+    node.broker.step_lease(1, holds=False)
     for kind, asked in [("info", {"channels": [b"one"]}), ("cursors", {}), ("seq_at_time", {"channel": b"one"})]:
         response = ask(node, kind, **asked)
         assert (response.error.decode(), response.retry) == (refusals.BUSY, True)
@@ -384,7 +393,7 @@ def test_leader_without_a_lease_says_nothing_about_channels(node) -> None:
 def test_leader_that_loses_its_lease_while_it_waits_for_the_metadata_says_so(node) -> None:
     node.lead(1)
     begin(node, "seq_at_time", channel=b"three")
-    node.broker.context.groups[1].dispatch.stops.lease_lapsed = True
+    node.broker.step_lease(1, holds=False)
     node.meta_says(len(node.logs[0]))
     (response,) = answers(node, "seq_at_time")
     assert (response.error.decode(), response.retry) == (refusals.BUSY, True)
@@ -392,7 +401,7 @@ def test_leader_that_loses_its_lease_while_it_waits_for_the_metadata_says_so(nod
 
 def test_channel_that_its_group_has_dropped_is_gone_although_it_is_registered(node) -> None:
     node.lead(1)
-    uid = node.broker.context.meta.channels[b"one"].uid
+    uid = node.state.channels[b"one"].uid
     node.feed(1, Kind.CHANGE, entries.GroupChange(drop_channel=entries.DropChannel(uid=uid)).SerializeToString())
     assert names(ask(node, "info", channels=[b"one"])) == []
     assert ask(node, "seq_at_time", channel=b"one").error.decode() == refusals.UNKNOWN_CHANNEL
@@ -417,10 +426,10 @@ def test_leader_of_nothing_that_is_watched_answers_at_once(node) -> None:
 def test_news_are_not_told_without_a_lease(node) -> None:
     node.lead(1)
     assert wait(node, one=0) == []
-    node.broker.context.groups[1].dispatch.stops.lease_lapsed = True
+    node.broker.step_lease(1, holds=False)
     node.publish("one", b"1")
     assert answers(node, "info") == []
-    node.broker.context.groups[1].dispatch.stops.lease_lapsed = False
+    node.broker.step_lease(1, holds=True)
     node.turn()
     assert answers(node, "info")[0].channels[0].last_sequence == 1
 

@@ -20,13 +20,13 @@ def limited(*, channels=100, per_channel=None, **limits):
 
 def kept(harness, channel="foo"):
     """(first, last, messages kept) of a channel."""
-    info = harness.broker.context.meta.channels[channel.encode()]
+    info = harness.state.channels[channel.encode()]
     index = harness.indexes[info.group, info.uid]
     return index.first_sequence, index.last_sequence, index.last_sequence - index.first_sequence + 1
 
 
 def exists(harness, channel="foo"):
-    return channel.encode() in harness.broker.context.meta.channels
+    return channel.encode() in harness.state.channels
 
 
 # --- how much a channel holds ------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def test_lower_limits_after_a_restart_remove_messages_and_keep_channels_and_subs
 
     assert kept(harness) == (7, 10, 4)
     assert exists(harness, "bar")
-    assert len(harness.broker.context.groups[1].machine.subscriptions.by_id) == 3
+    assert len(harness.state.subscriptions()) == 3
     assert harness.publish("new", b"x") == ["too many channels"]
     assert harness.subscribe("foo").error == b"too many subscriptions per channel"
     assert harness.publish("bar", b"x") == [""]
@@ -186,7 +186,7 @@ def test_channels_asked_for_at_once_do_not_exceed_the_limit():
     harness.hold = False
     harness.turn()
 
-    assert sorted(harness.broker.context.meta.channels) == [b"a", b"b"]
+    assert sorted(harness.state.channels) == [b"a", b"b"]
 
 
 def test_channel_that_differs_by_case_is_refused_also_after_a_restart_and_while_it_is_made():
@@ -197,7 +197,7 @@ def test_channel_that_differs_by_case_is_refused_also_after_a_restart_and_while_
     harness.publish("foO", b"x")
     harness.hold = False
     harness.turn()
-    assert sorted(harness.broker.context.meta.channels) == [b"Foo"]
+    assert sorted(harness.state.channels) == [b"Foo"]
     harness.hear()
 
     for _ in range(2):
@@ -327,7 +327,7 @@ def test_client_that_dies_lets_its_channel_go():
     harness.connect("mute", alive=False)
     harness.subscribe("foo", client_id="mute")
     harness.pass_time(40 * 11 + 1)
-    assert b"mute" not in harness.broker.context.meta.clients
+    assert b"mute" not in harness.state.clients
     harness.pass_time(5)
 
     assert not exists(harness)

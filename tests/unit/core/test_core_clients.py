@@ -25,7 +25,7 @@ def calm():
 
 
 def known(harness):
-    return set(harness.broker.context.meta.clients)
+    return set(harness.state.clients)
 
 
 def ping(harness, conn_id):
@@ -86,7 +86,7 @@ def test_silent_client_is_replaced_after_the_time_of_the_check_and_not_before(ca
     calm.pass_time(0.002)
 
     assert not answer(calm, reply).error
-    assert calm.broker.context.meta.clients[b"me"].heartbeat_inbox == b"hb.new"
+    assert calm.state.clients[b"me"].heartbeat_inbox == b"hb.new"
     assert ping(calm, b"old").error == REPLACED
     assert not ping(calm, b"hb.new").error
 
@@ -266,7 +266,7 @@ def test_restart_keeps_clients_with_all_their_data_and_heartbeats_them(harness):
     harness.connect("silent", conn_id="s", alive=False)
     harness.connect("me", conn_id="c")
     harness.restart()
-    client = harness.broker.context.meta.clients[b"me"]
+    client = harness.state.clients[b"me"]
     assert (client.conn_id, client.protocol, client.ping_interval, client.ping_max_out) == (b"c", 1, 5, 3)
     assert not ping(harness, b"c").error
     harness.pass_time(1)
@@ -299,7 +299,7 @@ def test_subscription_of_a_client_that_closes_meanwhile_is_refused_and_leaves_no
     assert closed.payload == b""
     assert wire.SubscriptionResponse.FromString(refused.payload).error == b"stan: unknown clientID"
     calm.turn()
-    assert not calm.broker.context.groups[1].machine.cursors
+    assert not calm.state.positions()
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -317,8 +317,7 @@ def test_subscription_of_a_client_that_closed_meanwhile_ends_also_if_the_disk_is
     calm.turn()
     calm.full = calm.hold = False
     calm.pass_time(2)
-    machine = calm.broker.context.groups[opened[0]].machine
-    assert not machine.subscriptions.by_id
+    assert not calm.state.subscriptions(opened[0])
 
 
 def test_close_that_cannot_be_written_is_refused_and_the_client_stays(calm):

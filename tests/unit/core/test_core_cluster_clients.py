@@ -35,7 +35,7 @@ def closes(node, client_id="me", reply="r"):
 
 
 def registered(node):
-    return {client.conn_id for client in node.broker.context.meta.clients.values()}
+    return {client.conn_id for client in node.state.clients.values()}
 
 
 def subscribed(node, **kwargs):
@@ -235,9 +235,9 @@ def test_what_was_sent_before_a_close_counts_although_the_metadata_told_of_it_fi
     leader.feed_close()
     leader.turn()
     assert leader.publish("foo", b"last words") == [""]
-    assert leader.broker.context.groups[1].machine.subscriptions.by_id
+    assert leader.state.subscriptions()
     leader.hears(closes(leader))
-    assert not leader.broker.context.groups[1].machine.subscriptions.by_id
+    assert not leader.state.subscriptions()
     assert leader.publish("foo", b"from the grave") == []
     leader.meta_says(len(leader.logs[0]))
     assert leader.pub_acks() == [INVALID_PUBLISH]
@@ -246,26 +246,26 @@ def test_what_was_sent_before_a_close_counts_although_the_metadata_told_of_it_fi
 def test_a_close_that_was_heard_first_waits_for_nothing(leader):
     subscribed(leader)
     leader.hears(closes(leader))
-    assert leader.broker.context.groups[1].machine.subscriptions.by_id
+    assert leader.state.subscriptions()
     leader.feed_close()
     leader.turn()
-    assert not leader.broker.context.groups[1].machine.subscriptions.by_id
-    assert not leader.broker.context.access.closing_clients
+    assert not leader.state.subscriptions()
+    assert not leader.state.waiting().closing_clients
 
 
 def test_a_close_that_is_never_heard_is_waited_for_no_longer_than_its_patience(leader):
     subscribed(leader)
     leader.feed_close()
     leader.pass_time(limits.CLOSE_PATIENCE / SECOND)
-    assert not leader.broker.context.groups[1].machine.subscriptions.by_id
-    assert not leader.broker.context.access.closing_clients
+    assert not leader.state.subscriptions()
+    assert not leader.state.waiting().closing_clients
 
 
 def test_a_client_that_timed_out_is_not_waited_for(leader):
     subscribed(leader)
     leader.feed_close(asked=False)
     leader.turn()
-    assert not leader.broker.context.groups[1].machine.subscriptions.by_id
+    assert not leader.state.subscriptions()
 
 
 def test_acks_sent_before_the_close_count(leader):
@@ -274,7 +274,7 @@ def test_acks_sent_before_the_close_count(leader):
     leader.feed_close()
     leader.ack(inbox, 1, 2)
     leader.hears(closes(leader))
-    (cursor,) = leader.broker.context.groups[1].machine.cursors.values()
+    cursor = leader.state.position()
     assert not cursor.to_redeliver
     assert cursor.last_sent == 2
 
@@ -285,9 +285,9 @@ def test_a_durable_is_free_for_the_next_connection_at_once(leader):
     leader.feed_client("me", "c2")
     leader.turn()
     assert not subscribed(leader, inbox="in2", durable="d").error
-    assert len(leader.broker.context.groups[1].machine.subscriptions.by_id) == 1
+    assert len(leader.state.subscriptions()) == 1
     leader.pass_time(2)
-    assert len(leader.broker.context.groups[1].machine.subscriptions.by_id) == 1
+    assert len(leader.state.subscriptions()) == 1
 
 
 def test_a_close_heard_by_a_node_that_leads_nothing_is_forgotten(node):
@@ -338,16 +338,16 @@ def gone_while_nobody_led(node):
 def test_the_next_leader_closes_what_they_had_open(node):
     node.feed_client()
     gone_while_nobody_led(node)
-    assert node.broker.context.groups[1].machine.subscriptions.by_id
+    assert node.state.subscriptions()
     node.lead(replay=False)
-    assert not node.broker.context.groups[1].machine.subscriptions.by_id
+    assert not node.state.subscriptions()
 
 
 def test_connections_of_which_this_copy_of_the_metadata_does_not_know_yet_are_left_alone(node):
     subscribe = pb.Subscribe(uid=1, client_id=b"you", incarnation=9, inbox=b"in", max_in_flight=1, ack_wait_s=30)
     node.feed(1, Kind.CHANGE, pb.GroupChange(subscribe=subscribe).SerializeToString())
     node.lead()
-    assert node.broker.context.groups[1].machine.subscriptions.by_id
+    assert node.state.subscriptions()
 
 
 def test_a_leave_that_could_not_be_written_is_tried_again_and_may_be_done_by_another_leader(node):
@@ -361,7 +361,7 @@ def test_a_leave_that_could_not_be_written_is_tried_again_and_may_be_done_by_ano
     node.feed(1, Kind.CHANGE, leave.SerializeToString())
     node.lead(replay=False)
     node.pass_time(2)
-    assert not node.broker.context.groups[1].machine.subscriptions.by_id
+    assert not node.state.subscriptions()
     assert not node.broker.parts.clients.closing
 
 
@@ -369,7 +369,7 @@ def test_a_close_is_answered_although_the_group_goes_to_another_leader_meanwhile
     node.lead(0, 1)
     node.connect()
     node.subscribe("foo", "in")
-    node.broker.context.leading.write_blocked = frozenset({1})
+    node.broker.step_room(1, closed=True, full=False)
     node.hears(closes(node))
     assert node.hear("r") == []
     node.follow(1)
@@ -417,7 +417,7 @@ def test_failing_and_recovering_is_told_once_each(beating):
 
 
 def test_the_next_leader_corrects_what_the_last_one_saw(beating):
-    me = beating.broker.context.meta.clients[b"me"]
+    me = beating.state.clients[b"me"]
     beating.feed_meta(heartbeat=pb.Heartbeat(client_id=b"me", incarnation=me.incarnation, failing=True))
     beating.lead(0)
     beating.pass_time(0.2)
@@ -427,7 +427,7 @@ def test_the_next_leader_corrects_what_the_last_one_saw(beating):
 
 def test_a_member_that_fails_is_passed_over_by_a_leader_of_its_group_who_never_asked_it(beating):
     beating.lead()
-    me = beating.broker.context.meta.clients[b"me"]
+    me = beating.state.clients[b"me"]
     beating.feed_client("you")
     for name in ("me", "you"):
         subscribed(beating, client_id=name, inbox=name, queue="q")
@@ -444,7 +444,7 @@ def test_a_member_that_fails_is_passed_over_by_a_leader_of_its_group_who_never_a
 def test_a_heartbeat_of_an_earlier_connection_changes_nothing(beating):
     beating.feed_meta(heartbeat=pb.Heartbeat(client_id=b"me", incarnation=1, failing=True))
     beating.feed_meta(heartbeat=pb.Heartbeat(client_id=b"nobody", incarnation=1, failing=True))
-    assert not beating.broker.context.meta.clients[b"me"].failing
+    assert not beating.state.clients[b"me"].failing
 
 
 def test_answers_that_come_after_leadership_ended_change_nothing(beating):
@@ -471,18 +471,18 @@ def test_publishing_goes_on_over_a_change_of_the_metadatas_leader(beating):
 
 def test_a_leader_without_a_lease_answers_once_it_has_it_again(node):
     node.lead(0)
-    node.broker.context.leading.meta_lease = False
+    node.broker.step_lease(0, holds=False)
     node.hears(node.request(PINGS, wire.Ping(conn_id=b"newer"), "p"), connects(node), closes(node, "newer", "c"))
     node.pass_time(0.5)
     assert node.hear("p") == node.hear("r") == node.hear("c") == []
-    node.broker.context.leading.meta_lease = True
+    node.broker.step_lease(0, holds=True)
     node.turn()
     assert [len(node.hear(reply)) for reply in ("p", "r", "c")] == [1, 1, 1]
 
 
 def test_a_leader_that_was_replaced_tells_clients_of_the_next_one_nothing(node):
     node.lead(0)
-    node.broker.context.leading.meta_lease = False
+    node.broker.step_lease(0, holds=False)
     node.hears(node.request(PINGS, wire.Ping(conn_id=b"newer"), "p"), connects(node), closes(node, "newer", "c"))
     node.follow(0)
     node.pass_time(1)
@@ -491,21 +491,21 @@ def test_a_leader_that_was_replaced_tells_clients_of_the_next_one_nothing(node):
 
 
 def test_a_group_without_a_lease_answers_no_requests_either(leader):
-    leader.broker.context.groups[1].dispatch.stops.lease_lapsed = True
+    leader.broker.step_lease(1, holds=False)
     request = wire.UnsubscribeRequest(client_id=b"me", subject=b"foo", inbox=b"of the next leader")
     leader.hears(leader.request("_STAN.unsub.test-cluster", request, "u"))
     assert leader.hear("u") == []
-    leader.broker.context.groups[1].dispatch.stops.lease_lapsed = False
+    leader.broker.step_lease(1, holds=True)
     leader.turn()
     assert len(leader.hear("u")) == 1
 
 
 def test_requests_that_wait_for_a_lease_are_bounded(node):
     node.lead(0)
-    node.broker.context.leading.meta_lease = False
+    node.broker.step_lease(0, holds=False)
     ping = node.request(PINGS, wire.Ping(conn_id=b"c"), "p")
     node.hears(*([ping] * (limits.PENDING_REQUESTS_MAX + 5)))
-    node.broker.context.leading.meta_lease = True
+    node.broker.step_lease(0, holds=True)
     node.turn()
     assert len(node.hear("p")) == limits.PENDING_REQUESTS_MAX
 
@@ -515,6 +515,6 @@ def test_who_begins_to_lead_between_the_news_of_a_close_and_the_close_waits_for_
     leader.follow()
     leader.feed_close()
     leader.lead(replay=False)
-    assert leader.broker.context.groups[1].machine.subscriptions.by_id
+    assert leader.state.subscriptions()
     leader.hears(closes(leader))
-    assert not leader.broker.context.groups[1].machine.subscriptions.by_id
+    assert not leader.state.subscriptions()

@@ -55,10 +55,10 @@ def test_alone_and_on_the_leader_nobody_waits(node, calls):
 
 def test_a_leader_that_may_have_been_replaced_asks_like_everybody(node, calls):
     node.lead(0)
-    node.broker.context.leading.meta_lease = False
+    node.broker.step_lease(0, holds=False)
     node.broker.parts.read_index.wait(calls.of("a"), 0)
     assert calls == []
-    node.broker.context.leading.meta_lease = True
+    node.broker.step_lease(0, holds=True)
     node.pass_time(0.3)
     node.meta_says(len(node.logs[0]))
     assert calls == [("a", True)]
@@ -104,7 +104,7 @@ def test_a_copy_gets_there_by_an_entry_without_a_change(node, calls):
     assert calls == [("a", True)]
     other = Node()
     other.broker.replay_entry(0, 3, Kind.NOOP, b"")
-    assert other.broker.context.meta.applied == 3
+    assert other.state.applied == 3
 
 
 def test_a_lost_answer_is_asked_for_again(node, calls):
@@ -136,8 +136,8 @@ def test_without_a_leader_each_waits_for_its_own_patience(node, calls):
     assert calls == [("a", False)]
     node.pass_time(1.5)
     assert calls == [("a", False), ("b", False)]
-    assert node.broker.context.timers.next > node.now
-    assert not node.broker.context.nats.awaited
+    assert node.state.next_timer > node.now
+    assert not node.state.waiting().requests
 
 
 def test_a_copy_that_never_gets_there_is_not_waited_for_for_ever(node, calls):
@@ -190,10 +190,10 @@ def test_only_a_leader_with_a_lease_answers(node):
     node.hears(asked)
     assert node.hear("_INBOX._STAN.other.1") == []
     node.lead(0, replay=False)
-    node.broker.context.leading.meta_lease = False
+    node.broker.step_lease(0, holds=False)
     node.hears(asked)
     assert node.hear("_INBOX._STAN.other.1") == []
-    node.broker.context.leading.meta_lease = True
+    node.broker.step_lease(0, holds=True)
     node.hears(asked)
     assert [said.payload for said in node.hear("_INBOX._STAN.other.1")] == [b"%d" % len(node.logs[0])] * 2
 
@@ -289,7 +289,7 @@ def test_the_leader_of_the_metadata_creates_what_others_ask_for_once(node):
     create = pb.MetaChange(create_channels=pb.CreateChannels(channels=[pb.Channel(name=b"foo", group=1)]))
     for _ in range(2):
         node.hears(node.request(META, create, ""))
-    assert list(node.broker.context.meta.by_uid) == [1]
+    assert [channel.uid for channel in node.state.channels.values()] == [1]
     node.follow(0)
     node.hears(node.request(META, create, ""))
     assert len(node.logs[0]) == 4
@@ -324,10 +324,10 @@ def test_a_dropped_channel_is_asked_out_of_the_registry_until_it_is(node):
 def test_a_removal_that_was_lost_with_the_leadership_of_the_metadata_is_asked_for_again(node):
     node.feed_channel()
     node.lead(0, 1)
-    node.broker.context.leading.write_blocked = frozenset({0})
+    node.broker.step_room(0, closed=True, full=False)
     drop(node)
     node.follow(0)
-    node.broker.context.leading.write_blocked = frozenset()
+    node.broker.step_room(1, closed=False, full=False)
     node.pass_time(0.3)
     assert node.forwarded() == ["delete_channel"]
 
@@ -347,9 +347,9 @@ def test_the_next_leader_finishes_a_removal_and_may_make_the_channel_anew(node):
     change = pb.GroupChange(drop_channel=pb.DropChannel(uid=1))
     node.feed(1, Kind.CHANGE, change.SerializeToString())
     node.lead(0, 1)
-    assert b"foo" not in node.broker.context.meta.channels
+    assert b"foo" not in node.state.channels
     assert node.publish("foo", b"1") == [""]
-    assert node.broker.context.meta.channels[b"foo"].uid == 2
+    assert node.state.channels[b"foo"].uid == 2
 
 
 # --- a node that got the metadata as a whole ----------------------------------------------------------------------------
@@ -361,16 +361,15 @@ def test_metadata_that_was_replaced_as_a_whole_is_taken_in(node, calls):
     node.publish("new", b"1")
     node.subscribe("old", "in")
     node.meta_says(len(node.logs[0]))
-    assert node.broker.context.groups[1].machine.subscriptions.by_id
+    assert node.state.subscriptions()
     snapshot = pb.Snapshot(channels=[pb.Channel(name=b"new", uid=9, group=1)], applied_index=50)
     node.broker.parts.read_index.wait(calls.of("a"), 0)
     answer(node, *[reply for reply in questions(node) if reply], 40)
-    node.broker.reset(0)
-    node.broker.context.meta.restore(snapshot)
+    node.broker.reset(0, restored(0, snapshot, changed=False))
     node.broker.roles.was_reset(0)
     node.broker.roles.was_reset(0)  # what is on its way already is not told twice
     node.turn()
     assert calls == [("a", True)]
     assert set(node.broker.parts.channels.by_name) == {b"new"}
-    assert not node.broker.context.groups[1].machine.subscriptions.by_id
+    assert not node.state.subscriptions()
     assert node.pub_acks() == [""]

@@ -90,10 +90,10 @@ def test_deferred_publishes_in_the_log_are_not_taken_again_and_the_rest_is(leade
     node.lead()
     assert node.stored() == [b"now"]
     assert node.pub_acks() == ["", "", "", ""]
-    assert node.broker.context.groups[1].machine.delayed() == 3
+    assert node.follower().delayed() == 3
     node.pass_time(5.1)
     assert node.stored() == [b"now", b"1", b"2", b"3"]
-    assert node.broker.context.groups[1].machine.delayed() == 0
+    assert node.follower().delayed() == 0
 
 
 def test_deferred_messages_go_whoever_leads_when_they_are_due(leader, node):
@@ -200,7 +200,7 @@ def test_what_the_network_held_back_is_acknowledged_and_not_stored_again(leader,
 
 def test_a_mark_of_before_this_node_started_is_not_waited_for(leader, node):
     leader.publish("foo", b"1")
-    node.broker.context.groups[1].loaded = len(leader.logs[1])
+    node.broker.step_loaded(1, len(leader.logs[1]))
     node.pass_time(2)
     node.publish("foo", b"2")
     node.pass_time(2)
@@ -218,10 +218,10 @@ def test_publishers_who_fall_silent_do_not_slow_the_others_down_for_ever(node):
     leader.publish("foo", b"1")
     hand_over(leader, node)
     node.lead()
-    assert node.broker.context.groups[1].replay_filter.lagging
+    assert node.state.lags()
     node.pass_time(limits.FINGERPRINT_MEMORY / SECOND)
     node.publish("foo", b"y", client_id="you")
-    assert not node.broker.context.groups[1].replay_filter.lagging
+    assert not node.state.lags()
 
 
 def test_messages_without_reply_are_taken_over_once_too(leader, node):
@@ -262,7 +262,7 @@ def test_a_channel_that_the_metadata_does_not_tell_of_yet_has_its_marks_all_the_
 def test_a_message_that_is_too_large_is_refused_and_not_taken_over(node):
     leader = other()
     for each in (leader, node):
-        each.broker.context.nats.payload_bytes_max = 400
+        each.broker.step_payload_limit(400)
     leader.lead()
     large = b"x" * 390
     frames = [pub_frame("foo", "1", b"1"), pub_frame("foo", "l", large), pub_frame("foo", "2", b"2")]
@@ -304,27 +304,27 @@ def test_a_leader_that_is_elected_again_takes_what_its_first_life_could_not_comm
 
 def test_nothing_is_left_of_a_life_that_ended(node):
     node.lead()
-    node.broker.context.leading.saturated = frozenset({1})
+    node.broker.step_room(1, closed=False, full=True)
     node.publish("foo", b"1")
-    node.broker.context.leading.saturated = frozenset()
+    node.broker.step_room(1, closed=False, full=False)
     node.hold = True
     node.publish("foo", b"2")
     assert node.broker.view.uncommitted_bytes
     node.follow()
     view, publishing = node.broker.view, node.broker.parts.publishing
     assert (view.uncommitted_bytes, view.unsealed_bytes, publishing.waiting) == (0, 0, {})
-    assert not node.broker.context.proposals.by_index
-    assert not node.broker.context.proposals.waiting
+    assert not node.state.waiting().written
+    assert not node.state.waiting().proposals
     assert not node.broker.has_work
 
 
 def test_a_full_group_grows_a_batch_and_a_closed_one_waits(node):
     node.lead()
-    for gate in ("saturated", "write_blocked"):
-        setattr(node.broker.context.leading, gate, frozenset({1}))
-        assert node.publish("foo", gate.encode()) == []
+    for closed, full in ((False, True), (True, False)):
+        node.broker.step_room(1, closed=closed, full=full)
+        assert node.publish("foo", b"closed" if closed else b"full") == []
         assert not node.broker.has_work
-        setattr(node.broker.context.leading, gate, frozenset())
+        node.broker.step_room(1, closed=False, full=False)
         node.turn()
         assert node.pub_acks() == [""]
 
@@ -504,7 +504,7 @@ def test_every_message_is_stored_once_and_in_its_publishers_order(data):
             hand_over(first, second)
             second.lead()
         second.hears(*read)
-    if not second.broker.context.leads(1):
+    if not second.broker.view.leads(1):
         hand_over(first, second)
         second.lead()
     log = [(1, kind, body) for _, kind, body in second.logs[1]]

@@ -6,7 +6,7 @@ from stan_protocol.refusals import DUPLICATE_DURABLE, INVALID_SUBSCRIPTION, NO_M
 from stan_protocol.scalars import MICROSECOND, MILLISECOND, SECOND
 
 from stan import limits
-from stan.core.base.ready import Delivery, Fetch
+from stan.core.base.ready import Delivery
 from stan.core.state.group import GroupMachine
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
@@ -48,12 +48,11 @@ def unsubscription(node, ack_inbox, reply="u", client_id="me"):
 
 
 def members(node):
-    return [sub.settings.inbox.decode() for sub in node.broker.context.groups[1].machine.subscriptions.by_id.values()]
+    return [sub.settings.inbox.decode() for sub in node.state.subscriptions()]
 
 
 def cursor(node):
-    (only,) = node.broker.context.groups[1].machine.cursors.values()
-    return only
+    return node.state.position()
 
 
 def succeed(node, to, upto=None):
@@ -119,11 +118,11 @@ def test_a_client_that_nobody_knows_is_refused(node):
 
 def test_the_subscription_belongs_to_the_newest_connection(node):
     node.lead()
-    old = node.broker.context.meta.clients[b"me"].incarnation
+    old = node.state.clients[b"me"].incarnation
     node.hears(subscription(node))
     new = node.feed_client("me", "c2", replaces=old)
     told(node)
-    (sub,) = node.broker.context.groups[1].machine.subscriptions.by_id.values()
+    sub = node.state.subscription()
     assert sub.incarnation == new
 
 
@@ -136,7 +135,7 @@ def connection(node, conn_id):
 
 def reconnected(node):
     """The client gives its connection up and makes another."""
-    old = node.broker.context.meta.clients[b"me"].incarnation
+    old = node.state.clients[b"me"].incarnation
     node.hears(connection(node, "c2"))
     node.feed_client("me", "c2", replaces=old)
 
@@ -152,10 +151,10 @@ def test_what_an_earlier_connection_asked_for_is_not_given_to_the_next_one(node)
 
 def test_what_an_earlier_connection_asked_for_while_nobody_knew_who_leads_is_not_given_to_the_next_one(node):
     node.lead()
-    node.broker.context.groups[1].dispatch.stops.lease_lapsed = True
+    node.broker.step_lease(1, holds=False)
     node.hears(subscription(node))
     reconnected(node)
-    node.broker.context.groups[1].dispatch.stops.lease_lapsed = False
+    node.broker.step_lease(1, holds=True)
     node.turn()
     told(node)
     assert members(node) == []
@@ -307,7 +306,7 @@ def test_what_is_remembered_of_subscriptions_is_bounded_in_time(node):
     for at in range(5):
         subscribed(node, f"in{at}")
         node.pass_time(2)
-    assert len(node.broker.context.groups[1].joined) <= 4
+    assert node.state.joined() <= 4
 
 
 # --- positions are told lazily --------------------------------------------------------------------------------------------
@@ -353,12 +352,12 @@ def test_a_closed_group_tells_its_positions_when_it_is_open_again_and_before_the
     node.lead()
     ack_inbox = subscribed(node, durable="d").ack_inbox
     node.publish("foo", b"1")
-    node.broker.context.leading.write_blocked = frozenset({1})
+    node.broker.step_room(1, closed=True, full=False)
     node.hears(unsubscription(node, ack_inbox))
     node.pass_time(1)
     entries = node.entries()
     assert "progress" not in entries
-    node.broker.context.leading.write_blocked = frozenset()
+    node.broker.step_room(1, closed=False, full=False)
     node.turn()
     assert node.entries() == [*entries, "progress", "leave"]
 
@@ -378,20 +377,17 @@ def test_a_timer_that_was_set_in_an_earlier_life_is_no_harm(node):
 def test_alone_positions_are_told_at_once(harness):
     harness.subscribe("foo")
     harness.publish("foo", b"1")
-    (only,) = harness.broker.context.groups[1].machine.cursors.values()
+    only = harness.state.position()
     assert only.last_sent == 1
 
 
 def test_deliveries_that_go_on_are_one_record_until_they_are_told(node):
     node.lead()
     subscribed(node)
-    dispatch = node.broker.context.groups[1].dispatch
     node.publish("foo", b"1", b"2")
     node.now += MILLISECOND
     node.publish("foo", b"3")
-    assert [(one.first, one.last) for live in dispatch.cursors.by_id.values() for one in live.unreported.sent] == [
-        (1, 3)
-    ]
+    assert list(node.state.live_position().sent) == [(1, 3)]
 
     node.pass_time(LAZY)
     changes = [pb.GroupChange.FromString(body) for _, kind, body in node.logs[1] if kind == Kind.CHANGE]
@@ -427,12 +423,7 @@ def test_acks_of_what_only_the_last_leader_has_sent_count(node):
     succeed(node, other)
     assert other.received() == [(2, 1), (4, 1)]
     other.pass_time(LAZY)
-    assert [
-        (run.first, run.last) for run in other.broker.context.groups[1].dispatch.cursors.by_ack_key[1][1].window
-    ] == [
-        (2, 2),
-        (4, 4),
-    ]
+    assert other.state.live_position().window == [2, 4]
 
 
 def test_acks_that_come_later_count_too_as_far_as_there_is_doubt(node):
@@ -441,11 +432,11 @@ def test_acks_that_come_later_count_too_as_far_as_there_is_doubt(node):
     ack_inbox = subscribed(node, in_flight=100).ack_inbox
     node.publish("foo", b"1", b"2")
     other.publish("foo", b"1", b"2")
-    other.broker.context.groups[1].dispatch.stops.lease_lapsed = True  # it has no lease yet
+    other.broker.step_lease(1, holds=False)  # it has no lease yet
     succeed(node, other)
     other.ack(ack_inbox, 1, 2, 3)
     other.publish("foo", b"3")
-    other.broker.context.groups[1].dispatch.stops.lease_lapsed = False
+    other.broker.step_lease(1, holds=True)
     other.turn()
     assert other.received() == [(3, 0)]
 
@@ -468,12 +459,11 @@ def test_a_doubt_is_part_of_the_state_only_once_it_is_committed(node):
 def test_nothing_is_sent_without_a_lease_and_everything_with_it(node):
     node.lead()
     subscribed(node)
-    dispatch = node.broker.context.groups[1].dispatch
-    dispatch.stops.lease_lapsed = True
+    node.broker.step_lease(1, holds=False)
     node.publish("foo", b"1")
     assert node.received() == []
     assert not node.broker.has_work
-    dispatch.stops.lease_lapsed = False
+    node.broker.step_lease(1, holds=True)
     assert node.broker.has_work
     node.turn()
     assert node.received() == [(1, 0)]
@@ -484,19 +474,9 @@ def test_following_forgets_everything_that_is_live(node):
     subscribed(node)
     node.hold = True
     node.publish("foo", b"1")
-    dispatch = node.broker.context.groups[1].dispatch
+    assert any(node.state.live_sizes().values())
     node.follow()
-    cursors = dispatch.cursors
-    for kept in (
-        cursors.by_id,
-        cursors.by_channel,
-        cursors.by_ack_key,
-        cursors.by_subscription,
-        dispatch.scheduled,
-        dispatch.reports.cursors,
-        dispatch.keep_batches,
-    ):
-        assert not kept
+    assert not any(node.state.live_sizes().values())
     assert not node.broker.has_work
     node.hold = False
     node.pass_time(60)
@@ -505,32 +485,32 @@ def test_following_forgets_everything_that_is_live(node):
 
 def test_an_answer_to_a_read_of_an_earlier_life_is_ignored(node):
     node.lead()
+    node.publish("foo", b"1")
+    node.slow = True
     subscribed(node, in_flight=5)
-    dispatch = node.broker.context.groups[1].dispatch
-    (live,) = dispatch.cursors.by_id.values()
-    old = Fetch(1, 1, live.cursor.cursor_id, ((1, 5),), 100, dispatch.fetches + 1)
-    dispatch.fetches += 1
-    live.reads.fetching = old.number
+    (old,) = node.reads
     node.follow()
     node.lead()
-    (live,) = dispatch.cursors.by_id.values()
+    _, new = node.reads
     node.broker.step_fetched(old, [])
-    assert live.last_sent == 0
+    assert node.state.live_position().last_sent == 0
     node.broker.step_fetch_failed(old, "gone")
-    node.pass_time(2)
-    node.publish("foo", b"1")
+    assert node.state.live_position().reading == new.number
+    node.answer_reads()
+    node.turn()
     assert [sequence for sequence, _ in node.received()] == [1]
 
 
 def test_reads_of_a_group_that_was_replaced_have_numbers_of_their_own(node):
     node.lead()
-    node.broker.context.groups[1].dispatch.fetches = 7
-    life = node.broker.context.groups[1].leadership_epoch
+    node.publish("foo", b"1")
+    subscribed(node)
+    reads, life = node.state.reads(), node.state.leadership_epoch()
+    assert reads
     node.follow()
     node.broker.step_disconnected()
     node.broker.reset(1)
-    group = node.broker.context.groups[1]
-    assert (group.dispatch.fetches, group.leadership_epoch, group.dispatch.stops.disconnected) == (7, life, True)
+    assert (node.state.reads(), node.state.leadership_epoch(), node.state.stops().disconnected) == (reads, life, True)
 
 
 def test_pending_messages_keep_their_member_and_are_sent_again_in_time(node):
@@ -551,13 +531,12 @@ def test_pending_messages_keep_their_member_and_are_sent_again_in_time(node):
 
 def test_a_request_that_waited_for_a_lease_is_not_handled_again_after_a_replay(node):
     node.lead(0, 1)
-    group = node.broker.context.groups[1]
-    group.dispatch.stops.lease_lapsed = True
+    node.broker.step_lease(1, holds=False)
     node.hears(subscription(node), node.request("_STAN.close.test-cluster", b"\x0a\x03you", "c"))
     node.broker.roles.follow_group(1)
     node.broker.roles.lead_group(1, unconfirmed=True)
     node.gateway.replay(1)
-    group.dispatch.stops.lease_lapsed = False
+    node.broker.step_lease(1, holds=True)
     node.turn()
     assert members(node) == ["in"]
     assert len(node.hear("r")) == len(node.hear("c")) == 1

@@ -103,7 +103,7 @@ def test_a_message_that_comes_meanwhile_is_kept_as_it_was_acked(at) -> None:
     node = Kinds()
     assert node.change(REPLICATED) == ("", 1)
     node.pass_time(at / 1000)
-    before, held = node.info.group, bool(node.broker.context.leading.held.by_name)
+    before, held = node.info.group, bool(node.state.held_here)
     node.publish("foo", b"1")
     node.pass_time(5)
     assert node.info.move == 0
@@ -116,20 +116,19 @@ def test_a_message_that_comes_meanwhile_is_kept_as_it_was_acked(at) -> None:
 
 def test_a_message_on_its_way_when_the_channel_is_held_keeps_it_where_it_is(node) -> None:
     """It is in the log before the entry that holds the channel, and was not when its leader looked."""
-    context = node.broker.context
     source = node.broker.parts.moves.source
     looked = source._has_messages
     source._has_messages = lambda *_: False
     assert node.publish("foo", b"1") == [""]
     assert node.change(REPLICATED) == ("", 1)
-    while not node.machine(1).moves.held and node.info.move:
+    while not node.state.held() and node.info.move:
         node.pass_time(0.001)
-    assert node.machine(1).moves.held
+    assert node.state.held()
     source._has_messages = looked
     node.pass_time(5)
     assert (node.commit_now, node.info.move) == (SYNCED, 0)
     assert node.stored("foo", 1) == [b"1"]
-    assert not context.leading.held.by_name
+    assert not node.state.held_here
     assert set(node.publish("foo", b"2")) == {""}
 
 
@@ -224,13 +223,13 @@ FILE = StoreConfig(kind="file", directory=Path("/data"), raft_groups=2)
 )
 def test_the_level_of_acks_is_that_of_the_store(cluster, store, told) -> None:
     harness = CoreHarness(config=Config(store=store, cluster=cluster))
-    assert harness.broker.context.ack_level(1) == told
+    assert harness.state.ack_level() == told
 
 
 def test_a_channel_tells_what_its_acks_mean_by_the_store(harness) -> None:
     harness.publish("foo", b"x")
     for store, level_told in ((StoreConfig(kind="memory"), AckLevel.MEMORY), (FILE, AckLevel.SYNCED)):
-        harness.broker.context.config = replace(harness.config, store=store)
+        harness.broker.reconfigure(replace(harness.config, store=store))
         asked = harness.ask("_STAN.x.test-cluster.admin.channels", admin.ChannelsRequest(), admin.ChannelsResponse)
         assert [(one.commit, one.ack_level) for one in asked.channels] == [(0, level_told)]
 
@@ -243,7 +242,7 @@ def test_acks_tell_what_they_mean_to_who_asks_and_to_nobody_else(node) -> None:
             node.hears(pub_frame(channel, b"guid %d" % numbered, b"data", numbered=numbered))
             (ack,) = [wire.PubAck.FromString(said.payload) for said in node.hear("_INBOX.acks")]
             assert (ack.ack_level, ack.sequence) == ((level_told, 1) if numbered else (0, 0))
-    node.broker.context.config = replace(node.config, store=replace(node.config.store, kind="file"))
+    node.broker.reconfigure(replace(node.config, store=replace(node.config.store, kind="file")))
     for channel, level_told in (("foo", AckLevel.SYNCED), ("fast", AckLevel.REPLICATED)):
         node.hears(pub_frame(channel, b"guid 3", b"data", numbered=True), pub_frame(channel, b"guid 4", reply=""))
         (ack,) = [wire.PubAck.FromString(said.payload) for said in node.hear("_INBOX.acks")]

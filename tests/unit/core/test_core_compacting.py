@@ -25,11 +25,11 @@ def started(**policy):
 
 
 def mark(harness, channel=b"foo"):
-    return harness.broker.context.groups[1].machine.compactions.of(uid_of(harness, channel))
+    return harness.follower().compactions.of(uid_of(harness, channel))
 
 
 def uid_of(harness, channel=b"foo"):
-    return harness.broker.context.meta.channels[channel].uid
+    return harness.state.channels[channel].uid
 
 
 def reached(harness, until, newest_tombstone):

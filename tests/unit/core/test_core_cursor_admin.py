@@ -8,7 +8,7 @@ from stan_protocol.scalars import SECOND
 from stan import limits
 from stan.config import ChannelLimits, Config, StoreLimits
 from tests.kit.core_harness import START, CoreHarness, Node
-from tests.kit.cursor_admin import answer, begin, change, refusal, replayed, snapshot, stored
+from tests.kit.cursor_admin import agrees, answer, begin, change, refusal
 
 DUR = {"durable_name": "dur"}
 
@@ -16,14 +16,13 @@ DUR = {"durable_name": "dur"}
 @pytest.fixture
 def harness(harness):
     yield harness
-    machine = harness.broker.context.groups[1].machine
-    assert replayed(harness) == snapshot(machine) == stored(machine), "followers and restarts know the same"
+    agrees(harness)
 
 
 def told(harness):
     """Flush what the live view has to tell, which it does with the next turn."""
     harness.turn()
-    return harness.broker.context.groups[1].machine
+    return harness.follower()
 
 
 def publish(harness, count, channel="foo"):
@@ -138,7 +137,7 @@ def test_move_to_all_begins_where_retention_has_left_something(harness):
     publish(harness, 5)
     harness.ack(sub.ack_inbox, 1, 2, 3, 4, 5)
     harness.received()
-    uid = harness.broker.context.meta.channels[b"foo"].uid
+    uid = harness.state.channels[b"foo"].uid
     harness.indexes[1, uid].first = 3
 
     change(harness, "move", all=True, **DUR)
@@ -163,8 +162,7 @@ def test_what_a_move_ahead_has_passed_is_no_repeat_later(harness):
     change(harness, "move", sequence=5, **DUR)
     assert harness.received() == [(5, 0), (6, 0)]
 
-    sub = harness.broker.context.groups[1].machine.subscriptions.by_id.values()
-    ack_inbox = next(iter(sub)).settings.ack_inbox
+    ack_inbox = harness.state.subscription().settings.ack_inbox
     change(harness, "move", all=True, **DUR)
     assert harness.received() == [(1, 1), (2, 1)]
     harness.ack(ack_inbox, 1, 2)
@@ -218,15 +216,15 @@ def test_acks_of_before_the_move_do_not_settle_what_was_not_sent_again_yet(harne
 
 def test_move_while_messages_are_read_from_disk_throws_that_read_away(harness):
     publish(harness, 5)
+    harness.slow = True
     harness.subscribe("foo", durable="dur", in_flight=2)
-    harness.received()
-    dispatch = harness.broker.context.groups[1].dispatch
-    live = next(iter(dispatch.cursors.by_id.values()))
-    live.reads.fetching = 77  # a read is under way
+    (old,) = harness.reads
     change(harness, "move", sequence=2, **DUR)
+    assert [read.number > old.number for read in harness.reads] == [False, True]
+    harness.answer_reads()
+    harness.turn()
 
-    assert live.reads.fetching != 77
-    assert harness.received() == [(2, 1), (3, 0)]
+    assert harness.received() == [(2, 0), (3, 0)]
 
 
 def test_what_is_sent_while_the_move_is_on_its_way_is_flagged_later(harness):
@@ -336,8 +334,7 @@ def test_a_cursor_is_found_by_number_or_name(harness):
         harness.subscribe("foo", client_id, durable="dur", client_id=client_id)
     harness.subscribe("foo", "q", queue="q", durable="dq")
     harness.subscribe("foo", "plain")
-    cursors = harness.broker.context.groups[1].machine.cursors.values()
-    plain = next(cursor for cursor in cursors if not cursor.name)
+    plain = next(cursor for cursor in harness.state.positions() if not cursor.name)
 
     changed = [
         change(harness, "pause", **named)
@@ -349,7 +346,7 @@ def test_a_cursor_is_found_by_number_or_name(harness):
         )
     ]
     assert changed == [1, 1, 0, 1]
-    assert sorted(c.name for c in cursors if c.paused) == [b"", b"dq:q", b"dur"]
+    assert sorted(c.name for c in harness.state.positions() if c.paused) == [b"", b"dq:q", b"dur"]
 
 
 def test_names_that_mean_none_or_several_are_refused_and_named(harness):
@@ -524,8 +521,7 @@ def test_a_paused_cursor_keeps_no_messages_in_memory(harness):
     for _ in range(5):
         publish(harness, 3)
 
-    dispatch = harness.broker.context.groups[1].dispatch
-    assert not next(iter(dispatch.cursors.by_id.values())).reads.batches
+    assert not harness.state.live_position().batches
 
 
 def test_resumed_leaves_nothing_behind_in_the_rows(harness):
@@ -542,8 +538,7 @@ def test_resumed_leaves_nothing_behind_in_the_rows(harness):
 def test_an_evicted_member_leaves_what_it_had_to_the_others(harness):
     subs = {inbox: harness.subscribe("foo", inbox, queue="q") for inbox in ("a", "b")}
     publish(harness, 4)
-    machine = harness.broker.context.groups[1].machine
-    victim = next(sub for sub in machine.subscriptions.by_id.values() if sub.settings.inbox == b"a")
+    victim = next(sub for sub in harness.state.subscriptions() if sub.settings.inbox == b"a")
     had = numbers(harness, "a")
     harness.received("b")
 
@@ -560,8 +555,7 @@ def test_an_evicted_durable_stays_and_can_come_back(harness):
     harness.subscribe("foo", durable="dur")
     publish(harness, 1)
     harness.received()
-    number = next(iter(harness.broker.context.groups[1].machine.subscriptions.by_id))
-    change(harness, "evict_member", subscription_id=number)
+    change(harness, "evict_member", subscription_id=harness.state.subscription().subscription_id)
     publish(harness, 1)
     assert harness.received() == []
 
@@ -658,12 +652,12 @@ def test_followers_that_never_led_know_the_same(node):
     for group, kind, body in node.committed:
         follower.feed(group, kind, body)
 
-    assert snapshot(follower.broker.context.groups[1].machine) == snapshot(node.broker.context.groups[1].machine)
+    assert follower.state.snapshot() == node.state.snapshot()
 
 
 def test_a_leader_that_may_be_replaced_says_so(node):
-    node.broker.context.groups[1].dispatch.stops.lease_lapsed = True
+    node.broker.step_lease(1, holds=False)
     begin(node, "pause", **DUR)
 
     assert answer(node).retry
-    assert not node.broker.context.groups[1].machine.cursors[1].paused
+    assert not node.state.position().paused

@@ -10,10 +10,9 @@ from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.proto import wire_pb2 as wire
 
 from stan import limits
-from stan.core.boundary import loading
 from stan.protocol.entries import Kind, decode_batches
 from tests.kit.core_harness import CoreHarness, Index, Node
-from tests.kit.cursor_admin import begin, change, replayed, snapshot, stored
+from tests.kit.cursor_admin import agrees, begin, change
 
 PREFIX = "_STAN.x.test-cluster.admin"
 
@@ -24,31 +23,23 @@ def harness(harness):
     yield harness
     harness.full = harness.hold = False
     harness.pass_time(2)
-    machine = harness.broker.context.groups[1].machine
-    assert replayed(harness) == snapshot(machine) == stored(machine), "followers and restarts know the same"
-
-
-def live(harness, channel=b"foo"):
-    uid = harness.broker.context.meta.channels[channel].uid
-    (found,) = harness.broker.context.groups[1].dispatch.cursors.by_channel[uid].values()
-    return found
+    agrees(harness)
 
 
 def messages(harness, channel=b"foo.dlq"):
     """(sequence, data, headers) of what a channel holds."""
-    info = harness.broker.context.meta.channels.get(channel)
+    info = harness.state.channels.get(channel)
     if info is None:
         return []
     found = []
     index = harness.indexes[info.group, info.uid]
-    deleted = harness.broker.context.deleted(info.group, info.uid)
-    oldest = max(index.first, harness.broker.context.groups[info.group].machine.channel(info.uid).first_sequence)
+    kept = set(harness.state.sequences(channel))
     for base, _, _, records in index.batches:
         at, sequence = 0, base
         while at < len(records):
             size = int.from_bytes(records[at : at + 4], "little")
             message = wire.MsgProto.FromString(records[at + 4 : at + 4 + size])
-            if sequence >= oldest and not (deleted is not None and sequence in deleted):
+            if sequence in kept:
                 found.append((sequence, message.data, letters.headers_of(message)))
             at, sequence = at + 4 + size, sequence + 1
     return found
@@ -56,13 +47,7 @@ def messages(harness, channel=b"foo.dlq"):
 
 def owed(harness, channel=b"foo"):
     """Sequences that are pending in the replicated state, of all positions."""
-    uid = harness.broker.context.meta.channels[channel].uid
-    found = set()
-    for cursor in harness.broker.context.groups[1].machine.channel(uid).cursors.values():
-        for runs in (cursor.to_redeliver, *(member.pending for member in cursor.members)):
-            for run in runs:
-                found.update(range(run.first, run.last + 1))
-    return found
+    return {sequence for position in harness.state.positions(1, channel) for sequence in position.pending}
 
 
 def fail(harness, sub, *sequences, times=2, **said):
@@ -92,7 +77,7 @@ def test_an_exhausted_message_becomes_a_dead_letter(harness):
         letters.PUBLISHED: b"%d" % begun,
     }
     assert owed(harness) == {2}
-    assert not live(harness).retries.exhausted
+    assert not harness.state.live_position().exhausted
     (event,) = [one for one in harness.events if one.kind == "dead_letters"]
     assert event.text == 'message 1 of "foo" moved to "foo.dlq" of durable "dur": exhausted'
     assert event.channel == b"foo"
@@ -284,10 +269,6 @@ def test_a_skip_by_an_operator_during_the_move_leaves_one_copy(harness):
 def test_dead_letters_of_dead_letters_stay_pending():
     harness = CoreHarness()
     harness.connect()
-    context = harness.broker.context
-    context.policies  # noqa: B018 - it is brought up to date
-    for group in context.groups.values():
-        group.dispatch.policy_of = lambda cursor: loading._policy_of(context, cursor)
     asked = admin.SetPolicyRequest(
         version=1, pattern=b">", policy=admin.DeliveryPolicy(max_deliver=1, dead_letter=b".dlq")
     )
@@ -299,15 +280,15 @@ def test_dead_letters_of_dead_letters_stay_pending():
 
     harness.pass_time(10)
 
-    assert b"foo.dlq.dlq" not in context.meta.channels
+    assert b"foo.dlq.dlq" not in harness.state.channels
     assert len(messages(harness)) == 1
     assert owed(harness, b"foo.dlq") == {1}
-    assert len(live(harness, b"foo.dlq").retries.exhausted) == 1
+    assert len(harness.state.live_position(1, b"foo.dlq").exhausted) == 1
 
 
 def test_a_dead_letter_channel_that_cannot_be_had_is_told(harness):
-    config = harness.broker.context.config
-    harness.broker.context.config = replace(config, limits=replace(config.limits, channels=1))
+    config = harness.broker.view.config
+    harness.broker.reconfigure(replace(config, limits=replace(config.limits, channels=1)))
     sub = harness.subscribe("foo", durable="dur")
     harness.publish("foo", b"a")
 
@@ -319,7 +300,7 @@ def test_a_dead_letter_channel_that_cannot_be_had_is_told(harness):
     assert [one.text for one in faults] == [
         'messages of "foo" given up for durable "dur" stay pending: "foo.dlq" cannot be had: too many channels'
     ]
-    harness.broker.context.config = config
+    harness.broker.reconfigure(config)
     harness.pass_time(11)
 
     assert len(messages(harness)) == 1
@@ -333,10 +314,10 @@ def test_too_many_dead_letters_a_minute_pause_the_position(harness):
     harness.pass_time(20)
 
     assert len(messages(harness)) == 3
-    assert live(harness).last_sent == 5, "nothing more is sent into the outage"
-    cursor = live(harness).cursor
+    assert harness.state.live_position(1, b"foo").last_sent == 5, "nothing more is sent into the outage"
+    cursor = harness.state.position(1, b"foo")
     assert cursor.paused
-    assert cursor.override.pause_reason == b"3 messages became dead letters within a minute"
+    assert cursor.pause_reason == b"3 messages became dead letters within a minute"
     (event,) = [one for one in harness.events if one.kind == "paused"]
     assert event.text == 'durable "dur" of "foo" is paused: 3 messages became dead letters within a minute'
     harness.received()
@@ -345,7 +326,7 @@ def test_too_many_dead_letters_a_minute_pause_the_position(harness):
     assert harness.received() == [(4, 1), (5, 1), (6, 0), (7, 0), (8, 0)], "what was given up gets one more chance"
     harness.pass_time(20)
     assert len(messages(harness)) == 6
-    assert live(harness).cursor.paused
+    assert harness.state.position(1, b"foo").paused
 
 
 def test_after_an_outage_a_new_leader_sends_what_was_given_up_once_more(harness):
@@ -353,7 +334,7 @@ def test_after_an_outage_a_new_leader_sends_what_was_given_up_once_more(harness)
     sub = harness.subscribe("foo", durable="dur", wait=2, in_flight=5)
     harness.publish("foo", *[b"%d" % n for n in range(5)])
     harness.pass_time(20)
-    assert live(harness).cursor.paused
+    assert harness.state.position(1, b"foo").paused
     harness.restart()
     harness.pass_time(5)
     harness.received()
@@ -374,12 +355,12 @@ def test_a_slow_trickle_does_not_pause(harness):
         harness.pass_time(25)
 
     assert len(messages(harness)) == 10
-    assert not live(harness).cursor.paused
+    assert not harness.state.position(1, b"foo").paused
 
 
 def test_without_dead_letters_again_what_is_rejected_is_settled(harness):
-    config = harness.broker.context.config
-    harness.broker.context.config = replace(config, limits=replace(config.limits, channels=1))
+    config = harness.broker.view.config
+    harness.broker.reconfigure(replace(config, limits=replace(config.limits, channels=1)))
     sub = harness.subscribe("foo", durable="dur", wait=2)
     harness.publish("foo", b"a", b"b")
     harness.say(sub.ack_inbox, 1, wire.REJECT)
@@ -436,8 +417,8 @@ def test_what_was_given_up_before_there_were_dead_letters_becomes_one(harness):
 
 
 def test_what_an_operator_sends_again_may_be_rejected_again(harness):
-    config = harness.broker.context.config
-    harness.broker.context.config = replace(config, limits=replace(config.limits, channels=1))
+    config = harness.broker.view.config
+    harness.broker.reconfigure(replace(config, limits=replace(config.limits, channels=1)))
     sub = harness.subscribe("foo", durable="dur", wait=30)
     harness.publish("foo", b"a")
     harness.received()
@@ -446,7 +427,7 @@ def test_what_an_operator_sends_again_may_be_rejected_again(harness):
     change(harness, "redeliver", durable_name="dur")
     assert harness.received() == [(1, 1)]
     harness.say(sub.ack_inbox, 1, wire.REJECT)
-    harness.broker.context.config = config
+    harness.broker.reconfigure(config)
     harness.pass_time(11)
 
     assert len(messages(harness)) == 1
@@ -667,7 +648,7 @@ def test_whatever_entry_is_the_last_one_a_message_is_at_one_place(harness):
         other = cut_after(harness, count)
         given_up = {letters.number(headers, letters.SEQUENCE) for _, _, headers in messages(other)}
         back = {int(data) + 1 for _, data, headers in messages(other, b"foo") if letters.REDRIVEN in headers}
-        (cursor,) = other.broker.context.groups[1].machine.channels[1].cursors.values()
+        cursor = other.state.position(1, b"foo")
         unsent = set(range(cursor.last_sent + 1, 7))
         for sequence in (2, 3, 5):
             places = [sequence in where for where in (owed(other) | unsent, given_up, back)]
@@ -679,18 +660,13 @@ def test_whatever_entry_is_the_last_one_a_message_is_at_one_place(harness):
 # --- moves of the channels ------------------------------------------------------------------------------------------------
 
 
-def held(harness, channel):
-    return harness.broker.view.meta.channels[channel]
-
-
 def test_dead_letters_go_on_when_their_channel_is_not_moved_after_all(harness):
     harness.publish("foo.dlq", b"published")
     sub = harness.subscribe("foo", durable="dur")
     harness.publish("foo", b"a")
-    moving = harness.broker.context.leading.held
-    moving.hold(held(harness, b"foo.dlq"))
+    harness.hold_channel(b"foo.dlq")
     harness.say(sub.ack_inbox, 1, wire.REJECT)
-    moving.release(b"foo.dlq")
+    harness.release_channel(b"foo.dlq")
     harness.pass_time(20)
     assert [data for _, data, _ in messages(harness)] == [b"published", b"a"]
 
@@ -699,12 +675,11 @@ def test_a_channel_that_is_being_moved_is_refused_to_who_puts_dead_letters_back(
     sub = harness.subscribe("foo", durable="dur")
     harness.publish("foo", b"a")
     harness.say(sub.ack_inbox, 1, wire.REJECT)
-    moving = harness.broker.context.leading.held
-    moving.hold(held(harness, b"foo"))
+    harness.hold_channel(b"foo")
     answer = redrive(harness, 1, 1)
     assert answer.error
     assert answer.retry
-    moving.release(b"foo")
+    harness.release_channel(b"foo")
     assert redrive(harness, 1, 1).changed == 1
 
 

@@ -43,7 +43,7 @@ def started():
 
 
 def waiting(harness):
-    return harness.broker.context.groups[1].machine.part(Deferred).waiting
+    return harness.follower().part(Deferred).waiting
 
 
 def test_deferred_messages_come_in_the_order_of_their_times(harness) -> None:
@@ -85,7 +85,7 @@ def test_what_is_late_goes_at_once_in_bounded_batches(monkeypatch) -> None:
     harness.restart()
     harness.pass_time(0.01)
     assert data(harness, b"foo") == [b"%d" % n for n in reversed(range(10))]
-    uid = harness.broker.context.meta.channels[b"foo"].uid
+    uid = harness.state.channels[b"foo"].uid
     assert [batch[1] for batch in harness.indexes[1, uid].batches] == [4, 4, 2]
 
 
@@ -225,7 +225,7 @@ def test_what_is_too_late_is_given_up(name) -> None:
 @pytest.mark.parametrize("policy", [{}, {"delay": 5 * SECOND, "target": "t"}])
 def test_where_dead_letters_are_in_another_group_late_messages_are_delivered(policy) -> None:
     plain = CoreHarness(Config(store=StoreConfig(raft_groups=8)))
-    group_of = plain.broker.context.group_number
+    group_of = plain.broker.view.group_number
     letters = next(name for name in map("d{}".format, range(99)) if group_of(name.encode()) != group_of(b"t"))
     channel = "in" if policy else "t"
     rule = PolicyRule(pattern=channel, max_late=60 * SECOND, dead_letter=letters, **policy)
@@ -243,7 +243,7 @@ def test_a_channel_for_which_messages_wait_is_not_deleted_as_idle() -> None:
     harness.connect()
     send(harness, "foo", (b"1", 60))
     harness.pass_time(59)
-    assert b"foo" in harness.broker.context.meta.channels
+    assert b"foo" in harness.state.channels
     harness.pass_time(1.01)
     assert data(harness, b"foo") == [b"1"]
 

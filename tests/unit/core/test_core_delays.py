@@ -30,12 +30,12 @@ def harness():
 
 
 def uid_of(harness, name):
-    return harness.broker.context.meta.channels[name].uid
+    return harness.state.channels[name].uid
 
 
 def stored(harness, name):
     """(sequence, timestamp, data) of the messages of a channel that are there."""
-    info = harness.broker.context.meta.channels.get(name)
+    info = harness.state.channels.get(name)
     if info is None:
         return []
     index = harness.indexes[info.group, info.uid]
@@ -216,7 +216,7 @@ def test_a_channel_with_a_delay_is_made_in_the_group_of_its_target() -> None:
     for number in range(20):
         assert harness.publish(f"c{number}.later", b"1") == [""]
     harness.pass_time(1.1)
-    channels = harness.broker.context.meta.channels
+    channels = harness.state.channels
     assert {info.group for info in channels.values()} == {channels[b"orders"].group}
     assert len(data(harness, b"orders")) == 20
 
@@ -231,12 +231,8 @@ def fault(harness, channel):
 def test_one_that_is_in_another_group_already_refuses_publishes_and_keeps_what_it_has() -> None:
     harness = CoreHarness(Config(store=StoreConfig(raft_groups=8)))
     harness.connect()
-    context = harness.broker.context
-    elsewhere = next(
-        name
-        for name in map("c{}".format, range(20))
-        if context.group_number(name.encode()) != context.group_number(b"t")
-    )
+    group_of = harness.broker.view.group_number
+    elsewhere = next(name for name in map("c{}".format, range(20)) if group_of(name.encode()) != group_of(b"t"))
     harness.publish(elsewhere, b"1")
     rules = (PolicyRule(pattern=elsewhere, delay=SECOND, target="t"),)
     harness.broker.reconfigure(replace(harness.config, policies=rules))

@@ -182,7 +182,7 @@ def test_messages_removed_while_pending_are_settled_not_redelivered():
 
     assert harness.received() == [(3, 1), (4, 0), (5, 0)]
     harness.ack(sub.ack_inbox, 3, 4, 5)
-    assert not harness.broker.context.groups[1].machine.subscriptions.by_id[2].pending
+    assert not harness.state.subscription().pending
 
 
 def test_failed_write_is_told_and_costs_no_sequence(harness):
@@ -202,7 +202,7 @@ def test_write_in_doubt_is_answered_neither_way(harness):
 
     assert harness.publish("foo", b"perhaps") == []
     assert harness.subscribe("foo") is None
-    assert not harness.broker.context.proposals.waiting
+    assert not harness.state.waiting().proposals
 
 
 def test_failed_write_of_progress_is_told_again_later(harness):

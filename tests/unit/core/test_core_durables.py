@@ -204,8 +204,7 @@ def test_client_that_died_during_a_crash_leaves_its_subscriptions_closed(harness
     assert index
     assert kind
     assert body
-    machine = harness.broker.context.groups[1].machine
-    assert [len(c.members) for c in machine.cursors.values()] == [0]
+    assert [len(position.members) for position in harness.state.positions()] == [0]
     harness.connect()
     assert not harness.subscribe("foo", durable="dur").error
 

@@ -1,19 +1,19 @@
 """Ephemeral channels on their leader: their messages are in no log, each leadership has an epoch, acks leave under the lease."""
 
 from collections import Counter
-from functools import partial
+from dataclasses import replace
 
 import pytest
 from stan_protocol import refusals
 from stan_protocol.ack_levels import AckLevel
 from stan_protocol.patterns import ChannelLimits
+from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import Config, StoreLimits
 from stan.core.base.ready import LeaseAnswer
-from stan.core.boundary import loading
 from stan.core.state.ephemeral import BLOCK_BITS, EphemeralEpochs
 from stan.policies import EPHEMERAL, PolicyRule
 from stan.protocol.entries import Kind
@@ -42,16 +42,17 @@ def node():
     return leading()
 
 
-def leading():
-    node = Node(Config(cluster=CLUSTERED.cluster, store=CLUSTERED.store, policies=RULES))
-    node.lead(0, 1)
+def leading(groups=1):
+    store = replace(CLUSTERED.store, raft_groups=groups)
+    node = Node(Config(cluster=CLUSTERED.cluster, store=store, policies=RULES))
+    node.lead(*range(groups + 1))
     node.connect()
     return node
 
 
 def epoch_of(harness, channel=b"e"):
-    uid = harness.broker.context.meta.channels[channel].uid
-    return harness.broker.context.groups[1].machine.part(EphemeralEpochs).of(uid)
+    uid = harness.state.channels[channel].uid
+    return harness.follower().part(EphemeralEpochs).of(uid)
 
 
 def kinds(harness, group=1):
@@ -178,16 +179,14 @@ def test_room_in_memory_is_bounded_over_all_channels(monkeypatch, harness):
 def test_messages_that_are_given_up_stay_with_their_position_as_there_are_no_dead_letters():
     rule = PolicyRule(pattern="e", commit=EPHEMERAL, max_deliver=2, dead_letter=".dlq")
     harness = CoreHarness(Config(policies=(rule,)))
-    context = harness.broker.context
-    context.groups[1].dispatch.policy_of = partial(loading._policy_of, context)  # the harness has another one there
     harness.connect()
     harness.subscribe("e", wait=1)
     harness.publish("e", b"1", b"2")
     harness.pass_time(10)
     assert [count for _, count in harness.received()] == [0, 0, 1, 1]
-    assert b"e.dlq" not in harness.broker.context.meta.channels
-    (live,) = harness.broker.context.groups[1].dispatch.cursors.by_id.values()
-    assert live.retries.exhausted.size == 2
+    assert b"e.dlq" not in harness.state.channels
+    live = harness.state.live_position()
+    assert [(run.first, run.last) for run in live.exhausted] == [(BLOCK + 1, BLOCK + 2)]
 
 
 def test_policies_of_stored_messages_have_no_effect():
@@ -225,25 +224,29 @@ def test_acks_wait_for_the_lease_in_their_order_as_long_as_the_leader_stays(node
     node.broker.step_lease(1, holds=True)
     assert node.publish("e", b"4", conn_id="") == [""] * 4
     assert [sequence % BLOCK for sequence, _ in node.received("in")] == [1, 2, 3, 4]
-    waiting = node.broker.context.outgoing.waiting
-    assert (waiting.queue, waiting.bytes) == ([], 0)
+    assert (node.state.waiting().answers, node.state.waiting().answer_bytes) == (0, 0)
 
 
-def test_refusals_and_answers_to_requests_wait_for_the_lease_too(node):
-    node.lapsed = {1}
-    error = refusals.NOT_OF_EPHEMERAL.format('"e"', "times").encode()
-    node.broker.context.answer_as_leader(1, b"PUB refused 5\r\nerror\r\n")
-    node.broker.context.respond(b"asked", error, (0, 1))
-    node.turn()
+def refused(number=0):
+    """A publish that the leader refuses."""
+    return pub_frame("e", b"refused %d" % number, b"x", conn_id="", deliver_at=1 << 60, reply="_INBOX.refused")
+
+
+def test_refusals_and_answers_to_requests_wait_for_the_lease_too():
+    node = leading(2)
+    home = node.broker.view.group_number(b"e")
+    node.publish("e", b"0", conn_id="")
+    node.lapsed = {1, 2}
+    node.asks("_STAN.x.test-cluster.admin.channels", admin.ChannelsRequest(version=1), "asked")
+    node.hears(refused())
     assert node.said == []
     node.lapsed = set()
-    node.broker.step_lease(0, holds=False)
-    node.broker.step_lease(1, holds=True)
+    node.broker.step_lease(home, holds=True)
     node.turn()
-    assert [said.subject for said in node.said] == ["refused"]
-    node.broker.step_lease(0, holds=True)
+    assert [said.subject for said in node.said] == ["_INBOX.refused"]
+    node.broker.step_lease(3 - home, holds=True)
     node.turn()
-    assert [said.subject for said in node.said] == ["refused", "asked"]
+    assert [said.subject for said in node.said] == ["_INBOX.refused", "asked"]
 
 
 def test_acks_that_wait_for_a_lease_end_with_the_leadership(node):
@@ -253,7 +256,7 @@ def test_acks_that_wait_for_a_lease_end_with_the_leadership(node):
     node.lapsed = set()
     node.lead(1)
     assert set(node.pub_acks()) == {refusals.EPHEMERAL_EMPTIED}
-    assert node.broker.context.outgoing.waiting.bytes == 0
+    assert node.state.waiting().answer_bytes == 0
 
 
 def test_where_too_many_acks_wait_for_a_lease_nothing_more_is_published(node, monkeypatch):
@@ -266,10 +269,9 @@ def test_where_too_many_acks_wait_for_a_lease_nothing_more_is_published(node, mo
     (store,) = node.broker.parts.channels.stores.by_uid.values()
     stored = store.last_sequence - store.first_sequence + 1
     assert 1 < stored < 50
-    for _ in range(50):
-        node.broker.context.answer_as_leader(1, b"PUB refused 99\r\n" + b"e" * 99 + b"\r\n")
-    node.turn()
-    assert node.broker.context.outgoing.waiting.bytes <= 2000
+    monkeypatch.setattr(limits, "UNCOMMITTED_BYTES_MAX", 1 << 20)
+    node.hears(*map(refused, range(50)))
+    assert node.state.waiting().answer_bytes <= 2000
     assert any("too many wait for a lease" in text for _, text in node.notes)
     node.lapsed = set()
     node.broker.step_lease(1, holds=True)

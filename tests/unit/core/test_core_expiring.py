@@ -12,8 +12,6 @@ from stan import limits
 from stan.config import Config, StoreLimits
 from stan.core.admin.message_account import Account
 from stan.core.boundary.fetches import FetchRules, Refusal
-from stan.core.requests.request import AcceptedRequest
-from stan.core.requests.table import REQUESTS
 from stan.core.state.expiries import Expiries
 from stan.policies import PolicyRule
 from stan.protocol.entries import Kind, decode_batches, decode_records
@@ -48,18 +46,14 @@ def started(**config):
 
 
 def listed(harness, channel=b"foo"):
-    here = harness.broker.context.groups[1].machine.part(Expiries).by_channel
-    found = here.get(harness.broker.context.meta.channels[channel].uid)
+    here = harness.follower().part(Expiries).by_channel
+    found = here.get(harness.state.channels[channel].uid)
     return {} if found is None else found.runs
 
 
 def left(harness, channel=b"foo"):
     """Sequences in a channel."""
-    context = harness.broker.context
-    info = context.meta.channels[channel]
-    index, gone = context.indexes(info.group, info.uid), context.deleted(info.group, info.uid)
-    first = max(index.first_sequence, context.groups[info.group].machine.channel(info.uid).first_sequence, 1)
-    return [at for at in range(first, index.last_sequence + 1) if gone is None or at not in gone]
+    return harness.state.sequences(channel)
 
 
 def test_messages_are_gone_when_their_time_is_over(harness) -> None:
@@ -87,8 +81,8 @@ def test_what_has_expired_is_neither_sent_nor_sent_again(harness) -> None:
     harness.pass_time(6)
     assert harness.received() == [(4, 0), (2, 1)]
     harness.ack(joined.ack_inbox, 2, 4)
-    (cursor,) = harness.broker.context.groups[1].machine.cursors.values()
-    assert (cursor.last_sent, len(cursor.to_redeliver), len(cursor.members[0].pending)) == (4, 0, 0)
+    cursor = harness.state.position()
+    assert (cursor.last_sent, cursor.pending) == (4, [])
 
 
 def test_an_expired_message_is_pending_nowhere(harness) -> None:
@@ -99,14 +93,9 @@ def test_an_expired_message_is_pending_nowhere(harness) -> None:
     harness.leave("foo", joined.ack_inbox)
     harness.ack(queue.ack_inbox, 2)
     harness.pass_time(3.1)
-    machine = harness.broker.context.groups[1].machine
-    held = {
-        cursor.name: [*cursor.to_redeliver, *(run for member in cursor.members for run in member.pending)]
-        for cursor in machine.cursors.values()
-    }
-    assert {name: [run[:2] for run in runs] for name, runs in held.items()} == {
-        b"d1": [(2, 2)],
-        b"d2": [(2, 2)],
+    assert {position.name: position.pending for position in harness.state.positions()} == {
+        b"d1": [2],
+        b"d2": [2],
         b"q:q": [],
     }
     harness.restart()
@@ -167,15 +156,14 @@ def test_nothing_of_a_channel_is_sent_while_its_removal_is_on_its_way(harness) -
     assert joined.error == b""
     harness.hold = True
     harness.pass_time(3)
-    stops = harness.broker.context.groups[1].dispatch.stops
-    assert stops.expiring == {1}
+    assert harness.state.stops().expiring == {1}
     assert harness.broker.view.is_held(1, ChannelUid(1))
     assert left(harness) == [1, 2, 3]
     harness.pass_time(3)
     harness.hold = False
     harness.commit()
     harness.turn()
-    assert not stops.expiring
+    assert not harness.state.stops().expiring
     assert left(harness) == [1, 3]
 
 
@@ -218,9 +206,7 @@ def test_a_policy_lets_the_messages_of_a_channel_expire() -> None:
     harness.pass_time(3)
     assert left(harness) == []
     assert left(harness, b"bar") == [1]
-    info = harness.broker.context.meta.channels[b"foo"]
-    assert harness.broker.context.groups[1].machine.channel(info.uid).first_sequence == 103
-    assert harness.broker.context.deleted(1, info.uid) is None
+    assert (harness.state.first_sequence(), harness.state.deleted()) == (103, [])
     assert send(harness, "foo", (b"next", 0))[0].sequence == 103
 
 
@@ -275,10 +261,10 @@ def test_the_expiries_of_a_channel_go_with_it(harness) -> None:
     channels = harness.broker.parts.channels
     channels.delete(channels.by_name[b"foo"])
     harness.turn()
-    here = harness.broker.context.groups[1].machine.part(Expiries)
+    here = harness.follower().part(Expiries)
     assert list(here.by_channel) == [2]
     harness.pass_time(7)
-    assert (left(harness, b"bar"), here.by_channel) == ([], {})
+    assert (left(harness, b"bar"), harness.follower().part(Expiries).by_channel) == ([], {})
 
 
 def test_rows_give_the_same_state() -> None:
@@ -306,10 +292,9 @@ def test_rows_give_the_same_state() -> None:
 
 def fetched(harness, channel=b"foo"):
     """Why the leader may not answer a fetch now, or the sequence from which on it would."""
-    context = harness.broker.context
     rules = FetchRules(harness.broker.view, lambda _number: True)
     request = FetchRequest(channel=channel, from_sequence=1)
-    accepted = AcceptedRequest(context, REQUESTS["fetch"], b"", (GroupId(1),), request, None)
+    (accepted,) = harness.accepted("fetch", request)
     place = rules.channel_of(accepted)
     if isinstance(place, Refusal):
         return place.error
@@ -333,7 +318,7 @@ def test_an_account_tells_that_a_message_has_expired(harness) -> None:
     harness.subscribe("foo", durable="d", in_flight=1, wait=60)
     send(harness, "foo", (b"1", 2), (b"2", 2))
     harness.pass_time(3.1)
-    (cursor,) = harness.broker.context.groups[1].machine.cursors.values()
+    (cursor,) = harness.follower().cursors.values()
     told = {}
     for sequence in (1, 2):
         account = Account(cursor, sequence)
@@ -366,9 +351,6 @@ def test_a_crash_behind_each_entry_loses_nothing_and_keeps_nothing_for_ever(harn
         other.wall = harness.wall
         other.restart()
         other.pass_time(10)
-        assert not cut or b"foo" in other.broker.context.meta.channels
+        assert not cut or b"foo" in other.state.channels
         assert (left(other), listed(other)) == (stays, {})
-        (cursor,) = other.broker.context.groups[1].machine.cursors.values() if cut else (None,)
-        owed = [run[:2] for run in cursor.to_redeliver] if cursor else []
-        held = [run[:2] for member in cursor.members for run in member.pending] if cursor else []
-        assert all(at in stays for first, last in owed + held for at in range(first, last + 1))
+        assert not cut or set(other.state.position().pending) <= set(stays)

@@ -12,8 +12,12 @@ from stan.config import Config, StoreLimits
 from stan.core.admin.message_account import Account, state_of
 from stan.core.base.causes import Cause
 from stan.core.base.ready import ReportMoment
+from stan.core.base.runs import Runs
+from stan.core.leader.cursors import LiveCursor, LiveCursors, MessagesAhead, Unreported
 from stan.core.leader.deliveries import Sending, recalled, recorded, withdrawn
+from stan.core.leader.progress import ProgressReports
 from stan.core.publishing.committing import Committing
+from stan.core.state.group import Cursor, CursorKind
 from stan.edge.serving.explaining import Reading
 from stan.log.files.filelog import FileLog
 from stan.log.types import Entry, FoundChanges
@@ -21,7 +25,7 @@ from stan.monitor.explained import sentence_of
 from stan.policies import PolicyRule
 from stan.protocol.entries import Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
-from tests.kit.core_harness import CoreHarness
+from tests.kit.core_harness import START, CoreHarness
 from tests.kit.cursor_admin import change
 from tests.unit.core.test_transactions import Transacting
 
@@ -37,7 +41,7 @@ def changes(harness):
 
 
 def the_cursor(harness):
-    (cursor,) = harness.broker.context.groups[1].machine.cursors.values()
+    (cursor,) = harness.follower().cursors.values()
     return cursor
 
 
@@ -55,7 +59,7 @@ def story(harness, sequence):
 
 def now_state(harness, sequence):
     cursor = the_cursor(harness)
-    return state_of(cursor, harness.broker.context.groups[1].live(cursor.cursor_id), sequence)
+    return state_of(cursor, harness.broker.view.groups[1].live(cursor.cursor_id), sequence)
 
 
 # --- causes -----------------------------------------------------------------------------------------------------------------
@@ -153,9 +157,7 @@ def test_what_may_have_been_sent_is_told(harness):
 def test_owed_messages_keep_their_cause_over_a_change_of_leaders(harness):
     sub = harness.subscribe("foo", wait=1, in_flight=1, **DUR)
     harness.publish("foo", b"a")
-    group = harness.broker.context.groups[1]
-    (live,) = group.dispatch.cursors.by_id.values()
-    live.members[0].leaving = True  # nothing is sent: what is taken back stays owed
+    harness.broker.step_lease(1, holds=False)  # nothing is sent: what is taken back stays owed
     harness.say(sub.ack_inbox, 1, wire.NAK)
     harness.pass_time(0.5)
     harness.restart()
@@ -250,11 +252,10 @@ def test_a_message_that_is_removed_in_its_pause_keeps_the_cause_of_the_failure()
     harness.publish("foo", b"c")
     harness.publish("foo", b"d")
 
-    live = harness.broker.context.groups[1].live(the_cursor(harness).cursor_id)
-    assert [run.count for run in live.retries.causes_of(1, 1)] == [Cause.NEGATIVE_ACK]
+    assert [(run.first, run.count) for run in harness.state.live_position().causes] == [(1, Cause.NEGATIVE_ACK)]
     harness.pass_time(2)
     assert story(harness, 1) == [("new", 0), "removed"]
-    assert not live.retries.causes
+    assert not harness.state.live_position().causes
 
 
 # --- a log without room -------------------------------------------------------------------------------------------------------
@@ -380,26 +381,21 @@ def deliveries(harness, *entries):
     return [(step.cause, step.count) for step in made.steps if step.what == "delivered"]
 
 
-def test_lost_progress_is_reported_again(harness):
-    harness.subscribe("foo", wait=30, **DUR)
-    harness.publish("foo", b"a")
-    dispatch, wall = harness.broker.context.groups[1].dispatch, harness.wall
-    (live,) = dispatch.cursors.by_id.values()
-    live.unreported.sent.append(Sending(5, b"me", Cause.MOVED, 3, 1, 1, harness.now - SECOND))
+def test_lost_progress_is_reported_again():
+    live = LiveCursor(Cursor(4, 1, CursorKind.DURABLE, b"d", b"me", 1), 1, Runs(), MessagesAhead(), Unreported(1))
+    reports, cursors, moment = ProgressReports(), LiveCursors(), ReportMoment(10 * SECOND, START, b"n")
+    cursors.add(live)
+    live.unreported.sent.append(Sending(5, b"me", Cause.MOVED, 3, 1, 1, moment.now - SECOND))
     live.unreported.rejected += (1, 1)
-    dispatch.reports.mark(live)
-    (lost,) = dispatch.reports.take(_moment(harness))
-    dispatch.reports.lost(lost, dispatch.cursors, harness.now)
-    (told,) = dispatch.reports.take(_moment(harness))
+    reports.mark(live)
+    (lost,) = reports.take(moment)
+    reports.lost(lost, cursors, moment.now)
+    (told,) = reports.take(moment)
 
     (progress,) = told.progress
     assert [(sent.cause, sent.count, list(sent.runs)) for sent in progress.sent] == [(Cause.MOVED, 3, [1, 1])]
-    assert told.at - progress.sent[0].first_ago * 1000 == wall - SECOND
+    assert told.at - progress.sent[0].first_ago * 1000 == moment.wall - SECOND
     assert list(progress.rejected) == [1, 1]
-
-
-def _moment(harness):
-    return ReportMoment(harness.now, harness.wall, b"n")
 
 
 # --- records --------------------------------------------------------------------------------------------------------------------

@@ -40,13 +40,13 @@ def test_nodes_come_and_go_one_by_one(node):
     assert ask(node, ADD, "n10") == ["+OK"]
     assert names(node) == ["n1", "n10", "n2"]
     assert ask(node, REMOVE, "n1") == ["+OK"]
-    nodes = node.broker.context.meta.nodes
+    nodes = node.state.cluster.nodes
     assert (list(nodes.names), nodes.version, nodes.changed) == (["n10", "n2"], 2, "n1")
 
 
 def test_what_is_so_already_is_no_change(node):
     assert ask(node, ADD, "n2") == ask(node, REMOVE, "stranger") == ["+OK"]
-    assert node.broker.context.meta.nodes.version == 0
+    assert node.state.cluster.nodes.version == 0
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "*", "x" * 256])
@@ -105,7 +105,7 @@ def test_only_the_leader_answers_and_only_if_it_is_allowed(node):
 
 
 def labelled(node):
-    return {row.node: row.zone for row in node.broker.context.meta.nodes.labels}
+    return {row.node: row.zone for row in node.state.cluster.nodes.labels}
 
 
 def follow(node, seconds=3):
@@ -124,7 +124,7 @@ def test_labels_are_taken_over_all_at_once_when_all_have_told_the_same_for_a_whi
     follow(node, 2)
     assert labelled(node) == {}
     follow(node, 2)
-    nodes = node.broker.context.meta.nodes
+    nodes = node.state.cluster.nodes
     assert labelled(node) == {"n1": "a", "n2": "b"}
     assert (list(nodes.names), nodes.version, nodes.changed) == (["n1", "n2"], 1, "")
     follow(node, 9)
@@ -158,12 +158,12 @@ def test_labels_wait(node, hindrance):
     if hindrance == "no leader":
         node.follow(0)
     follow(node, 9)
-    assert node.broker.context.meta.nodes.version == 0
+    assert node.state.cluster.nodes.version == 0
 
 
 async def test_the_nodes_outlive_a_restart_and_a_transfer(node, tmp_path):
     ask(node, ADD, "n3")
-    meta = node.broker.context.meta
+    meta = node.follower(0)
     changes = Changes()
     add_rows(changes, 0, meta.take_changed_rows(), (5, 1))
     database = await Database.open(tmp_path / "state.db")

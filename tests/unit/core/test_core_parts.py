@@ -73,7 +73,7 @@ def test_each_message_is_stored_in_the_part_of_its_key(harness) -> None:
         wanted = [one for one in data if part_of(one.partition(b":")[0], 4) == number]
         assert wanted
         assert harness.stored(f"orders.~{number}") == wanted, "in the order in which they came"
-    assert b"orders" not in harness.broker.context.meta.channels
+    assert b"orders" not in harness.state.channels
 
 
 def test_who_gives_no_key_publishes_to_the_part_of_his_client_id(harness) -> None:
@@ -157,13 +157,14 @@ def test_operators_are_told_which_channel_is_a_part_of_which(harness) -> None:
 
 
 def test_operators_are_told_since_when_parts_are_doubled_and_which_are_closed(node) -> None:
-    parted = node.broker.context.meta.channels.parted
     node.feed_meta(double_parted=pb.DoubleParted(name=b"orders", groups=[1, 2, 3, 1], at=17))
-    doubling = parted.by_name[b"orders"].row.doubling
+    doubling = node.state.parted[b"orders"]
     node.feed_meta(part_closed=pb.PartClosed(name=b"orders", doubling=doubling, part=1, last=3))
+    parted = node.follower(0).channels.parted
     told = [parted.part_of(b"orders.~%d" % number) for number in range(4)]
     assert [(one.doubling, one.closed) for one in told] == [(17, number == 1) for number in range(4)]
     node.feed_meta(doubling_ended=pb.DoublingEnded(name=b"orders", doubling=doubling))
+    parted = node.follower(0).channels.parted
     assert parted.part_of(b"orders.~1") == admin.PartOf(channel=b"orders", number=1, parts=4)
     assert parted.part_of(b"orders") is None
 
@@ -205,9 +206,9 @@ def test_what_cannot_be_made_is_refused_and_nothing_is_made(harness, asked, erro
     for name in ("foo", "bar.~1"):
         harness.publish(name, b"x")
     assert create(harness, b"has", 2) == ("", 2)
-    before = listed(harness), sorted(harness.broker.context.meta.channels)
+    before = listed(harness), sorted(harness.state.channels)
     assert create(harness, **{"channel": b"orders", "parts": 4, **asked}) == (error, 0)
-    assert (listed(harness), sorted(harness.broker.context.meta.channels)) == before
+    assert (listed(harness), sorted(harness.state.channels)) == before
 
 
 def test_the_most_channels_count_parts() -> None:
@@ -227,7 +228,7 @@ def test_a_channel_goes_with_its_parts_and_can_be_made_again(harness) -> None:
     assert delete(harness, b"other")[0] == HAS_NO_PARTS.format('"other"')
     assert delete(harness) == ("", 4)
     assert listed(harness) == ([], False)
-    assert not harness.broker.context.meta.channels
+    assert not harness.state.channels
     assert create(harness, parts=2) == ("", 2)
     assert harness.publish("orders", b"y") == [""]
     assert harness.stored(f"orders.~{part_of(b'me', 2)}") == [b"y"]
@@ -242,8 +243,8 @@ def test_parts_are_deleted_to_the_end_over_a_crash(harness) -> None:
         harness.restart()
     harness.hold = False
     harness.restart()
-    assert not harness.broker.context.meta.channels
-    assert not harness.broker.context.meta.channels.parted.by_name
+    assert not harness.state.channels
+    assert not harness.state.parted
 
 
 def test_a_part_is_not_deleted_because_nobody_uses_it() -> None:
@@ -255,7 +256,7 @@ def test_a_part_is_not_deleted_because_nobody_uses_it() -> None:
     create(harness, parts=2)
     harness.publish("foo", b"x")
     harness.pass_time(5)
-    assert sorted(harness.broker.context.meta.channels) == [b"orders.~0", b"orders.~1"]
+    assert sorted(harness.state.channels) == [b"orders.~0", b"orders.~1"]
 
 
 def test_they_are_listed_page_by_page_and_kept_over_a_restart(harness) -> None:
@@ -267,8 +268,7 @@ def test_they_are_listed_page_by_page_and_kept_over_a_restart(harness) -> None:
         assert listed(harness, after=b"a") == ([(b"b", 2, b"$.id", False)], False)
         assert listed(harness, channel=b"b") == ([(b"b", 2, b"$.id", False)], False)
         harness.restart()
-    snapshot = pb.Snapshot()
-    harness.broker.context.meta.snapshot(snapshot)
+    snapshot = harness.state.snapshot(0)
     restored, again = MetaMachine(), pb.Snapshot()
     restored.restore(snapshot)
     restored.snapshot(again)
@@ -313,11 +313,11 @@ def test_what_cannot_be_divided_freezes_the_groups_of_its_parts_alone(node, monk
     def broken(*_arguments):
         raise InvariantError("what never happens has happened")
 
-    context, failed = node.broker.context, []
+    failed = []
     node.feed_meta(create_parted=pb.CreateParted(name=b"sales", groups=[1, 2]))
     node.feed_client("me")
     node.lead(1, 2, 3)
-    plain = next(name for name in map("plain{}".format, range(99)) if context.group_number(name.encode()) == 3)
+    plain = next(name for name in map("plain{}".format, range(99)) if node.broker.view.group_number(name.encode()) == 3)
     monkeypatch.setattr(PartRouting, "parts_of", broken)
     monkeypatch.setattr(BrokerContext, "fail", lambda _context, number, _error: failed.append(number))
 
@@ -335,12 +335,12 @@ def test_what_parts_had_does_not_come_back_when_they_are_deleted(node) -> None:
     node.lead(0, 1, 2, 3)
     node.hears(*(keyed(key, b"1", channel) for key in KEYS for channel in ("orders", "orders.~0")))
     assert "orders.~0" in node.subscribe("orders").error.decode()
-    for uid in list(node.broker.context.meta.by_uid):
-        node.feed_meta(delete_channel=pb.DeleteChannel(uid=uid))
+    for channel in node.state.channels.values():
+        node.feed_meta(delete_channel=pb.DeleteChannel(uid=channel.uid))
     node.follow(1, 2, 3)
     node.lead(1, 2, 3)
     node.pass_time(1)
-    assert not node.broker.context.meta.channels
+    assert not node.state.channels
     node.publish("orders", b"new")
     node.pass_time(1)
     assert node.stored("orders", node.broker.view.group_number(b"orders")) == [b"new"]
@@ -354,7 +354,7 @@ def test_who_was_about_to_make_the_channel_itself_answers_nothing(node) -> None:
     node.feed_meta(create_parted=pb.CreateParted(name=b"late", groups=[home % GROUPS + 1] * 2))
     node.pass_time(1)
     assert node.pub_acks() == []
-    assert b"late" not in node.broker.context.meta.channels
+    assert b"late" not in node.state.channels
     assert not node.broker.parts.channels.opening
 
 
@@ -468,7 +468,7 @@ def keys_of(old, new, count=1):
 
 def end_doubling(node, told=None):
     """All parts are closed, as the metadata say now; *told*: what some of them have said."""
-    doubling = node.broker.context.meta.channels.parted.by_name[b"orders"].row.doubling
+    doubling = node.state.parted[b"orders"]
     for part in range(4):
         one = (told or {}).get(part, pb.PartClosed(name=b"orders", part=part, last=0, known_for=3600 * SECOND))
         one.doubling = doubling
@@ -537,7 +537,7 @@ def test_a_doubling_that_is_given_up_leaves_nothing_unanswered_and_takes_nothing
     node.hears(keyed(key, b"1"))
     begin_doubling(node)
     node.hears(keyed(key, b"2"))
-    doubling = node.broker.context.meta.channels.parted.by_name[b"orders"].row.doubling
+    doubling = node.state.parted[b"orders"]
     node.feed_meta(doubling_ended=pb.DoublingEnded(name=b"orders", doubling=doubling))
     node.turn()
     node.hears(keyed(key, b"3"))
@@ -643,7 +643,7 @@ def miss_doubling(node, client):
     other.feed_meta(create_parted=pb.CreateParted(name=b"orders", groups=[1, 2, 3, 1]))
     begin_doubling(other, (2, 2, 3, 1))
     end_doubling(other)
-    other.broker.context.meta.snapshot(snapshot)
+    other.follower(0).snapshot(snapshot)
     node.broker.reset(0, restored(0, snapshot, changed=True))
     node.broker.roles.was_reset(0)
 
@@ -692,7 +692,7 @@ def test_what_is_in_the_old_part_is_not_taken_by_the_new_one_if_the_network_held
 
 def test_no_part_moves_while_they_are_doubled(node) -> None:
     node.feed_meta(double_parted=pb.DoubleParted(name=b"orders", groups=[1, 2, 3, 1]))
-    meta = node.broker.context.meta
+    meta = node.follower(0)
     begin = pb.MetaChange(begin_move=pb.BeginMove(uids=[meta.channels[b"orders.~0"].uid], to=2))
     assert meta.apply(begin, meta.applied + 1).error == DOUBLED_ALREADY
     again = pb.MetaChange(double_parted=pb.DoubleParted(name=b"orders", groups=[1] * 4))
@@ -726,7 +726,7 @@ def test_what_waits_for_the_metadata_over_a_doubling_is_stored_where_it_belongs_
     node.hears(keyed(goes, b"1"))  # of a client that this node does not know yet
     end_doubling(node)
     node.feed_client(goes.decode())
-    while node.meta_says(node.broker.context.meta.applied):
+    while node.meta_says(node.state.applied):
         node.turn()
     assert node.pub_acks() == [""]
     assert node.stored("orders.~0") == []
@@ -744,7 +744,7 @@ def test_what_has_waited_for_the_metadata_since_long_before_a_doubling_is_taken_
     node.feed_client(stays.decode())
     node.feed_client(goes.decode())
     end_doubling(node)
-    while node.meta_says(node.broker.context.meta.applied):
+    while node.meta_says(node.state.applied):
         node.turn()
     assert node.pub_acks() == ["", ""]
     assert [node.stored(f"orders.~{part}") for part in (0, 4)] == [[b"1"], [b"1"]]
@@ -770,8 +770,7 @@ def test_who_led_before_the_metadata_came_as_a_whole_takes_what_comes_to_new_par
     for _, kind, body in other.logs[2]:
         node.feed(2, kind, body)
     node.lead(2)
-    snapshot = pb.Snapshot()
-    other.broker.context.meta.snapshot(snapshot)
+    snapshot = other.state.snapshot(0)
     node.broker.reset(0, restored(0, snapshot, changed=True))
     node.broker.roles.was_reset(0)
     node.turn()
@@ -786,7 +785,7 @@ def test_what_waits_for_the_metadata_is_not_stored_in_a_part_that_it_left_before
     node.lead(1)
     node.hears(keyed(goes, b"1"))
     miss_doubling(node, goes.decode())
-    node.meta_says(node.broker.context.meta.applied)
+    node.meta_says(node.state.applied)
     node.turn()
     assert node.stored("orders.~0", 1) == []
     assert node.pub_acks() == []
@@ -801,7 +800,7 @@ def test_what_came_to_a_part_before_it_was_known_to_be_one_is_not_taken_unseen(n
     node.hears(keyed(b"stranger", b"1", "late.~0"), keyed(wrong, b"2", "late.~0"))
     node.feed_meta(create_parted=pb.CreateParted(name=b"late", groups=[home, home]))
     node.feed_client("stranger")
-    node.meta_says(node.broker.context.meta.applied)
+    node.meta_says(node.state.applied)
     node.turn()
     assert node.pub_acks() == []
     assert node.stored("late.~0", home) == []

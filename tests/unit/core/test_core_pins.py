@@ -7,7 +7,7 @@ from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.refusals import PINNED_TOO_LATE, PLACED_WITH_ANOTHER, UNKNOWN_GROUP
 
 from stan import limits
-from stan.core.state.meta import TOO_MANY_PINS, MetaMachine
+from stan.core.state.meta import TOO_MANY_PINS
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CLUSTERED, Node
@@ -47,7 +47,7 @@ def test_a_pinned_channel_is_made_in_that_group(node) -> None:
     view = node.broker.view
     assert view.group_number(b"foo") == HOME
     looked_again = []
-    node.broker.context.leading.placed.append(lambda: looked_again.append(view.group_number(b"foo")))
+    node.broker.view.when_placed(lambda: looked_again.append(view.group_number(b"foo")))
     node.feed_meta(pin_channel=pb.Pin(channel=b"foo", group=THERE))
     assert view.group_number(b"foo") == THERE
     assert looked_again == [THERE]
@@ -62,7 +62,7 @@ def test_a_pinned_channel_is_made_in_that_group(node) -> None:
     assert node.stored("foo", THERE) == [b"x"]
     node.feed_meta(pin_channel=pb.Pin(channel=b"foo"))
     assert view.group_number(b"foo") == THERE, "it stays where it is"
-    node.feed_meta(delete_channel=pb.DeleteChannel(uid=node.broker.context.meta.channels[b"foo"].uid))
+    node.feed_meta(delete_channel=pb.DeleteChannel(uid=node.state.channels[b"foo"].uid))
     assert view.group_number(b"foo") == HOME
 
 
@@ -72,7 +72,7 @@ def test_who_has_not_heard_of_the_pin_makes_the_channel_there_all_the_same(node)
     assert wish(node) == [("foo", HOME)]
     node.feed_meta(pin_channel=pb.Pin(channel=b"foo", group=THERE))
     node.feed_meta(create_channels=pb.CreateChannels(channels=[pb.Channel(name=b"foo", group=HOME)]))
-    assert node.broker.context.meta.channels[b"foo"].group == THERE
+    assert node.state.channels[b"foo"].group == THERE
     assert not node.broker.parts.channels.opening
 
 
@@ -83,7 +83,7 @@ def test_a_channel_that_belongs_to_another_is_with_that_one_although_its_name_is
     assert node.broker.view.group_number(b"foo.dlq") == HOME
     row = pb.Channel(name=b"foo.dlq", group=HOME)
     node.feed_meta(create_channels=pb.CreateChannels(channels=[row], exact=True))
-    assert node.broker.context.meta.channels[b"foo.dlq"].group == HOME
+    assert node.state.channels[b"foo.dlq"].group == HOME
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["waits for its channel", "waits for the metadata"])
@@ -153,9 +153,7 @@ def test_what_cannot_be_pinned_is_refused(node) -> None:
     node.lead(0)
     node.feed_channel("foo", HOME)
     pin = pb.MetaChange(pin_channel=pb.Pin(channel=b"foo", group=THERE))
-    assert MetaMachine.apply(node.broker.context.meta, pin, 9).error == PINNED_TOO_LATE.format(HOME), (
-        "by itself it moves nothing"
-    )
+    assert node.follower(0).apply(pin, 9).error == PINNED_TOO_LATE.format(HOME), "by itself it moves nothing"
     assert ask(node, b"foo", HOME) == ("", 1)
     assert pins(node) == ([(b"foo", HOME, True)], False)
     assert ask(node, b"bar", GROUPS + 1) == (
@@ -180,11 +178,8 @@ def test_no_pin_too_many(monkeypatch, node) -> None:
 
 
 def test_pins_outlive_a_restart_and_a_transfer(node) -> None:
-    meta = node.broker.context.meta
     for name, group in ((b"foo", 2), (b"bar", 3)):
         node.feed_meta(pin_channel=pb.Pin(channel=name, group=group))
-    snapshot, again = pb.Snapshot(), MetaMachine()
-    meta.snapshot(snapshot)
-    again.restore(pb.Snapshot.FromString(snapshot.SerializeToString()))
+    meta, again = node.follower(0), node.state.copy_of_meta()
     assert again.pins == meta.pins == {b"bar": 3, b"foo": 2}
     assert [row.channel for row in meta.take_changed_rows().info.pins] == [b"bar", b"foo"]

@@ -54,7 +54,7 @@ def test_a_new_group_gets_channels_once_the_pool_is_open(node) -> None:
     node.feed_channel("old", 1)
     before = view.group_number(NEW)
     looked_again = []
-    node.broker.context.leading.placed.append(lambda: looked_again.append(view.group_number(NEW)))
+    node.broker.view.when_placed(lambda: looked_again.append(view.group_number(NEW)))
     node.feed_meta(grow_pool=growth())
     assert (pool(node), view.group_number(NEW)) == ((MORE, GROUPS), before)
     node.feed_meta(open_pool=MORE)
@@ -97,20 +97,21 @@ def test_what_is_known_of_an_application_stays_where_it_is(node) -> None:
     ],
 )
 def test_a_growth_of_another_pool_or_other_nodes_is_not_taken(node, other) -> None:
-    meta = node.broker.context.meta
+    meta = node.follower(0)
+    before = meta.pool
     assert meta.apply(pb.MetaChange(grow_pool=other), 90).error == POOL_CHANGED
-    assert pool(node) == (GROUPS, GROUPS)
+    assert meta.pool == before
 
 
 def test_one_growth_at_a_time_and_each_is_opened_once(node) -> None:
-    meta = node.broker.context.meta
+    meta = node.follower(0)
     assert not meta.apply(pb.MetaChange(grow_pool=growth()), 90).error
     assert meta.apply(pb.MetaChange(grow_pool=growth(8, MORE)), 91).error == POOL_GROWS
     assert not meta.apply(pb.MetaChange(open_pool=8), 92).pool_changed
     assert meta.apply(pb.MetaChange(open_pool=MORE), 93).pool_changed
     assert not meta.apply(pb.MetaChange(open_pool=MORE), 94).pool_changed
     assert not meta.apply(pb.MetaChange(grow_pool=growth(8, MORE)), 95).error
-    assert pool(node) == (8, MORE)
+    assert (meta.pool.groups, meta.pool.open) == (8, MORE)
     assert [list(first_voters(one)) for one in meta.pool.growths] == [[3, 4, 5], [6, 7, 8]]
     assert first_voters(growth())[3] == ("n1", "n3")
 
@@ -169,9 +170,9 @@ def test_not_alone() -> None:
 def test_a_pool_outlives_a_restart_and_a_transfer(node) -> None:
     node.feed_meta(grow_pool=growth())
     snapshot, again = pb.Snapshot(), MetaMachine()
-    node.broker.context.meta.snapshot(snapshot)
+    node.follower(0).snapshot(snapshot)
     again.restore(pb.Snapshot.FromString(snapshot.SerializeToString()))
-    assert again.pool == node.broker.context.meta.pool
+    assert again.pool == node.state.cluster.pool
     assert again.pool.groups == MORE
 
 
@@ -233,7 +234,7 @@ def test_a_kind_that_there_is_not_is_refused(node) -> None:
     node.lead(0)
     answer = node.ask(REQUEST, admin.GrowPoolRequest(version=1, groups=MORE, commit=7), admin.ChangeResponse)
     assert answer.error.decode() == INVALID_ADMIN
-    assert node.broker.context.meta.apply(pb.MetaChange(grow_pool=growth(commit=7)), 90).error == POOL_CHANGED
+    assert node.follower(0).apply(pb.MetaChange(grow_pool=growth(commit=7)), 90).error == POOL_CHANGED
 
 
 def test_a_growth_is_of_the_kind_that_was_asked_for(node) -> None:

@@ -38,8 +38,8 @@ def subscribe(harness, **changed):
 )  # fmt: skip
 def test_subscription_request_with_one_fault_gets_its_text_and_makes_nothing(harness, wrong, error):
     assert subscribe(harness, **wrong) == error
-    assert not harness.broker.context.meta.channels
-    assert harness.broker.context.meta.clients.keys() == {b"me"}
+    assert not harness.state.channels
+    assert harness.state.clients.keys() == {b"me"}
 
 
 def test_subscription_request_with_all_faults_gets_the_text_of_the_first(harness):
@@ -73,7 +73,7 @@ def test_subscription_request_with_all_faults_gets_the_text_of_the_first(harness
 
 def test_colon_is_refused_for_durable_groups_only_and_the_channel_is_made(harness):
     assert "can't contain" in subscribe(harness, queue_group=b"q", durable_name=b"dur:name")
-    assert b"foo" in harness.broker.context.meta.channels
+    assert b"foo" in harness.state.channels
     assert subscribe(harness, durable_name=b"dur:name") == ""
     assert subscribe(harness, queue_group=b"dur:name") == ""
 
@@ -127,7 +127,8 @@ def test_message_that_could_not_be_delivered_is_refused_and_its_neighbours_are_t
 
 @pytest.mark.parametrize("room", [0, 1, 20])
 def test_largest_message_that_is_taken_is_within_the_limit_when_redelivered(harness, room):
-    harness.broker.context.nats.payload_bytes_max = limit = 4096
+    limit = 4096
+    harness.broker.step_payload_limit(limit)
     harness.subscribe("foo", "in", wait=1)
     refused = [bool(*harness.publish("foo", b"x" * size)) for size in range(limit - 80, limit)]
     harness.pass_time(1.1)
@@ -138,7 +139,7 @@ def test_largest_message_that_is_taken_is_within_the_limit_when_redelivered(harn
 
 
 def test_refusal_with_a_guid_as_long_as_a_message_is_not_sent(harness):
-    harness.broker.context.nats.payload_bytes_max = 4096
+    harness.broker.step_payload_limit(4096)
     payload = wire.PubMsg(client_id=b"me", guid=b"g" * 4000, subject=b"*").SerializeToString()
     harness.broker.step_malformed([Frame(1, b"_STAN.pub.test-cluster.*", b"answer", b"", payload)], 1)
     harness.turn()
@@ -172,7 +173,7 @@ def test_leave_by_message_inbox_removes_the_subscription(harness):
     harness.publish("foo", b"2")
     harness.pass_time(60)
     assert harness.received("my.inbox") == []
-    assert not harness.broker.context.groups[1].machine.subscriptions.by_id
+    assert not harness.state.subscriptions()
 
 
 def test_leave_twice_in_one_read_is_an_invalid_subscription_the_second_time(harness):
@@ -219,8 +220,8 @@ def test_requests_without_a_reply_subject_are_carried_out_and_not_answered(harne
         harness.turn()
 
     assert harness.hear() == []
-    assert harness.broker.context.meta.clients.keys() == {b"you"}
-    (left,) = harness.broker.context.groups[1].machine.subscriptions.by_id.values()
+    assert harness.state.clients.keys() == {b"you"}
+    left = harness.state.subscription()
     assert left.client_id == b"you"
 
 
@@ -230,7 +231,7 @@ GARBAGE = [b"dummy", b"", b"\xff" * 30, b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x03\
 @pytest.mark.parametrize("payload", GARBAGE)
 def test_garbage_on_every_subject_is_refused_and_changes_nothing(harness, payload):
     harness.subscribe("foo", "in")
-    before = harness.broker.context.groups[1].machine.subscriptions.by_id.copy()
+    before = harness.state.subscriptions()
     for subject in harness.broker.requests:
         for reply in (b"", b"answer"):
             harness.broker.step_frame(Frame(10, subject, reply, b"", payload))
@@ -239,8 +240,8 @@ def test_garbage_on_every_subject_is_refused_and_changes_nothing(harness, payloa
         harness.broker.step_malformed([Frame(sid, subject, b"answer", b"", payload)], 1)
         harness.turn()
 
-    assert harness.broker.context.groups[1].machine.subscriptions.by_id == before
-    assert harness.broker.context.meta.clients.keys() == {b"me"}
+    assert harness.state.subscriptions() == before
+    assert harness.state.clients.keys() == {b"me"}
     assert harness.publish("foo", b"1") == [""]
     assert harness.received("in") == [(1, 0)]
 
@@ -251,7 +252,7 @@ def test_control_message_of_an_old_server_on_the_publish_subject_is_ignored(harn
     harness.turn()
 
     assert harness.hear("answer") == []
-    assert harness.broker.context.reports.totals.in_messages == 0
+    assert harness.broker.view.in_messages == 0
 
 
 def test_ack_for_an_unknown_group_or_subscription_is_ignored(harness):

@@ -7,8 +7,7 @@ from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import SECOND
 
 from stan import limits
-from stan.core.state.state_codec import restore_group, snapshot_group
-from stan.protocol.proto import entries_pb2 as entries
+from stan.core.boundary.loading import restored
 from tests.kit.core_harness import START, CoreHarness, Node
 
 ADMIN = "_STAN.x.test-cluster.admin"
@@ -46,17 +45,7 @@ def runs_of(*runs):
 
 
 def cursor_of(harness, name=b"d", group=1):
-    return next(cursor for cursor in machine(harness, group).cursors.values() if cursor.name == name)
-
-
-def machine(harness, group=1):
-    return harness.broker.context.groups[group].machine
-
-
-def snapshot(harness, group=1):
-    made = entries.Snapshot()
-    snapshot_group(machine(harness, group), made)
-    return made
+    return next(cursor for cursor in harness.follower(group).cursors.values() if cursor.name == name)
 
 
 def read(harness, inbox="reader", **options):
@@ -86,7 +75,7 @@ def test_channel_comes_back_as_it_was(harness) -> None:
     )
     assert told(ask(harness, "restore_cursor", cursor=position)) == ("", 1, 5, 13)
     assert told(ask(harness, "restore_end", last_sequence=20)) == ("", 0, 5, 20)
-    assert machine(harness).tombstones.by_channel[1].flat() == [8, 9, 11, 11, 14, 20]
+    assert harness.follower().tombstones.by_channel[1].flat() == [8, 9, 11, 11, 14, 20]
 
     messages = [(s, b"%d" % s, at) for s, at in ((5, START), (6, START), (7, START), (10, START + 1), (12, START + 5))]
     messages.append((13, b"13", START + 5))
@@ -96,13 +85,11 @@ def test_channel_comes_back_as_it_was(harness) -> None:
     harness.publish("foo", b"new")
     assert harness.received("reader") == [(21, 0)]
 
-    before = snapshot(harness)
+    before = harness.state.snapshot()
     harness.restart()
     harness.connect("other")
     assert [one[0] for one in read(harness, "again", client_id="other")] == [5, 6, 7, 10, 12, 13, 21]
-    made = type(machine(harness))(1)
-    restore_group(made, before)
-    assert made.restores.by_channel[1].ended
+    assert restored(1, before, changed=False).restores.by_channel[1].ended
 
 
 def test_numbers_of_redeliveries_come_back(harness) -> None:
@@ -119,7 +106,7 @@ def test_numbers_of_redeliveries_come_back(harness) -> None:
         counts=[3],
     )
     assert told(ask(harness, "restore_cursor", cursor=position))[0] == ""
-    (cursor,) = machine(harness).cursors.values()
+    cursor = harness.state.position()
     assert [(run.first, run.last, run.count) for run in cursor.to_redeliver] == [
         (5, 5, 0),
         (6, 6, 3),
@@ -160,7 +147,7 @@ def test_messages_begin_where_the_backup_says(harness) -> None:
     begin(harness, first_sequence=1)
     assert told(ask(harness, "restore_rows", **runs_of((4, 5, START)))) == ("", 2, 4, 5)
     assert told(ask(harness, "restore_end")) == ("", 1, 4, 5)
-    assert machine(harness).tombstones.by_channel == {}
+    assert harness.follower().tombstones.by_channel == {}
     assert [one[0] for one in read(harness)] == [4, 5]
 
 
@@ -191,11 +178,11 @@ def test_repeated_requests_change_nothing(harness) -> None:
     ask(harness, "restore_cursor", cursor=position)
     position.last_sent = 7
     ask(harness, "restore_cursor", cursor=position)
-    assert [(c.name, c.last_sent, c.to_redeliver.flat()) for c in machine(harness).cursors.values()] == [
+    assert [(c.name, c.last_sent, c.to_redeliver.flat()) for c in harness.follower().cursors.values()] == [
         (b"d:q", 7, [6, 6])
     ]
     assert told(ask(harness, "restore_end")) == ("", 1, 5, 12)
-    before = snapshot(harness)
+    before = harness.state.snapshot()
     assert told(ask(harness, "restore_end")) == ("", 0, 5, 12)
     assert told(begin(harness)) == ("", 0, 5, 12)
     assert ask(harness, "restore_rows", **rows).changed == 0
@@ -203,7 +190,7 @@ def test_repeated_requests_change_nothing(harness) -> None:
     assert told(ask(harness, "restore_cursor", cursor=position)) == ("", 0, 5, 12)
     position.durable_name = b"other"
     assert told(ask(harness, "restore_cursor", cursor=position))[0] == refusals.UNKNOWN_RESTORE
-    assert snapshot(harness) == before
+    assert harness.state.snapshot() == before
 
 
 def test_channel_is_closed_until_the_end(harness) -> None:
@@ -278,9 +265,9 @@ def test_purged_channel_takes_what_lies_behind(harness) -> None:
 def test_nonsense_is_refused_and_changes_nothing(harness, kind, what, error) -> None:
     if kind != "restore_channel":
         begin(harness)
-    before = snapshot(harness)
+    before = harness.state.snapshot()
     assert told(ask(harness, kind, **what))[0] == error
-    assert snapshot(harness) == before
+    assert harness.state.snapshot() == before
 
 
 def test_limits_wait_for_the_end(harness) -> None:
@@ -357,14 +344,14 @@ def test_follower_has_the_same_and_goes_on_with_it(node) -> None:
     for _, kind, body in node.logs[1]:
         other.feed(1, kind, body)
     other.turn()
-    assert snapshot(other) == snapshot(node)
+    assert other.state.snapshot() == node.state.snapshot()
     other.lead(1)
     assert other.publish("foo", b"x") == [refusals.CHANNEL_RESTORING]
     assert ask(other, "restore_rows", **runs_of((8, 11, START))).changed == 2
     assert told(ask(other, "restore_end", last_sequence=12))[0] == ""
     assert other.publish("foo", b"x") == [""]
     assert other.indexes[1, 1].last_sequence == 13
-    assert machine(other).tombstones.by_channel[1].flat() == [7, 7, 12, 12]
+    assert other.follower().tombstones.by_channel[1].flat() == [7, 7, 12, 12]
 
 
 def test_request_on_its_way_when_the_leader_changes_is_not_answered(node) -> None:

@@ -13,7 +13,7 @@ from tests.kit.core_harness import START, Node
 from tests.unit.core import test_core_deferred as deferred
 from tests.unit.core.test_core_delays import data, stored
 from tests.unit.core.test_core_expiring import fetched, left, listed, send, started
-from tests.unit.core.test_core_restore_requests import ask, begin, machine, runs_of, snapshot, told
+from tests.unit.core.test_core_restore_requests import ask, begin, runs_of, told
 
 NOW = START // SECOND
 
@@ -85,8 +85,8 @@ def test_what_has_expired_is_there_until_the_end_and_gone_then(harness, restarts
     harness.turn()
     assert (left(harness), listed(harness)) == ([6, 8], {})
     assert fetched(harness) == 6
-    (cursor,) = machine(harness).cursors.values()
-    assert cursor.to_redeliver.flat() == [6, 6]
+    cursor = harness.state.position()
+    assert cursor.pending == [6]
     assert harness.broker.view.expired_messages == 3
 
 
@@ -106,9 +106,9 @@ def test_repeated_rows_are_left_out_and_the_others_keep_their_times(harness) -> 
     rows = expiring((5, 6, START), (8, 11, START), s6=5, s8_9=6, s10=7)
     assert ask(harness, "restore_rows", **expiring((5, 6, START), (8, 8, START), s6=5, s8=6)).changed == 3
     assert ask(harness, "restore_rows", **rows).changed == 3
-    before = snapshot(harness)
+    before = harness.state.snapshot()
     assert ask(harness, "restore_rows", **rows).changed == 0
-    assert snapshot(harness) == before
+    assert harness.state.snapshot() == before
     assert listed(harness) == {6: (6, NOW + 5), 8: (9, NOW + 6), 10: (10, NOW + 7)}
     assert [at and at // SECOND - NOW for at in expiries(harness).values()] == [0, 5, 6, 6, 7, 0]
 
@@ -136,9 +136,9 @@ FIVE_TO_SEVEN = runs_of((5, 7, START))
 )
 def test_expiries_that_are_none_are_refused_and_change_nothing(harness, runs, times, error) -> None:
     begin(harness)
-    before = snapshot(harness)
+    before = harness.state.snapshot()
     assert told(ask(harness, "restore_rows", **FIVE_TO_SEVEN, expiring_runs=runs, expire_at=times))[0] == error
-    assert (snapshot(harness), left(harness)) == (before, [])
+    assert (harness.state.snapshot(), left(harness)) == (before, [])
 
 
 def test_the_latest_expiry_is_taken(harness) -> None:
@@ -158,7 +158,7 @@ def test_too_many_runs_are_refused(harness, monkeypatch) -> None:
 
 def test_a_message_that_would_be_too_large_with_its_expiry_is_refused(harness) -> None:
     begin(harness)
-    room = harness.broker.context.nats.payload_bytes_max - len(b"foo") - 36
+    room = harness.broker.view.payload_bytes_max - len(b"foo") - 36
     row = wire.MsgProto(data=b"x" * (room - 5)).SerializeToString()
     rows = {"runs": [pb.RestoredRun(first_sequence=5, count=1, timestamp=START)]}
     rows["rows"] = len(row).to_bytes(4, "little") + row
@@ -178,7 +178,7 @@ def test_a_follower_has_the_same_and_goes_on_with_it() -> None:
     for _, kind, body in node.logs[1]:
         other.feed(1, kind, body)
     other.turn()
-    assert snapshot(other) == snapshot(node)
+    assert other.state.snapshot() == node.state.snapshot()
     other.lead(1)
     assert fetched(other) == BUSY
     assert told(ask(other, "restore_end"))[0] == ""
@@ -198,7 +198,7 @@ def test_what_waits_for_its_time_is_put_back_with_its_expiry() -> None:
     again = deferred.fetched(other)
     assert (again.messages, again.rows) == (saved.messages, saved.rows)
     deferred.put_back(other, "restore_end")
-    assert machine(other).part(Expiries).by_channel == {}, "nothing expires in the hidden channel"
+    assert other.follower().part(Expiries).by_channel == {}, "nothing expires in the hidden channel"
     other.pass_time(5.1)
     assert data(other, b"foo") == [b"1", b"2"]
     assert [one.expires_at for one in stored(other, b"foo")] == [START + 8 * SECOND, 0]

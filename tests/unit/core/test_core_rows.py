@@ -18,9 +18,8 @@ async def test_rows_give_back_the_same_state_and_no_id_is_used_twice(harness, tm
     harness.leave("foo", offline.ack_inbox)
     newest = harness.subscribe("foo", "newest")
     harness.leave("foo", newest.ack_inbox)
-    machine = harness.broker.context.groups[1].machine
-    changes = Changes()
-    add_rows(changes, 1, machine.take_changed_rows(), (7, 1))
+    machine, changes = harness.follower(), Changes()
+    add_rows(changes, 1, harness.broker.take_changed_rows(1), (7, 1))
 
     database = await Database.open(tmp_path / "state.db")
     await database.flush(changes)
@@ -48,9 +47,8 @@ async def test_what_operators_have_changed_is_in_the_rows(harness, tmp_path):
     harness.subscribe("foo", durable="d", in_flight=3, start=3, seq=4)
     for kind, told in (("move", {"sequence": 2}), ("skip", {"runs": [7, 8]}), ("pause", {})):
         change(harness, kind, durable_name="d", **told)
-    machine = harness.broker.context.groups[1].machine
-    changes = Changes()
-    add_rows(changes, 1, machine.take_changed_rows(), (7, 1))
+    machine, changes = harness.follower(), Changes()
+    add_rows(changes, 1, harness.broker.take_changed_rows(1), (7, 1))
 
     database = await Database.open(tmp_path / "state.db")
     await database.flush(changes)

@@ -23,7 +23,6 @@ from stan_protocol.scalars import SECOND
 from stan import limits
 from stan.config import Config
 from stan.core.admin import schema_requests
-from stan.core.state.meta import MetaMachine
 from stan.core.state.schemas import TOO_MANY_SCHEMAS, TOO_MANY_VERSIONS, TOO_MUCH_TEXT, Schemas
 from stan.policies import KNOWN, VALID, PolicyRule
 from stan.protocol.kernel import server as kernel
@@ -91,7 +90,7 @@ def publish(node, *messages, channel="orders", **more):
 
 
 def stored(harness, channel="orders"):
-    info = harness.broker.context.meta.channels[channel.encode()]
+    info = harness.state.channels[channel.encode()]
     return harness.indexes[info.group, info.uid].last_sequence
 
 
@@ -196,10 +195,7 @@ def test_schemas_outlive_a_restart_and_a_transfer(harness) -> None:
         add(harness, FIRST, pattern)
         add(harness, SECOND_, pattern)
     remove(harness, 0, "b")
-    meta = harness.broker.context.meta
-    snapshot, again = pb.Snapshot(), MetaMachine()
-    meta.snapshot(snapshot)
-    again.restore(pb.Snapshot.FromString(snapshot.SerializeToString()))
+    meta, again = harness.follower(0), harness.state.copy_of_meta()
     assert again.schemas.by_pattern == meta.schemas.by_pattern
     assert (again.schemas.floor, again.schemas.by_pattern.keys()) == (2, {b"a", b"c"})
     rows = [row for row in meta.take_changed_rows().parts if row[0] == Schemas.KIND]
@@ -365,8 +361,8 @@ def test_a_node_asks_for_newer_metadata_before_it_refuses(node) -> None:
     assert publish(node, (GOOD, 2)) == []
     assert publish(node, (b'{"id": 2}', None)) == []
     assert node.stored("orders", 1) == []
-    applied = node.broker.context.meta.applied
-    changed = node.broker.context.meta.schemas.by_pattern[b"orders"].changed
+    applied = node.state.applied
+    changed = node.follower(0).schemas.by_pattern[b"orders"].changed
     answer(node, applied + 1)
     assert node.stored("orders", 1) == []
     node.feed_meta(schema=version(SECOND_, changed=changed))
@@ -376,7 +372,7 @@ def test_a_node_asks_for_newer_metadata_before_it_refuses(node) -> None:
 
 def test_a_node_whose_metadata_are_new_enough_refuses(node) -> None:
     assert publish(node, (BAD, None)) == []
-    answer(node, node.broker.context.meta.applied)
+    answer(node, node.state.applied)
     (refused,) = node.hear("_INBOX.acks")
     assert "/id" in wire.PubAck.FromString(refused.payload).error.decode()
     assert [one.groups for one in node.leased if b"/id" in one.data] == [(1,)], "another leader may take it meanwhile"

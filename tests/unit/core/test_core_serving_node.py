@@ -20,8 +20,7 @@ SERVING = "_STAN.node.test-cluster.serving"
 def node():
     """A follower that has a copy of the channel `foo`, and knows of one plain subscription."""
     made = Node()
-    made.broker.context.reports.events.node = ME
-    made.broker.parts.nodes.heard = HeardNodes(instance=lambda: THIS_LIFE)
+    made.broker.join_cluster(ME, (), HeardNodes(instance=lambda: THIS_LIFE))
     client = made.feed_client()
     made.feed_channel()
     subscribe = pb.Subscribe(
@@ -45,7 +44,7 @@ def feed(node, **change):
 
 
 def serve(node, instance):
-    (cursor,) = node.broker.context.groups[1].machine.cursors.values()
+    cursor = node.state.position()
     feed(node, serve=pb.Serve(node=ME.encode(), instance=instance, cursor_ids=[cursor.cursor_id]))
 
 
@@ -69,8 +68,7 @@ def test_the_leader_hears_at_once_that_what_an_earlier_life_was_given_is_not_ser
 def test_a_node_whose_copy_says_that_it_serves_reports_when_it_goes_on(node) -> None:
     serve(node, EARLIER_LIFE)
     again = Node()
-    again.broker.context.reports.events.node = ME
-    again.broker.parts.nodes.heard = HeardNodes(instance=lambda: THIS_LIFE)
+    again.broker.join_cluster(ME, (), HeardNodes(instance=lambda: THIS_LIFE))
     for index, kind, body in node.logs[0]:
         again.broker.replay_entry(0, index, kind, body)
     for index, kind, body in node.logs[1]:
@@ -88,7 +86,7 @@ def test_what_was_sent_last_is_reported_when_the_subscription_has_ended(node) ->
     node.feed(1, Kind.RECORDS, batch(1, 1, 1))
     node.turn()
     assert node.hear("in")
-    (cursor,) = node.broker.context.groups[1].machine.cursors.values()
+    cursor = node.state.position()
     feed(node, leave=pb.Leave(subscription_id=cursor.members[0].subscription_id))
     node.pass_time(limits.SERVING_REPORT_INTERVAL / SECOND)
     (report,) = reports(node, granted)

@@ -7,7 +7,6 @@ from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.core.admin import move_source, move_target
-from stan.core.state.meta import MetaMachine
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CoreHarness
@@ -259,12 +258,8 @@ def test_a_great_many_channels_are_looked_at_a_few_at_a_time(node, monkeypatch) 
 
 
 def test_a_pause_outlives_a_restart_and_needs_a_cluster(node) -> None:
-    meta = node.broker.context.meta
     assert ask(node, paused=True) == ("", 1)
-    snapshot, again = pb.Snapshot(), MetaMachine()
-    meta.snapshot(snapshot)
-    again.restore(pb.Snapshot.FromString(snapshot.SerializeToString()))
-    assert again.moves_paused
+    assert node.state.copy_of_meta().moves_paused
     alone = CoreHarness()
     asked = alone.ask(REQUEST, admin.PauseMovesRequest(version=1, paused=True), admin.ChangeResponse)
     assert asked.error.decode() == NOT_A_CLUSTER

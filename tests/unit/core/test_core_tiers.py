@@ -126,28 +126,27 @@ def test_idle_channel_stays_until_the_tier_has_it() -> None:
     harness = started(inactivity_ns=10 * SECOND)
     publish(harness, 5)
     harness.pass_time(15)
-    assert b"foo" in harness.broker.context.meta.channels
+    assert b"foo" in harness.state.channels
     move(harness, 6)
     harness.pass_time(15)
-    assert b"foo" not in harness.broker.context.meta.channels
+    assert b"foo" not in harness.state.channels
 
 
 def test_idle_channel_goes_in_the_end() -> None:
     harness = started(inactivity_ns=10 * SECOND)
     publish(harness, 5)
     harness.pass_time(35)
-    assert b"foo" not in harness.broker.context.meta.channels
+    assert b"foo" not in harness.state.channels
 
 
 def test_compaction_waits_for_the_tier() -> None:
     harness = started({"tier": "lake", "compact": 1, "min_age": 0})
     publish(harness, 5)
     harness.pass_time(40)
-    group = harness.broker.context.groups[1]
-    assert group.machine.compactions.of(1).until == 0
+    assert harness.follower().compactions.of(1).until == 0
     move(harness, 4)
     harness.pass_time(40)
-    assert group.machine.compactions.of(1).until == 3
+    assert harness.follower().compactions.of(1).until == 3
 
 
 def test_owner_hears_of_what_was_removed_until_it_says_so() -> None:

@@ -12,8 +12,9 @@ from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.protocol.proto import entries_pb2 as pb
+from tests.kit.broker_state import sequences
 from tests.kit.core_harness import CoreHarness, Node, _split
-from tests.kit.cursor_admin import change, replayed, snapshot, stored
+from tests.kit.cursor_admin import agrees, change
 
 DUR = {"durable_name": "dur"}
 
@@ -22,13 +23,7 @@ DUR = {"durable_name": "dur"}
 def harness(harness):
     yield harness
     harness.turn()
-    machine = harness.broker.context.groups[1].machine
-    assert replayed(harness) == snapshot(machine) == stored(machine), "followers and restarts know the same"
-
-
-def live(harness):
-    (found,) = harness.broker.context.groups[1].dispatch.cursors.by_id.values()
-    return found
+    agrees(harness)
 
 
 def arrivals(harness, seconds, inbox="inbox"):
@@ -116,7 +111,7 @@ def test_an_ack_ends_the_pause(harness):
 
     harness.pass_time(10)
     assert harness.received() == []
-    assert not live(harness).retries.delayed
+    assert not harness.state.live_position().delayed
 
 
 def test_verdicts_on_what_is_not_pending_change_nothing(harness):
@@ -159,7 +154,7 @@ def test_a_pause_ends_with_its_member(harness):
     harness.leave("foo", one.ack_inbox)
 
     assert harness.received("two") == [(1, 1)]
-    assert not live(harness).retries.delayed
+    assert not harness.state.live_position().delayed
 
 
 # --- working, rejected ----------------------------------------------------------------------------------------------------
@@ -194,7 +189,7 @@ def test_nobody_works_longer_than_the_policy_allows(harness):
     harness.pass_time(2)
 
     assert harness.received() == [(1, 1)]
-    assert not live(harness).retries.working
+    assert not harness.state.live_position().working
 
 
 def test_a_rejected_message_is_settled_and_told(harness):
@@ -208,7 +203,7 @@ def test_a_rejected_message_is_settled_and_told(harness):
 
     assert harness.received() == []
     (event,) = [one for one in harness.events if one.kind == "rejected"]
-    assert (event.channel, event.cursor_id) == (b"foo", live(harness).cursor.cursor_id)
+    assert (event.channel, event.cursor_id) == (b"foo", harness.state.position().cursor_id)
     assert event.text == 'message 1 of "foo" rejected for durable "dur": no order\\n'
     assert ("WRN", event.text) in harness.notes
 
@@ -230,7 +225,8 @@ def test_a_cumulative_ack_is_an_ack_of_each(until, before):
         else:
             harness.ack(sub.ack_inbox, *range(1, until + 1))
         harness.pass_time(3)
-        held.append((harness.received(), list(live(harness).members[0].window), live(harness).last_sent))
+        live = harness.state.live_position()
+        held.append((harness.received(), live.members[0].window, live.last_sent))
 
     assert held[0] == held[1]
 
@@ -322,9 +318,7 @@ def test_poison_is_delivered_exactly_as_often_as_the_policy_allows(most, poison,
 
     by_sequence = {n: [count for sequence, count in came if sequence == n] for n in range(1, 9)}
     assert by_sequence == {n: list(range(most if n in poison else 1)) for n in range(1, 9)}
-    assert sorted(n for run in live(harness).retries.exhausted for n in range(run.first, run.last + 1)) == sorted(
-        poison
-    )
+    assert sequences(harness.state.live_position().exhausted) == sorted(poison)
 
 
 def test_an_ack_wait_that_is_over_counts_as_a_failure(harness):
@@ -357,12 +351,12 @@ def test_an_operator_sends_an_exhausted_message_again(harness):
     harness.pass_time(5)
 
     assert harness.received() == [(2, 1)], "counted anew, from the first delivery on"
-    assert len(live(harness).retries.exhausted) == 1
+    assert len(harness.state.live_position().exhausted) == 1
     change(harness, "redeliver", runs=[2, 2], **DUR)
     harness.ack(sub.ack_inbox, 2)
     harness.pass_time(5)
     assert harness.received() == [(2, 1)]
-    assert not live(harness).owed
+    assert not harness.state.live_position().owed
 
 
 def test_an_operator_may_send_again_what_was_to_be_delivered_once(harness):
@@ -376,7 +370,7 @@ def test_an_operator_may_send_again_what_was_to_be_delivered_once(harness):
     harness.pass_time(5)
 
     assert harness.received() == [(1, 1)]
-    assert len(live(harness).retries.exhausted) == 1
+    assert len(harness.state.live_position().exhausted) == 1
 
 
 def test_an_operator_skips_an_exhausted_message(harness):
@@ -386,7 +380,7 @@ def test_an_operator_skips_an_exhausted_message(harness):
     harness.pass_time(5)
 
     assert harness.received() == []
-    assert not live(harness).owed
+    assert not harness.state.live_position().owed
 
 
 def test_an_operator_moves_a_position_with_an_exhausted_message(harness):
@@ -395,7 +389,7 @@ def test_an_operator_moves_a_position_with_an_exhausted_message(harness):
     change(harness, "move", sequence=2, **DUR)
 
     assert harness.received() == [(2, 1), (3, 1)]
-    assert not live(harness).owed
+    assert not harness.state.live_position().owed
 
 
 def test_another_policy_sends_exhausted_messages_again(harness):
@@ -425,7 +419,7 @@ def test_a_late_ack_settles_an_exhausted_message(harness):
 
     harness.ack(sub.ack_inbox, 2)
 
-    assert not live(harness).owed
+    assert not harness.state.live_position().owed
 
 
 def test_deliveries_are_counted_over_a_resume(harness):
@@ -558,7 +552,7 @@ def test_rejections_and_cumulative_acks_come_at_the_time_of_the_leader(harness):
     harness.publish("foo", b"a", b"b")
     harness.pass_time(1)
     harness.say(sub.ack_inbox, 1, wire.REJECT)
-    assert live(harness).past.acked_at == harness.wall
+    assert harness.state.live_position().past.acked_at == harness.wall
     harness.pass_time(1)
     harness.say(sub.ack_inbox, 2, wire.ACK, cumulative=True)
-    assert live(harness).past.acked_at == harness.wall
+    assert harness.state.live_position().past.acked_at == harness.wall

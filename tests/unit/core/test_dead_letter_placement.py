@@ -43,8 +43,7 @@ def wish(node):
 
 
 def reject_one(node):
-    node.policy = replace(node.policy, dead_letter=OTHER, max_deliver=1)
-    node._heed_policy()
+    node.set_policy(dead_letter=OTHER, max_deliver=1)
     node.lead(HOME)
     node.subscribe("foo", durable="dur")
     node.meta_says(len(node.logs[0]))
@@ -109,9 +108,9 @@ def test_a_channel_of_another_group_keeps_the_messages_where_they_are(node):
 
     (event,) = [one for one in node.events if one.kind == "dead_letters_fault"]
     assert event.text.endswith(f'"{OTHER}" cannot be had: {IN_ANOTHER_GROUP.format(THERE, HOME)}')
-    (live,) = node.broker.context.groups[HOME].dispatch.cursors.by_id.values()
-    assert len(live.retries.exhausted) == 1
-    uid = node.broker.context.meta.channels[OTHER.encode()].uid
+    live = node.state.live_position(HOME)
+    assert len(live.exhausted) == 1
+    uid = node.state.channels[OTHER.encode()].uid
     node.feed_meta(delete_channel=pb.DeleteChannel(uid=uid))
     node.pass_time(11)
     assert wish(node) == [(OTHER, HOME)]
@@ -119,16 +118,13 @@ def test_a_channel_of_another_group_keeps_the_messages_where_they_are(node):
 
 def test_the_next_leader_moves_what_was_not_moved(node):
     reject_one(node)  # the channel is not made yet
-    other = Node(config=MANY)
+    other = Node(config=MANY, policy=node.policy)
     other.feed_client()
     other.feed_channel("foo", HOME)
     for group, kind, body in node.committed:
         if group:
             other.feed(group, kind, body)
     other.feed_channel(OTHER, HOME)
-    other.policy = node.policy
-    other._heed_policy()
-
     other.lead(HOME)
     other.pass_time(31)
 
@@ -151,7 +147,7 @@ def guarded():
     harness.set_policy(max_deliver=1, dead_letter=".dlq")
     harness.as_user("worker").connect("c-1")
     sub = harness.subscribe("foo", client_id="c-1", durable="dur")
-    harness.publish("foo", b"a", client_id="c-1", conn_id=harness.broker.context.meta.clients[b"c-1"].conn_id.decode())
+    harness.publish("foo", b"a", client_id="c-1", conn_id=harness.state.clients[b"c-1"].conn_id.decode())
     payload = wire.Ack(subject=b"foo", sequence=1, kind=wire.REJECT).SerializeToString()
     said = sub.ack_inbox
     harness.broker.step_verdicts(harness._scan([b"MSG %b 2 %d\r\n%b\r\n" % (said, len(payload), payload)]).verdicts)
@@ -194,4 +190,4 @@ def test_a_channel_of_another_partition_is_not_made_here():
 
     (event,) = [one for one in harness.events if one.kind == "dead_letters_fault"]
     assert event.text.endswith(f'"foo.dlq" cannot be had: {CHANNEL_ELSEWHERE}')
-    assert b"foo.dlq" not in harness.broker.context.meta.channels
+    assert b"foo.dlq" not in harness.state.channels

@@ -88,4 +88,4 @@ def test_the_leader_joins_the_runs(monkeypatch):
     for name in (b"a", b"c", b"e", b"f", b"g", b"b", b"d"):
         channels.delete(channels.by_name[name])
         harness.turn()
-    assert harness.broker.context.groups[1].machine.dropped.runs.flat() == [1, 7]
+    assert harness.follower().dropped.runs.flat() == [1, 7]

@@ -1,17 +1,13 @@
 """Failover groups: the member that joined first gets all messages, and the next one when it is gone."""
 
-from functools import partial
-
 import pytest
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
 
-from stan.core.boundary import loading
 from stan.core.state.group import GroupMachine
-from stan.core.state.state_codec import load_group, restore_group, snapshot_group
-from stan.protocol.proto import entries_pb2 as pb
+from stan.core.state.state_codec import load_group
 from tests.kit.core_harness import CoreHarness, Node
-from tests.kit.cursor_admin import PREFIX, replayed, snapshot, stored
+from tests.kit.cursor_admin import PREFIX, agrees
 
 MEMBERS = ("one", "two", "three")
 
@@ -20,8 +16,7 @@ MEMBERS = ("one", "two", "three")
 def harness(harness):
     yield harness
     harness.turn()
-    machine = harness.broker.context.groups[1].machine
-    assert replayed(harness) == snapshot(machine) == stored(machine), "followers and restarts know the same"
+    agrees(harness)
 
 
 def members(harness, **settings):
@@ -38,11 +33,6 @@ def members(harness, **settings):
 
 def got(harness):
     return {name: harness.received(name) for name in MEMBERS}
-
-
-def live(harness):
-    (found,) = harness.broker.context.groups[1].dispatch.cursors.by_id.values()
-    return found
 
 
 def test_the_first_member_gets_all_messages_also_when_its_window_is_full(harness):
@@ -98,9 +88,7 @@ def test_a_member_whose_heartbeats_fail_stays_active_and_no_attempt_is_spent_on_
     inboxes = members(harness, in_flight=2)
     harness.publish("foo", b"a")
     got(harness)
-    context = harness.broker.context
-    incarnation = context.groups[1].machine.cursors[live(harness).cursor.cursor_id].members[0].incarnation
-    context.groups[1].dispatch.set_failed_heartbeat(incarnation, failed=True)
+    harness.fail_heartbeats(harness.state.position().members[0].client_id.decode())
 
     harness.pass_time(20)
     assert got(harness) == {"one": [], "two": [], "three": []}
@@ -131,11 +119,10 @@ def test_a_full_active_member_does_not_make_the_leader_read_again_and_again(harn
     inboxes = members(harness, in_flight=2)
     harness.publish("foo", *[b"x"] * 4)
     harness.leave("foo", inboxes["one"])
-    dispatch = harness.broker.context.groups[1].dispatch
-    before = dispatch.fetches
+    before = harness.state.reads()
     for _ in range(20):
         harness.turn()
-    assert dispatch.fetches <= before + 1
+    assert harness.state.reads() <= before + 1
     assert len(got(harness)["two"]) == 2
 
 
@@ -156,15 +143,10 @@ def test_members_have_their_order_from_rows_and_snapshots_in_any_order():
     harness = CoreHarness()
     harness.connect()
     members(harness)
-    machine = harness.broker.context.groups[1].machine
-    shot = pb.Snapshot()
-    snapshot_group(machine, shot)
-    other = GroupMachine(1)
-    restore_group(other, shot)
+    shot, other = harness.state.snapshot(), harness.state.copy()
     backwards = GroupMachine(1)
     load_group(backwards, shot.cursors, list(reversed(shot.subscriptions)))
-    (cursor,) = machine.cursors.values()
-    wanted = [member.settings.inbox for member in cursor.members]
+    wanted = [member.settings.inbox for member in harness.state.position().members]
     assert wanted == [b"one", b"two", b"three"]
     for loaded in (other, backwards):
         (found,) = loaded.cursors.values()
@@ -179,7 +161,7 @@ def test_cumulative_acks_stay_refused(harness):
 
     harness.say(inboxes["one"], 2, wire.ACK, cumulative=True)
 
-    assert len(live(harness).members[0].window) == 2
+    assert harness.state.live_position().window == [1, 2]
 
 
 def test_operators_see_who_is_active(harness):
@@ -211,8 +193,6 @@ def test_a_leader_whose_metadata_lags_sends_nothing_before_it_knows_the_channel(
     second.feed_client()
     for _, kind, body in first.logs[1]:
         second.feed(1, kind, body)
-    dispatch = second.broker.context.groups[1].dispatch
-    dispatch.policy_of = partial(loading._policy_of, second.broker.context)  # what a broker has
     second.lead(1)
     second.pass_time(60)
     assert second.received() == []

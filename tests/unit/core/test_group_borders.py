@@ -78,7 +78,7 @@ def opened(channels, *arguments):
 
 
 def test_who_opens_a_channel_that_is_being_moved_is_answered(node):
-    node.broker.context.leading.held.hold(node.broker.view.meta.channels[b"sick"])
+    node.hold_channel(b"sick")
     channels = node.broker.parts.channels
     assert opened(channels, b"sick", 1) == [(False, CHANNEL_MOVING)]
     assert opened(channels, b"sick") == [(False, LED_ELSEWHERE)]

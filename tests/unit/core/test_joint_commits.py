@@ -62,7 +62,7 @@ def nothing(names=NAMES):
 
 
 def seen(harness, names=NAMES):
-    known = harness.broker.context.meta.channels
+    known = harness.state.channels
     return {name: harness.visible(name.decode()) for name in names if name in known}
 
 
@@ -139,7 +139,7 @@ def test_state_on_disk_has_what_is_under_way(harness):
     harness.hold = True
     harness.send("commit", joint(harness))
     while harness.uncommitted:
-        machine = harness.broker.context.groups[1].machine
+        machine = harness.follower()
         loaded = Transactions()
         for key in machine.transactions.keys():  # noqa: SIM118 - no mapping
             loaded.load(key, machine.transactions.row(key))

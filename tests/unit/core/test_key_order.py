@@ -12,7 +12,7 @@ from stan.core.base.ready import Delivery, ReadResult
 from stan.core.base.runs import Run, runs_of
 from stan.core.leader.key_order import cut
 from stan.protocol.kernel.server import NO_SLOT
-from tests.kit.cursor_admin import PREFIX, change, replayed, snapshot, stored
+from tests.kit.cursor_admin import PREFIX, agrees, change
 
 QUEUE = {"durable_name": "d", "queue_group": "q"}
 
@@ -27,8 +27,7 @@ def harness(harness):
     harness.set_policy(ordered_by_key=True)
     yield harness
     harness.turn()
-    machine = harness.broker.context.groups[1].machine
-    assert replayed(harness) == snapshot(machine) == stored(machine), "followers and restarts know the same"
+    agrees(harness)
 
 
 def member(harness, name="one", **told):
@@ -40,11 +39,6 @@ def member(harness, name="one", **told):
 
 def publish(harness, text):
     harness.publish("foo", *[letter.encode() for letter in text], key_of=keyed)
-
-
-def live(harness):
-    (found,) = harness.broker.context.groups[1].dispatch.cursors.by_id.values()
-    return found
 
 
 def test_the_next_message_of_a_key_comes_when_the_one_before_is_acked(harness):
@@ -97,7 +91,7 @@ def test_an_exhausted_message_holds_its_key_back_until_an_operator_helps(harness
     harness.ack(inbox, 2)
     harness.pass_time(20)
     assert harness.received("one") == [(1, 0), (2, 0), (1, 1)]
-    assert list(live(harness).retries.exhausted) == [Run(1, 1, 0, 1)]
+    assert list(harness.state.live_position().exhausted) == [Run(1, 1, 0, 1)]
 
     change(harness, "skip", runs=[1, 1], **QUEUE)
 
@@ -237,11 +231,11 @@ def test_not_more_is_held_back_than_the_limit(harness, monkeypatch):
     inbox = member(harness)
     publish(harness, "aaaaab")
     assert harness.received("one") == [(1, 0)]
-    assert live(harness).last_sent < 6
+    assert harness.state.live_position().last_sent < 6
     for sequence in range(1, 6):
         harness.ack(inbox, sequence)
     assert sorted(harness.received("one")) == [(2, 0), (3, 0), (4, 0), (5, 0), (6, 0)]
-    assert live(harness).last_sent == 6
+    assert harness.state.live_position().last_sent == 6
 
 
 def test_records_beyond_the_memory_for_them_are_read_again(harness, monkeypatch):
@@ -255,11 +249,10 @@ def test_records_beyond_the_memory_for_them_are_read_again(harness, monkeypatch)
 
 def test_what_did_not_leave_is_sent_again_and_is_no_redelivery(harness):
     member(harness)
-    dispatch = harness.broker.context.groups[1].dispatch
     publish(harness, "ab")
     harness.received("one")
-    (number,) = dispatch.cursors.by_subscription
-    dispatch.not_sent([Delivery(b"one", b"", 1, 1, 2, 0, 1, number, (1, 2))])
+    number = harness.state.subscription().subscription_id
+    harness.broker.not_sent([Delivery(b"one", b"", 1, 1, 2, 0, 1, number, (1, 2))])
     harness.turn()
     assert sorted(harness.received("one")) == [(1, 0), (2, 0)]
 
@@ -268,9 +261,7 @@ def test_removed_messages_hold_nobody_back(harness):
     inbox = member(harness)
     publish(harness, "aaab")
     harness.received("one")
-    dispatch = harness.broker.context.groups[1].dispatch
-    uid = next(iter(dispatch.cursors.by_channel))
-    harness.indexes[1, uid].first = 3
+    harness.indexes[1, harness.state.channels[b"foo"].uid].first = 3
     harness.ack(inbox, 4)
     assert harness.received("one") == [], "a client may still have the first one"
     harness.pass_time(6)

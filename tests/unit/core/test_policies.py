@@ -13,6 +13,7 @@ from stan_protocol.scalars import SECOND, RaftIndex
 from stan import limits
 from stan.config import Config
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
+from stan.core.leader.dispatch import Dispatch
 from stan.core.state.meta import MetaMachine
 from stan.core.state.policies import TOO_MANY, Policies, row_of, rule_of, shown_policy
 from stan.policies import OPTIONS, PolicyRule
@@ -213,7 +214,7 @@ def test_lists_come_in_pages(harness) -> None:
 def test_what_is_out_of_bounds_is_refused_by_its_name(harness, pattern, policy, complaint) -> None:
     error, _ = set_policy(harness, pattern, policy)
     assert error.startswith(f"stan: policy: {complaint}")
-    assert not harness.broker.context.meta.info.policies
+    assert not harness.state.cluster.policies
 
 
 def test_a_name_needs_a_channel_and_a_channel_no_wildcards(harness) -> None:
@@ -231,10 +232,9 @@ def test_positions_tell_their_policy(harness) -> None:
     assert cursor.policy.max_deliver == 3
 
 
-def test_led_groups_hear_of_changes_of_metadata_and_configuration(harness) -> None:
-    context, heard = harness.broker.context, []
-    dispatch = context.groups[1].dispatch
-    dispatch.policies_changed = lambda: heard.append(context.policies.of(b"a", b"").max_deliver)
+def test_led_groups_hear_of_changes_of_metadata_and_configuration(harness, monkeypatch) -> None:
+    heard = []
+    monkeypatch.setattr(Dispatch, "policies_changed", lambda _: heard.append(harness.state.policy(b"a").max_deliver))
     set_policy(harness, "a", pb.DeliveryPolicy(max_deliver=2))
     set_policy(harness, "a", pb.DeliveryPolicy(max_deliver=2))  # no change
     set_policy(harness, "a")
@@ -245,4 +245,4 @@ def test_led_groups_hear_of_changes_of_metadata_and_configuration(harness) -> No
 def test_policies_outlive_a_restart(harness) -> None:
     set_policy(harness, "a", pb.DeliveryPolicy(max_deliver=2))
     harness.restart()
-    assert harness.broker.context.policies.of(b"a", b"d") == DeliveryPolicy(max_deliver=2)
+    assert harness.state.policy(b"a", b"d") == DeliveryPolicy(max_deliver=2)

@@ -43,7 +43,7 @@ def test_client_that_comes_back_takes_its_own_place():
     harness.connect("a", alive=False)
     assert harness.connect("a") is None  # the old one is asked first
     harness.pass_time(1)
-    assert len(harness.broker.context.meta.clients) == 1
+    assert len(harness.state.clients) == 1
 
 
 def test_clients_on_their_way_count():
@@ -121,7 +121,7 @@ def test_oversized_request_is_refused_and_nothing_of_it_kept(harness, subject):
         )
         answer = harness.ask(subject, request, wire.SubscriptionResponse)
         assert answer.error == b"stan: invalid subscription request: durable_name is longer than 1024 bytes"
-    assert set(harness.broker.context.meta.clients) == {b"me"}
+    assert set(harness.state.clients) == {b"me"}
 
 
 def test_rates_follow_a_reload():

@@ -82,11 +82,11 @@ NAMING = [
 
 def refusal(name, request):
     harness = CoreHarness(config=Config(permissions=OWN))
-    context = harness.broker.context
+    authorizer = harness.broker.view.authorizer
     subject = f"_STAN.from.own._STAN.x.test-cluster.{name}".encode()
     frame = Frame(10, subject, b"_INBOX.r", b"", request.SerializeToString())
-    assert isinstance(context.access.authorizer, PermissionAuthorizer)
-    if context.access.authorizer.admit(frame) is not None:
+    assert isinstance(authorizer, PermissionAuthorizer)
+    if authorizer.admit(frame) is not None:
         return ""
     harness.turn()
     (answer,) = harness.hear("_STAN.to.own._INBOX.r")

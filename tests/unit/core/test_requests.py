@@ -110,9 +110,7 @@ class Guarded(CoreHarness):
 
     def asks(self, subject, payload, reply):
         told = f"_STAN.from.u.{subject}".encode()
-        frame = self.broker.context.access.authorizer.admit(
-            Frame(10, told, reply.encode(), b"", payload.SerializeToString())
-        )
+        frame = self.broker.view.authorizer.admit(Frame(10, told, reply.encode(), b"", payload.SerializeToString()))
         if frame is not None:
             self.broker.routes.get(frame.subject.decode(), self.broker.step_frame)(frame)
 
@@ -147,7 +145,7 @@ def test_huge_names_in_requests_are_neither_judged_nor_told_nor_kept(harness, ki
     assert answer.error.startswith(b"stan: invalid ")
     assert answer.error.endswith((b"is longer than 4096 bytes", b"is longer than 1024 bytes"))
     assert not harness.notes
-    authorizer = harness.broker.context.access.authorizer
+    authorizer = harness.broker.view.authorizer
     assert authorizer is None or all(len(channel) < 100 for _, _, _, channel in authorizer.permissions._known)
 
 
@@ -166,7 +164,7 @@ def test_connects_with_long_names_are_refused_and_leave_nothing(harness, field):
     asked = {"client_id": b"you", "conn_id": b"c", "heartbeat_inbox": b"hb"} | {field: LONG}
     answer = harness.ask("_STAN.discover.test-cluster", wire_pb2.ConnectRequest(**asked), wire_pb2.ConnectResponse)
     assert answer.error.decode() == f"stan: invalid connection request: {field} is longer than 1024 bytes"
-    assert harness.broker.context.meta.clients.keys() <= {b"me"}
+    assert harness.state.clients.keys() <= {b"me"}
     assert not harness.broker.parts.clients.checking
     assert not harness.notes
 
@@ -176,7 +174,7 @@ def test_subscriptions_with_long_names_are_refused(harness, field):
     request = wire_pb2.SubscriptionRequest(**SUBSCRIBE | {field: LONG})
     answer = harness.ask("_STAN.sub.test-cluster", request, wire_pb2.SubscriptionResponse)
     assert answer.error.decode() == f"stan: invalid subscription request: {field} is longer than 1024 bytes"
-    assert not harness.broker.context.meta.channels
+    assert not harness.state.channels
     assert not harness.notes
 
 

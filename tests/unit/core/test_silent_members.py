@@ -90,7 +90,7 @@ def test_a_member_that_says_that_it_has_failed_is_not_silent(harness):
     (name,) = [name for name in acks if harness.received(name)]
     harness.say(acks[name], 1, wire.NAK)
     harness.pass_time(0.5)
-    (live,) = harness.broker.context.groups[1].dispatch.cursors.by_id.values()
+    live = harness.state.live_position()
     assert not any(member.silent for member in live.members)
 
 

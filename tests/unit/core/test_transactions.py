@@ -73,13 +73,13 @@ class Transacting(CoreHarness):
 
     @property
     def transactions(self):
-        return self.broker.context.groups[1].machine.transactions
+        return self.follower().transactions
 
     def uid(self, name="foo"):
-        return self.broker.context.meta.channels[name.encode()].uid
+        return self.state.channels[name.encode()].uid
 
     def index(self, name="foo"):
-        return self.broker.context.indexes(1, self.uid(name))
+        return self.broker.view.indexes(1, self.uid(name))
 
     def stored(self, name="foo"):
         """(sequence, data) of every message in the log of a channel, visible or not."""
@@ -571,7 +571,7 @@ def test_idle_channel_with_staged_rows_stays():
     harness.pass_time(30)
     assert harness.commit_rows((b"t", 1)).last_sequence == 1
     harness.pass_time(30)
-    assert b"foo" not in harness.broker.context.meta.channels
+    assert b"foo" not in harness.state.channels
 
 
 @pytest.mark.parametrize(
@@ -699,18 +699,15 @@ def test_what_is_trimmed_is_the_same_on_a_node_that_starts_again_between_any_two
 
 def test_rows_that_change_are_written(harness):
     """What is dirty, row by row, gives the same state as all rows."""
-    known = harness.transactions
     rows = {}
 
     def flush():
-        for key in known.dirty:
-            row = known.row(key)
+        for _, key, row in harness.broker.take_changed_rows(1).parts:
             if row is None:
                 rows.pop(key, None)
             else:
                 rows[key] = row
-        known.dirty.clear()
-        assert rows == {key: known.row(key) for key in known.keys()}  # noqa: SIM118 - not a dict
+        assert rows == {part.key: part.state for part in harness.state.snapshot().parts}
 
     parts(harness, 5)
     flush()
@@ -730,14 +727,14 @@ def test_rows_that_change_are_written(harness):
 
 
 def test_entries_that_make_no_sense_change_nothing(harness):
-    machine = harness.broker.context.groups[1].machine
+    machine = harness.follower()
     for change in (
         pb.GroupChange(commit_step=pb.CommitStep(uid=9, count=1)),
         pb.GroupChange(commit=pb.Commit(uid=9, app=b"a", sequences=[4])),
         pb.GroupChange(drop_staged=pb.DropStaged(uid=9, txns=[b"t"])),
     ):
         machine.apply(change, 99)
-    assert list(harness.transactions.keys()) == []
+    assert list(machine.transactions.keys()) == []
 
 
 # --- commits that refer to what is staged ------------------------------------------------------------------------------

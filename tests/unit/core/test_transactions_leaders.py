@@ -32,7 +32,7 @@ def node():
 
 
 def under_way(node):
-    return node.broker.context.groups[1].machine.transactions.under_way
+    return node.follower().transactions.under_way
 
 
 def send_commit(node, reply):
@@ -51,7 +51,7 @@ def test_who_does_not_lead_is_silent(node):
 
 
 def test_leader_without_lease_says_nothing_but_come_again(node):
-    node.broker.context.groups[1].dispatch.stops.lease_lapsed = True
+    node.broker.step_lease(1, holds=False)
     for kind, request, response in (
         ("stage", STAGE, ext.StageResponse),
         (
@@ -147,7 +147,7 @@ def test_followers_see_a_commit_when_it_is_whole(node, monkeypatch):
     for group, kind, body in node.committed:
         if group == 1:
             copy.feed(group, kind, body)
-            seen.append(copy.broker.context.indexes(1, 1).last_sequence)
-            written.append(copy.broker.context.written(1, 1).last_sequence)
+            seen.append(copy.broker.view.indexes(1, 1).last_sequence)
+            written.append(copy.indexes[1, 1].last_sequence)
     assert written[-4:] == [2, 3, 4, 5]
     assert seen[-4:] == [0, 0, 0, 5]

@@ -6,10 +6,7 @@ from stan_protocol.frames import Frame
 from stan_protocol.proto import extension_pb2 as ext
 
 from stan.config import Config
-from stan.core.state import state_codec as state_rows
-from stan.core.state.group import GroupMachine
 from stan.permissions import NatsUser, Permissions, Rule
-from stan.protocol.proto import entries_pb2 as pb
 from tests.unit.core.test_core_batching import request as batch_of
 from tests.unit.core.test_transactions import Transacting
 
@@ -88,13 +85,11 @@ def test_what_was_begun_before_there_were_users_is_of_who_comes_first(harness):
 def test_rows_tell_whose_they_are(harness):
     as_user(harness, "alice").stage(b"1", version=3)
     finish(harness, 5)
-    snapshot, again = pb.Snapshot(), GroupMachine(1)
-    state_rows.snapshot_group(harness.broker.context.groups[1].machine, snapshot)
-    state_rows.restore_group(again, snapshot)
-    again.transactions.dirty.clear()
-    harness.transactions.dirty.clear()
-    assert again.transactions == harness.transactions
-    assert again.transactions.is_anothers(harness.uid(), b"app", b"bob")
+    known, again = harness.transactions, harness.state.copy().transactions
+    again.dirty.clear()
+    known.dirty.clear()
+    assert again == known
+    assert again.is_anothers(harness.uid(), b"app", b"bob")
 
 
 def test_ids_of_a_producer_are_of_its_user(harness):

@@ -1,0 +1,415 @@
+"""The state of a broker as tests ask for it: channels, positions as the log and as their leader knows them, leases, what waits.
+
+The only module of the tests that reads the insides of a broker. Everything it returns is a copy: it stays as it was when it was
+asked for, and changing it changes no broker.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from stan_protocol.ack_levels import AckLevel
+from stan_protocol.scalars import ChannelUid, GroupId
+
+from stan.core.base.delivery_policy import DeliveryPolicy
+from stan.core.base.runs import Run, Runs
+from stan.core.boundary.loading import restored
+from stan.core.broker.broker import Broker
+from stan.core.context import META_GROUP, BrokerContext
+from stan.core.leader.cursors import LiveCursor, LiveMember
+from stan.core.leader.local_group import ChannelGroup
+from stan.core.publishing.batching import Batches
+from stan.core.state.group import Cursor, CursorKind, CursorPast, GroupMachine, Subscription, SubscriptionSettings
+from stan.core.state.meta import MetaMachine
+from stan.core.state.state_codec import snapshot_group
+from stan.protocol.proto import entries_pb2 as pb
+
+
+def sequences(runs: Iterable[tuple[int, ...]]) -> list[int]:
+    """All sequences of runs, which begin with first and last."""
+    return [sequence for run in runs for sequence in range(run[0], run[1] + 1)]
+
+
+class ClientState(NamedTuple):
+    """A registered connection of a client id."""
+
+    client_id: bytes
+    conn_id: bytes
+    heartbeat_inbox: bytes
+    incarnation: int
+    failing: bool
+    protocol: int
+    ping_interval: int
+    ping_max_out: int
+
+
+class ChannelState(NamedTuple):
+    """A channel of the registry."""
+
+    name: bytes
+    uid: ChannelUid
+    group: GroupId
+    move: int  # RaftIndex of the entry that has begun its move; 0: it is not moved
+    moving_to: GroupId
+
+
+class MemberState(NamedTuple):
+    """An online subscription, as the log tells."""
+
+    subscription_id: int
+    cursor_id: int
+    client_id: bytes
+    incarnation: int
+    settings: SubscriptionSettings
+    pending: tuple[Run, ...]
+    served_by: bytes  # the node that serves it; b"": the leader
+    served_since: int
+
+
+class Position(NamedTuple):
+    """A cursor, as the log tells."""
+
+    cursor_id: int
+    uid: ChannelUid
+    kind: CursorKind
+    name: bytes
+    last_sent: int
+    to_redeliver: tuple[Run, ...]
+    members: tuple[MemberState, ...]
+    past: CursorPast
+    paused: bool
+    pause_reason: bytes
+    floor: int
+    maybe_sent_until: int
+
+    @property
+    def pending(self) -> list[int]:
+        """Sequences that were sent and are not settled, whoever has them, in order."""
+        return sorted(sequences([*self.to_redeliver, *(run for member in self.members for run in member.pending)]))
+
+
+class LiveMemberState(NamedTuple):
+    """An online subscription, as the node knows that serves it."""
+
+    subscription_id: int
+    inbox: bytes
+    window: tuple[Run, ...]  # with deadlines
+    window_now: int
+    silent: bool
+
+
+class LivePosition(NamedTuple):
+    """A cursor, as the node knows that serves it."""
+
+    cursor_id: int
+    name: bytes
+    last_sent: int
+    owed: tuple[Run, ...]  # sent, not acked, and no member's: `exhausted` and what is to be redelivered
+    delayed: tuple[Run, ...]
+    working: tuple[Run, ...]
+    exhausted: tuple[Run, ...]
+    causes: tuple[Run, ...]  # why they are to be sent again: counts are of Cause
+    past: CursorPast
+    members: tuple[LiveMemberState, ...]
+    policy: DeliveryPolicy
+    sent: tuple[tuple[int, int], ...]  # runs that were sent since the last progress entry
+    reading: int  # number of the read that is under way; 0: none is
+    batches: int  # read and not sent yet
+
+    @property
+    def window(self) -> list[int]:
+        """Sequences in the windows of all members."""
+        return sorted(sequences(run for member in self.members for run in member.window))
+
+
+class Stops(NamedTuple):
+    """Why a group sends nothing."""
+
+    disconnected: bool
+    lease_lapsed: bool
+    mute: bool
+    expiring: frozenset[ChannelUid]
+
+
+class Waiting(NamedTuple):
+    """How much of what was begun is not at its end."""
+
+    proposals: int  # callbacks that wait for an outcome
+    written: int  # proposals that are in the log and not committed
+    requests: int  # own requests without an answer
+    batches: int  # producers and users of whom batches are on their way into the groups that this node leads
+    answers: int  # that wait for a lease
+    answer_bytes: int
+    closing_clients: int
+    long_polls: int  # channels for whose news somebody waits
+
+
+class BrokerState:
+    """Questions to one broker. *group*: a channel group, as a rule the only one."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    @property
+    def _context(self) -> BrokerContext:
+        return self.broker.context
+
+    def _group(self, group: int) -> ChannelGroup:
+        return self._context.groups[GroupId(group)]
+
+    # --- the metadata -------------------------------------------------------------------------------------------------
+
+    @property
+    def channels(self) -> dict[bytes, ChannelState]:
+        """The channels of the registry by name; parts are channels."""
+        known = self._context.meta.channels
+        return {name: ChannelState(name, one.uid, one.group, one.move, one.moving_to) for name, one in known.items()}
+
+    @property
+    def parted(self) -> dict[bytes, int]:
+        """The channels with parts, by name, and the RaftIndex of the entry that doubles their parts; 0: they are not."""
+        return {name: one.row.doubling for name, one in self._context.meta.channels.parted.by_name.items()}
+
+    @property
+    def clients(self) -> dict[bytes, ClientState]:
+        """The registered clients by id."""
+        return {
+            name: ClientState(*(getattr(client, field) for field in ClientState._fields))
+            for name, client in self._context.meta.clients.items()
+        }
+
+    @property
+    def cluster(self) -> pb.ClusterInfo | None:
+        """What is known of the cluster as a whole: nodes, policies, pins, level; None before it is founded."""
+        info, copied = self._context.meta.info, pb.ClusterInfo()
+        if info is None:
+            return None
+        copied.CopyFrom(info)
+        return copied
+
+    @property
+    def applied(self) -> int:
+        """How far the metadata is."""
+        return self._context.meta.applied
+
+    def policy(self, channel: bytes, name: bytes = b"") -> DeliveryPolicy:
+        """The policy in force for a durable, or a queue group, of a channel."""
+        return self._context.policies.of(channel, name)
+
+    # --- what the log tells -------------------------------------------------------------------------------------------
+
+    def snapshot(self, group: int = 1) -> pb.Snapshot:
+        """The state of a group, or of the metadata (0), as another node gets it."""
+        taken = pb.Snapshot()
+        if group == META_GROUP:
+            self._context.meta.snapshot(taken)
+        else:
+            snapshot_group(self._group(group).machine, taken)
+        return taken
+
+    def copy(self, group: int = 1) -> GroupMachine:
+        """A machine of its own with the state of a channel group, made from a snapshot: whatever is asked of it or done to it
+        says what the log has, and nothing of the broker."""
+        made = restored(GroupId(group), self.snapshot(group), changed=False)
+        assert isinstance(made, GroupMachine)
+        return made
+
+    def copy_of_meta(self) -> MetaMachine:
+        """As `copy`, of the metadata."""
+        made = restored(META_GROUP, self.snapshot(META_GROUP), changed=False)
+        assert isinstance(made, MetaMachine)
+        return made
+
+    def positions(self, group: int = 1, channel: bytes | None = None) -> list[Position]:
+        """The cursors of a group, of one channel if it is named, in the order in which they were made."""
+        uid = None if channel is None else self.channels[channel].uid
+        cursors = self._group(group).machine.cursors.values()
+        return [_position(cursor) for cursor in cursors if uid is None or cursor.uid == uid]
+
+    def position(self, group: int = 1, channel: bytes | None = None) -> Position:
+        """The only one of `positions`."""
+        (only,) = self.positions(group, channel)
+        return only
+
+    def subscriptions(self, group: int = 1) -> list[MemberState]:
+        """The online subscriptions of a group, in the order in which they came."""
+        return [_member(one) for one in self._group(group).machine.subscriptions.by_id.values()]
+
+    def subscription(self, group: int = 1) -> MemberState:
+        """The only one of `subscriptions`."""
+        (only,) = self.subscriptions(group)
+        return only
+
+    def sequences(self, channel: bytes = b"foo") -> list[int]:
+        """The sequences of the visible messages that a channel has."""
+        info = self.channels[channel]
+        index, gone = self.broker.view.indexes(info.group, info.uid), self.deleted(channel)
+        first = max(index.first_sequence, self.first_sequence(channel), 1)
+        return [at for at in range(first, index.last_sequence + 1) if at not in gone]
+
+    def first_sequence(self, channel: bytes = b"foo") -> int:
+        """Messages of a channel below it are gone; 0: nothing was ever removed."""
+        info = self.channels[channel]
+        known = self._group(info.group).machine.channels.get(info.uid)
+        return 0 if known is None else known.first_sequence
+
+    def deleted(self, channel: bytes = b"foo") -> list[int]:
+        """The sequences of a channel that were deleted one by one."""
+        info = self.channels[channel]
+        return sequences(self.broker.view.deleted(info.group, info.uid) or ())
+
+    def held(self, group: int = 1) -> set[ChannelUid]:
+        """The channels of a group of which nothing may change until a move is decided, as the log tells."""
+        return set(self._group(group).machine.moves.held)
+
+    @property
+    def held_here(self) -> set[bytes]:
+        """The channels that nobody leads because this node holds them for a move."""
+        return set(self._context.leading.held.by_name)
+
+    # --- what the leader knows ------------------------------------------------------------------------------------------
+
+    def live_positions(self, group: int = 1, channel: bytes | None = None) -> list[LivePosition]:
+        """The cursors that this node serves, of one channel if it is named."""
+        uid = None if channel is None else self.channels[channel].uid
+        found = self._group(group).dispatch.cursors.by_id.values()
+        return [_live(one) for one in found if uid is None or one.cursor.uid == uid]
+
+    def live_position(self, group: int = 1, channel: bytes | None = None) -> LivePosition:
+        """The only one of `live_positions`."""
+        (only,) = self.live_positions(group, channel)
+        return only
+
+    def stops(self, group: int = 1) -> Stops:
+        """Why this node sends nothing of a group now."""
+        stops = self._group(group).dispatch.stops
+        return Stops(stops.disconnected, stops.lease_lapsed, stops.mute, stops.expiring)
+
+    def reads(self, group: int = 1) -> int:
+        """How many reads were asked of the log of a group."""
+        return self._group(group).dispatch.fetches
+
+    def live_sizes(self, group: int = 1) -> dict[str, int]:
+        """How many of each kind this node has in memory to deliver the messages of a group."""
+        dispatch = self._group(group).dispatch
+        cursors = dispatch.cursors
+        return {
+            "positions": len(cursors.by_id) + len(cursors.by_channel),
+            "members": len(cursors.by_subscription) + len(cursors.by_ack_key),
+            "scheduled": len(dispatch.scheduled),
+            "reports": len(dispatch.reports.cursors),
+            "batches": len(dispatch.keep_batches),
+        }
+
+    def lags(self, group: int = 1) -> bool:
+        """True if this node waits for publishes that the leader before may have heard."""
+        return bool(self._group(group).replay_filter.lagging)
+
+    def joined(self, group: int = 1) -> int:
+        """How many recent subscriptions a group remembers, to know a repeated request."""
+        return len(self._group(group).joined)
+
+    def ack_level(self, group: int = 1) -> AckLevel:
+        """What an ack of a publish to a channel of the group means."""
+        return self._context.ack_level(GroupId(group))
+
+    def leadership_epoch(self, group: int = 1) -> int:
+        """How often this node began to lead a group."""
+        return self._group(group).leadership_epoch
+
+    @property
+    def lapsed(self) -> set[int]:
+        """The groups that this node holds, and the metadata (0), of which it has no lease."""
+        groups: set[int] = {
+            number for number, group in self._context.groups.items() if group.dispatch.stops.lease_lapsed
+        }
+        return groups if self._context.leading.meta_lease else {META_GROUP, *groups}
+
+    @property
+    def closed(self) -> set[int]:
+        """The groups that take no proposals."""
+        return set(self._context.leading.write_blocked)
+
+    @property
+    def saturated(self) -> set[int]:
+        """The groups whose messages are collected into larger batches."""
+        return set(self._context.leading.saturated)
+
+    def waiting(self) -> Waiting:
+        """What this node waits for."""
+        context = self._context
+        answers = context.outgoing.waiting
+        batches = [context.kept(number, Batches) for number, _ in context.leading.led]
+        return Waiting(
+            len(context.proposals.waiting),
+            len(context.proposals.by_index),
+            len(context.nats.awaited | context.nats.asked_users),
+            sum(len(one.lines) + len(one.waiting.by_user) for one in batches),
+            len(answers.queue),
+            answers.bytes,
+            len(context.access.closing_clients),
+            len(context.outgoing.watched),
+        )
+
+    @property
+    def next_timer(self) -> int | None:
+        """When the first timer is due, in Nanos; None: none runs."""
+        return self._context.timers.next
+
+
+def _runs(runs: Runs) -> tuple[Run, ...]:
+    return tuple(runs)
+
+
+def _member(one: Subscription) -> MemberState:
+    return MemberState(
+        one.subscription_id,
+        one.cursor_id,
+        one.client_id,
+        one.incarnation,
+        one.settings,
+        _runs(one.pending),
+        one.served.node,
+        one.served.since,
+    )
+
+
+def _position(cursor: Cursor) -> Position:
+    return Position(
+        cursor.cursor_id,
+        cursor.uid,
+        cursor.kind,
+        cursor.name,
+        cursor.last_sent,
+        _runs(cursor.to_redeliver),
+        tuple(map(_member, cursor.members)),
+        cursor.past,
+        cursor.paused,
+        b"" if cursor.override is None else cursor.override.pause_reason,
+        cursor.floor,
+        cursor.maybe_sent_until,
+    )
+
+
+def _live_member(one: LiveMember) -> LiveMemberState:
+    sub = one.sub
+    return LiveMemberState(sub.subscription_id, sub.settings.inbox, _runs(one.window), one.window_now, one.silent)
+
+
+def _live(one: LiveCursor) -> LivePosition:
+    retries = one.retries
+    return LivePosition(
+        one.cursor.cursor_id,
+        one.cursor.name,
+        one.last_sent,
+        _runs(one.owed),
+        _runs(retries.delayed),
+        _runs(retries.working),
+        _runs(retries.exhausted),
+        _runs(retries.causes),
+        one.past,
+        tuple(map(_live_member, one.members)),
+        one.policy,
+        tuple((sent.first, sent.last) for sent in one.unreported.sent),
+        one.reads.fetching,
+        len(one.reads.batches),
+    )
