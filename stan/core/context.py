@@ -417,6 +417,15 @@ class BrokerContext:
         leadership = None if group is None else group.leadership
         return kind() if leadership is None else leadership.kept(kind)
 
+    def part(self, number: GroupId, kind: type[Kept]) -> Kept | None:
+        """The part of class *kind* of the leader of a group; None if this node does not lead it."""
+        group = self.groups.get(number)
+        return None if group is None or group.leadership is None else group.leadership.part(kind)
+
+    def all_parts(self, kind: type[Kept]) -> Iterator[Kept]:
+        """The part of class *kind* of the leader of each group that this node leads."""
+        return (group.leadership.part(kind) for _, group in self.leading.led if group.leadership is not None)
+
     def all_kept(self, kind: type[Kept]) -> Iterator[Kept]:
         """The state of class *kind* of each group that this node leads."""
         return (group.leadership.kept(kind) for _, group in self.leading.led if group.leadership is not None)

@@ -21,9 +21,9 @@ from stan.core.clients.subscribing import Subscribing
 from stan.core.context import META_GROUP, BrokerContext, nobody_waits, text
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.expiring import Expiring
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.stored_reads import StoredReads
-from stan.core.publishing.timed import TimedMessages
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.core.state.moves import MoveStage, Stage
@@ -54,14 +54,12 @@ class ChannelMoves:
         channels: LiveChannels,
         publishing: Publishing,
         stored_reads: StoredReads,
-        timed: TimedMessages,
         clients: Clients,
         subscribing: Subscribing,
     ) -> None:
         self.context = context
         self.source = MoveSource(context, channels, publishing, stored_reads)
         self.target = MoveTarget(context)
-        self.timed = timed
         self.clients = clients
         self.subscribing = subscribing
         self.restless = False  # a group that this node leads has something to do
@@ -202,12 +200,14 @@ class ChannelMoves:
         """Channels are a group's that this node leads: it goes on with them as a new leader does. One that has come before this
         leadership may have been led by an earlier leader, who knew of it sooner."""
         infos, moving = self.source.go_on(number, uids, anew=True), self.context.kept(number, _Moving)
+        expiring = self.context.part(number, Expiring)
         for info in infos:
             arrived = self.context.groups[number].machine.moves.by_channel.get(info.uid)
             if arrived is not None and arrived.stage is Stage.ARRIVED and info.uid not in moving.unsent:
                 self.context.groups[number].dispatch.mark_unconfirmed(info.uid)
             self.context.note("INF", f"Channel {go_quote(text(info.name))} goes on in group {number}")
-            self.timed.expiring.taken(number, info.uid)
+            if expiring is not None:
+                expiring.taken(info.uid)
         if infos:
             self.clients.lead_group(number)
             self.subscribing.lead_group(number)

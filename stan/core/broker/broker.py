@@ -195,7 +195,7 @@ class Broker:
         self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain, META_GROUP)
         self.parts.channels.expire()
         self.parts.staging.expire()
-        self.parts.timed.compacting.look(now)
+        self.parts.timed.look(now)
         self.context.reports.complaints.sum_up(now)
 
     # --- events -------------------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ class Broker:
 
     def step_compacted(self, number: GroupId, done: Mapping[ChannelUid, CompactionState]) -> None:
         """How far the log of a group has got with its channels that are compacted."""
-        self.parts.timed.compacting.compacted(number, done)
+        self.parts.timed.compactions.compacted(number, done)
 
     def to_replay(self, group: GroupId, batches: Iterable[Publishes], at: Nanos) -> Iterator[Publishes]:
         """What of the publishes that came at *at* is to be replayed for a group: for a channel with parts those for each part."""
@@ -441,7 +441,7 @@ class Broker:
             or self.original_requests.pending
             or outgoing.news
             or parts.channels.delayed
-            or wall >= parts.timed.expiring.next
+            or wall >= parts.timed.expiries.next
         ):
             self._run_due(now)
         ready = Ready()
@@ -492,9 +492,9 @@ class Broker:
         if context.outgoing.news:
             context.within(META_GROUP, self.parts.long_poll.tell)
         if self.parts.channels.delayed:
-            self.parts.timed.delaying.pump()
-        if context.clock.wall >= self.parts.timed.expiring.next:
-            self.parts.timed.expiring.pump()
+            self.parts.timed.delays.pump()
+        if context.clock.wall >= self.parts.timed.expiries.next:
+            self.parts.timed.expiries.pump()
 
     def _propose_changes(self, ready: Ready) -> None:
         """Add the progress entries that are due to *ready*, and behind them the changes of this turn."""
@@ -533,8 +533,8 @@ class Broker:
         """Set the time before events are stepped."""
         clock = self.context.clock
         clock.now, clock.wall = now, wall
-        if wall >= self.parts.timed.expiring.next:  # before anything is sent
-            self.parts.timed.expiring.pump()
+        if wall >= self.parts.timed.expiries.next:  # before anything is sent
+            self.parts.timed.expiries.pump()
 
     @property
     def has_work(self) -> bool:

@@ -115,6 +115,5 @@ class CommittedEntries:
                 uid = ChannelUid(change.drop_channel.uid)
                 self.parts.channels.drop_committed(number, uid)
                 self.parts.committing.dropped(number, uid)
-                self.parts.timed.delaying.dropped(number, uid)
         if isinstance(applied.of_part, Ended):
             self.parts.committing.ended(number, applied.of_part)

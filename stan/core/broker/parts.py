@@ -83,7 +83,7 @@ def make_parts(context: BrokerContext) -> BrokerParts:
     serving = make_serving(context, nodes)
     timed = make_timed(context, channels, publishing, stored_reads)
     subscribing = Subscribing(context, channels, clients, read_index, arrival_order, serving.leader, ephemeral)
-    moves = ChannelMoves(context, channels, publishing, stored_reads, timed, clients, subscribing)
+    moves = ChannelMoves(context, channels, publishing, stored_reads, clients, subscribing)
     return BrokerParts(
         read_index=read_index,
         arrival_order=arrival_order,
@@ -106,7 +106,7 @@ def make_parts(context: BrokerContext) -> BrokerParts:
         restore_requests=RestoreRequests(context, channels, publishing, lookup),
         redriving=Redriving(context, channels, publishing, lookup, stored_reads),
         cursor_admin=CursorAdmin(context, channels, lookup),
-        admin_listing=AdminListing(context, channels, lookup, timed.compacting.done),
+        admin_listing=AdminListing(context, channels, lookup, timed.compactions.of),
         admin_members=AdminMembers(context, clients, nodes, moves),
         delayed_requests=DelayedRequests(context, lookup, stored_reads),
         consumer_groups=ConsumerGroupRequests(context),

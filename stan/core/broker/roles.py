@@ -71,7 +71,7 @@ class GroupRoles:
         self.parts.channels.lead(number)
         self.parts.moves.lead_group(number)
         self.parts.staging.lead(number, leadership)
-        self.parts.timed.lead(number, leadership)
+        self.parts.timed.lead(leadership)
         group.dispatch.lead(context.clock.now, context.clock.wall, self.parts.moves.others(number))
         if unconfirmed:
             group.dispatch.mark_unconfirmed()
@@ -92,7 +92,7 @@ class GroupRoles:
     def follow_group(self, number: GroupId) -> None:
         """This node no longer leads a group: of this group, nothing that is on its way is answered or sent."""
         context = self.context
-        context.groups[number].leadership = None
+        context.groups[number].follow()
         context.groups_changed()
         context.forget(number)
         self.parts.moves.follow_group(number)

@@ -36,8 +36,14 @@ class ChannelGroup:
     def lead(self) -> Leadership:
         """This node leads the group from now on; returns the new, empty leadership."""
         self.leadership_epoch += 1
-        self.leadership = Leadership()
+        self.leadership = Leadership(self.machine.group)
         return self.leadership
+
+    def follow(self) -> None:
+        """This node no longer leads the group."""
+        if self.leadership is not None:
+            self.leadership.ended = True
+            self.leadership = None
 
     def live(self, cursor_id: int) -> LiveCursor | None:
         """The live view of a cursor on the node that serves it, which is the leader as a rule; None on all others, and while the

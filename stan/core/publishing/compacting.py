@@ -1,4 +1,4 @@
-"""Decides how far channels are compacted by key, in the groups that this node leads (decision 0023).
+"""Decides how far channels are compacted by key, on the leader of their group (decision 0023).
 
     policy, clock, positions ─► one entry per group now and then ─► each node's log leaves out what may go, in its own time
 
@@ -17,32 +17,44 @@ from stan.core.base.compaction import Compaction, CompactionState
 from stan.core.base.delivery_policy import KEEP_FIRST
 from stan.core.base.ready import Index
 from stan.core.context import BrokerContext, nobody_waits
+from stan.core.leader.leadership import Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.state.compactions import Compactions
 from stan.protocol.proto import entries_pb2 as pb
 
 
-class Compacting:
-    """Proposes how far the channels of the led groups are compacted."""
+class CompactionProgress:
+    """How far the logs of this node have got with the channels that are compacted."""
 
-    def __init__(self, context: BrokerContext, channels: LiveChannels) -> None:
-        self.context = context
-        self.channels = channels
-        self._next_look = Nanos(0)
-        self._done: dict[GroupId, Mapping[ChannelUid, CompactionState]] = {}
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._by_group: dict[GroupId, Mapping[ChannelUid, CompactionState]] = {}
 
     def compacted(self, number: GroupId, done: Mapping[ChannelUid, CompactionState]) -> None:
-        """How far the log of this node has got."""
-        before, told = self._done.get(number, {}), {}
+        """Report how far the log of a group has got."""
+        before, reported = self._by_group.get(number, {}), {}
         for uid, state in done.items():
             known = before.get(uid)
-            ended = known.ended if known is not None and known.passes == state.passes else self.context.clock.wall
-            told[uid] = state._replace(ended=ended)
-        self._done[number] = told
+            ended = known.ended if known is not None and known.passes == state.passes else self._context.clock.wall
+            reported[uid] = state._replace(ended=ended)
+        self._by_group[number] = reported
 
-    def done(self, number: GroupId, uid: ChannelUid) -> CompactionState | None:
+    def of(self, number: GroupId, uid: ChannelUid) -> CompactionState | None:
         """How far the log of this node has got with a channel; None: it has not begun."""
-        return self._done.get(number, {}).get(uid)
+        return self._by_group.get(number, {}).get(uid)
+
+
+class Compacting:
+    """Proposes how far the channels of one group are compacted, while this node leads it."""
+
+    def __init__(
+        self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, progress: CompactionProgress
+    ) -> None:
+        self.context = context
+        self.channels = channels
+        self.progress = progress
+        self.number = leadership.group
+        self._next_look = Nanos(0)
 
     def look(self, now: Nanos) -> None:
         """Propose what has become old enough, if it is time to look."""
@@ -50,26 +62,22 @@ class Compacting:
             return
         self._next_look = Nanos(now + limits.COMPACTION_INTERVAL)
         if any(rule.compact for rule in self.context.policies.rules):
-            for number, _ in self.context.leading.led:
-                self.context.within(number, self._propose, number)
+            found = list(self._further())
+            for at in range(0, len(found), limits.COMPACTED_CHANNELS_MAX):
+                compacted = pb.Compacted(channels=found[at : at + limits.COMPACTED_CHANNELS_MAX])
+                self.context.change_group(self.number, nobody_waits, compacted=compacted)
 
-    def _propose(self, number: GroupId) -> None:
-        found = list(self._further(number))
-        for at in range(0, len(found), limits.COMPACTED_CHANNELS_MAX):
-            compacted = pb.Compacted(channels=found[at : at + limits.COMPACTED_CHANNELS_MAX])
-            self.context.change_group(number, nobody_waits, compacted=compacted)
-
-    def _further(self, number: GroupId) -> Iterator[pb.CompactedChannel]:
+    def _further(self) -> Iterator[pb.CompactedChannel]:
         """What of the group's channels may be compacted now, and could not before."""
-        known = self.context.groups[number].machine.part(Compactions)
+        known = self.context.groups[self.number].machine.part(Compactions)
         for channel in self.channels.by_uid.values():
             info = channel.info
-            if info.group != number or channel.deleting or channel.restoring:
+            if info.group != self.number or channel.deleting or channel.restoring:
                 continue
             policy = self.context.policies.of(info.name, b"")
             if not policy.compact or policy.delay or info.is_ephemeral:
                 continue
-            index, before = self.context.indexes(number, info.uid), known.of(info.uid)
+            index, before = self.context.indexes(self.number, info.uid), known.of(info.uid)
             until = self._older_than(index, policy.min_age)
             if channel.reservation is not None:
                 until = min(until, channel.reservation.first - 1)
@@ -78,19 +86,17 @@ class Compacting:
                 until = min(until, self.channels.tiers.position(info, tier) - 1)
             further = pb.CompactedChannel(uid=info.uid, until=max(until, before.until))
             further.keep_first = policy.compact == KEEP_FIRST
-            self._let_tombstones_go(number, before, further, self._older_than(index, policy.tombstone_max))
+            self._let_tombstones_go(before, further, self._older_than(index, policy.tombstone_max))
             if (further.until, further.tombstones_until, further.overdue_until, further.keep_first) != before[:4]:
                 yield further
 
-    def _let_tombstones_go(
-        self, number: GroupId, before: Compaction, further: pb.CompactedChannel, overdue: int
-    ) -> None:
+    def _let_tombstones_go(self, before: Compaction, further: pb.CompactedChannel, overdue: int) -> None:
         """Tell which tombstones may go: of those that have stayed when the log of this node lost what they have deleted, those
         that every position has passed, and those up to *overdue*."""
         uid = ChannelUid(further.uid)
-        done = self.done(number, uid)
+        done = self.progress.of(self.number, uid)
         newest = min(done.newest_tombstone, before.until) if done is not None and not further.keep_first else 0
-        passed = self.context.groups[number].machine.passed(uid)
+        passed = self.context.groups[self.number].machine.passed(uid)
         free = newest if passed is None else min(newest, passed)
         further.overdue_until = max(before.overdue_until, min(newest, overdue))
         further.tombstones_until = max(before.tombstones_until, free, further.overdue_until)

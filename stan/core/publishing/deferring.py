@@ -12,7 +12,7 @@ from collections import defaultdict
 from functools import partial
 
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.scalars import MILLISECOND, ChannelUid, GroupId, Nanos
+from stan_protocol.scalars import MILLISECOND, ChannelUid, Nanos
 
 from stan import limits
 from stan.core.base.delivery_policy import DEFAULT
@@ -21,7 +21,7 @@ from stan.core.base.runs import runs_of
 from stan.core.context import BrokerContext, shown
 from stan.core.leader.leadership import Leadership
 from stan.core.publishing.channels import DelayFaults, LiveChannel, LiveChannels
-from stan.core.publishing.deferrals import Deferrals, deferrals
+from stan.core.publishing.deferrals import deferrals
 from stan.core.publishing.late import letters_of, mark, tell
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, row_of
@@ -38,86 +38,85 @@ Place = tuple[int, int]
 
 
 class Deferring:
-    """Moves deferred messages that are due, in the groups that this node leads."""
+    """Moves the deferred messages of one group that are due, while this node leads it."""
 
     def __init__(
-        self, context: BrokerContext, channels: LiveChannels, publishing: Publishing, reads: StoredReads
+        self,
+        context: BrokerContext,
+        leadership: Leadership,
+        channels: LiveChannels,
+        publishing: Publishing,
+        reads: StoredReads,
     ) -> None:
         self.context = context
+        self.leadership = leadership
         self.channels = channels
         self.publishing = publishing
         self.reads = reads
+        self.number = leadership.group
+        self.state = deferrals(context, channels, self.number)
+        leadership.keep(self.state)
+        self._faults = leadership.kept(DelayFaults).by_channel
+        if self.state.soonest:
+            self._arm(0)
 
-    def lead(self, number: GroupId, leadership: Leadership) -> None:
-        """This node leads a group from now on."""
-        here = deferrals(self.context, self.channels, number)
-        leadership.keep(here)
-        if here.soonest:
-            self._arm(number, here, 0)
+    @property
+    def _deferred(self) -> Deferred:
+        return self.context.groups[self.number].machine.part(Deferred)
 
-    def _of(self, number: GroupId) -> Deferrals:
-        return self.context.kept(number, Deferrals)
-
-    def _deferred(self, number: GroupId) -> Deferred:
-        return self.context.groups[number].machine.part(Deferred)
-
-    def applied(self, number: GroupId, change: pb.GroupChange) -> None:
-        """Messages were stored that wait, or some wait no more; on every node that holds the group."""
-        floor = self._deferred(number).floor
-        if floor > 1:
-            self.context.outgoing.trims.append((number, DEFERRED_UID, floor))
-        if change.HasField("deferred") and self.context.leads(number):
-            here, due = self._of(number), min(change.deferred.dues)
-            here.expect(due, change.deferred.sequence)
-            self._arm(number, here, due - self.context.clock.wall)
+    def stored(self, deferred: pb.Deferred) -> None:
+        """Messages were stored that wait."""
+        due = min(deferred.dues)
+        self.state.expect(due, deferred.sequence)
+        self._arm(due - self.context.clock.wall)
 
     # --- what is due ------------------------------------------------------------------------------------------------------
 
-    def _arm(self, number: GroupId, here: Deferrals, wait: int) -> None:
+    def _arm(self, wait: int) -> None:
         """Look in *wait* ns, or sooner: the wall clock may be set."""
         now = self.context.clock.now
         at = now + min(max(wait, 0), limits.DELAY_LOOK)
-        if not now < here.armed <= at:
-            here.armed = at
-            self.context.timers.at(at, partial(self._tick, number, here), number)
+        if not now < self.state.armed <= at:
+            self.state.armed = at
+            self.context.timers.at(at, self._tick, self.number)
 
-    def _tick(self, number: GroupId, here: Deferrals, now: Nanos) -> None:
-        if self._of(number) is here and here.armed <= now:
-            here.armed = 0
-            self.context.within(number, self._look, number, here)
+    def _tick(self, now: Nanos) -> None:
+        if self.state.armed <= now and not self.leadership.ended:
+            self.state.armed = 0
+            self._look()
 
-    def _look(self, number: GroupId, here: Deferrals) -> None:
-        if not here.busy:
-            due = self._due(number, here)
+    def _look(self) -> None:
+        if not self.state.busy:
+            due = self._due()
             if due:
-                self._read(number, here, due)
-        if here.soonest:
-            wait = here.soonest[0][0] - self.context.clock.wall
-            self._arm(number, here, max(wait, MILLISECOND) if not here.busy and wait > 0 else limits.DELAY_LOOK)
+                self._read(due)
+        if self.state.soonest:
+            wait = self.state.soonest[0][0] - self.context.clock.wall
+            self._arm(max(wait, MILLISECOND) if not self.state.busy and wait > 0 else limits.DELAY_LOOK)
 
-    def _due(self, number: GroupId, here: Deferrals) -> list[Due]:
+    def _due(self) -> list[Due]:
         """The messages that are due, the oldest first, not more than one entry moves."""
-        deferred, wall, now, most = self._deferred(number), self.context.clock.wall, self.context.clock.now, 0
-        here.blocked = {uid: until for uid, until in here.blocked.items() if until > now}
+        deferred, wall, now, most = self._deferred, self.context.clock.wall, self.context.clock.now, 0
+        self.state.blocked = {uid: until for uid, until in self.state.blocked.items() if until > now}
         found: list[Due] = []
         looked_at: list[tuple[int, int]] = []
-        while here.soonest and here.soonest[0][0] <= wall:
+        while self.state.soonest and self.state.soonest[0][0] <= wall:
             if len(found) >= limits.DELAY_MESSAGES_MAX:
                 found.sort()
                 del found[limits.DELAY_MESSAGES_MAX :]
                 most = found[-1][0]
-            if most and here.soonest[0][0] >= most:
+            if most and self.state.soonest[0][0] >= most:
                 break
-            _, first = heapq.heappop(here.soonest)
+            _, first = heapq.heappop(self.state.soonest)
             batch = deferred.batches.get(first)
             if batch is None:
                 continue
             looked_at.append((batch.due, first))
-            if batch.uid not in here.blocked:
-                times, kept = enumerate(batch.dues, first), here.cancelling
+            if batch.uid not in self.state.blocked:
+                times, kept = enumerate(batch.dues, first), self.state.cancelling
                 found += [(due, at, first) for at, due in times if 0 < due <= wall and at not in kept]
         for due, first in looked_at:
-            here.expect(due, first)
+            self.state.expect(due, first)
         found.sort()
         return self._one_read(deferred, found)
 
@@ -133,28 +132,26 @@ class Deferring:
             taken += 1
         return found[:taken]
 
-    def _read(self, number: GroupId, here: Deferrals, due: list[Due]) -> None:
-        here.reading = True
-        here.moving = {sequence: (first, at) for at, sequence, first in due}
-        runs = runs_of(here.moving)
-        self.reads.ask(number, DEFERRED_UID, runs, partial(self._was_read, number, here, runs))
+    def _read(self, due: list[Due]) -> None:
+        self.state.reading = True
+        self.state.moving = {sequence: (first, at) for at, sequence, first in due}
+        runs = runs_of(self.state.moving)
+        self.reads.ask(self.number, DEFERRED_UID, runs, partial(self._was_read, runs))
 
     # --- moving -----------------------------------------------------------------------------------------------------------
 
     def _was_read(
         self,
-        number: GroupId,
-        here: Deferrals,
         runs: tuple[tuple[int, int], ...],
         batches: list[ReadResult],
         error: str,
     ) -> None:
         """The log has answered: messages that are due; or with an error."""
-        here.reading = False
+        self.state.reading = False
         if error:
-            self._not_read(number, here, error)
+            self._not_read(error)
             return
-        moving, deferred = here.moving, self._deferred(number)
+        moving, deferred = self.state.moving, self._deferred
         read = dict(stored_messages(batches, [(runs[0][0], runs[-1][1])]))
         end = max(read, default=runs[-1][1])
         by_channel: dict[ChannelUid, list[Place]] = defaultdict(list)  # by due time
@@ -162,24 +159,24 @@ class Deferring:
         for sequence, (first, due) in moving.items():
             if sequence <= end and due <= wall and deferred.holds(first, sequence):
                 by_channel[deferred.batches[first].uid].append((sequence, first))
-        here.entries += 1  # what comes of one channel is known at once, perhaps: not done before all were looked at
+        self.state.entries += (
+            1  # what comes of one channel is known at once, perhaps: not done before all were looked at
+        )
         for uid, places in by_channel.items():
             channel = self.channels.by_uid.get(uid)
             if channel is not None and channel.closed:
-                self._wait(here, channel.info, channel.closed)
+                self._wait(channel.info, channel.closed)
                 continue
-            late = self._late(here, uid, places)
+            late = self._late(uid, places)
             if late:
-                self._give_up(number, here, uid, places[:late], read)
+                self._give_up(uid, places[:late], read)
             if places[late:]:
-                self._move(number, here, uid, places[late:], read)
-        here.entries -= 1
-        self._done(number, here)
+                self._move(uid, places[late:], read)
+        self.state.entries -= 1
+        self._done()
 
     def _move(
         self,
-        number: GroupId,
-        here: Deferrals,
         uid: ChannelUid,
         places: list[Place],
         read: dict[int, bytes],
@@ -190,38 +187,36 @@ class Deferring:
         change = pb.GroupChange(deferred_gone=pb.DeferredGone(places=named)).SerializeToString()
         there = [read[sequence] for sequence, _ in places if sequence in read]
         if len(there) < len(places):
-            lost = f"{len(places) - len(there)} delayed messages of group {number} are lost: the log does not have them"
+            lost = f"{len(places) - len(there)} delayed messages of group {self.number} are lost: the log does not have them"
             self.context.note("ERR", lost)
         if channel is None and (uid in self.context.meta.by_uid or uid >= self.context.meta.next_uid):
-            here.blocked[uid] = self.context.clock.now + limits.DELAY_RETRY  # this copy of the metadata is behind
+            self.state.blocked[uid] = self.context.clock.now + limits.DELAY_RETRY  # this copy of the metadata is behind
         elif channel is None or not there:  # nobody can get them
-            here.entries += 1
-            self._settle(number, here, pb.DeferredGone(places=named))
+            self.state.entries += 1
+            self._settle(pb.DeferredGone(places=named))
         else:
-            here.entries += 1
-            self._store(number, here, channel, channel.info, [*map(wire.MsgProto.FromString, there)], change)
+            self.state.entries += 1
+            self._store(channel, channel.info, [*map(wire.MsgProto.FromString, there)], change)
 
-    def _settle(self, number: GroupId, here: Deferrals, settled: pb.DeferredGone) -> None:
+    def _settle(self, settled: pb.DeferredGone) -> None:
         """Take messages off the list that are stored nowhere."""
-        done = partial(self._gone, number, here)
-        self.context.change_group(number, done, partial(done, None, ""), deferred_gone=settled)
+        in_doubt = partial(self._gone, None, "")
+        self.context.change_group(self.number, self._gone, in_doubt, deferred_gone=settled)
 
     def _store(
         self,
-        number: GroupId,
-        here: Deferrals,
         to: LiveChannel,
         info: ChannelInfo,
         messages: list[wire.MsgProto],
         change: bytes,
     ) -> None:
         """Store messages for the channel *info* in a channel, it or another one, with the change that goes with them."""
-        rows, done = b"".join(map(row_of, messages)), partial(self._stored, number, here, info)
+        rows, done = b"".join(map(row_of, messages)), partial(self._stored, info)
         self.publishing.add(to, RowBatch(rows, len(messages), done, lambda _first: change))
 
     # --- what is too late ---------------------------------------------------------------------------------------------------
 
-    def _late(self, here: Deferrals, uid: ChannelUid, places: list[Place]) -> int:
+    def _late(self, uid: ChannelUid, places: list[Place]) -> int:
         """How many of these messages, the oldest ones, are given up because they are too late."""
         context, info = self.context, self.context.meta.by_uid.get(uid)
         policy = context.policies.of(info.name, b"") if info is not None else DEFAULT
@@ -231,25 +226,23 @@ class Deferring:
         if letters and not letters_of(context, letters, info.group):
             return 0
         before = context.clock.wall - policy.max_late
-        return sum(here.moving[sequence][1] < before for sequence, _ in places)
+        return sum(self.state.moving[sequence][1] < before for sequence, _ in places)
 
-    def _give_up(
-        self, number: GroupId, here: Deferrals, uid: ChannelUid, places: list[Place], read: dict[int, bytes]
-    ) -> None:
+    def _give_up(self, uid: ChannelUid, places: list[Place], read: dict[int, bytes]) -> None:
         """Store messages as dead letters; where a policy names no channel for those they are dropped."""
         info = self.context.meta.by_uid[uid]
         letters = self.context.policies.of(info.name, b"").dead_letters_of(info.name)
         gone = pb.DeferredGone(places=[number for sequence, first in places for number in (first, sequence)])
-        batches = self._deferred(number).batches
+        batches = self._deferred.batches
         there = [
             (sequence, batches[first].ids_from(first)[sequence - first])
             for sequence, first in places
             if sequence in read
         ]
         messages = [wire.MsgProto.FromString(read[sequence]) for sequence, _ in there]
-        here.entries += 1
+        self.state.entries += 1
         if not letters or not messages:
-            self._settle(number, here, gone)
+            self._settle(gone)
             tell(self.context, info, len(places), letters)
             return
         for message, (_, its_id) in zip(messages, there, strict=True):
@@ -258,43 +251,43 @@ class Deferring:
 
         def opened(channel: LiveChannel | None, error: str) -> None:
             if channel is None:
-                self._stored(number, here, info, StoreResult(error=error))
+                self._stored(info, StoreResult(error=error))
                 return
             tell(self.context, info, len(messages), letters)
-            self._store(number, here, channel, info, messages, change)
+            self._store(channel, info, messages, change)
 
         self.channels.open(letters, opened)
 
     # --- what fails ---------------------------------------------------------------------------------------------------------
 
-    def _wait(self, here: Deferrals, info: ChannelInfo, error: str) -> None:
+    def _wait(self, info: ChannelInfo, error: str) -> None:
         """Messages cannot be moved into a channel now: try again later, and those of other channels go on."""
-        here.blocked[info.uid] = self.context.clock.now + limits.DELAY_RETRY
-        self.context.kept(info.group, DelayFaults).by_channel[info.uid] = error
+        self.state.blocked[info.uid] = self.context.clock.now + limits.DELAY_RETRY
+        self._faults[info.uid] = error
         self.context.complain("WRN", f"Delayed messages cannot be moved to channel {shown(info.name)}: {error}")
 
-    def _stored(self, number: GroupId, here: Deferrals, info: ChannelInfo, stored: StoreResult) -> None:
-        if self._of(number) is not here:
+    def _stored(self, info: ChannelInfo, stored: StoreResult) -> None:
+        if self.leadership.ended:
             return
-        here.entries -= 1
+        self.state.entries -= 1
         if stored.error:
-            self._wait(here, info, stored.error)
+            self._wait(info, stored.error)
         else:
-            self.context.kept(number, DelayFaults).by_channel.pop(info.uid, None)
-        self._done(number, here)
+            self._faults.pop(info.uid, None)
+        self._done()
 
-    def _gone(self, number: GroupId, here: Deferrals, _result: object, _error: str) -> None:
-        here.entries -= 1
-        self._done(number, here)
+    def _gone(self, _result: object, _error: str) -> None:
+        self.state.entries -= 1
+        self._done()
 
-    def _done(self, number: GroupId, here: Deferrals) -> None:
+    def _done(self) -> None:
         """Look for more at once, if nothing is on its way any more."""
-        if self._of(number) is here and not here.busy:
-            here.moving = {}
-            self._arm(number, here, 0)
+        if not self.state.busy and not self.leadership.ended:
+            self.state.moving = {}
+            self._arm(0)
 
-    def _not_read(self, number: GroupId, here: Deferrals, why: str) -> None:
+    def _not_read(self, why: str) -> None:
         """The log could not answer; it is asked again after DELAY_RETRY."""
-        here.moving = {}
-        self.context.complain("ERR", f"Delayed messages of group {number} cannot be read: {why}")
-        self._arm(number, here, limits.DELAY_RETRY)
+        self.state.moving = {}
+        self.context.complain("ERR", f"Delayed messages of group {self.number} cannot be read: {why}")
+        self._arm(limits.DELAY_RETRY)

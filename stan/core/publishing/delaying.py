@@ -8,16 +8,17 @@ whenever it dies, as the move is one entry; the messages of one channel are move
 oldest first, in bounded batches, each stored before the next is read, so that what is published now is not held up.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import CHANNEL_MOVING
-from stan_protocol.scalars import MILLISECOND, ChannelUid, GroupId, WallNanos
+from stan_protocol.scalars import MILLISECOND, ChannelUid, WallNanos
 
 from stan import limits
 from stan.core.base.ready import ReadResult
 from stan.core.context import META_GROUP, BrokerContext, shown
+from stan.core.leader.leadership import Leadership
 from stan.core.publishing.channels import Delay, DelayFaults, LiveChannel, LiveChannels
 from stan.core.publishing.late import letters_of, mark, tell
 from stan.core.publishing.publishing import Publishing
@@ -37,78 +38,87 @@ class Move:
     too_late: int = 0  # messages on their way to the dead letters
 
 
-@dataclass(slots=True)
-class _Moves:
-    """The moves of one group, while this node leads it."""
+class DelayClock:
+    """When to look next which messages are due in the channels with a delay that this node leads."""
 
-    under_way: dict[ChannelUid, Move] = field(default_factory=dict)
-    paused: dict[ChannelUid, int] = field(default_factory=dict)  # until when (Nanos), after a failure
+    def __init__(self, context: BrokerContext, channels: LiveChannels) -> None:
+        self._context = context
+        self._channels = channels
+        self._look_at = 0  # Nanos
+        self._armed = 0  # Nanos: when a turn will run to look
+
+    def look_soon(self) -> None:
+        """More may be due."""
+        self._look_at = 0
+
+    def pump(self) -> None:
+        """Move what is due, if it is time to look."""
+        context, now = self._context, self._context.clock.now
+        if now >= self._look_at:
+            wait = limits.DELAY_LOOK
+            for uid, delay in [*self._channels.delayed.items()]:
+                channel = self._channels.by_uid.get(uid)
+                delaying = context.part(channel.info.group, Delaying) if channel is not None else None
+                if channel is not None and delaying is not None:
+                    again = context.within(channel.info.group, delaying.look, channel, delay)
+                    wait = min(wait, max(again or wait, MILLISECOND))
+            self._look_at = now + wait
+            if not now < self._armed <= self._look_at:
+                self._armed = self._look_at
+                context.timers.wake_at(self._armed, META_GROUP)
 
 
 class Delaying:
-    """Moves messages that are due, in the groups that this node leads."""
+    """Moves the messages of one group that are due, while this node leads it."""
 
     def __init__(
-        self, context: BrokerContext, channels: LiveChannels, publishing: Publishing, stored_reads: StoredReads
+        self,
+        context: BrokerContext,
+        leadership: Leadership,
+        channels: LiveChannels,
+        publishing: Publishing,
+        stored_reads: StoredReads,
+        clock: DelayClock,
     ) -> None:
         self.context = context
-        self.stored_reads = stored_reads
+        self.leadership = leadership
         self.channels = channels
         self.publishing = publishing
-        self.look_at = 0  # Nanos: when to look next which messages are due
-        self.armed = 0  # Nanos: when a turn will run to look
-
-    def _of(self, number: GroupId) -> _Moves:
-        return self.context.kept(number, _Moves)
+        self.stored_reads = stored_reads
+        self.clock = clock
+        self._faults = leadership.kept(DelayFaults).by_channel
+        self._under_way: dict[ChannelUid, Move] = {}
+        self._paused: dict[ChannelUid, int] = {}  # until when (Nanos), after a failure
 
     # --- what is due ------------------------------------------------------------------------------------------------------
 
-    def pump(self) -> None:
-        """Move what is due in the channels with a delay, if it is time to look."""
-        now = self.context.clock.now
-        if now >= self.look_at:
-            wait = limits.DELAY_LOOK
-            for uid, delay in [*self.channels.delayed.items()]:
-                channel = self.channels.by_uid.get(uid)
-                if channel is None:
-                    continue
-                try:
-                    wait = min(wait, max(self._look(channel, delay), MILLISECOND))
-                except Exception as error:  # noqa: BLE001 - the border of the group
-                    self.context.fail(channel.info.group, error)
-            self.look_at = now + wait
-            if not now < self.armed <= self.look_at:
-                self.armed = self.look_at
-                self.context.timers.wake_at(self.armed, META_GROUP)
-
-    def _look(self, channel: LiveChannel, delay: Delay) -> int:
+    def look(self, channel: LiveChannel, delay: Delay) -> int:
         """Begin to move what is due in a channel. Returns in how many ns to look again."""
         context, info = self.context, channel.info
-        here = self._of(info.group)
         soon = min(limits.DELAY_LOOK, delay.delay)
-        if info.uid in here.under_way or channel.closed or channel.reservation is not None:
+        if info.uid in self._under_way or channel.closed or channel.reservation is not None:
             return soon
         index = context.indexes(info.group, info.uid)
         first = max(index.first_sequence, context.group_of(info).machine.channel(info.uid).first_sequence)
         if not index.last_sequence or first > index.last_sequence:
-            self.context.kept(info.group, DelayFaults).by_channel.pop(info.uid, None)
+            self._faults.pop(info.uid, None)
             return soon
         until = context.clock.wall - delay.delay
         last = min(index.sequence_at(WallNanos(until + 1)) - 1, index.last_sequence)
         if last < first:
             return min(soon, index.first_timestamp - until)
-        if (pause := here.paused.get(info.uid, 0) - context.clock.now) > 0:
+        if (pause := self._paused.get(info.uid, 0) - context.clock.now) > 0:
             return pause
         self._begin(Move(channel, delay, first, last))
         return soon
 
     def _begin(self, move: Move) -> None:
-        here, info = self._of(move.channel.info.group), move.channel.info
-        here.paused.pop(info.uid, None)
+        info = move.channel.info
+        self._paused.pop(info.uid, None)
         if error := self.channels.delay_trouble(info, move.delay):
             self._failed(move, error)
             return
-        here.under_way[info.uid] = move
+        self._under_way[info.uid] = move
         self.channels.open(move.delay.target, partial(self._opened, move))
 
     def _opened(self, move: Move, target: LiveChannel | None, error: str) -> None:
@@ -123,7 +133,7 @@ class Delaying:
 
     def _goes_on(self, move: Move) -> bool:
         """True if a move is under way still: this node leads the group, and the channel is there."""
-        return self._of(move.channel.info.group).under_way.get(move.channel.info.uid) is move
+        return not self.leadership.ended and self._under_way.get(move.channel.info.uid) is move
 
     # --- moving -----------------------------------------------------------------------------------------------------------
 
@@ -152,7 +162,7 @@ class Delaying:
             message = wire.MsgProto.FromString(record)
             if message.timestamp > due:  # the clock was set back since they were found to be due
                 if not last:
-                    del self._of(info.group).under_way[info.uid]
+                    del self._under_way[info.uid]
                     return
                 break
             last = sequence
@@ -187,11 +197,11 @@ class Delaying:
         if stored.error:
             self._failed(move, stored.error)
             return
-        del self._of(move.channel.info.group).under_way[move.channel.info.uid]
-        self.context.kept(move.channel.info.group, DelayFaults).by_channel.pop(move.channel.info.uid, None)
+        del self._under_way[move.channel.info.uid]
+        self._faults.pop(move.channel.info.uid, None)
         if move.too_late:
             tell(self.context, move.channel.info, move.too_late, move.delay.dead_letters)
-        self.look_at = 0  # more may be due
+        self.clock.look_soon()
 
     # --- what is too late ---------------------------------------------------------------------------------------------------
 
@@ -223,18 +233,17 @@ class Delaying:
 
     def _failed(self, move: Move, error: str) -> None:
         """Messages cannot be moved now: try again later."""
-        info, here = move.channel.info, self._of(move.channel.info.group)
-        here.under_way.pop(info.uid, None)
-        here.paused[info.uid] = self.context.clock.now + limits.DELAY_RETRY
-        self.context.kept(info.group, DelayFaults).by_channel[info.uid] = error
+        info = move.channel.info
+        self._under_way.pop(info.uid, None)
+        self._paused[info.uid] = self.context.clock.now + limits.DELAY_RETRY
+        self._faults[info.uid] = error
         text = f"Delayed messages of channel {shown(info.name)} cannot be moved to {shown(move.delay.target)}: {error}"
         self.context.complain("WRN", text)
 
-    def dropped(self, number: GroupId, uid: ChannelUid) -> None:
+    def dropped(self, uid: ChannelUid) -> None:
         """A channel is gone: forget its move."""
-        here = self._of(number)
-        here.under_way.pop(uid, None)
-        here.paused.pop(uid, None)
+        self._under_way.pop(uid, None)
+        self._paused.pop(uid, None)
 
 
 def _trim(uid: ChannelUid, first: int) -> pb.GroupChange:

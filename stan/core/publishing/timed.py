@@ -4,18 +4,21 @@ of a broker that look at the clock."""
 from dataclasses import dataclass
 from typing import Final
 
-from stan_protocol.scalars import ChannelUid, GroupId
+from stan_protocol.scalars import ChannelUid, GroupId, Nanos
 
+from stan.core.base.runs import flat_of, size_of
 from stan.core.context import BrokerContext
 from stan.core.leader.leadership import Leadership
 from stan.core.publishing.channels import LiveChannels
-from stan.core.publishing.compacting import Compacting
+from stan.core.publishing.compacting import Compacting, CompactionProgress
 from stan.core.publishing.deferring import Deferring
-from stan.core.publishing.delaying import Delaying
-from stan.core.publishing.expiring import Expiring
+from stan.core.publishing.delaying import DelayClock, Delaying
+from stan.core.publishing.expiring import Expiring, ExpiryClock
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.stored_reads import StoredReads
+from stan.core.state.deferred import Deferred
 from stan.core.state.group import GroupResult
+from stan.protocol.entries import DEFERRED_UID
 from stan.protocol.proto import entries_pb2 as pb
 
 TIMED_CHANGES: Final = frozenset(
@@ -26,40 +29,85 @@ TIMED_CHANGES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TimedMessages:
-    """The parts of one broker; none is ever replaced."""
+    """What a node knows of them in all its groups; it makes the parts of each group that it leads."""
 
-    delaying: Delaying
-    deferring: Deferring
-    expiring: Expiring
-    compacting: Compacting
+    context: BrokerContext
+    channels: LiveChannels
+    publishing: Publishing
+    stored_reads: StoredReads
+    delays: DelayClock
+    expiries: ExpiryClock
+    compactions: CompactionProgress
 
-    def lead(self, number: GroupId, leadership: Leadership) -> None:
+    def lead(self, leadership: Leadership) -> None:
         """This node leads a group from now on."""
-        self.deferring.lead(number, leadership)
-        self.expiring.lead(number, leadership)
+        context, channels = self.context, self.channels
+        leadership.keep(Delaying(context, leadership, channels, self.publishing, self.stored_reads, self.delays))
+        leadership.keep(Deferring(context, leadership, channels, self.publishing, self.stored_reads))
+        leadership.keep(Compacting(context, leadership, channels, self.compactions))
+        expiring = Expiring(context, leadership, channels, self.expiries)
+        leadership.keep(expiring)
+        expiring.lead()
+
+    def look(self, now: Nanos) -> None:
+        """Compact what has become old enough, if it is time to look."""
+        for compacting in self.context.all_parts(Compacting):
+            self.context.within(compacting.number, compacting.look, now)
 
     def applied(self, number: GroupId, change: pb.GroupChange, applied: GroupResult) -> None:
         """One of TIMED_CHANGES was applied; on every node that holds the group."""
-        match change.WhichOneof("change"):
-            case "expiring":
-                self.expiring.listed(number, change.expiring)
-            case "expired":
-                self.expiring.applied(number, change.expired, applied)
-            case "restore":
-                self.expiring.look_at(number, ChannelUid(change.restore.uid))
-            case "commit_step":
-                self.expiring.look_at(number, ChannelUid(change.commit_step.uid))
-            case _:
-                self.deferring.applied(number, change)
+        name = change.WhichOneof("change")
+        if name == "expired":
+            self._expired(number, applied)
+        elif name in ("deferred", "deferred_gone", "drop_channel"):
+            self._trim_deferred(number)
+        leadership = self.context.groups[number].leadership
+        if leadership is not None:
+            _follow(leadership, change)
+
+    def _trim_deferred(self, number: GroupId) -> None:
+        """Messages of the hidden channel wait no more."""
+        floor = self.context.groups[number].machine.part(Deferred).floor
+        if floor > 1:
+            self.context.outgoing.trims.append((number, DEFERRED_UID, floor))
+
+    def _expired(self, number: GroupId, applied: GroupResult) -> None:
+        """What has expired is gone."""
+        runs_by_channel = applied.of_part
+        assert isinstance(runs_by_channel, dict)  # noqa: S101 - for mypy
+        for uid, runs in runs_by_channel.items():
+            self.channels.removed(number, pb.Removal(uid=uid, deleted=flat_of(runs)))
+            if self.context.leads(number):
+                self.context.reports.totals.expired_messages += size_of(runs)
+
+
+def _follow(leadership: Leadership, change: pb.GroupChange) -> None:
+    """The parts of a group's leader follow a change of TIMED_CHANGES."""
+    match change.WhichOneof("change"):
+        case "expiring":
+            leadership.part(Expiring).listed(change.expiring)
+        case "expired":
+            leadership.part(Expiring).gone(change.expired)
+        case "restore":
+            leadership.part(Expiring).look_at(ChannelUid(change.restore.uid))
+        case "commit_step":
+            leadership.part(Expiring).look_at(ChannelUid(change.commit_step.uid))
+        case "deferred":
+            leadership.part(Deferring).stored(change.deferred)
+        case "drop_channel":
+            leadership.part(Delaying).dropped(ChannelUid(change.drop_channel.uid))
 
 
 def make_timed(
     context: BrokerContext, channels: LiveChannels, publishing: Publishing, stored_reads: StoredReads
 ) -> TimedMessages:
-    """Make the parts of one broker."""
+    """Make the part of one broker."""
     return TimedMessages(
-        Delaying(context, channels, publishing, stored_reads),
-        Deferring(context, channels, publishing, stored_reads),
-        Expiring(context, channels),
-        Compacting(context, channels),
+        context,
+        channels,
+        publishing,
+        stored_reads,
+        DelayClock(context, channels),
+        ExpiryClock(context),
+        CompactionProgress(context),
     )
