@@ -36,8 +36,7 @@ from stan.core.base.ready import (
 )
 from stan.core.base.runs import Runs
 from stan.core.base.timers import Timers
-from stan.core.leader.leadership import Kept
-from stan.core.leader.local_group import ChannelGroup
+from stan.core.leader.local_group import ChannelGroup, Leadership, Part
 from stan.core.state.group import Cursor, Subscription, ack_place
 from stan.core.state.meta import ChannelInfo, Client, MetaMachine
 from stan.core.state.policies import Policies
@@ -410,23 +409,32 @@ class BrokerContext:
             for call in serving.told:
                 call()
 
-    def kept(self, number: GroupId, kind: type[Kept]) -> Kept:
+    def kept(self, number: GroupId, kind: type[Part]) -> Part:
         """The state of class *kind* that a part of the broker keeps while this node leads the group
-        (stan.core.leader.leadership); a new, empty one if this node does not lead it."""
+        (stan.core.leader.local_group); a new, empty one if this node does not lead it."""
         group = self.groups.get(number)
         leadership = None if group is None else group.leadership
         return kind() if leadership is None else leadership.kept(kind)
 
-    def part(self, number: GroupId, kind: type[Kept]) -> Kept | None:
+    def led(self, number: GroupId) -> Leadership:
+        """The leadership of a group that this node leads."""
+        leadership = self.groups[number].leadership
+        assert leadership is not None  # noqa: S101 - for mypy
+        return leadership
+
+    def part(self, number: GroupId, kind: type[Part]) -> Part | None:
         """The part of class *kind* of the leader of a group; None if this node does not lead it."""
         group = self.groups.get(number)
-        return None if group is None or group.leadership is None else group.leadership.part(kind)
+        return None if group is None or group.leadership is None else group.leadership.find(kind)
 
-    def all_parts(self, kind: type[Kept]) -> Iterator[Kept]:
+    def all_parts(self, kind: type[Part]) -> Iterator[Part]:
         """The part of class *kind* of the leader of each group that this node leads."""
-        return (group.leadership.part(kind) for _, group in self.leading.led if group.leadership is not None)
+        for _, group in self.leading.led:
+            part = group.leadership.find(kind) if group.leadership is not None else None
+            if part is not None:
+                yield part
 
-    def all_kept(self, kind: type[Kept]) -> Iterator[Kept]:
+    def all_kept(self, kind: type[Part]) -> Iterator[Part]:
         """The state of class *kind* of each group that this node leads."""
         return (group.leadership.kept(kind) for _, group in self.leading.led if group.leadership is not None)
 

@@ -5,18 +5,18 @@ Promises: what is answered is committed; rows are told only of channels that are
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
 from stan_protocol.fetches import LENGTH_PREFIX
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import BUSY, CHANNEL_DELETING, CHANNEL_RESTORING, MOVE_WAITS_STAGED, go_quote
-from stan_protocol.scalars import ChannelUid, GroupId, KiB
+from stan_protocol.scalars import ChannelUid, KiB
 
 from stan import limits
 from stan.core.base.ready import ReadResult, Replay
 from stan.core.context import BrokerContext, text
+from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.stored_reads import StoredReads
@@ -38,51 +38,51 @@ NAMED_MAX = 10
 OTHERS_BELONG = "stan: other channels belong to the channel by now"
 
 
-@dataclass(slots=True)
-class _Leaving:
-    """Moves from one group, while this node leads it: by name, those whose channels shall be held; True: that is not decided
-    yet, as the entry is on its way."""
-
-    entries: dict[int, bool] = field(default_factory=dict)
-    waiting_since: dict[int, int] = field(default_factory=dict)  # Nanos: by name, when a move was first asked to wait
-
-
 class MoveSource:
-    """Holds channels that are to go, and tells what the group has of them."""
+    """Holds channels that are to go from one group, and answers what the group has of them, while this node leads it."""
 
     def __init__(
-        self, context: BrokerContext, channels: LiveChannels, publishing: Publishing, stored_reads: StoredReads
+        self,
+        context: BrokerContext,
+        leadership: Leadership,
+        channels: LiveChannels,
+        publishing: Publishing,
+        stored_reads: StoredReads,
     ) -> None:
         self.context = context
         self.channels = channels
         self.publishing = publishing
         self.stored_reads = stored_reads
+        self.group = leadership.group
+        self.number = leadership.number
+        self._holding: set[int] = set()  # moves whose entry that holds the channels is on its way
+        self._waiting_since: dict[int, int] = {}  # Nanos: by move, when it was first asked to wait
 
     # --- holding ------------------------------------------------------------------------------------------------------
 
-    def hold(self, number: GroupId, move: int, infos: list[ChannelInfo], family: Iterable[ChannelUid]) -> str:
+    def hold(self, move: int, infos: list[ChannelInfo], family: Iterable[ChannelUid]) -> str:
         """Hold the channels of a move: from now on nobody leads them. *family*: the channels that belong together now. Returns
         why they are not held, or "": they are, or the entry that tells it is on its way."""
         context = self.context
-        group, here = context.groups[number], context.kept(number, _Leaving).entries
-        if here.get(move) or all(group.machine.moves.at(info.uid, move, Stage.HELD) for info in infos):
+        group = self.group
+        if move in self._holding or all(group.machine.moves.at(info.uid, move, Stage.HELD) for info in infos):
             return ""
         if sorted(family) != [info.uid for info in infos]:
             context_change(context, move, done=False)
             return OTHERS_BELONG
-        if found := self._acked_otherwise(number, infos):
+        if found := self._acked_otherwise(infos):
             context_change(context, move, done=False)
             return found
-        if self._known_for(number, infos) < limits.MOVE_KNOWN_MIN:
+        if self._known_for(infos) < limits.MOVE_KNOWN_MIN:
             return TOO_YOUNG
         for info in infos:
             if reason := self._not_now(group.machine.half_done(info.uid), info):
                 if reason == MOVE_WAITS_STAGED:
-                    self._let_transactions_end(number, move, infos)
+                    self._let_transactions_end(move, infos)
                 return reason
-        here[move] = True
-        done = partial(self._held, number, move, infos)
-        context.change_group(number, done, depart=pb.Moving(move=move, uids=[info.uid for info in infos]))
+        self._holding.add(move)
+        done = partial(self._held, move, infos)
+        context.change_group(self.number, done, depart=pb.Moving(move=move, uids=[info.uid for info in infos]))
         for info in infos:
             context.leading.held.hold(info)
             channel = self.channels.leave(info)
@@ -92,35 +92,35 @@ class MoveSource:
         context.placement_changed()
         return ""
 
-    def _acked_otherwise(self, number: GroupId, infos: list[ChannelInfo]) -> str:
+    def _acked_otherwise(self, infos: list[ChannelInfo]) -> str:
         """Why the channels cannot go to a group in which an ack means something else: they have messages. "": they have none, or
         acks mean the same there."""
         commit_of = self.context.meta.commit_of
-        return "" if commit_of(infos[0].moving_to) == commit_of(number) else self._messages(number, infos)
+        return "" if commit_of(infos[0].moving_to) == commit_of(self.number) else self._messages(infos)
 
-    def _messages(self, number: GroupId, infos: Iterable[ChannelInfo]) -> str:
+    def _messages(self, infos: Iterable[ChannelInfo]) -> str:
         """The channels that have messages, in words; "" if none has any."""
-        word = COMMITS[self.context.meta.commit_of(number)]
-        found = [
-            HAS_MESSAGES.format(go_quote(text(one.name)), word) for one in infos if self._has_messages(number, one.uid)
-        ]
+        word = COMMITS[self.context.meta.commit_of(self.number)]
+        found = [HAS_MESSAGES.format(go_quote(text(one.name)), word) for one in infos if self._has_messages(one.uid)]
         more = [f"{len(found) - NAMED_MAX} more channels have messages"] if len(found) > NAMED_MAX else []
         return "; ".join(found[:NAMED_MAX] + more)
 
-    def _has_messages(self, number: GroupId, uid: ChannelUid) -> bool:
-        index = self.channels.stores.logs(number, uid)  # of an ephemeral channel nothing is in it, and nothing moves
-        first = max(index.first_sequence, self.context.groups[number].machine.channel(uid).first_sequence, 1)
+    def _has_messages(self, uid: ChannelUid) -> bool:
+        index = self.channels.stores.logs(
+            self.number, uid
+        )  # of an ephemeral channel nothing is in it, and nothing moves
+        first = max(index.first_sequence, self.group.machine.channel(uid).first_sequence, 1)
         return first <= index.last_sequence
 
-    def tell_messages(self, number: GroupId, infos: Iterable[ChannelInfo], reply: bytes) -> None:
+    def tell_messages(self, infos: Iterable[ChannelInfo], reply: bytes) -> None:
         """Answer what keeps channels of a group from one of another kind; asked before a move has begun."""
-        self._say(number, reply, pb.MoveAnswer(waits_for=self._messages(number, infos)))
+        self._say(reply, pb.MoveAnswer(waits_for=self._messages(infos)))
 
-    def _let_transactions_end(self, number: GroupId, move: int, infos: list[ChannelInfo]) -> None:
+    def _let_transactions_end(self, move: int, infos: list[ChannelInfo]) -> None:
         """Begin no transaction in these channels for a while, so that those under way are the last ones; not for ever, as one
         that was left behind may stay for hours."""
         now, waited_for = self.context.clock.now, self.context.leading.held.waited_for
-        since = self.context.kept(number, _Leaving).waiting_since.setdefault(move, now)
+        since = self._waiting_since.setdefault(move, now)
         for uid in [uid for uid, until in waited_for.items() if until <= now]:
             del waited_for[uid]
         if now < since + limits.MOVE_STAGING_MAX:
@@ -134,25 +134,18 @@ class MoveSource:
             return MOVE_WAITS_STAGED
         return CHANNEL_DELETING if channel.deleting else CHANNEL_RESTORING if channel.restoring else ""
 
-    def _held(self, number: GroupId, move: int, infos: list[ChannelInfo], result: object, _error: str) -> None:
+    def _held(self, move: int, infos: list[ChannelInfo], result: object, _error: str) -> None:
         """The entry is committed, or was refused: then the channels go on here."""
-        self.context.kept(number, _Leaving).entries.pop(move, None)
+        self._holding.discard(move)
         if not isinstance(result, GroupResult) or result.error:
-            self.go_on(number, [info.uid for info in infos], anew=False)
+            self.go_on([info.uid for info in infos], anew=False)
 
-    def held(self, number: GroupId, uids: Iterable[int]) -> None:
-        """The entry that holds channels was applied: the live view of them ends."""
-        group = self.context.groups[number]
-        for uid in uids:
-            if ChannelUid(uid) in group.machine.moves.held:
-                group.dispatch.drop_channel(ChannelUid(uid))
-
-    def go_on(self, number: GroupId, uids: Iterable[int], *, anew: bool) -> list[ChannelInfo]:
+    def go_on(self, uids: Iterable[int], *, anew: bool) -> list[ChannelInfo]:
         """Channels are led by this node from now on: they have come to a group that it leads, or stay in it after all. *anew*:
         the live view of their subscriptions is to be made."""
         context = self.context
-        group, known = context.groups[number], context.meta.by_uid
-        infos = [info for uid in uids if (info := known.get(ChannelUid(uid))) is not None and info.group == number]
+        group, known = self.group, context.meta.by_uid
+        infos = [info for uid in uids if (info := known.get(ChannelUid(uid))) is not None and info.group == self.number]
         infos = [info for info in infos if info.uid not in self.channels.by_uid]
         for info in infos:
             context.leading.held.release(info.name)
@@ -165,43 +158,41 @@ class MoveSource:
                 group.dispatch.uncovered(info.uid)
         context.placement_changed()
         if infos:
-            context.outgoing.replays.append(Replay(number, frozenset(info.name for info in infos)))
+            context.outgoing.replays.append(Replay(self.number, frozenset(info.name for info in infos)))
         return infos
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
-    def answer(
-        self, number: GroupId, question: pb.MoveQuestion, infos: list[ChannelInfo], waits_for: str, reply: bytes
-    ) -> None:
+    def answer(self, question: pb.MoveQuestion, infos: list[ChannelInfo], waits_for: str, reply: bytes) -> None:
         """Answer the target's leader, who asks about one of the channels of a move."""
         context, uid = self.context, ChannelUid(question.uid)
-        machine, index = context.groups[number].machine, self.channels.stores.logs(number, uid)
+        machine, index = self.group.machine, self.channels.stores.logs(self.number, uid)
         answer = pb.MoveAnswer(waits_for=waits_for, departed=machine.moves.at(uid, question.move, Stage.HELD))
-        answer.known_for = self._known_for(number, infos)
+        answer.known_for = self._known_for(infos)
         answer.first_sequence = max(index.first_sequence, machine.channel(uid).first_sequence, 1)
         answer.last_sequence = index.last_sequence
         begin = max(question.next, answer.first_sequence)
         if question.rows_from:
-            if answer.departed and (why := self._acked_otherwise(number, infos)):  # they came before it was held
+            if answer.departed and (why := self._acked_otherwise(infos)):  # they came before it was held
                 context_change(context, question.move, done=False)
                 answer.waits_for = why
             elif answer.departed:
-                self._tell_rows(number, question, infos, answer)
-            self._say(number, reply, answer)
+                self._tell_rows(question, infos, answer)
+            self._say(reply, answer)
         elif begin <= answer.last_sequence:
-            found = partial(self._read, number, question, infos, answer, reply, begin)
-            self.stored_reads.ask(number, uid, ((begin, answer.last_sequence),), found)
+            found = partial(self._read, question, infos, answer, reply, begin)
+            self.stored_reads.ask(self.number, uid, ((begin, answer.last_sequence),), found)
         else:
-            self._tell_fingerprints(number, question, infos, answer)
-            self._say(number, reply, answer)
+            self._tell_fingerprints(question, infos, answer)
+            self._say(reply, answer)
 
-    def _known_for(self, number: GroupId, infos: Iterable[ChannelInfo]) -> int:
+    def _known_for(self, infos: Iterable[ChannelInfo]) -> int:
         """For how long (ns) this node knows the fingerprints of all publishes that were stored in channels of a group."""
-        known = self.context.groups[number].replay_filter
+        known = self.group.replay_filter
         return self.context.clock.now - known.known_since(info.name for info in infos)
 
-    def _say(self, number: GroupId, reply: bytes, answer: pb.MoveAnswer) -> None:
-        self.context.respond(reply, answer.SerializeToString(), (number,))
+    def _say(self, reply: bytes, answer: pb.MoveAnswer) -> None:
+        self.context.respond(reply, answer.SerializeToString(), (self.number,))
 
     @property
     def _room(self) -> int:
@@ -209,7 +200,6 @@ class MoveSource:
 
     def _read(
         self,
-        number: GroupId,
         question: pb.MoveQuestion,
         infos: list[ChannelInfo],
         answer: pb.MoveAnswer,
@@ -234,36 +224,33 @@ class MoveSource:
         if not batches:  # the messages are lost: their sequences stay unused
             count = min(answer.last_sequence - begin + 1, limits.RESTORED_GAP_MAX)
             answer.batches.add(base_sequence=begin, count=count)
-        index = self.channels.stores.logs(number, ChannelUid(question.uid))
+        index = self.channels.stores.logs(self.number, ChannelUid(question.uid))
         end = answer.batches[-1].base_sequence + answer.batches[-1].count - 1 if answer.batches else begin - 1
         every = answer.last_sequence - max(index.first_sequence, 1) + 1
         answer.bytes_left = index.bytes * (answer.last_sequence - end) // max(every, 1)
-        self._tell_fingerprints(number, question, infos, answer, room)
-        self._say(number, reply, answer)
+        self._tell_fingerprints(question, infos, answer, room)
+        self._say(reply, answer)
 
     def _tell_fingerprints(
         self,
-        number: GroupId,
         question: pb.MoveQuestion,
         infos: list[ChannelInfo],
         answer: pb.MoveAnswer,
         room: int | None = None,
     ) -> None:
-        group, node = self.context.groups[number], self.context.reports.events.node.encode()
+        group, node = self.group, self.context.reports.events.node.encode()
         answer.told_by = b"%b %d" % (node, group.leadership_epoch)
         at = question.told_from if question.told_by == answer.told_by else 0
         names = [info.name for info in infos]
         size = self._room if room is None else room
         answer.fingerprints, answer.told_next, answer.told_end = group.replay_filter.told_since(names, at, size)
 
-    def _tell_rows(
-        self, number: GroupId, question: pb.MoveQuestion, infos: list[ChannelInfo], answer: pb.MoveAnswer
-    ) -> None:
-        machine, room = self.context.groups[number].machine, self._room
+    def _tell_rows(self, question: pb.MoveQuestion, infos: list[ChannelInfo], answer: pb.MoveAnswer) -> None:
+        machine, room = self.group.machine, self._room
         rows = moved_rows(
-            machine, (info.uid for info in infos), lambda uid: self.channels.stores.logs(number, uid).last_sequence
+            machine, (info.uid for info in infos), lambda uid: self.channels.stores.logs(self.number, uid).last_sequence
         )
-        recent = self.context.groups[number].joined
+        recent = self.group.joined
         rows = chain(rows, (pb.MovedRow(recent=pb.RecentRequest(client_id=one[0], inbox=one[1])) for one in recent))
         answer.rows_end = True
         for at, row in enumerate(rows, 1):

@@ -13,12 +13,13 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 from stan_protocol.refusals import go_quote
-from stan_protocol.scalars import SECOND, ChannelUid, GroupId, KiB, Nanos
+from stan_protocol.scalars import SECOND, ChannelUid, KiB, Nanos
 
 from stan import limits
 from stan.core.admin.move_source import context_change
 from stan.core.base.ready import Proposal
 from stan.core.context import BrokerContext, nobody_waits, text
+from stan.core.leader.local_group import Leadership
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.moves import Stage
@@ -67,7 +68,6 @@ class Arrival:
     """One move to a group that this node leads."""
 
     move: int
-    number: GroupId
     uids: list[ChannelUid]
     copied: Copied
     departed: bool = False  # the source holds them
@@ -79,41 +79,33 @@ class Arrival:
     unanswered: bool = False  # the newest question is
 
 
-@dataclass(slots=True)
-class _Arrivals:
-    """The moves to one group, while this node leads it."""
-
-    by_move: dict[int, Arrival] = field(default_factory=dict)
-
-
 class MoveTarget:
-    """Takes in the channels that come to groups that this node leads."""
+    """Takes in the channels that come to one group, while this node leads it."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, leadership: Leadership) -> None:
         self.context = context
+        self.leadership = leadership
+        self.group = leadership.group
+        self.number = leadership.number
+        self.arrivals: dict[int, Arrival] = {}  # by move
 
-    def arrivals(self, number: GroupId) -> dict[int, Arrival]:
-        """The moves to a group that this node leads, by name."""
-        return self.context.kept(number, _Arrivals).by_move
-
-    def look(self, number: GroupId, move: int, infos: list[ChannelInfo]) -> None:
-        """Go on with a move to a group that this node leads, if nothing is waited for."""
-        arrivals, uids, now = self.arrivals(number), [info.uid for info in infos], self.context.clock.now
+    def look(self, move: int, infos: list[ChannelInfo]) -> None:
+        """Go on with a move to the group, if nothing is waited for."""
+        arrivals, uids, now = self.arrivals, [info.uid for info in infos], self.context.clock.now
         arrival = arrivals.get(move)
         if arrival is None or arrival.uids != uids:  # it is new, or one of them was deleted
-            arrivals[move] = arrival = Arrival(move, number, uids, Copied(now))
+            arrivals[move] = arrival = Arrival(move, uids, Copied(now))
         if now >= arrival.waits_until:
             self._step(arrival)
 
     def _goes_on(self, arrival: Arrival) -> bool:
         """True while the move is under way, and this leadership, too."""
         known = self.context.meta.by_uid
-        return self.arrivals(arrival.number).get(arrival.move) is arrival and all(
-            uid in known and known[uid].move == arrival.move for uid in arrival.uids
-        )
+        there = not self.leadership.ended and self.arrivals.get(arrival.move) is arrival
+        return there and all(uid in known and known[uid].move == arrival.move for uid in arrival.uids)
 
     def _step(self, arrival: Arrival) -> None:
-        moves = self.context.groups[arrival.number].machine.moves
+        moves = self.group.machine.moves
         arrival.waits_until = self.context.clock.now + STEP_PATIENCE
         uids, copied = arrival.uids, arrival.copied
         if all(moves.at(uid, arrival.move, Stage.ARRIVED) for uid in uids):
@@ -138,14 +130,14 @@ class MoveTarget:
     def _note_waiting(self, arrival: Arrival, why: str) -> None:
         if why not in ("", arrival.waits_for):
             name = go_quote(text(self.context.meta.by_uid[arrival.uids[0]].name))
-            self.context.note("WRN", f"Channel {name} is not moved to group {arrival.number} yet: {why}")
+            self.context.note("WRN", f"Channel {name} is not moved to group {self.number} yet: {why}")
         arrival.waits_for = why or arrival.waits_for
 
     def _change(self, arrival: Arrival, **change: pb.Moving | pb.Arrived) -> None:
         def done(result: object, _error: str) -> None:
             self._later(arrival, 0 if isinstance(result, GroupResult) and not result.error else ANSWER_PATIENCE)
 
-        self.context.change_group(arrival.number, done, nobody_waits, **change)
+        self.context.change_group(self.number, done, nobody_waits, **change)
 
     def _later(self, arrival: Arrival, wait: int) -> None:
         """The next step is made after *wait* ns."""
@@ -155,15 +147,15 @@ class MoveTarget:
             return
 
         def step(_now: int) -> None:
-            if arrival.waits_until == until and self.context.leads(arrival.number) and self._goes_on(arrival):
+            if arrival.waits_until == until and self._goes_on(arrival):
                 self._step(arrival)
 
-        self.context.timers.at(until, step, arrival.number)
+        self.context.timers.at(until, step, self.number)
 
     # --- questions ------------------------------------------------------------------------------------------------------
 
     def _ask(self, arrival: Arrival, uid: ChannelUid, rows_from: int = 0) -> None:
-        last = self.context.written(arrival.number, uid).last_sequence
+        last = self.context.written(self.number, uid).last_sequence
         question = pb.MoveQuestion(
             move=arrival.move,
             uid=uid,
@@ -176,12 +168,12 @@ class MoveTarget:
         context, body = self.context, pb.MetaChange(move_question=question).SerializeToString()
         answered = partial(self._answered, arrival, uid, question, context.clock.now)
         subject = context.nats.subjects.meta.encode()
-        context.request(arrival.number, subject, ANSWER_PATIENCE, answered, body)
+        context.request(self.number, subject, ANSWER_PATIENCE, answered, body)
 
     def _answered(
         self, arrival: Arrival, uid: ChannelUid, question: pb.MoveQuestion, asked_at: Nanos, payload: bytes | None
     ) -> None:
-        if not self._goes_on(arrival) or not self.context.leads(arrival.number):
+        if not self._goes_on(arrival):
             return
         arrival.unanswered = payload is None
         if payload is None:
@@ -214,7 +206,7 @@ class MoveTarget:
         self, arrival: Arrival, uid: ChannelUid, question: pb.MoveQuestion, answer: pb.MoveAnswer, asked_at: Nanos
     ) -> None:
         """Append what has come, and go on once that is committed."""
-        parts, end = self._entry(arrival.number, uid, answer)
+        parts, end = self._entry(uid, answer)
         self._note_place(arrival, uid, answer, complete=not parts and end >= answer.last_sequence and answer.told_end)
         heard = answer.told_by, answer.told_next
         if not parts and not answer.fingerprints:
@@ -234,7 +226,7 @@ class MoveTarget:
 
         proposals = self.context.proposals
         ticket = proposals.ticket(done)
-        proposals.changes.append(Proposal(arrival.number, Kind.RECORDS, b"".join(parts), urgent=True, ticket=ticket))
+        proposals.changes.append(Proposal(self.number, Kind.RECORDS, b"".join(parts), urgent=True, ticket=ticket))
 
     def _note_place(self, arrival: Arrival, uid: ChannelUid, answer: pb.MoveAnswer, *, complete: bool) -> None:
         """Note how far a channel has come, and choose the one to ask about next."""
@@ -243,9 +235,9 @@ class MoveTarget:
         if arrival.copied.is_near(len(arrival.uids)) and not arrival.wants_since:
             arrival.wants_since = now
 
-    def _entry(self, number: GroupId, uid: ChannelUid, answer: pb.MoveAnswer) -> tuple[list[bytes], int]:
+    def _entry(self, uid: ChannelUid, answer: pb.MoveAnswer) -> tuple[list[bytes], int]:
         """The parts of an entry with what has come that is not in the log yet, and the sequence with which they end."""
-        index = self.context.written(number, uid)
+        index = self.context.written(self.number, uid)
         end, timestamp = int(index.last_sequence), int(index.last_timestamp)
         parts: list[bytes] = []
         batches = list(answer.batches)
@@ -290,5 +282,5 @@ class MoveTarget:
         """True if the messages are here up to what the rows say is the newest one."""
         rows = [row.first for row in arrival.rows if row.HasField("first")]
         return [row.uid for row in rows] == arrival.uids and all(
-            self.context.written(arrival.number, ChannelUid(row.uid)).last_sequence == row.last_sequence for row in rows
+            self.context.written(self.number, ChannelUid(row.uid)).last_sequence == row.last_sequence for row in rows
         )

@@ -84,7 +84,7 @@ class CommittedEntries:
         applied = machine.apply(change, index)
         self.parts.subscribing.applied(number, applied)
         if applied.served:
-            self.parts.serving.applied(number, applied.served, leads=self.context.leads(number))
+            self.parts.serving.applied(number, applied.served)
         if applied.operator_change is not None:
             self.parts.cursor_admin.applied(number, applied)
         if machine.transactions.floor > floor:

@@ -16,7 +16,7 @@ from stan.core.admin.restore_requests import RestoreRequests
 from stan.core.admin.spreading import Spreading
 from stan.core.clients.clients import Clients
 from stan.core.clients.nodes import NodeRequests
-from stan.core.clients.serving import Serving, make_serving
+from stan.core.clients.serving import Serving
 from stan.core.clients.subscribing import Subscribing
 from stan.core.context import BrokerContext
 from stan.core.publishing.batching import Batching
@@ -80,9 +80,9 @@ def make_parts(context: BrokerContext) -> BrokerParts:
     long_poll = LongPoll(context)
     stored_reads = StoredReads(context)
     lookup = ChannelLookup(context, read_index)
-    serving = make_serving(context, nodes)
+    serving = Serving(context, nodes)
     timed = make_timed(context, channels, publishing, stored_reads)
-    subscribing = Subscribing(context, channels, clients, read_index, arrival_order, serving.leader, ephemeral)
+    subscribing = Subscribing(context, channels, clients, read_index, arrival_order, serving, ephemeral)
     moves = ChannelMoves(context, channels, publishing, stored_reads, clients, subscribing)
     return BrokerParts(
         read_index=read_index,

@@ -69,7 +69,7 @@ class GroupRoles:
         leadership = group.lead()
         context.groups_changed()
         self.parts.channels.lead(number)
-        self.parts.moves.lead_group(number)
+        self.parts.moves.lead(leadership)
         self.parts.staging.lead(number, leadership)
         self.parts.timed.lead(leadership)
         group.dispatch.lead(context.clock.now, context.clock.wall, self.parts.moves.others(number))
@@ -79,7 +79,7 @@ class GroupRoles:
         self.parts.subscribing.lead_group(number)
         self.parts.channels.lead_live(number)
         self.parts.doubling.lead(number)
-        self.parts.serving.leader.lead(number, unreported)
+        self.parts.serving.lead(leadership, unreported)
 
     def follow_meta(self) -> None:
         """This node no longer leads the metadata: requests whose entries are on their way stay unanswered."""

@@ -55,7 +55,7 @@ def original_handlers(context: BrokerContext, parts: BrokerParts) -> dict[str, C
     cluster = context.config.cluster
     if cluster is not None:
         found["meta"] = lambda frame: _meta_change(context, parts, frame)
-        found["serving"] = parts.serving.leader.heard
+        found["serving"] = parts.serving.reported
         if cluster.allow_add_remove:
             found |= {"node_add": parts.nodes.add, "node_remove": parts.nodes.remove}
     return found

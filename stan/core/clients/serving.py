@@ -1,28 +1,69 @@
 """Both sides of serving subscriptions by other nodes than the leader, as parts of one broker."""
 
-from typing import NamedTuple
+from collections.abc import Iterable
 
+from google.protobuf.message import DecodeError
+from stan_protocol.frames import Frame
+from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import GroupId
 
 from stan.core.clients.nodes import NodeRequests
 from stan.core.clients.serving_leader import ServingLeader
 from stan.core.clients.serving_node import ServingNode
 from stan.core.context import BrokerContext
-from stan.core.state.group import Cursor
+from stan.core.leader.local_group import Leadership
+from stan.core.state.group import Cursor, CursorKind, Subscription, kind_and_name
+from stan.core.state.serving import ANY
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto.node_pb2 import ServingReport
 
 
-class Serving(NamedTuple):
-    """What this node gives to others, and what it serves for them."""
+class Serving:
+    """What this node gives to others, in the groups that it leads, and what it serves for them."""
 
-    leader: ServingLeader
-    node: ServingNode
+    def __init__(self, context: BrokerContext, nodes: NodeRequests) -> None:
+        self.context = context
+        self.nodes = nodes
+        self.node = ServingNode(context, nodes)
 
-    def applied(self, number: GroupId, cursors: list[Cursor], *, leads: bool) -> None:
-        """A Serve entry was applied; *leads*: this node leads the group."""
-        part = self.leader if leads else self.node
-        part.applied(number, cursors)
+    def wish(self, request: wire.SubscriptionRequest) -> bytes:
+        """Which nodes may serve the subscription that is asked for: the request says so, or an operator's policy; b"": the leader
+        does."""
+        context = self.context
+        kind, _ = kind_and_name(request.queue_group, request.durable_name)
+        if not context.clustered or kind is not CursorKind.PLAIN:
+            return b""
+        return request.replica or (ANY if context.policies.of(request.subject, b"").from_replica else b"")
 
+    def lead(self, leadership: Leadership, unreported: Iterable[pb.GroupChange]) -> None:
+        """This node leads a group from now on. *unreported*: what it has served before, and the leader before may not know."""
+        leader = ServingLeader(self.context, leadership, self.nodes)
+        leadership.keep(leader)
+        leader.lead(unreported)
 
-def make_serving(context: BrokerContext, nodes: NodeRequests) -> Serving:
-    """Make both sides."""
-    return Serving(ServingLeader(context, nodes), ServingNode(context, nodes))
+    def joined(self, number: GroupId, sub: Subscription) -> None:
+        """A subscription with a wish has begun, and its client is answered."""
+        leader = self.context.part(number, ServingLeader)
+        if leader is not None:
+            leader.joined(sub)
+
+    def applied(self, number: GroupId, cursors: list[Cursor]) -> None:
+        """A Serve entry was applied."""
+        leader = self.context.part(number, ServingLeader)
+        if leader is not None:
+            leader.applied(cursors)
+        else:
+            self.node.applied(number, cursors)
+
+    def reported(self, frame: Frame) -> None:
+        """A node that serves subscriptions reports to the leader of their group."""
+        context = self.context
+        try:
+            report = ServingReport.FromString(frame.payload)
+        except DecodeError:
+            context.complain("WRN", "a report about served subscriptions cannot be read")
+            return
+        number = GroupId(report.group)
+        leader = context.part(number, ServingLeader)
+        if leader is not None and context.leading.replaying is None and context.holds((number,)):
+            context.within(number, leader.reported, report, frame.reply)

@@ -14,7 +14,7 @@ from stan_protocol.scalars import GroupId, WallNanos
 
 from stan import limits
 from stan.core.clients.clients import Clients
-from stan.core.clients.serving_leader import ServingLeader
+from stan.core.clients.serving import Serving
 from stan.core.context import LED_ELSEWHERE, META_GROUP, BrokerContext, shown, text
 from stan.core.leader.cursors import LiveMember
 from stan.core.leader.local_group import ChannelGroup
@@ -40,7 +40,7 @@ class Subscribing:
         clients: Clients,
         read_index: ReadIndex,
         arrival_order: ArrivalOrder,
-        serving: ServingLeader,
+        serving: Serving,
         ephemeral: EphemeralChannels,
     ) -> None:
         self.context = context

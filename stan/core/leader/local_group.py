@@ -1,14 +1,16 @@
-"""One channel group on this node: its replicated state, the leader's live view of it, and the rest of the leader's state."""
+"""One channel group on this node: its replicated state, the live view of it, and what there is while this node leads it."""
 
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from stan_protocol.scalars import Nanos
+from stan_protocol.scalars import GroupId, Nanos
 
 from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.dispatch import Dispatch
-from stan.core.leader.leadership import Leadership
 from stan.core.leader.publish_replay import ReplayFilter
 from stan.core.state.group import GroupMachine
+
+Part = TypeVar("Part")
 
 
 @dataclass(slots=True)
@@ -17,7 +19,7 @@ class ChannelGroup:
 
     machine: GroupMachine
     dispatch: Dispatch
-    leadership: Leadership | None = None  # while this node leads the group
+    leadership: "Leadership | None" = None  # while this node leads the group
     replay_filter: ReplayFilter = field(default_factory=ReplayFilter)  # which recent publishes are in the log
     report_at: int = 0  # Nanos: the next progress entry of a replicated group
     reported_deliveries: int = 0  # `dispatch.totals.out_messages` at the last progress entry
@@ -33,10 +35,10 @@ class ChannelGroup:
         """True if this node leads the group."""
         return self.leadership is not None
 
-    def lead(self) -> Leadership:
+    def lead(self) -> "Leadership":
         """This node leads the group from now on; returns the new, empty leadership."""
         self.leadership_epoch += 1
-        self.leadership = Leadership(self.machine.group)
+        self.leadership = Leadership(self)
         return self.leadership
 
     def follow(self) -> None:
@@ -49,3 +51,44 @@ class ChannelGroup:
         """The live view of a cursor on the node that serves it, which is the leader as a rule; None on all others, and while the
         cursor has no online member."""
         return self.dispatch.cursors.by_id.get(cursor_id)
+
+
+class Leadership:
+    """What there is of one group while this node leads it: the parts of its leader, one object per class.
+
+    It is made when the node begins to lead and dropped as a whole when that ends: the next one begins empty, and no part has to
+    clear anything itself.
+    """
+
+    __slots__ = ("_parts", "ended", "group", "number")
+
+    def __init__(self, group: ChannelGroup) -> None:
+        self.group = group
+        self.number: GroupId = group.machine.group
+        self.ended = False
+        """True once this node no longer leads the group: callbacks that come then have nothing to do."""
+        self._parts: dict[type, Any] = {}
+
+    def keep(self, part: object) -> None:
+        """Add a part; it replaces one of the same class."""
+        self._parts[type(part)] = part
+
+    def part(self, kind: type[Part]) -> Part:
+        """The part of class *kind*, which was made with the leadership.
+
+        Raises:
+            KeyError: there is none.
+        """
+        part: Part = self._parts[kind]
+        return part
+
+    def find(self, kind: type[Part]) -> Part | None:
+        """The part of class *kind*; None if there is none yet."""
+        return self._parts.get(kind)
+
+    def kept(self, kind: type[Part]) -> Part:
+        """The part of class *kind*; if there is none, an empty one is made and added."""
+        found: Part | None = self._parts.get(kind)
+        if found is None:
+            found = self._parts[kind] = kind()
+        return found

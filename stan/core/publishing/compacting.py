@@ -17,7 +17,7 @@ from stan.core.base.compaction import Compaction, CompactionState
 from stan.core.base.delivery_policy import KEEP_FIRST
 from stan.core.base.ready import Index
 from stan.core.context import BrokerContext, nobody_waits
-from stan.core.leader.leadership import Leadership
+from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.state.compactions import Compactions
 from stan.protocol.proto import entries_pb2 as pb
@@ -53,7 +53,8 @@ class Compacting:
         self.context = context
         self.channels = channels
         self.progress = progress
-        self.number = leadership.group
+        self.number = leadership.number
+        self.group = leadership.group
         self._next_look = Nanos(0)
 
     def look(self, now: Nanos) -> None:
@@ -69,7 +70,7 @@ class Compacting:
 
     def _further(self) -> Iterator[pb.CompactedChannel]:
         """What of the group's channels may be compacted now, and could not before."""
-        known = self.context.groups[self.number].machine.part(Compactions)
+        known = self.group.machine.part(Compactions)
         for channel in self.channels.by_uid.values():
             info = channel.info
             if info.group != self.number or channel.deleting or channel.restoring:
@@ -96,7 +97,7 @@ class Compacting:
         uid = ChannelUid(further.uid)
         done = self.progress.of(self.number, uid)
         newest = min(done.newest_tombstone, before.until) if done is not None and not further.keep_first else 0
-        passed = self.context.groups[self.number].machine.passed(uid)
+        passed = self.group.machine.passed(uid)
         free = newest if passed is None else min(newest, passed)
         further.overdue_until = max(before.overdue_until, min(newest, overdue))
         further.tombstones_until = max(before.tombstones_until, free, further.overdue_until)

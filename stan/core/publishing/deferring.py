@@ -19,7 +19,7 @@ from stan.core.base.delivery_policy import DEFAULT
 from stan.core.base.ready import ReadResult
 from stan.core.base.runs import runs_of
 from stan.core.context import BrokerContext, shown
-from stan.core.leader.leadership import Leadership
+from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import DelayFaults, LiveChannel, LiveChannels
 from stan.core.publishing.deferrals import deferrals
 from stan.core.publishing.late import letters_of, mark, tell
@@ -53,7 +53,8 @@ class Deferring:
         self.channels = channels
         self.publishing = publishing
         self.reads = reads
-        self.number = leadership.group
+        self.number = leadership.number
+        self.group = leadership.group
         self.state = deferrals(context, channels, self.number)
         leadership.keep(self.state)
         self._faults = leadership.kept(DelayFaults).by_channel
@@ -62,7 +63,7 @@ class Deferring:
 
     @property
     def _deferred(self) -> Deferred:
-        return self.context.groups[self.number].machine.part(Deferred)
+        return self.group.machine.part(Deferred)
 
     def stored(self, deferred: pb.Deferred) -> None:
         """Messages were stored that wait."""

@@ -18,7 +18,7 @@ from stan_protocol.scalars import MILLISECOND, ChannelUid, WallNanos
 from stan import limits
 from stan.core.base.ready import ReadResult
 from stan.core.context import META_GROUP, BrokerContext, shown
-from stan.core.leader.leadership import Leadership
+from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import Delay, DelayFaults, LiveChannel, LiveChannels
 from stan.core.publishing.late import letters_of, mark, tell
 from stan.core.publishing.publishing import Publishing

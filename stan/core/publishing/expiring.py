@@ -19,7 +19,7 @@ from stan_protocol.scalars import MILLISECOND, SECOND, ChannelUid, Nanos
 from stan import limits
 from stan.core.base.runs import pairs
 from stan.core.context import META_GROUP, BrokerContext
-from stan.core.leader.leadership import Leadership
+from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.state.expiries import ChannelExpiries, Expiries
 from stan.protocol.proto import entries_pb2 as pb
@@ -72,7 +72,8 @@ class Expiring:
         self.leadership = leadership
         self.channels = channels
         self.clock = clock
-        self.number = leadership.group
+        self.number = leadership.number
+        self.group = leadership.group
         self.soonest: list[tuple[int, ChannelUid]] = []  # heap: when (Unix s) to look, at which channel
         self._known: set[tuple[int, ChannelUid]] = set()  # what is in the heap
         self._under_way = 0  # entries
@@ -80,7 +81,7 @@ class Expiring:
 
     @property
     def _listed(self) -> Mapping[ChannelUid, ChannelExpiries]:
-        return self.context.groups[self.number].machine.part(Expiries).by_channel
+        return self.group.machine.part(Expiries).by_channel
 
     def lead(self) -> None:
         """This node leads the group from now on: channels with something overdue are held at once."""
@@ -120,7 +121,7 @@ class Expiring:
         second, listed, dispatch = (
             self.context.clock.wall // SECOND,
             self._listed,
-            self.context.groups[self.number].dispatch,
+            self.group.dispatch,
         )
         held: list[int] = []
         free: list[ChannelUid] = []
@@ -144,14 +145,14 @@ class Expiring:
 
     def _release(self, uids: Iterable[ChannelUid]) -> None:
         """Hold these channels no longer."""
-        dispatch = self.context.groups[self.number].dispatch
+        dispatch = self.group.dispatch
         for uid in sorted(dispatch.stops.expiring.intersection(uids)):
             dispatch.stops.expiring = dispatch.stops.expiring - {uid}
             dispatch.uncovered(uid)
 
     def _remove(self, second: int, held: list[int]) -> None:
         """Hold channels, and propose to remove what is due in them: one entry after the other, as the log may be slow."""
-        stops = self.context.groups[self.number].dispatch.stops
+        stops = self.group.dispatch.stops
         uids = {ChannelUid(uid) for uid, _ in pairs(held)}
         stops.expiring = stops.expiring | uids
         if self._under_way:

@@ -16,8 +16,7 @@ from stan import limits
 from stan.config import ChannelLimits
 from stan.core.base.shares import Shares
 from stan.core.context import BrokerContext, nobody_waits
-from stan.core.leader.leadership import Leadership
-from stan.core.leader.local_group import ChannelGroup
+from stan.core.leader.local_group import ChannelGroup, Leadership
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.part_routing import rows_refusal
 from stan.core.publishing.publishing import Publishing

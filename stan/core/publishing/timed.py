@@ -8,7 +8,7 @@ from stan_protocol.scalars import ChannelUid, GroupId, Nanos
 
 from stan.core.base.runs import flat_of, size_of
 from stan.core.context import BrokerContext
-from stan.core.leader.leadership import Leadership
+from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.compacting import Compacting, CompactionProgress
 from stan.core.publishing.deferring import Deferring
