@@ -28,6 +28,8 @@ from stan.core.broker.roles import GroupRoles
 from stan.core.broker.routes import handlers, original_handlers
 from stan.core.clients.nodes import HeardNodes
 from stan.core.context import META_GROUP, shown
+from stan.core.publishing.committing import Committing
+from stan.core.publishing.staging import Staging
 from stan.core.requests.original_requests import OriginalRequests
 from stan.core.requests.request import Send
 from stan.core.requests.router import Handler, RequestRouter
@@ -194,7 +196,8 @@ class Broker:
     def _retain(self, now: Nanos) -> None:
         self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain, META_GROUP)
         self.parts.channels.expire()
-        self.parts.staging.expire()
+        for staging in self.context.all_parts(Staging):
+            self.context.within(staging.number, staging.expire)
         self.parts.timed.look(now)
         self.context.reports.complaints.sum_up(now)
 
@@ -333,7 +336,9 @@ class Broker:
     def step_fetched(self, fetch: Fetch, batches: list[ReadResult]) -> None:
         """The answer to a Fetch."""
         if fetch.uid == STAGING_UID:
-            self.parts.committing.fetched(fetch, batches)
+            committing = self.context.part(fetch.group, Committing)
+            if committing is not None:
+                committing.fetched(fetch, batches)
             return
         if not fetch.cursor_id:
             self.parts.stored_reads.fetched(fetch, batches)
@@ -345,7 +350,9 @@ class Broker:
     def step_fetch_failed(self, fetch: Fetch, why: str) -> None:
         """The log could not answer a Fetch; it is retried a second later."""
         if fetch.uid == STAGING_UID:
-            self.parts.committing.read_failed(fetch, why)
+            committing = self.context.part(fetch.group, Committing)
+            if committing is not None:
+                committing.read_failed(fetch, why)
             return
         if not fetch.cursor_id:
             self.parts.stored_reads.fetched(fetch, [], why)
@@ -451,7 +458,7 @@ class Broker:
         if said or outgoing.notes or outgoing.trims or outgoing.drops:
             outgoing.drain_into(ready, context.holds)
         progress: object = False  # true: a group that this node leads may have progress to write
-        goes_on: object = parts.committing.doubtful  # true: a commit may go on, or messages may have to be moved
+        goes_on: object = False  # true: a commit may go on, or messages may have to be moved
         for number, group in context.leading.led:
             dispatch = group.dispatch
             if dispatch.scheduled:
@@ -517,7 +524,8 @@ class Broker:
         outgoing = self.context.outgoing
         ready.fetches += outgoing.fetches
         outgoing.fetches.clear()
-        self.parts.committing.pump(ready)
+        for committing in self.context.all_parts(Committing):
+            self.context.within(committing.number, committing.pump, ready)
 
     def _deliver(self, number: GroupId, ready: Ready, room: int) -> int:
         """Add the deliveries of a group to *ready*; returns the room left."""
@@ -559,7 +567,10 @@ class Broker:
                 commits = True
         if self.parts.publishing.waiting and self.parts.publishing.can_seal:
             return True
-        return commits and self.parts.committing.has_work
+        return commits and any(
+            self.context.within(committing.number, committing.has_work)
+            for committing in self.context.all_parts(Committing)
+        )
 
     # --- outcome of proposals -----------------------------------------------------------------------------------------
 

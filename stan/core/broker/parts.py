@@ -19,15 +19,12 @@ from stan.core.clients.nodes import NodeRequests
 from stan.core.clients.serving import Serving
 from stan.core.clients.subscribing import Subscribing
 from stan.core.context import BrokerContext
-from stan.core.publishing.batching import Batching
 from stan.core.publishing.channels import LiveChannels
-from stan.core.publishing.committing import Committing
 from stan.core.publishing.dead_letters import DeadLetters
 from stan.core.publishing.ephemeral import EphemeralChannels
 from stan.core.publishing.part_doubling import PartDoubling
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.schema_checks import SchemaChecks
-from stan.core.publishing.staging import Staging
 from stan.core.publishing.stored_reads import StoredReads
 from stan.core.publishing.timed import TimedMessages, make_timed
 from stan.core.requests.channel_lookup import ChannelLookup
@@ -44,9 +41,6 @@ class BrokerParts:
     channels: LiveChannels
     publishing: Publishing
     doubling: PartDoubling
-    batching: Batching
-    staging: Staging
-    committing: Committing
     stored_reads: StoredReads
     dead_letters: DeadLetters
     timed: TimedMessages
@@ -90,9 +84,6 @@ def make_parts(context: BrokerContext) -> BrokerParts:
         channels=channels,
         publishing=publishing,
         doubling=PartDoubling(context, channels, publishing),
-        batching=Batching(context, channels, publishing),
-        staging=Staging(context, channels, publishing),
-        committing=Committing(context, channels, publishing),
         stored_reads=stored_reads,
         dead_letters=DeadLetters(context, channels, publishing, stored_reads),
         timed=timed,

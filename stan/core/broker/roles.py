@@ -5,6 +5,9 @@ from stan_protocol.scalars import GroupId
 
 from stan.core.broker.parts import BrokerParts
 from stan.core.context import META_GROUP, BrokerContext, nobody_waits
+from stan.core.publishing.batching import Batching
+from stan.core.publishing.committing import Committing
+from stan.core.publishing.staging import Staging
 from stan.protocol.proto import entries_pb2 as pb
 
 
@@ -70,7 +73,8 @@ class GroupRoles:
         context.groups_changed()
         self.parts.channels.lead(number)
         self.parts.moves.lead(leadership)
-        self.parts.staging.lead(number, leadership)
+        for kind in (Batching, Staging, Committing):
+            leadership.keep(kind(context, leadership, self.parts.channels, self.parts.publishing))
         self.parts.timed.lead(leadership)
         group.dispatch.lead(context.clock.now, context.clock.wall, self.parts.moves.others(number))
         if unconfirmed:

@@ -10,6 +10,9 @@ from stan_protocol.frames import Frame
 
 from stan.core.broker.parts import BrokerParts
 from stan.core.context import META_GROUP, BrokerContext, nobody_waits
+from stan.core.publishing.batching import Batching
+from stan.core.publishing.committing import Committing
+from stan.core.publishing.staging import Staging
 from stan.core.requests.router import Handler
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -28,12 +31,12 @@ def handlers(parts: BrokerParts) -> Mapping[str, Handler]:
         parts.spreading,
     )
     return {
-        "batch": parts.batching.batch,
-        "stage": parts.staging.stage,
-        "commit": parts.committing.commit,
-        "abort": parts.staging.abort,
-        "finish": parts.staging.finish,
-        "last_committed": parts.staging.last_committed,
+        "batch": lambda accepted: accepted.part(Batching).batch(accepted),
+        "stage": lambda accepted: accepted.part(Staging).stage(accepted),
+        "commit": lambda accepted: accepted.part(Committing).commit(accepted),
+        "abort": lambda accepted: accepted.part(Staging).abort(accepted),
+        "finish": lambda accepted: accepted.part(Staging).finish(accepted),
+        "last_committed": lambda accepted: accepted.part(Staging).last_committed(accepted),
         "consumer_group": parts.consumer_groups.heard,
         "parts": parts.admin_members.parted.listed,
         "schemas": parts.admin_members.schemas.listed,

@@ -22,6 +22,7 @@ from stan_protocol.refusals import BUSY, IDS_FORGOTTEN, INVALID_BATCH, INVALID_F
 from stan import limits
 from stan.core.base.shares import Shares, of_user
 from stan.core.context import BrokerContext
+from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.part_routing import rows_refusal
 from stan.core.publishing.publishing import ENTRY_BYTES_TARGET, Publishing
@@ -60,21 +61,19 @@ class _ProducerQueue:
     going: bool = False  # `_go_on` is running
 
 
-@dataclass(slots=True)
-class Batches:
-    """The batches of one group, while this node leads it."""
-
-    lines: dict[Name, _ProducerQueue] = field(default_factory=dict)
-    waiting: Shares = field(default_factory=Shares)  # bytes of rows, by user
-
-
 class Batching:
-    """Handles the request `batch` in the groups that this node leads."""
+    """Handles the request `batch` in one group, while this node leads it."""
 
-    def __init__(self, context: BrokerContext, channels: LiveChannels, publishing: Publishing) -> None:
+    def __init__(
+        self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, publishing: Publishing
+    ) -> None:
         self.context = context
         self.channels = channels
         self.publishing = publishing
+        self.group = leadership.group
+        self.number = leadership.number
+        self._lines: dict[Name, _ProducerQueue] = {}
+        self._waiting = Shares()  # bytes of rows, by user
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -100,7 +99,7 @@ class Batching:
             request.version,
             frame,
         )
-        here, user = self.context.kept(accepted.number, Batches), accepted.user
+        user = accepted.user
         error = _refusal(batch) or refusal(
             batch.channel,
             batch.rows,
@@ -109,12 +108,12 @@ class Batching:
         )
         if error:
             batch.refuse(error)
-        elif here.waiting.of(user) and len(batch.rows) > here.waiting.left(user, limits.BATCH_BYTES_WAITING_MAX):
+        elif self._waiting.of(user) and len(batch.rows) > self._waiting.left(user, limits.BATCH_BYTES_WAITING_MAX):
             batch.refuse(BUSY, retry=True)
         else:
             self.context.reports.totals.in_messages += batch.number
             self.context.reports.totals.in_bytes += accepted.request.ByteSize()
-            here.waiting.add(user, len(batch.rows))
+            self._waiting.add(user, len(batch.rows))
             self.channels.open(batch.channel, partial(self._found, batch))
 
     def _found(self, batch: _Batch, channel: LiveChannel | None, error: str) -> None:
@@ -134,15 +133,14 @@ class Batching:
             on_done = partial(self._stored, [(batch, batch.number)])
             self.publishing.add(channel, RowBatch(batch.rows, batch.number, on_done, frame=batch.frame))
         else:
-            lines = self.context.kept(channel.info.group, Batches).lines
             named = channel.info.uid, batch.producer
-            line = lines.setdefault(named, _ProducerQueue(channel))
+            line = self._lines.setdefault(named, _ProducerQueue(channel))
             line.waiting.append(batch)
             if not line.busy and not line.going:
                 self._go_on(line, named)
 
     def _left(self, batch: _Batch) -> None:
-        self.context.kept(batch.asked.number, Batches).waiting.add(batch.asked.user, -len(batch.rows))
+        self._waiting.add(batch.asked.user, -len(batch.rows))
 
     # --- ids ----------------------------------------------------------------------------------------------------------
 
@@ -151,11 +149,11 @@ class Batching:
         line.going = True
         while line.waiting and not line.busy:
             taken = self._take(line)
-            dedup = self.context.groups[line.channel.info.group].machine.part(ProducerDedup)
+            dedup = self.group.machine.part(ProducerDedup)
             self._propose(line, named, taken, dedup)
         line.going = False
         if not line.busy:
-            self.context.kept(line.channel.info.group, Batches).lines.pop(named, None)
+            self._lines.pop(named, None)
 
     def _take(self, line: _ProducerQueue) -> list[_Batch]:
         """Take requests from the front of a producer's queue for one entry: of one version, not too large together, and either
@@ -214,7 +212,7 @@ class Batching:
             self.publishing.add(line.channel, found)
         else:  # all rows are stored, some by an older version, whose ids are forgotten first
             self.context.change_group(
-                line.channel.info.group,
+                self.number,
                 lambda result, error: after(StoreResult(error=error, retry=result is None)),
                 partial(self._next, line, named),
                 remember_ids=remember,
@@ -247,7 +245,7 @@ class Batching:
             first += count
             answer = publication(batch.asked.reply, response.SerializeToString())
             if stored.in_memory:
-                self.context.answer_as_leader(batch.asked.number, answer)
+                self.context.answer_as_leader(self.number, answer)
             else:
                 self.context.outgoing.pub_acks.append(answer)
 

@@ -6,17 +6,16 @@ change that registers it in the same entry; the StageRequest is answered once bo
 not stored again.
 """
 
-from dataclasses import dataclass, field
 from functools import partial
 
 from stan_protocol import refusals
-from stan_protocol.scalars import GroupId, WallNanos
+from stan_protocol.scalars import WallNanos
 
 from stan import limits
 from stan.config import ChannelLimits
 from stan.core.base.shares import Shares
 from stan.core.context import BrokerContext, nobody_waits
-from stan.core.leader.local_group import ChannelGroup, Leadership
+from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.part_routing import rows_refusal
 from stan.core.publishing.publishing import Publishing
@@ -35,37 +34,26 @@ PASSING = frozenset((refusals.NO_METADATA, refusals.CHANNEL_DELETING, refusals.C
 """Errors of opening a channel that pass."""
 
 
-@dataclass(slots=True)
-class _Staged:
-    """The hidden channel of one group, while this node leads it."""
-
-    hidden: LiveChannel
-    opening: Shares = field(default_factory=Shares)  # requests that wait for their channel, by user
-
-
 class Staging:
-    """Handles the requests stage, abort, finish and last_committed."""
+    """Handles the requests stage, abort, finish and last_committed in one group, while this node leads it."""
 
-    def __init__(self, context: BrokerContext, channels: LiveChannels, publishing: Publishing) -> None:
+    def __init__(
+        self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, publishing: Publishing
+    ) -> None:
         self.context = context
         self.channels = channels
         self.publishing = publishing
-
-    def lead(self, number: GroupId, leadership: Leadership) -> None:
-        """This node leads a group from now on: make the live view of its hidden channel."""
-        info = ChannelInfo(STAGING_NAME, STAGING_UID, number)
-        index = self.context.written(number, STAGING_UID)
-        hidden = LiveChannel(
+        self.group = leadership.group
+        self.number = leadership.number
+        info = ChannelInfo(STAGING_NAME, STAGING_UID, self.number)
+        self._hidden = LiveChannel(
             info=info,
             limits=ChannelLimits(msgs=0, bytes=0),
-            next_sequence=self.channels.written_end(info),
-            last_timestamp=index.last_timestamp,
-            idle_since=self.context.clock.now,
+            next_sequence=channels.written_end(info),
+            last_timestamp=context.written(self.number, STAGING_UID).last_timestamp,
+            idle_since=context.clock.now,
         )
-        leadership.keep(_Staged(hidden))
-
-    def _here(self, number: GroupId) -> _Staged:
-        return self.context.kept(number, _Staged)
+        self._opening = Shares()  # requests that wait for their channel, by user
 
     # --- stage --------------------------------------------------------------------------------------------------------
 
@@ -79,10 +67,10 @@ class Staging:
         error = refusal(request.channel, rows, request.count, payload_max)
         if error or not names:
             accepted.refuse(error if names else refusals.INVALID_TRANSACTION)
-        elif (here := self._here(accepted.number)).opening.left(accepted.user, limits.COMMITS_WAITING_MAX) <= 0:
+        elif self._opening.left(accepted.user, limits.COMMITS_WAITING_MAX) <= 0:
             accepted.busy()
         else:
-            here.opening.add(accepted.user, 1)
+            self._opening.add(accepted.user, 1)
             self.channels.open(request.channel, partial(self._found, accepted, rows))
 
     def _found(self, accepted: AcceptedRequest, rows: bytes, channel: LiveChannel | None, error: str) -> None:
@@ -101,12 +89,11 @@ class Staging:
         error: str,
         retry: bool,  # noqa: FBT001 - as the checks of schemas tell it
     ) -> None:
-        here = self._here(accepted.number)
-        here.opening.add(accepted.user, -1)
+        self._opening.add(accepted.user, -1)
         if channel is None:
             accepted.refuse(error, retry=retry)
             return
-        request, known = accepted.request, accepted.group.machine.transactions
+        request, known = accepted.request, self.group.machine.transactions
         part = pb.StagedPart(
             uid=channel.info.uid,
             app=request.app,
@@ -129,14 +116,14 @@ class Staging:
             accepted.refuse(refusals.STAGED_TOO_MUCH, retry=True)
         else:
             body, answer = staged_body(channel.info.name, rows), partial(self._answer, accepted, part)
-            self.publishing.add(here.hidden, RowBatch(body, 1, answer, partial(self._change, part)))
+            self.publishing.add(self._hidden, RowBatch(body, 1, answer, partial(self._change, part)))
 
     def _change(self, part: pb.StagedPart, sequence: int) -> bytes:
         part.sequence, part.at = sequence, self.context.clock.wall
         return pb.GroupChange(staged=part).SerializeToString()
 
     def _answer(self, accepted: AcceptedRequest, part: pb.StagedPart, stored: StoreResult) -> None:
-        known = accepted.group.machine.transactions
+        known = self.group.machine.transactions
         there = known.find(part.uid, part.user, part.txn, part.part)
         if stored.error:
             accepted.refuse(stored.error, retry=stored.retry)
@@ -154,17 +141,13 @@ class Staging:
             accepted.answer()
             return
         drop = pb.DropStaged(uid=channel.info.uid, txns=accepted.request.txns, user=accepted.user)
-        self.context.change_group(accepted.number, partial(_respond, accepted), drop_staged=drop)
+        self.context.change_group(self.number, partial(_respond, accepted), drop_staged=drop)
 
     def expire(self) -> None:
         """Drop staged parts that were not committed within STAGED_AGE_MAX."""
         before = WallNanos(self.context.clock.wall - limits.STAGED_AGE_MAX)
-        for number, group in self.context.leading.led:
-            self.context.within(number, self._expire, number, group, before)
-
-    def _expire(self, number: GroupId, group: ChannelGroup, before: WallNanos) -> None:
-        if group.machine.transactions.staged_before(before):
-            self.context.change_group(number, nobody_waits, drop_staged=pb.DropStaged(before=before))
+        if self.group.machine.transactions.staged_before(before):
+            self.context.change_group(self.number, nobody_waits, drop_staged=pb.DropStaged(before=before))
 
     # --- finish -------------------------------------------------------------------------------------------------------
 
@@ -181,15 +164,15 @@ class Staging:
             user=accepted.user,
             writer=request.writer,
         )
-        known: Transactions = accepted.group.machine.transactions
+        known: Transactions = self.group.machine.transactions
         if refused := known.finish_refusal(finished.app, finished.user, finished.at):
             accepted.refuse(refused)
             return
-        self.context.change_group(accepted.number, partial(_respond, accepted), finished=finished)
+        self.context.change_group(self.number, partial(_respond, accepted), finished=finished)
 
     def last_committed(self, accepted: AcceptedRequest) -> None:
         """A LastCommittedRequest."""
-        known: Transactions = accepted.group.machine.transactions
+        known: Transactions = self.group.machine.transactions
         request = accepted.request
         finished = known.finished.get(request.app)
         if known.is_finished_by_another(accepted.request.app, accepted.user):

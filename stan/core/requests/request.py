@@ -9,7 +9,7 @@ from stan_protocol.refusals import BUSY, SCHEMA_CHANGED, go_quote, refused
 from stan_protocol.scalars import GroupId
 
 from stan.core.context import LED_ELSEWHERE, META_GROUP, BrokerContext, text
-from stan.core.leader.local_group import ChannelGroup
+from stan.core.leader.local_group import ChannelGroup, Part
 from stan.core.requests.table import RequestKind
 from stan.core.state.meta import MetaResult
 
@@ -45,6 +45,10 @@ class AcceptedRequest(NamedTuple):
     def group(self) -> ChannelGroup:
         """The channel group of a request to its leader."""
         return self.context.groups[self.number]
+
+    def part(self, kind: type[Part]) -> Part:
+        """The part of class *kind* of the leader of the request's group."""
+        return self.context.led(self.number).part(kind)
 
     @property
     def name(self) -> bytes:
