@@ -758,6 +758,24 @@ class BrokerContext:
         ]
 
 
+class LeaderPart:
+    """A part of the leader of one group: made with its leadership, and dropped with it."""
+
+    def __init__(self, context: BrokerContext, leadership: Leadership) -> None:
+        self.context = context
+        self.leadership = leadership
+
+    @property
+    def group(self) -> ChannelGroup:
+        """The group."""
+        return self.leadership.group
+
+    @property
+    def number(self) -> GroupId:
+        """The number of the group."""
+        return self.leadership.number
+
+
 def text(raw: bytes) -> str:
     """Bytes of the wire as text; bytes that are not UTF-8 survive the round trip through `raw`."""
     return raw.decode("utf-8", "surrogateescape")

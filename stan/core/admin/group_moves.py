@@ -11,7 +11,7 @@ from stan.core.admin.move_source import MoveSource, context_change
 from stan.core.admin.move_target import MoveTarget
 from stan.core.clients.clients import Clients
 from stan.core.clients.subscribing import Subscribing
-from stan.core.context import BrokerContext, nobody_waits, text
+from stan.core.context import BrokerContext, LeaderPart, nobody_waits, text
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.expiring import Expiring
 from stan.core.state.meta import ChannelInfo
@@ -29,7 +29,7 @@ class MoveWatch:
     """By move, when its channels were held, on every node: the next leader goes on waiting."""
 
 
-class GroupMoves:
+class GroupMoves(LeaderPart):
     """Carries moves out, for one group that this node leads."""
 
     def __init__(
@@ -42,13 +42,10 @@ class GroupMoves:
         subscribing: Subscribing,
         watch: MoveWatch,
     ) -> None:
-        self.context = context
-        self.leadership = leadership
+        super().__init__(context, leadership)
         self.source = source
         self.clients = clients
         self.subscribing = subscribing
-        self.group = leadership.group
-        self.number = leadership.number
         self._target = target
         self._watch = watch
         self._asked: dict[tuple[str, int], int] = {}  # entry, move -> Nanos: not proposed again before

@@ -15,7 +15,7 @@ from stan_protocol.scalars import ChannelUid, KiB
 
 from stan import limits
 from stan.core.base.ready import ReadResult, Replay
-from stan.core.context import BrokerContext, text
+from stan.core.context import BrokerContext, LeaderPart, text
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.publishing import Publishing
@@ -38,7 +38,7 @@ NAMED_MAX = 10
 OTHERS_BELONG = "stan: other channels belong to the channel by now"
 
 
-class MoveSource:
+class MoveSource(LeaderPart):
     """Holds channels that are to go from one group, and answers what the group has of them, while this node leads it."""
 
     def __init__(
@@ -49,12 +49,10 @@ class MoveSource:
         publishing: Publishing,
         stored_reads: StoredReads,
     ) -> None:
-        self.context = context
+        super().__init__(context, leadership)
         self.channels = channels
         self.publishing = publishing
         self.stored_reads = stored_reads
-        self.group = leadership.group
-        self.number = leadership.number
         self._holding: set[int] = set()  # moves whose entry that holds the channels is on its way
         self._waiting_since: dict[int, int] = {}  # Nanos: by move, when it was first asked to wait
 

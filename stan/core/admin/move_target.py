@@ -18,7 +18,7 @@ from stan_protocol.scalars import SECOND, ChannelUid, KiB, Nanos
 from stan import limits
 from stan.core.admin.move_source import context_change
 from stan.core.base.ready import Proposal
-from stan.core.context import BrokerContext, nobody_waits, text
+from stan.core.context import BrokerContext, LeaderPart, nobody_waits, text
 from stan.core.leader.local_group import Leadership
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
@@ -79,14 +79,11 @@ class Arrival:
     unanswered: bool = False  # the newest question is
 
 
-class MoveTarget:
+class MoveTarget(LeaderPart):
     """Takes in the channels that come to one group, while this node leads it."""
 
     def __init__(self, context: BrokerContext, leadership: Leadership) -> None:
-        self.context = context
-        self.leadership = leadership
-        self.group = leadership.group
-        self.number = leadership.number
+        super().__init__(context, leadership)
         self.arrivals: dict[int, Arrival] = {}  # by move
 
     def look(self, move: int, infos: list[ChannelInfo]) -> None:

@@ -28,8 +28,6 @@ from stan.core.broker.roles import GroupRoles
 from stan.core.broker.routes import handlers, original_handlers
 from stan.core.clients.nodes import HeardNodes
 from stan.core.context import META_GROUP, shown
-from stan.core.publishing.committing import Committing
-from stan.core.publishing.staging import Staging
 from stan.core.requests.original_requests import OriginalRequests
 from stan.core.requests.request import Send
 from stan.core.requests.router import Handler, RequestRouter
@@ -196,8 +194,7 @@ class Broker:
     def _retain(self, now: Nanos) -> None:
         self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain, META_GROUP)
         self.parts.channels.expire()
-        for staging in self.context.all_parts(Staging):
-            self.context.within(staging.number, staging.expire)
+        self.parts.commits.expire()
         self.parts.timed.look(now)
         self.context.reports.complaints.sum_up(now)
 
@@ -336,9 +333,7 @@ class Broker:
     def step_fetched(self, fetch: Fetch, batches: list[ReadResult]) -> None:
         """The answer to a Fetch."""
         if fetch.uid == STAGING_UID:
-            committing = self.context.part(fetch.group, Committing)
-            if committing is not None:
-                committing.fetched(fetch, batches)
+            self.parts.commits.fetched(fetch, batches)
             return
         if not fetch.cursor_id:
             self.parts.stored_reads.fetched(fetch, batches)
@@ -350,9 +345,7 @@ class Broker:
     def step_fetch_failed(self, fetch: Fetch, why: str) -> None:
         """The log could not answer a Fetch; it is retried a second later."""
         if fetch.uid == STAGING_UID:
-            committing = self.context.part(fetch.group, Committing)
-            if committing is not None:
-                committing.read_failed(fetch, why)
+            self.parts.commits.read_failed(fetch, why)
             return
         if not fetch.cursor_id:
             self.parts.stored_reads.fetched(fetch, [], why)
@@ -524,8 +517,7 @@ class Broker:
         outgoing = self.context.outgoing
         ready.fetches += outgoing.fetches
         outgoing.fetches.clear()
-        for committing in self.context.all_parts(Committing):
-            self.context.within(committing.number, committing.pump, ready)
+        self.parts.commits.pump(ready)
 
     def _deliver(self, number: GroupId, ready: Ready, room: int) -> int:
         """Add the deliveries of a group to *ready*; returns the room left."""
@@ -567,10 +559,7 @@ class Broker:
                 commits = True
         if self.parts.publishing.waiting and self.parts.publishing.can_seal:
             return True
-        return commits and any(
-            self.context.within(committing.number, committing.has_work)
-            for committing in self.context.all_parts(Committing)
-        )
+        return commits and self.parts.commits.has_work
 
     # --- outcome of proposals -----------------------------------------------------------------------------------------
 

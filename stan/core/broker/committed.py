@@ -4,7 +4,6 @@ from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex
 
 from stan.core.broker.parts import BrokerParts
 from stan.core.context import META_GROUP, BrokerContext
-from stan.core.publishing.committing import Committing
 from stan.core.publishing.timed import TIMED_CHANGES
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo, MetaResult
@@ -113,21 +112,8 @@ class CommittedEntries:
                 if name == "depart":
                     self.parts.long_poll.left(map(ChannelUid, change.depart.uids))
             case "drop_channel":
-                self._dropped(number, ChannelUid(change.drop_channel.uid))
+                uid = ChannelUid(change.drop_channel.uid)
+                self.parts.channels.drop_committed(number, uid)
+                self.parts.commits.dropped(number, uid)
         if isinstance(applied.of_part, Ended):
-            self._commits_ended(number, applied.of_part)
-
-    def _dropped(self, number: GroupId, uid: ChannelUid) -> None:
-        """A channel is gone from a group."""
-        self.parts.channels.drop_committed(number, uid)
-        committing = self.context.part(number, Committing)
-        if committing is not None:
-            committing.dropped(uid)
-
-    def _commits_ended(self, number: GroupId, ended: Ended) -> None:
-        """What was committed is visible from now on."""
-        for one in (*ended.committed, *ended.given_up):
-            self.context.groups[number].dispatch.uncovered(ChannelUid(one.uid))
-        committing = self.context.part(number, Committing)
-        if committing is not None:
-            committing.ended(ended)
+            self.parts.commits.ended(number, applied.of_part)

@@ -20,6 +20,7 @@ from stan.core.clients.serving import Serving
 from stan.core.clients.subscribing import Subscribing
 from stan.core.context import BrokerContext
 from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.committing import LedCommits
 from stan.core.publishing.dead_letters import DeadLetters
 from stan.core.publishing.ephemeral import EphemeralChannels
 from stan.core.publishing.part_doubling import PartDoubling
@@ -41,6 +42,7 @@ class BrokerParts:
     channels: LiveChannels
     publishing: Publishing
     doubling: PartDoubling
+    commits: LedCommits
     stored_reads: StoredReads
     dead_letters: DeadLetters
     timed: TimedMessages
@@ -84,6 +86,7 @@ def make_parts(context: BrokerContext) -> BrokerParts:
         channels=channels,
         publishing=publishing,
         doubling=PartDoubling(context, channels, publishing),
+        commits=LedCommits(context),
         stored_reads=stored_reads,
         dead_letters=DeadLetters(context, channels, publishing, stored_reads),
         timed=timed,

@@ -18,7 +18,7 @@ from stan_protocol.scalars import Nanos
 from stan import limits
 from stan.core.base.delivery_policy import NOT_KNOWN, DeliveryPolicy
 from stan.core.clients.nodes import NodeRequests
-from stan.core.context import BrokerContext, nobody_waits, shown
+from stan.core.context import BrokerContext, LeaderPart, nobody_waits, shown
 from stan.core.leader.local_group import Leadership
 from stan.core.state.group import Cursor, Subscription
 from stan.core.state.serving import willing
@@ -27,15 +27,12 @@ from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto.node_pb2 import ServingAnswer, ServingReport
 
 
-class ServingLeader:
+class ServingLeader(LeaderPart):
     """Gives subscriptions of one group to other nodes, while this node leads it."""
 
     def __init__(self, context: BrokerContext, leadership: Leadership, nodes: NodeRequests) -> None:
-        self.context = context
-        self.leadership = leadership
+        super().__init__(context, leadership)
         self.nodes = nodes
-        self.group = leadership.group
-        self.number = leadership.number
         self._since = 0  # RaftIndex: what was taken back before, a node must have applied to be granted a lease
         self._until: dict[bytes, Nanos] = {}  # no lease of that node lasts longer
         self._avoided: dict[bytes, Nanos] = {}  # nodes that are given nothing until then

@@ -21,7 +21,7 @@ from stan_protocol.refusals import BUSY, IDS_FORGOTTEN, INVALID_BATCH, INVALID_F
 
 from stan import limits
 from stan.core.base.shares import Shares, of_user
-from stan.core.context import BrokerContext
+from stan.core.context import BrokerContext, LeaderPart
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.part_routing import rows_refusal
@@ -61,17 +61,15 @@ class _ProducerQueue:
     going: bool = False  # `_go_on` is running
 
 
-class Batching:
+class Batching(LeaderPart):
     """Handles the request `batch` in one group, while this node leads it."""
 
     def __init__(
         self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
-        self.context = context
+        super().__init__(context, leadership)
         self.channels = channels
         self.publishing = publishing
-        self.group = leadership.group
-        self.number = leadership.number
         self._lines: dict[Name, _ProducerQueue] = {}
         self._waiting = Shares()  # bytes of rows, by user
 

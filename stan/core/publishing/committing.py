@@ -19,17 +19,17 @@ from functools import partial
 from itertools import takewhile
 
 from stan_protocol import refusals
-from stan_protocol.scalars import ChannelUid, Nanos, Sequence, WallNanos
+from stan_protocol.scalars import ChannelUid, GroupId, Nanos, Sequence, WallNanos
 
 from stan import limits
 from stan.core.base.ready import Fetch, ReadResult, Ready
-from stan.core.context import BrokerContext, nobody_waits, shown
+from stan.core.context import BrokerContext, LeaderPart, nobody_waits, shown
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannel, LiveChannels, Reservation
 from stan.core.publishing.commit_requests import CommitQueues, WaitingCommit, sequences_of, waiting_commit
 from stan.core.publishing.publishing import Publishing, Sealed
 from stan.core.publishing.row_batch import RowBatch, StoreResult
-from stan.core.publishing.staging import PASSING
+from stan.core.publishing.staging import PASSING, Staging
 from stan.core.publishing.stored_reads import stored_messages
 from stan.core.requests.request import AcceptedRequest
 from stan.core.state.group import GroupResult
@@ -57,18 +57,15 @@ class CommitRun:
     broken: bool = False  # rows were refused: the run starts again once nothing is in flight
 
 
-class Committing:
+class Committing(LeaderPart):
     """Decides the commits of one group and carries them out, while this node leads it."""
 
     def __init__(
         self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
-        self.context = context
-        self.leadership = leadership
+        super().__init__(context, leadership)
         self.channels = channels
         self.publishing = publishing
-        self.group = leadership.group
-        self.number = leadership.number
         self._asked = CommitQueues()
         self._deciding: dict[ChannelUid, list[pb.Commit]] = {}  # decisions on their way into the log
         self._carriers: dict[ChannelUid, CommitRun] = {}
@@ -393,6 +390,55 @@ class Committing:
         if not self.context.clustered:  # else another leader may store what this one has refused
             self.publishing.refuse_waiting(carrier.channel, error)
         self._next(self._refuse(self._asked.of(carrier.channel.info.uid), error, retry=True))
+
+
+class LedCommits:
+    """The commits of all groups that this node leads."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+
+    @property
+    def has_work(self) -> bool:
+        """True if `pump` would find something to do."""
+        within = self._context.within
+        return any(within(commits.number, commits.has_work) for commits in self._context.all_parts(Committing))
+
+    def pump(self, ready: Ready) -> None:
+        """Continue the commits under way; adds Fetches to *ready*."""
+        for commits in self._context.all_parts(Committing):
+            self._context.within(commits.number, commits.pump, ready)
+
+    def expire(self) -> None:
+        """Drop staged parts that were not committed in time."""
+        for staging in self._context.all_parts(Staging):
+            self._context.within(staging.number, staging.expire)
+
+    def fetched(self, fetch: Fetch, batches: list[ReadResult]) -> None:
+        """The answer to a Fetch of `pump`."""
+        commits = self._context.part(fetch.group, Committing)
+        if commits is not None:
+            commits.fetched(fetch, batches)
+
+    def read_failed(self, fetch: Fetch, why: str) -> None:
+        """The log could not answer."""
+        commits = self._context.part(fetch.group, Committing)
+        if commits is not None:
+            commits.read_failed(fetch, why)
+
+    def dropped(self, number: GroupId, uid: ChannelUid) -> None:
+        """A channel is gone; on every node that holds the group."""
+        commits = self._context.part(number, Committing)
+        if commits is not None:
+            commits.dropped(uid)
+
+    def ended(self, number: GroupId, ended: Ended) -> None:
+        """Commits are complete, or given up; on every node that holds the group."""
+        for one in (*ended.committed, *ended.given_up):
+            self._context.groups[number].dispatch.uncovered(ChannelUid(one.uid))
+        commits = self._context.part(number, Committing)
+        if commits is not None:
+            commits.ended(ended)
 
 
 def _records(batches: list[ReadResult], wanted: list[int]) -> list[bytes]:

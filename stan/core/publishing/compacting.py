@@ -16,7 +16,7 @@ from stan import limits
 from stan.core.base.compaction import Compaction, CompactionState
 from stan.core.base.delivery_policy import KEEP_FIRST
 from stan.core.base.ready import Index
-from stan.core.context import BrokerContext, nobody_waits
+from stan.core.context import BrokerContext, LeaderPart, nobody_waits
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.state.compactions import Compactions
@@ -44,17 +44,15 @@ class CompactionProgress:
         return self._by_group.get(number, {}).get(uid)
 
 
-class Compacting:
+class Compacting(LeaderPart):
     """Proposes how far the channels of one group are compacted, while this node leads it."""
 
     def __init__(
         self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, progress: CompactionProgress
     ) -> None:
-        self.context = context
+        super().__init__(context, leadership)
         self.channels = channels
         self.progress = progress
-        self.number = leadership.number
-        self.group = leadership.group
         self._next_look = Nanos(0)
 
     def look(self, now: Nanos) -> None:

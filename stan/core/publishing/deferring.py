@@ -18,7 +18,7 @@ from stan import limits
 from stan.core.base.delivery_policy import DEFAULT
 from stan.core.base.ready import ReadResult
 from stan.core.base.runs import runs_of
-from stan.core.context import BrokerContext, shown
+from stan.core.context import BrokerContext, LeaderPart, shown
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import DelayFaults, LiveChannel, LiveChannels
 from stan.core.publishing.deferrals import deferrals
@@ -37,7 +37,7 @@ Place = tuple[int, int]
 """The sequence of a message in the hidden channel, and the first one of its batch."""
 
 
-class Deferring:
+class Deferring(LeaderPart):
     """Moves the deferred messages of one group that are due, while this node leads it."""
 
     def __init__(
@@ -48,13 +48,10 @@ class Deferring:
         publishing: Publishing,
         reads: StoredReads,
     ) -> None:
-        self.context = context
-        self.leadership = leadership
+        super().__init__(context, leadership)
         self.channels = channels
         self.publishing = publishing
         self.reads = reads
-        self.number = leadership.number
-        self.group = leadership.group
         self.state = deferrals(context, channels, self.number)
         leadership.keep(self.state)
         self._faults = leadership.kept(DelayFaults).by_channel

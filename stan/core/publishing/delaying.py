@@ -17,7 +17,7 @@ from stan_protocol.scalars import MILLISECOND, ChannelUid, WallNanos
 
 from stan import limits
 from stan.core.base.ready import ReadResult
-from stan.core.context import META_GROUP, BrokerContext, shown
+from stan.core.context import META_GROUP, BrokerContext, LeaderPart, shown
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import Delay, DelayFaults, LiveChannel, LiveChannels
 from stan.core.publishing.late import letters_of, mark, tell
@@ -68,7 +68,7 @@ class DelayClock:
                 context.timers.wake_at(self._armed, META_GROUP)
 
 
-class Delaying:
+class Delaying(LeaderPart):
     """Moves the messages of one group that are due, while this node leads it."""
 
     def __init__(
@@ -80,8 +80,7 @@ class Delaying:
         stored_reads: StoredReads,
         clock: DelayClock,
     ) -> None:
-        self.context = context
-        self.leadership = leadership
+        super().__init__(context, leadership)
         self.channels = channels
         self.publishing = publishing
         self.stored_reads = stored_reads

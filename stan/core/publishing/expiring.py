@@ -18,7 +18,7 @@ from stan_protocol.scalars import MILLISECOND, SECOND, ChannelUid, Nanos
 
 from stan import limits
 from stan.core.base.runs import pairs
-from stan.core.context import META_GROUP, BrokerContext
+from stan.core.context import META_GROUP, BrokerContext, LeaderPart
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.state.expiries import ChannelExpiries, Expiries
@@ -62,18 +62,15 @@ class ExpiryClock:
         self.set()
 
 
-class Expiring:
+class Expiring(LeaderPart):
     """Removes what has expired in one group, while this node leads it."""
 
     def __init__(
         self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, clock: ExpiryClock
     ) -> None:
-        self.context = context
-        self.leadership = leadership
+        super().__init__(context, leadership)
         self.channels = channels
         self.clock = clock
-        self.number = leadership.number
-        self.group = leadership.group
         self.soonest: list[tuple[int, ChannelUid]] = []  # heap: when (Unix s) to look, at which channel
         self._known: set[tuple[int, ChannelUid]] = set()  # what is in the heap
         self._under_way = 0  # entries

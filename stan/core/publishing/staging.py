@@ -14,7 +14,7 @@ from stan_protocol.scalars import WallNanos
 from stan import limits
 from stan.config import ChannelLimits
 from stan.core.base.shares import Shares
-from stan.core.context import BrokerContext, nobody_waits
+from stan.core.context import BrokerContext, LeaderPart, nobody_waits
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.part_routing import rows_refusal
@@ -34,17 +34,15 @@ PASSING = frozenset((refusals.NO_METADATA, refusals.CHANNEL_DELETING, refusals.C
 """Errors of opening a channel that pass."""
 
 
-class Staging:
+class Staging(LeaderPart):
     """Handles the requests stage, abort, finish and last_committed in one group, while this node leads it."""
 
     def __init__(
         self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
-        self.context = context
+        super().__init__(context, leadership)
         self.channels = channels
         self.publishing = publishing
-        self.group = leadership.group
-        self.number = leadership.number
         info = ChannelInfo(STAGING_NAME, STAGING_UID, self.number)
         self._hidden = LiveChannel(
             info=info,

@@ -10,6 +10,7 @@ from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import NOT_A_CLUSTER, UNKNOWN_CHANNEL
 
 from stan.config import Config, StoreConfig
+from stan.core.admin.move_source import MoveSource
 from stan.policies import REPLICATED, SYNCED
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CLUSTERED, CoreHarness, pub_frame
@@ -114,17 +115,15 @@ def test_a_message_that_comes_meanwhile_is_kept_as_it_was_acked(at) -> None:
         assert node.commit_now == REPLICATED
 
 
-def test_a_message_on_its_way_when_the_channel_is_held_keeps_it_where_it_is(node) -> None:
+def test_a_message_on_its_way_when_the_channel_is_held_keeps_it_where_it_is(node, monkeypatch) -> None:
     """It is in the log before the entry that holds the channel, and was not when its leader looked."""
-    source = node.broker.parts.moves.source
-    looked = source._has_messages
-    source._has_messages = lambda *_: False
+    monkeypatch.setattr(MoveSource, "_has_messages", lambda *_: False)
     assert node.publish("foo", b"1") == [""]
     assert node.change(REPLICATED) == ("", 1)
     while not node.state.held() and node.info.move:
         node.pass_time(0.001)
     assert node.state.held()
-    source._has_messages = looked
+    monkeypatch.undo()
     node.pass_time(5)
     assert (node.commit_now, node.info.move) == (SYNCED, 0)
     assert node.stored("foo", 1) == [b"1"]
