@@ -513,7 +513,7 @@ class Broker:
     def _go_on(self, ready: Ready, room: int) -> None:
         """Deliver what this node serves for other leaders; continue commits, and moves into dead letter channels."""
         self.parts.serving.node.deliver(ready, room)
-        self.parts.dead_letters.pump()
+        self.roles.move_given_up()
         outgoing = self.context.outgoing
         ready.fetches += outgoing.fetches
         outgoing.fetches.clear()

@@ -21,7 +21,6 @@ from stan.core.clients.subscribing import Subscribing
 from stan.core.context import BrokerContext
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.committing import LedCommits
-from stan.core.publishing.dead_letters import DeadLetters
 from stan.core.publishing.ephemeral import EphemeralChannels
 from stan.core.publishing.part_doubling import PartDoubling
 from stan.core.publishing.publishing import Publishing
@@ -44,7 +43,6 @@ class BrokerParts:
     doubling: PartDoubling
     commits: LedCommits
     stored_reads: StoredReads
-    dead_letters: DeadLetters
     timed: TimedMessages
     clients: Clients
     subscribing: Subscribing
@@ -88,7 +86,6 @@ def make_parts(context: BrokerContext) -> BrokerParts:
         doubling=PartDoubling(context, channels, publishing),
         commits=LedCommits(context),
         stored_reads=stored_reads,
-        dead_letters=DeadLetters(context, channels, publishing, stored_reads),
         timed=timed,
         clients=clients,
         subscribing=subscribing,

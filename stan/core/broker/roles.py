@@ -5,8 +5,10 @@ from stan_protocol.scalars import GroupId
 
 from stan.core.broker.parts import BrokerParts
 from stan.core.context import META_GROUP, BrokerContext, nobody_waits
+from stan.core.leader.local_group import Leadership
 from stan.core.publishing.batching import Batching
 from stan.core.publishing.committing import Committing
+from stan.core.publishing.dead_letters import DeadLetters
 from stan.core.publishing.staging import Staging
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -73,8 +75,7 @@ class GroupRoles:
         context.groups_changed()
         self.parts.channels.lead(number)
         self.parts.moves.lead(leadership)
-        for kind in (Batching, Staging, Committing):
-            leadership.keep(kind(context, leadership, self.parts.channels, self.parts.publishing))
+        self._make_parts(leadership)
         self.parts.timed.lead(leadership)
         group.dispatch.lead(context.clock.now, context.clock.wall, self.parts.moves.others(number))
         if unconfirmed:
@@ -84,6 +85,17 @@ class GroupRoles:
         self.parts.channels.lead_live(number)
         self.parts.doubling.lead(number)
         self.parts.serving.lead(leadership, unreported)
+
+    def _make_parts(self, leadership: Leadership) -> None:
+        context, parts = self.context, self.parts
+        for kind in (Batching, Staging, Committing):
+            leadership.keep(kind(context, leadership, parts.channels, parts.publishing))
+        leadership.keep(DeadLetters(context, leadership, parts.channels, parts.publishing, parts.stored_reads))
+
+    def move_given_up(self) -> None:
+        """Let the leader of each group move the messages that its positions have given up."""
+        for letters in self.context.all_parts(DeadLetters):
+            self.context.within(letters.number, letters.pump)
 
     def follow_meta(self) -> None:
         """This node no longer leads the metadata: requests whose entries are on their way stay unanswered."""

@@ -17,17 +17,17 @@ from typing import NamedTuple
 from stan_protocol import dead_letters as letters
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import IN_ANOTHER_GROUP
-from stan_protocol.scalars import GroupId, Nanos
+from stan_protocol.scalars import Nanos
 from stan_protocol.units import counted
 
 from stan import limits
 from stan.core.base.payload_limit import FLAG_ROOM, MESSAGE_ROOM
 from stan.core.base.ready import ReadResult
 from stan.core.base.runs import Run, Runs
-from stan.core.context import BrokerContext, shown, shown_position
+from stan.core.context import BrokerContext, LeaderPart, shown, shown_position
 from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.deliveries import recalled
-from stan.core.leader.local_group import ChannelGroup
+from stan.core.leader.local_group import Leadership
 from stan.core.leader.retries import Moves
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.publishing import Publishing
@@ -52,7 +52,6 @@ class _Letter(NamedTuple):
 class _Move:
     """Messages of one position that are being moved."""
 
-    group: GroupId
     cursor_id: int
     source: ChannelInfo
     into: LiveChannel
@@ -69,29 +68,37 @@ class _Move:
         return runs
 
 
-class DeadLetters:
-    """Moves messages that positions have given up, in the groups that this node leads."""
+class DeadLetters(LeaderPart):
+    """Moves messages that positions of one group have given up, while this node leads it."""
 
     def __init__(
-        self, context: BrokerContext, channels: LiveChannels, publishing: Publishing, reads: StoredReads
+        self,
+        context: BrokerContext,
+        leadership: Leadership,
+        channels: LiveChannels,
+        publishing: Publishing,
+        reads: StoredReads,
     ) -> None:
-        self.context = context
+        super().__init__(context, leadership)
         self.channels = channels
         self.publishing = publishing
         self.reads = reads
 
     def pump(self) -> None:
         """Look at the positions that have given messages up since the last call."""
-        for number, group in self.context.leading.led:
-            cursors = group.dispatch.cursors
-            if cursors.given_up and not group.dispatch.stops.mute:
-                taken, cursors.given_up = cursors.given_up, {}
-                for cursor_id in taken:
-                    self.context.within(number, self._look, number, group, cursor_id)
+        cursors = self.group.dispatch.cursors
+        if cursors.given_up and not self.group.dispatch.stops.mute:
+            taken, cursors.given_up = cursors.given_up, {}
+            for cursor_id in taken:
+                self._look(cursor_id)
 
-    def _look(self, number: GroupId, group: ChannelGroup, cursor_id: int) -> None:
+    def _view(self, cursor_id: int) -> LiveCursor | None:
+        """The position, also without members; None if it is gone."""
+        return self.group.live(cursor_id) or self.group.dispatch.offline_view(cursor_id)
+
+    def _look(self, cursor_id: int) -> None:
         """Begin the next move of a position, if it may have one now."""
-        live = group.live(cursor_id) or group.dispatch.offline_view(cursor_id)
+        live = self._view(cursor_id)
         if live is None:
             return
         moves, info = live.retries.moves, self.context.meta.by_uid.get(live.cursor.uid)
@@ -102,44 +109,37 @@ class DeadLetters:
         moves.busy = True
         rate = live.policy.dead_letter_rate
         if rate and moves.in_last_minute(self.context.clock.now) >= rate:
-            self._pause(number, info, live, moves)
+            self._pause(info, live, moves)
         else:
             into = live.policy.dead_letters_of(info.name)
-            opened = partial(self._opened, number, group.leadership_epoch, live.cursor.cursor_id, moves, into)
-            self.channels.open(into, opened, number)
+            self.channels.open(into, partial(self._opened, live.cursor.cursor_id, moves, into), self.number)
 
-    def _live(self, number: GroupId, cursor_id: int, moves: Moves) -> LiveCursor | None:
-        """The position of a move, also without members; None if it is gone, or the leadership has ended."""
-        group = self.context.groups.get(number)
-        if group is None or not group.leads:
-            return None
-        live = group.live(cursor_id) or group.dispatch.offline_view(cursor_id)
+    def _live(self, cursor_id: int, moves: Moves) -> LiveCursor | None:
+        """The position of a move; None if it is gone, or the leadership has ended."""
+        live = None if self.leadership.ended else self._view(cursor_id)
         return live if live is not None and live.retries.moves is moves else None
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def _opened(
         self,
-        number: GroupId,
-        epoch: int,
         cursor_id: int,
         moves: Moves,
         name: bytes,
         into: LiveChannel | None,
         error: str,
     ) -> None:
-        group = self.context.groups.get(number)
-        if group is None or group.leadership_epoch != epoch or not group.leads:
+        if self.leadership.ended:
             return
         moves.busy = False
-        live = self._live(number, cursor_id, moves)
+        live = self._live(cursor_id, moves)
         info = self.context.meta.by_uid.get(live.cursor.uid) if live is not None else None
         if live is None or info is None:
             return
-        if into is None or into.info.group != number:
-            why = error or IN_ANOTHER_GROUP.format(into.info.group if into else 0, number)
-            self._tell_fault(number, info, live, moves, f'"{shown(name)}" cannot be had: {why}')
-            self._again(group, cursor_id, limits.DEAD_LETTER_CHANNEL_RETRY)
+        if into is None or into.info.group != self.number:
+            why = error or IN_ANOTHER_GROUP.format(into.info.group if into else 0, self.number)
+            self._tell_fault(info, live, moves, f'"{shown(name)}" cannot be had: {why}')
+            self._again(cursor_id, limits.DEAD_LETTER_CHANNEL_RETRY)
             return
         picked = self._pick(live, moves)
         if not picked:
@@ -147,8 +147,8 @@ class DeadLetters:
         moves.busy = True
         for run in picked:
             moves.picked.merge(Run(run.first, run.last))
-        read = partial(self._read, number, info, cursor_id, into, moves, picked)
-        self.reads.ask(number, info.uid, tuple((run.first, run.last) for run in picked), read)
+        read = partial(self._read, info, cursor_id, into, moves, picked)
+        self.reads.ask(self.number, info.uid, tuple((run.first, run.last) for run in picked), read)
 
     def _pick(self, live: LiveCursor, moves: Moves) -> list[Run]:
         """The lowest messages that were given up, as many as one read may hold and the policy still allows."""
@@ -159,7 +159,6 @@ class DeadLetters:
 
     def _read(
         self,
-        number: GroupId,
         info: ChannelInfo,
         cursor_id: int,
         into: LiveChannel,
@@ -169,22 +168,22 @@ class DeadLetters:
         error: str,
     ) -> None:
         """The stored messages have come: store their copies."""
-        group, live = self.context.groups[number], self._live(number, cursor_id, moves)
+        live = self._live(cursor_id, moves)
         moves.picked.clear()
         moves.busy = False
         if live is None:
             return
         if error or self.channels.by_uid.get(into.info.uid) is not into or into.closed or live.cursor.paused:
             if error:
-                self._tell_fault(number, info, live, moves, f"its messages cannot be read: {error}")
-            self._again(group, cursor_id, limits.DEAD_LETTER_RETRY)
+                self._tell_fault(info, live, moves, f"its messages cannot be read: {error}")
+            self._again(cursor_id, limits.DEAD_LETTER_RETRY)
             return
         if live.members:
-            self._settle_gone(group, live, picked, batches)
-        move = _Move(number, cursor_id, info, into, moves, self._letters(live, info, into, picked, batches))
+            self._settle_gone(live, picked, batches)
+        move = _Move(cursor_id, info, into, moves, self._letters(live, info, into, picked, batches))
         if not move.moved:  # they were acked or removed meanwhile
             if live.members:  # what the log has lost is settled once a member is there
-                group.dispatch.cursors.give_up(live)
+                self.group.dispatch.cursors.give_up(live)
             return
         moves.busy = True
         for run in move.runs:
@@ -197,8 +196,7 @@ class DeadLetters:
         )
         self.publishing.add(into, rows)
 
-    @staticmethod
-    def _settle_gone(group: ChannelGroup, live: LiveCursor, picked: Iterable[Run], batches: list[ReadResult]) -> None:
+    def _settle_gone(self, live: LiveCursor, picked: Iterable[Run], batches: list[ReadResult]) -> None:
         """What the log does not hold any more is nothing to be moved: it is settled."""
         there = Runs()
         for batch in batches:
@@ -208,7 +206,7 @@ class DeadLetters:
                 for gone in live.retries.exhausted.within(first, last):
                     live.holders(gone.first, gone.last)
                     live.unreported.mark(gone.first, gone.last)
-                    group.dispatch.reports.mark(live)
+                    self.group.dispatch.reports.mark(live)
 
     def _letters(
         self, live: LiveCursor, info: ChannelInfo, into: LiveChannel, picked: list[Run], batches: list[ReadResult]
@@ -243,7 +241,7 @@ class DeadLetters:
 
     def _change(self, move: _Move, _first: int) -> bytes:
         """What goes with the copies: what was not reported yet of the position, and that the messages are settled."""
-        live = self._live(move.group, move.cursor_id, move.moves)
+        live = self._live(move.cursor_id, move.moves)
         moment = self.context.report_moment
         progress = [live.report(pb.Progress(), moment)] if live is not None and live.has_unreported else []
         runs = move.runs
@@ -255,28 +253,28 @@ class DeadLetters:
         return move.told.SerializeToString()
 
     def _done(self, move: _Move, stored: StoreResult) -> None:
-        moves, group = move.moves, self.context.groups[move.group]
+        moves = move.moves
         moves.busy = False
         moves.picked.clear()
         moves.sealed.clear()
-        live = self._live(move.group, move.cursor_id, moves)
+        live = self._live(move.cursor_id, moves)
         if stored.error:
             if live is not None:
-                self._not_stored(move, group, live, stored.error)
+                self._not_stored(move, live, stored.error)
             return
         moves.fault = ""
         moves.recent.append((self.context.clock.now, len(move.moved)))
         moves.total += len(move.moved)
         for letter in move.moved:
             moves.errors.pop(letter.sequence, None)
-        self._tell(move, group)
+        self._tell(move)
         if live is not None:
-            group.dispatch.cursors.give_up(live)
+            self.group.dispatch.cursors.give_up(live)
 
-    def _not_stored(self, move: _Move, group: ChannelGroup, live: LiveCursor, error: str) -> None:
+    def _not_stored(self, move: _Move, live: LiveCursor, error: str) -> None:
         """The messages stay pending; what was reported with them is reported again."""
-        self._tell_fault(move.group, move.source, live, move.moves, f"they cannot be stored: {error}")
-        self._again(group, move.cursor_id, limits.DEAD_LETTER_RETRY)
+        self._tell_fault(move.source, live, move.moves, f"they cannot be stored: {error}")
+        self._again(move.cursor_id, limits.DEAD_LETTER_RETRY)
         if not live.members:
             return  # nothing of it is reported but what a member does
         unreported, told, clock = live.unreported, move.told, self.context.clock
@@ -289,44 +287,48 @@ class DeadLetters:
         for runs in (live.to_redeliver, live.retries.exhausted, move.runs):
             for run in runs:
                 unreported.mark(run.first, run.last)
-        group.dispatch.reports.mark(live)
+        self.group.dispatch.reports.mark(live)
 
-    def _again(self, group: ChannelGroup, cursor_id: int, pause: int) -> None:
+    def _again(self, cursor_id: int, pause: int) -> None:
         """Look at a position again, after *pause* ns."""
 
         def look(_now: int) -> None:
-            live = group.live(cursor_id) or group.dispatch.offline_view(cursor_id)
+            live = self._view(cursor_id)
             if live is not None:
-                group.dispatch.cursors.give_up(live)
+                self.group.dispatch.cursors.give_up(live)
 
-        group.dispatch.timers.at(self.context.clock.now + pause, look)
+        self.group.dispatch.timers.at(self.context.clock.now + pause, look)
 
     # --- the breaker --------------------------------------------------------------------------------------------------
 
-    def _pause(self, number: GroupId, info: ChannelInfo, live: LiveCursor, moves: Moves) -> None:
+    def _pause(self, info: ChannelInfo, live: LiveCursor, moves: Moves) -> None:
         """Too many messages were given up: nothing is sent until an operator has looked."""
-        cursor, group = live.cursor, self.context.groups[number]
-        rate = live.policy.dead_letter_rate
+        cursor, rate = live.cursor, live.policy.dead_letter_rate
         why = f"{counted(rate, 'message became a dead letter', 'messages became dead letters')} within a minute"
         pause = pb.PauseCursor(cursor_id=cursor.cursor_id, paused=True, reason=why.encode())
 
         def done(result: object = None, _error: str = "") -> None:
             moves.busy = False
             if result is None:
-                self._again(group, cursor.cursor_id, limits.DEAD_LETTER_RETRY)
+                self._again(cursor.cursor_id, limits.DEAD_LETTER_RETRY)
                 return
             text = f'{shown_position(cursor)} of "{shown(info.name)}" is paused: {why}'
             self.context.complain("WRN", text)
             self.context.emit(
-                "paused", text, channel=info.name, client_id=cursor.client_id, group=number, cursor_id=cursor.cursor_id
+                "paused",
+                text,
+                channel=info.name,
+                client_id=cursor.client_id,
+                group=self.number,
+                cursor_id=cursor.cursor_id,
             )
 
-        self.context.change_group(number, done, done, pause_cursor=pause)
+        self.context.change_group(self.number, done, done, pause_cursor=pause)
 
     # --- what operators hear ------------------------------------------------------------------------------------------
 
-    def _tell(self, move: _Move, group: ChannelGroup) -> None:
-        cursor, count = group.machine.cursors.get(move.cursor_id), len(move.moved)
+    def _tell(self, move: _Move) -> None:
+        cursor, count = self.group.machine.cursors.get(move.cursor_id), len(move.moved)
         which = f"message {move.moved[0].sequence}" if count == 1 else f"{count} messages"
         reasons = Counter(letter.reason.decode() for letter in move.moved)
         why = (
@@ -343,11 +345,11 @@ class DeadLetters:
             text,
             channel=move.source.name,
             client_id=client_id,
-            group=move.group,
+            group=self.number,
             cursor_id=move.cursor_id,
         )
 
-    def _tell_fault(self, number: GroupId, info: ChannelInfo, live: LiveCursor, moves: Moves, why: str) -> None:
+    def _tell_fault(self, info: ChannelInfo, live: LiveCursor, moves: Moves, why: str) -> None:
         """Say, once, why messages stay where they are."""
         if moves.fault == why:
             return
@@ -360,6 +362,6 @@ class DeadLetters:
             text,
             channel=info.name,
             client_id=cursor.client_id,
-            group=number,
+            group=self.number,
             cursor_id=cursor.cursor_id,
         )
