@@ -22,7 +22,6 @@ from stan.core.context import META_GROUP, BrokerContext
 from stan.core.leader.local_group import ChannelGroup, Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.publishing import Publishing
-from stan.core.publishing.stored_reads import StoredReads
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.core.state.moves import Stage
@@ -43,14 +42,12 @@ class ChannelMoves:
         context: BrokerContext,
         channels: LiveChannels,
         publishing: Publishing,
-        stored_reads: StoredReads,
         clients: Clients,
         subscribing: Subscribing,
     ) -> None:
         self.context = context
         self.channels = channels
         self.publishing = publishing
-        self.stored_reads = stored_reads
         self.clients = clients
         self.subscribing = subscribing
         self.watch = MoveWatch()
@@ -208,7 +205,7 @@ class ChannelMoves:
     def lead(self, leadership: Leadership) -> None:
         """This node leads a group from now on: its channels that are held are nobody's."""
         context, known = self.context, self.context.meta.by_uid
-        source = MoveSource(context, leadership, self.channels, self.publishing, self.stored_reads)
+        source = MoveSource(context, leadership, self.channels, self.publishing)
         target = MoveTarget(context, leadership)
         leadership.keep(GroupMoves(context, leadership, source, target, self.clients, self.subscribing, self.watch))
         for uid in leadership.group.machine.moves.held:

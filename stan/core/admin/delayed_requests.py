@@ -36,10 +36,9 @@ _MESSAGE_BYTES = 36
 class DelayedRequests:
     """Handles the requests `delayed`, `read_delayed` and `cancel_delayed`."""
 
-    def __init__(self, context: BrokerContext, lookup: ChannelLookup, reads: StoredReads) -> None:
+    def __init__(self, context: BrokerContext, lookup: ChannelLookup) -> None:
         self.context = context
         self.lookup = lookup
-        self.reads = reads
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
@@ -88,7 +87,7 @@ class DelayedRequests:
             return
         wanted = runs_of(one.sequence for one in page)[: limits.BATCHES_PER_READ_MAX]
         read = partial(self._read, accepted, info, page, wanted, len(found) > len(page))
-        self.reads.ask(info.group, DEFERRED_UID, wanted, read)
+        accepted.part(StoredReads).ask(DEFERRED_UID, wanted, read)
 
     def _read(
         self,

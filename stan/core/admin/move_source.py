@@ -42,17 +42,11 @@ class MoveSource(LeaderPart):
     """Holds channels that are to go from one group, and answers what the group has of them, while this node leads it."""
 
     def __init__(
-        self,
-        context: BrokerContext,
-        leadership: Leadership,
-        channels: LiveChannels,
-        publishing: Publishing,
-        stored_reads: StoredReads,
+        self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
         super().__init__(context, leadership)
         self.channels = channels
         self.publishing = publishing
-        self.stored_reads = stored_reads
         self._holding: set[int] = set()  # moves whose entry that holds the channels is on its way
         self._waiting_since: dict[int, int] = {}  # Nanos: by move, when it was first asked to wait
 
@@ -179,7 +173,7 @@ class MoveSource(LeaderPart):
             self._say(reply, answer)
         elif begin <= answer.last_sequence:
             found = partial(self._read, question, infos, answer, reply, begin)
-            self.stored_reads.ask(self.number, uid, ((begin, answer.last_sequence),), found)
+            self.leadership.part(StoredReads).ask(uid, ((begin, answer.last_sequence),), found)
         else:
             self._tell_fingerprints(question, infos, answer)
             self._say(reply, answer)

@@ -10,37 +10,32 @@ Where a message comes from is known of those that the broker has moved; others g
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from stan_protocol import dead_letters as letters
 from stan_protocol import refusals
 from stan_protocol.channels import is_channel_name
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.scalars import ChannelUid
 
 from stan import limits
 from stan.core.base.payload_limit import MESSAGE_ROOM
 from stan.core.base.ready import ReadResult
 from stan.core.base.runs import Run, Runs, pairs
-from stan.core.context import BrokerContext
+from stan.core.context import BrokerContext, LeaderPart
+from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later
 from stan.core.publishing.stored_reads import StoredReads, stored_messages
-from stan.core.requests.channel_lookup import ChannelLookup
 from stan.core.requests.request import AcceptedRequest
-from stan.core.requests.router import Handler
 from stan.core.state.cursor_override import well_formed
 from stan.core.state.meta import ChannelInfo
 from stan.permissions import Right
 from stan.protocol.proto import entries_pb2 as pb
 
-
-@dataclass(slots=True)
-class _Redrives:
-    """What is put back from the channels of one group, while this node leads it."""
-
-    under_way: set[ChannelUid] = field(default_factory=set)  # one request at a time of each channel
+if TYPE_CHECKING:
+    from stan_protocol.scalars import ChannelUid
 
 
 @dataclass(slots=True)
@@ -54,35 +49,25 @@ class _Redrive:
     told: admin.Redriven = field(default_factory=admin.Redriven)  # what became of the others
 
 
-class Redriving:
-    """Handles the request `redrive`."""
+class Redriving(LeaderPart):
+    """Handles the request `redrive` in one group, while this node leads it."""
 
     def __init__(
-        self,
-        context: BrokerContext,
-        channels: LiveChannels,
-        publishing: Publishing,
-        lookup: ChannelLookup,
-        reads: StoredReads,
+        self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
-        self.context = context
+        super().__init__(context, leadership)
         self.channels = channels
         self.publishing = publishing
-        self.lookup = lookup
-        self.reads = reads
+        self._under_way: set[ChannelUid] = set()  # one request at a time of each channel
 
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each request, by name."""
-        return {"redrive": self.lookup.existing(self._redrive)}
-
-    def _redrive(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
+    def redrive(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
+        """A RedriveRequest about a dead letter channel."""
         request, channel = accepted.request, self.channels.by_uid.get(info.uid)
-        under_way = self.context.kept(info.group, _Redrives).under_way
         if not request.runs or not well_formed(request.runs) or len(request.runs) > 2 * limits.REDRIVE_MESSAGES_MAX:
             accepted.refuse(refusals.INVALID_RUNS)
         elif request.to and (not is_channel_name(request.to) or request.to == info.name):
             accepted.refuse(refusals.INVALID_SUBJECT)
-        elif channel is None or info.uid in under_way:
+        elif channel is None or info.uid in self._under_way:
             accepted.busy()
         elif channel.closed:
             accepted.refuse(channel.closed, retry=True)
@@ -92,12 +77,13 @@ class Redriving:
             if not runs.size:
                 accepted.answer()
                 return
-            under_way.add(info.uid)
+            self._under_way.add(info.uid)
             wanted = tuple((run.first, run.last) for run in runs)[: limits.BATCHES_PER_READ_MAX]
-            self.reads.ask(info.group, info.uid, wanted, partial(self._read, _Redrive(accepted, channel), wanted))
+            read = partial(self._read, _Redrive(accepted, channel), wanted)
+            self.leadership.part(StoredReads).ask(info.uid, wanted, read)
 
     def _end(self, redrive: _Redrive, error: str = "", *, retry: bool = False, changed: int = 0) -> None:
-        self.context.kept(redrive.source.info.group, _Redrives).under_way.discard(redrive.source.info.uid)
+        self._under_way.discard(redrive.source.info.uid)
         if error:
             redrive.asked.refuse(error, retry=retry)
         else:
@@ -134,7 +120,7 @@ class Redriving:
         if refusal or not redrive.rows:
             self._end(redrive, refusal)
         else:
-            self.channels.open(into, partial(self._opened, redrive), info.group)
+            self.channels.open(into, partial(self._opened, redrive), self.number)
 
     def _take(self, redrive: _Redrive, sequence: int, message: wire.MsgProto, into: bytes) -> None:
         redriven = letters.redriven(message)
@@ -167,8 +153,7 @@ class Redriving:
     # --- storing ------------------------------------------------------------------------------------------------------
 
     def _opened(self, redrive: _Redrive, into: LiveChannel | None, error: str) -> None:
-        group = redrive.source.info.group
-        if into is None or into.info.group != group or redrive.source.closed:
+        if into is None or into.info.group != self.number or redrive.source.closed:
             self._end(redrive, error or refusals.BUSY, retry=not error or can_open_later(error))
             return
         rows = RowBatch(

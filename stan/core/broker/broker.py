@@ -336,7 +336,7 @@ class Broker:
             self.parts.commits.fetched(fetch, batches)
             return
         if not fetch.cursor_id:
-            self.parts.stored_reads.fetched(fetch, batches)
+            self.roles.fetched(fetch, batches)
             return
         group = self.context.groups.get(fetch.group)
         if group is not None:
@@ -348,7 +348,7 @@ class Broker:
             self.parts.commits.read_failed(fetch, why)
             return
         if not fetch.cursor_id:
-            self.parts.stored_reads.fetched(fetch, [], why)
+            self.roles.fetched(fetch, [], why)
             return
         info = self.context.meta.by_uid.get(fetch.uid)
         name = shown(info.name) if info else "?"

@@ -11,7 +11,6 @@ from stan.core.admin.consumer_group_requests import ConsumerGroupRequests
 from stan.core.admin.cursor_admin import CursorAdmin
 from stan.core.admin.delayed_requests import DelayedRequests
 from stan.core.admin.long_poll import LongPoll
-from stan.core.admin.redriving import Redriving
 from stan.core.admin.restore_requests import RestoreRequests
 from stan.core.admin.spreading import Spreading
 from stan.core.clients.clients import Clients
@@ -25,7 +24,6 @@ from stan.core.publishing.ephemeral import EphemeralChannels
 from stan.core.publishing.part_doubling import PartDoubling
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.schema_checks import SchemaChecks
-from stan.core.publishing.stored_reads import StoredReads
 from stan.core.publishing.timed import TimedMessages, make_timed
 from stan.core.requests.channel_lookup import ChannelLookup
 from stan.core.requests.read_index import ReadIndex
@@ -37,12 +35,12 @@ class BrokerParts:
     """The parts of one broker; none is ever replaced."""
 
     read_index: ReadIndex
+    lookup: ChannelLookup
     arrival_order: ArrivalOrder
     channels: LiveChannels
     publishing: Publishing
     doubling: PartDoubling
     commits: LedCommits
-    stored_reads: StoredReads
     timed: TimedMessages
     clients: Clients
     subscribing: Subscribing
@@ -52,7 +50,6 @@ class BrokerParts:
     channel_queries: ChannelQueries
     channel_changes: ChannelChanges
     restore_requests: RestoreRequests
-    redriving: Redriving
     cursor_admin: CursorAdmin
     admin_listing: AdminListing
     admin_members: AdminMembers
@@ -72,20 +69,19 @@ def make_parts(context: BrokerContext) -> BrokerParts:
     clients = Clients(context)
     nodes = NodeRequests(context)
     long_poll = LongPoll(context)
-    stored_reads = StoredReads(context)
     lookup = ChannelLookup(context, read_index)
     serving = Serving(context, nodes)
-    timed = make_timed(context, channels, publishing, stored_reads)
+    timed = make_timed(context, channels, publishing)
     subscribing = Subscribing(context, channels, clients, read_index, arrival_order, serving, ephemeral)
-    moves = ChannelMoves(context, channels, publishing, stored_reads, clients, subscribing)
+    moves = ChannelMoves(context, channels, publishing, clients, subscribing)
     return BrokerParts(
         read_index=read_index,
+        lookup=lookup,
         arrival_order=arrival_order,
         channels=channels,
         publishing=publishing,
         doubling=PartDoubling(context, channels, publishing),
         commits=LedCommits(context),
-        stored_reads=stored_reads,
         timed=timed,
         clients=clients,
         subscribing=subscribing,
@@ -95,11 +91,10 @@ def make_parts(context: BrokerContext) -> BrokerParts:
         channel_queries=ChannelQueries(context, channels, lookup, long_poll),
         channel_changes=ChannelChanges(context, channels, lookup),
         restore_requests=RestoreRequests(context, channels, publishing, lookup),
-        redriving=Redriving(context, channels, publishing, lookup, stored_reads),
         cursor_admin=CursorAdmin(context, channels, lookup),
         admin_listing=AdminListing(context, channels, lookup, timed.compactions.of),
         admin_members=AdminMembers(context, clients, nodes, moves),
-        delayed_requests=DelayedRequests(context, lookup, stored_reads),
+        delayed_requests=DelayedRequests(context, lookup),
         consumer_groups=ConsumerGroupRequests(context),
         moves=moves,
         spreading=Spreading(context, moves),

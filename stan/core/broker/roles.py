@@ -3,6 +3,8 @@
 from stan_protocol.channels import whole_of
 from stan_protocol.scalars import GroupId
 
+from stan.core.admin.redriving import Redriving
+from stan.core.base.ready import Fetch, ReadResult
 from stan.core.broker.parts import BrokerParts
 from stan.core.context import META_GROUP, BrokerContext, nobody_waits
 from stan.core.leader.local_group import Leadership
@@ -10,6 +12,7 @@ from stan.core.publishing.batching import Batching
 from stan.core.publishing.committing import Committing
 from stan.core.publishing.dead_letters import DeadLetters
 from stan.core.publishing.staging import Staging
+from stan.core.publishing.stored_reads import StoredReads
 from stan.protocol.proto import entries_pb2 as pb
 
 
@@ -88,9 +91,15 @@ class GroupRoles:
 
     def _make_parts(self, leadership: Leadership) -> None:
         context, parts = self.context, self.parts
-        for kind in (Batching, Staging, Committing):
+        leadership.keep(StoredReads(context, leadership))
+        for kind in (Batching, Staging, Committing, DeadLetters, Redriving):
             leadership.keep(kind(context, leadership, parts.channels, parts.publishing))
-        leadership.keep(DeadLetters(context, leadership, parts.channels, parts.publishing, parts.stored_reads))
+
+    def fetched(self, fetch: Fetch, batches: list[ReadResult], error: str = "") -> None:
+        """The answer to a Fetch of stored messages that a part of a group's leader asked for."""
+        reads = self.context.part(fetch.group, StoredReads)
+        if reads is not None:
+            reads.fetched(fetch, batches, error)
 
     def move_given_up(self) -> None:
         """Let the leader of each group move the messages that its positions have given up."""

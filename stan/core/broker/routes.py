@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from google.protobuf.message import DecodeError
 from stan_protocol.frames import Frame
 
+from stan.core.admin.redriving import Redriving
 from stan.core.broker.parts import BrokerParts
 from stan.core.context import META_GROUP, BrokerContext, nobody_waits
 from stan.core.publishing.batching import Batching
@@ -23,7 +24,6 @@ def handlers(parts: BrokerParts) -> Mapping[str, Handler]:
         parts.admin_listing,
         parts.admin_members,
         parts.channel_changes,
-        parts.redriving,
         parts.cursor_admin,
         parts.delayed_requests,
         parts.consumer_groups,
@@ -35,6 +35,7 @@ def handlers(parts: BrokerParts) -> Mapping[str, Handler]:
         "stage": lambda accepted: accepted.part(Staging).stage(accepted),
         "commit": lambda accepted: accepted.part(Committing).commit(accepted),
         "abort": lambda accepted: accepted.part(Staging).abort(accepted),
+        "admin.redrive": parts.lookup.existing(lambda accepted, info: accepted.part(Redriving).redrive(accepted, info)),
         "finish": lambda accepted: accepted.part(Staging).finish(accepted),
         "last_committed": lambda accepted: accepted.part(Staging).last_committed(accepted),
         "consumer_group": parts.consumer_groups.heard,

@@ -72,17 +72,11 @@ class DeadLetters(LeaderPart):
     """Moves messages that positions of one group have given up, while this node leads it."""
 
     def __init__(
-        self,
-        context: BrokerContext,
-        leadership: Leadership,
-        channels: LiveChannels,
-        publishing: Publishing,
-        reads: StoredReads,
+        self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
         super().__init__(context, leadership)
         self.channels = channels
         self.publishing = publishing
-        self.reads = reads
 
     def pump(self) -> None:
         """Look at the positions that have given messages up since the last call."""
@@ -148,7 +142,8 @@ class DeadLetters(LeaderPart):
         for run in picked:
             moves.picked.merge(Run(run.first, run.last))
         read = partial(self._read, info, cursor_id, into, moves, picked)
-        self.reads.ask(self.number, info.uid, tuple((run.first, run.last) for run in picked), read)
+        runs = tuple((run.first, run.last) for run in picked)
+        self.leadership.part(StoredReads).ask(info.uid, runs, read)
 
     def _pick(self, live: LiveCursor, moves: Moves) -> list[Run]:
         """The lowest messages that were given up, as many as one read may hold and the policy still allows."""

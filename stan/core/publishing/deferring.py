@@ -41,17 +41,11 @@ class Deferring(LeaderPart):
     """Moves the deferred messages of one group that are due, while this node leads it."""
 
     def __init__(
-        self,
-        context: BrokerContext,
-        leadership: Leadership,
-        channels: LiveChannels,
-        publishing: Publishing,
-        reads: StoredReads,
+        self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
         super().__init__(context, leadership)
         self.channels = channels
         self.publishing = publishing
-        self.reads = reads
         self.state = deferrals(context, channels, self.number)
         leadership.keep(self.state)
         self._faults = leadership.kept(DelayFaults).by_channel
@@ -134,7 +128,7 @@ class Deferring(LeaderPart):
         self.state.reading = True
         self.state.moving = {sequence: (first, at) for at, sequence, first in due}
         runs = runs_of(self.state.moving)
-        self.reads.ask(self.number, DEFERRED_UID, runs, partial(self._was_read, runs))
+        self.leadership.part(StoredReads).ask(DEFERRED_UID, runs, partial(self._was_read, runs))
 
     # --- moving -----------------------------------------------------------------------------------------------------------
 

@@ -77,13 +77,11 @@ class Delaying(LeaderPart):
         leadership: Leadership,
         channels: LiveChannels,
         publishing: Publishing,
-        stored_reads: StoredReads,
         clock: DelayClock,
     ) -> None:
         super().__init__(context, leadership)
         self.channels = channels
         self.publishing = publishing
-        self.stored_reads = stored_reads
         self.clock = clock
         self._faults = leadership.kept(DelayFaults).by_channel
         self._under_way: dict[ChannelUid, Move] = {}
@@ -128,7 +126,7 @@ class Delaying(LeaderPart):
             return
         move.last = min(move.last, move.first + limits.DELAY_MESSAGES_MAX - 1)
         info, runs = move.channel.info, ((move.first, move.last),)
-        self.stored_reads.ask(info.group, info.uid, runs, partial(self._read, move))
+        self.leadership.part(StoredReads).ask(info.uid, runs, partial(self._read, move))
 
     def _goes_on(self, move: Move) -> bool:
         """True if a move is under way still: this node leads the group, and the channel is there."""

@@ -1,44 +1,38 @@
 """Reads of stored messages by parts of the broker that copy them from one channel into another, on the leader of their group."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 
 from stan_protocol.fetches import LENGTH_PREFIX
-from stan_protocol.scalars import ChannelUid, GroupId
+from stan_protocol.scalars import ChannelUid
 
 from stan import limits
 from stan.core.base.ready import Fetch, ReadResult
-from stan.core.context import BrokerContext
+from stan.core.context import BrokerContext, LeaderPart
+from stan.core.leader.local_group import Leadership
 
 Found = Callable[[list[ReadResult], str], None]
 """Called with the record batches that hold the messages, as far as one read goes, and ""; or with none and why that failed."""
 
 
-@dataclass(slots=True)
-class _Reads:
-    """The reads of one group under way, while this node leads it."""
+class StoredReads(LeaderPart):
+    """Asks for stored messages of one group. An answer that comes when this node no longer leads the group is dropped."""
 
-    waiting: dict[int, Found] = field(default_factory=dict)  # by number of the Fetch
+    def __init__(self, context: BrokerContext, leadership: Leadership) -> None:
+        super().__init__(context, leadership)
+        self._fetches = 0
+        self._waiting: dict[int, Found] = {}  # by number of the Fetch
 
-
-class StoredReads:
-    """Asks for stored messages. An answer that comes when this node no longer leads the group is dropped."""
-
-    def __init__(self, context: BrokerContext) -> None:
-        self.context = context
-        self.fetches = 0
-
-    def ask(self, number: GroupId, uid: ChannelUid, runs: tuple[tuple[int, int], ...], found: Found) -> None:
+    def ask(self, uid: ChannelUid, runs: tuple[tuple[int, int], ...], found: Found) -> None:
         """Read the messages *runs* of a channel, [first, last] each; *found* is called once."""
-        self.fetches += 1
-        self.context.kept(number, _Reads).waiting[self.fetches] = found
-        self.context.outgoing.fetches.append(Fetch(number, uid, 0, runs, limits.READ_BYTES_MAX, self.fetches))
+        self._fetches += 1
+        self._waiting[self._fetches] = found
+        self.context.outgoing.fetches.append(Fetch(self.number, uid, 0, runs, limits.READ_BYTES_MAX, self._fetches))
 
     def fetched(self, fetch: Fetch, batches: list[ReadResult], error: str = "") -> None:
         """The answer to a Fetch of `ask`."""
-        found = self.context.kept(fetch.group, _Reads).waiting.pop(fetch.number, None)
+        found = self._waiting.pop(fetch.number, None)
         if found is not None:
-            self.context.within(fetch.group, found, batches, error)
+            self.context.within(self.number, found, batches, error)
 
 
 def stored_messages(batches: list[ReadResult], runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:

@@ -15,7 +15,6 @@ from stan.core.publishing.deferring import Deferring
 from stan.core.publishing.delaying import DelayClock, Delaying
 from stan.core.publishing.expiring import Expiring, ExpiryClock
 from stan.core.publishing.publishing import Publishing
-from stan.core.publishing.stored_reads import StoredReads
 from stan.core.state.deferred import Deferred
 from stan.core.state.group import GroupResult
 from stan.protocol.entries import DEFERRED_UID
@@ -34,7 +33,6 @@ class TimedMessages:
     context: BrokerContext
     channels: LiveChannels
     publishing: Publishing
-    stored_reads: StoredReads
     delays: DelayClock
     expiries: ExpiryClock
     compactions: CompactionProgress
@@ -42,8 +40,8 @@ class TimedMessages:
     def lead(self, leadership: Leadership) -> None:
         """This node leads a group from now on."""
         context, channels = self.context, self.channels
-        leadership.keep(Delaying(context, leadership, channels, self.publishing, self.stored_reads, self.delays))
-        leadership.keep(Deferring(context, leadership, channels, self.publishing, self.stored_reads))
+        leadership.keep(Delaying(context, leadership, channels, self.publishing, self.delays))
+        leadership.keep(Deferring(context, leadership, channels, self.publishing))
         leadership.keep(Compacting(context, leadership, channels, self.compactions))
         expiring = Expiring(context, leadership, channels, self.expiries)
         leadership.keep(expiring)
@@ -98,15 +96,12 @@ def _follow(leadership: Leadership, change: pb.GroupChange) -> None:
             leadership.part(Delaying).dropped(ChannelUid(change.drop_channel.uid))
 
 
-def make_timed(
-    context: BrokerContext, channels: LiveChannels, publishing: Publishing, stored_reads: StoredReads
-) -> TimedMessages:
+def make_timed(context: BrokerContext, channels: LiveChannels, publishing: Publishing) -> TimedMessages:
     """Make the part of one broker."""
     return TimedMessages(
         context,
         channels,
         publishing,
-        stored_reads,
         DelayClock(context, channels),
         ExpiryClock(context),
         CompactionProgress(context),
