@@ -17,7 +17,7 @@ from stan.core.broker.broker import Broker
 from stan.core.context import META_GROUP, BrokerContext
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.leader.local_group import ChannelGroup
-from stan.core.publishing.batching import Batches
+from stan.core.publishing.batching import Batching
 from stan.core.state.group import Cursor, CursorKind, CursorPast, GroupMachine, Subscription, SubscriptionSettings
 from stan.core.state.meta import MetaMachine
 from stan.core.state.state_codec import snapshot_group
@@ -338,12 +338,11 @@ class BrokerState:
         """What this node waits for."""
         context = self._context
         answers = context.outgoing.waiting
-        batches = [context.kept(number, Batches) for number, _ in context.leading.led]
         return Waiting(
             len(context.proposals.waiting),
             len(context.proposals.by_index),
             len(context.nats.awaited | context.nats.asked_users),
-            sum(len(one.lines) + len(one.waiting.by_user) for one in batches),
+            sum(len(one.lines) + len(one.waiting.by_user) for one in context.all_parts(Batching)),
             len(answers.queue),
             answers.bytes,
             len(context.access.closing_clients),

@@ -70,8 +70,8 @@ class Batching(LeaderPart):
         super().__init__(context, leadership)
         self.channels = channels
         self.publishing = publishing
-        self._lines: dict[Name, _ProducerQueue] = {}
-        self._waiting = Shares()  # bytes of rows, by user
+        self.lines: dict[Name, _ProducerQueue] = {}
+        self.waiting = Shares()  # bytes of rows, by user
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -106,12 +106,12 @@ class Batching(LeaderPart):
         )
         if error:
             batch.refuse(error)
-        elif self._waiting.of(user) and len(batch.rows) > self._waiting.left(user, limits.BATCH_BYTES_WAITING_MAX):
+        elif self.waiting.of(user) and len(batch.rows) > self.waiting.left(user, limits.BATCH_BYTES_WAITING_MAX):
             batch.refuse(BUSY, retry=True)
         else:
             self.context.reports.totals.in_messages += batch.number
             self.context.reports.totals.in_bytes += accepted.request.ByteSize()
-            self._waiting.add(user, len(batch.rows))
+            self.waiting.add(user, len(batch.rows))
             self.channels.open(batch.channel, partial(self._found, batch))
 
     def _found(self, batch: _Batch, channel: LiveChannel | None, error: str) -> None:
@@ -132,13 +132,13 @@ class Batching(LeaderPart):
             self.publishing.add(channel, RowBatch(batch.rows, batch.number, on_done, frame=batch.frame))
         else:
             named = channel.info.uid, batch.producer
-            line = self._lines.setdefault(named, _ProducerQueue(channel))
+            line = self.lines.setdefault(named, _ProducerQueue(channel))
             line.waiting.append(batch)
             if not line.busy and not line.going:
                 self._go_on(line, named)
 
     def _left(self, batch: _Batch) -> None:
-        self._waiting.add(batch.asked.user, -len(batch.rows))
+        self.waiting.add(batch.asked.user, -len(batch.rows))
 
     # --- ids ----------------------------------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ class Batching(LeaderPart):
             self._propose(line, named, taken, dedup)
         line.going = False
         if not line.busy:
-            self._lines.pop(named, None)
+            self.lines.pop(named, None)
 
     def _take(self, line: _ProducerQueue) -> list[_Batch]:
         """Take requests from the front of a producer's queue for one entry: of one version, not too large together, and either

@@ -10,6 +10,7 @@ from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.proto import wire_pb2 as wire
 
 from stan import limits
+from stan.core.publishing.stored_reads import StoredReads
 from stan.protocol.entries import Kind, decode_batches
 from tests.kit.core_harness import CoreHarness, Index, Node
 from tests.kit.cursor_admin import agrees, begin, change
@@ -386,14 +387,16 @@ def test_a_message_that_is_removed_meanwhile_is_no_dead_letter(harness):
     assert owed(harness) == set()
 
 
-def test_what_the_log_has_lost_is_settled(harness):
+def test_what_the_log_has_lost_is_settled(harness, monkeypatch):
     sub = harness.subscribe("foo", durable="dur", wait=2)
     harness.publish("foo", b"a")
     harness.publish("foo", b"b")
-    fetched = harness.broker.parts.stored_reads.fetched
-    harness.broker.parts.stored_reads.fetched = lambda fetch, batches, error="": fetched(
-        fetch, [batch for batch in batches if batch.base_sequence != 1], error
-    )
+    fetched = StoredReads.fetched
+
+    def without_the_first(self, fetch, batches, error=""):
+        fetched(self, fetch, [batch for batch in batches if batch.base_sequence != 1], error)
+
+    monkeypatch.setattr(StoredReads, "fetched", without_the_first)
 
     harness.say(sub.ack_inbox, 1, wire.REJECT)
     harness.say(sub.ack_inbox, 2, wire.REJECT)
