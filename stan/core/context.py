@@ -775,6 +775,19 @@ class LeaderPart:
         """The number of the group."""
         return self.leadership.number
 
+    def change(self, done: Done, in_doubt: InDoubt = nobody_waits, **change: object) -> None:
+        """Propose one CHANGE of the group (see `BrokerContext.change_group`)."""
+        self.context.change_group(self.number, done, in_doubt, **change)
+
+    def at(self, deadline: int, call: Callable[[Nanos], None]) -> None:
+        """Call `call(now)` in the first turn at or after *deadline* (Nanos), if this leadership lasts until then."""
+
+        def alarm(now: Nanos) -> None:
+            if not self.leadership.ended:
+                call(now)
+
+        self.context.timers.at(deadline, alarm, self.number)
+
 
 def text(raw: bytes) -> str:
     """Bytes of the wire as text; bytes that are not UTF-8 survive the round trip through `raw`."""

@@ -129,4 +129,4 @@ class GroupMoves(LeaderPart):
         def done(_result: object, _error: str) -> None:
             self._asked.pop((what, move), None)
 
-        self.context.change_group(self.number, done, nobody_waits, **change)
+        self.change(done, nobody_waits, **change)

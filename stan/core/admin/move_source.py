@@ -74,7 +74,7 @@ class MoveSource(LeaderPart):
                 return reason
         self._holding.add(move)
         done = partial(self._held, move, infos)
-        context.change_group(self.number, done, depart=pb.Moving(move=move, uids=[info.uid for info in infos]))
+        self.change(done, depart=pb.Moving(move=move, uids=[info.uid for info in infos]))
         for info in infos:
             context.leading.held.hold(info)
             channel = self.channels.leave(info)

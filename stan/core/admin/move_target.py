@@ -134,7 +134,7 @@ class MoveTarget(LeaderPart):
         def done(result: object, _error: str) -> None:
             self._later(arrival, 0 if isinstance(result, GroupResult) and not result.error else ANSWER_PATIENCE)
 
-        self.context.change_group(self.number, done, nobody_waits, **change)
+        self.change(done, nobody_waits, **change)
 
     def _later(self, arrival: Arrival, wait: int) -> None:
         """The next step is made after *wait* ns."""
@@ -147,7 +147,7 @@ class MoveTarget(LeaderPart):
             if arrival.waits_until == until and self._goes_on(arrival):
                 self._step(arrival)
 
-        self.context.timers.at(until, step, self.number)
+        self.at(until, step)
 
     # --- questions ------------------------------------------------------------------------------------------------------
 

@@ -112,8 +112,6 @@ class ServingLeader(LeaderPart):
             self._look(self.context.clock.now)
 
     def _look(self, now: Nanos) -> None:
-        if self.leadership.ended:
-            return
         context, group = self.context, self.group
         by_node: dict[bytes, list[Cursor]] = {}
         for sub in group.machine.subscriptions.by_id.values():
@@ -122,7 +120,7 @@ class ServingLeader(LeaderPart):
         if not by_node:
             self._watched = False
             return
-        context.timers.at(now + limits.SERVING_REPORT_INTERVAL, self._look, self.number)
+        self.at(now + limits.SERVING_REPORT_INTERVAL, self._look)
         self._marks.append((now, group.applied))
         free = by_node.pop(b"", [])
         for node, cursors in by_node.items():
@@ -191,7 +189,7 @@ class ServingLeader(LeaderPart):
             part = cursor_ids[at : at + limits.SERVING_CURSORS_MAX]
             done = partial(self._ended, part, taken_from)
             change = pb.Serve(node=serve.node, instance=serve.instance, cursor_ids=part)
-            self.context.change_group(self.number, done, nobody_waits, serve=change)
+            self.change(done, nobody_waits, serve=change)
 
     def _ended(
         self,

@@ -209,8 +209,7 @@ class Batching(LeaderPart):
             found = RowBatch(b"".join(rows), total, after, lambda _first: change, frame=frame)
             self.publishing.add(line.channel, found)
         else:  # all rows are stored, some by an older version, whose ids are forgotten first
-            self.context.change_group(
-                self.number,
+            self.change(
                 lambda result, error: after(StoreResult(error=error, retry=result is None)),
                 partial(self._next, line, named),
                 remember_ids=remember,

@@ -151,9 +151,7 @@ class Committing(LeaderPart):
             self.publishing.reserve(waiting.channels[uid])
         self._deciding.update(dict.fromkeys(waiting.left, commits))
         change = {"commit": commits[0]} if len(commits) == 1 else {"joint_commit": pb.JointCommit(commits=commits)}
-        self.context.change_group(
-            self.number, partial(self._decided, commits), partial(self._in_doubt, commits), **change
-        )
+        self.change(partial(self._decided, commits), partial(self._in_doubt, commits), **change)
         return False
 
     def _answer(self, waiting: WaitingCommit, error: str = "") -> bool:
@@ -176,10 +174,10 @@ class Committing(LeaderPart):
         none took over: the requests are answered with "ask again"."""
 
         def look(_now: Nanos) -> None:
-            if not self.leadership.ended and any(self._deciding.get(ChannelUid(one.uid)) is commits for one in commits):
+            if any(self._deciding.get(ChannelUid(one.uid)) is commits for one in commits):
                 self._decided(commits, None, refusals.BUSY)
 
-        self.context.timers.at(self.context.clock.now, look, self.number)
+        self.at(self.context.clock.now, look)
 
     def _decided(self, commits: list[pb.Commit], result: object, error: str) -> None:
         uids = [ChannelUid(one.uid) for one in commits if self._deciding.get(ChannelUid(one.uid)) is commits]
@@ -378,7 +376,7 @@ class Committing(LeaderPart):
             carrier.failures = 0
             step = pb.CommitStep(uid=channel.info.uid, given_up=True)
             self.context.note("ERR", f"A commit to {shown(channel.info.name)} is given up: its rows cannot be read")
-            self.context.change_group(self.number, nobody_waits, commit_step=step)
+            self.change(nobody_waits, commit_step=step)
         self._pause(carrier, refusals.UNREADABLE)
 
     def _pause(self, carrier: CommitRun, error: str) -> None:

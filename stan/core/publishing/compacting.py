@@ -64,7 +64,7 @@ class Compacting(LeaderPart):
             found = list(self._further())
             for at in range(0, len(found), limits.COMPACTED_CHANNELS_MAX):
                 compacted = pb.Compacted(channels=found[at : at + limits.COMPACTED_CHANNELS_MAX])
-                self.context.change_group(self.number, nobody_waits, compacted=compacted)
+                self.change(nobody_waits, compacted=compacted)
 
     def _further(self) -> Iterator[pb.CompactedChannel]:
         """What of the group's channels may be compacted now, and could not before."""

@@ -318,7 +318,7 @@ class DeadLetters(LeaderPart):
                 cursor_id=cursor.cursor_id,
             )
 
-        self.context.change_group(self.number, done, done, pause_cursor=pause)
+        self.change(done, done, pause_cursor=pause)
 
     # --- what operators hear ------------------------------------------------------------------------------------------
 

@@ -70,10 +70,10 @@ class Deferring(LeaderPart):
         at = now + min(max(wait, 0), limits.DELAY_LOOK)
         if not now < self.state.armed <= at:
             self.state.armed = at
-            self.context.timers.at(at, self._tick, self.number)
+            self.at(at, self._tick)
 
     def _tick(self, now: Nanos) -> None:
-        if self.state.armed <= now and not self.leadership.ended:
+        if self.state.armed <= now:
             self.state.armed = 0
             self._look()
 
@@ -193,7 +193,7 @@ class Deferring(LeaderPart):
     def _settle(self, settled: pb.DeferredGone) -> None:
         """Take messages off the list that are stored nowhere."""
         in_doubt = partial(self._gone, None, "")
-        self.context.change_group(self.number, self._gone, in_doubt, deferred_gone=settled)
+        self.change(self._gone, in_doubt, deferred_gone=settled)
 
     def _store(
         self,

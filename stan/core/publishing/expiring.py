@@ -159,7 +159,7 @@ class Expiring(LeaderPart):
             channels = held[at : at + 2 * limits.EXPIRED_CHANNELS_MAX]
             expired = pb.Expired(until=second, channels=channels)
             self._under_way += 1
-            self.context.change_group(self.number, self._done, partial(self._done, None, ""), expired=expired)
+            self.change(self._done, partial(self._done, None, ""), expired=expired)
 
     def _last_to_go(self, uid: ChannelUid) -> int:
         """The last sequence of a channel that may be removed now; 0: none may."""

@@ -139,13 +139,13 @@ class Staging(LeaderPart):
             accepted.answer()
             return
         drop = pb.DropStaged(uid=channel.info.uid, txns=accepted.request.txns, user=accepted.user)
-        self.context.change_group(self.number, partial(_respond, accepted), drop_staged=drop)
+        self.change(partial(_respond, accepted), drop_staged=drop)
 
     def expire(self) -> None:
         """Drop staged parts that were not committed within STAGED_AGE_MAX."""
         before = WallNanos(self.context.clock.wall - limits.STAGED_AGE_MAX)
         if self.group.machine.transactions.staged_before(before):
-            self.context.change_group(self.number, nobody_waits, drop_staged=pb.DropStaged(before=before))
+            self.change(nobody_waits, drop_staged=pb.DropStaged(before=before))
 
     # --- finish -------------------------------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class Staging(LeaderPart):
         if refused := known.finish_refusal(finished.app, finished.user, finished.at):
             accepted.refuse(refused)
             return
-        self.context.change_group(self.number, partial(_respond, accepted), finished=finished)
+        self.change(partial(_respond, accepted), finished=finished)
 
     def last_committed(self, accepted: AcceptedRequest) -> None:
         """A LastCommittedRequest."""
