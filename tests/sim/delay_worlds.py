@@ -118,7 +118,7 @@ class _Deferred(_Moving):
             return super().run(**patience)
 
     def _watched(self, move):
-        def watched(deferring, number, here, uid, places, read):
+        def watched(deferring, uid, places, read):
             wall, dues = deferring.context.clock.wall, []
             for sequence, _ in places:
                 value = wire.MsgProto.FromString(read[sequence]).data
@@ -126,7 +126,7 @@ class _Deferred(_Moving):
                 self.moved += 1
                 self.fail_if(dues[-1] > wall, f"{value} is moved before its time")
             self.fail_if(dues != sorted(dues), f"{dues} are moved in another order than that of their times")
-            move(deferring, number, here, uid, places, read)
+            move(deferring, uid, places, read)
 
         return watched
 

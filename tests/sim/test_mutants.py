@@ -33,7 +33,7 @@ from stan.core.publishing.committing import Committing
 from stan.core.publishing.dead_letters import DeadLetters
 from stan.core.publishing.deferring import Deferring
 from stan.core.publishing.ephemeral import EphemeralChannels
-from stan.core.publishing.expiring import Expiring
+from stan.core.publishing.expiring import Expiring, ExpiryClock
 from stan.core.publishing.part_doubling import PartDoubling
 from stan.core.publishing.part_routing import PartRouting
 from stan.core.publishing.publishing import Publishing
@@ -219,17 +219,18 @@ mutant("never shows a commit", "transactions", 6, "", (Dispatch, "uncovered", no
 
 
 @breaks(Committing, "_begin", "transactions", range(77, 83))
-def begins_a_commit_anew(original, self, group, channel, commit, before):
+def begins_a_commit_anew(original, self, channel, commit, before):
     done, commit.done = commit.done, 0
-    made = original(self, group, channel, commit, before)
+    made = original(self, channel, commit, before)
     commit.done = done
     return made
 
 
 @breaks(Committing, "_decide", "transactions", 6, "", (Transactions, "is_done", no))
-def forgets_versions(original, self, channel, group, found):
-    group.machine.transactions.committed.pop((channel.info.uid, found.request.app), None)
-    original(self, channel, group, found)
+def forgets_versions(original, self, waiting):
+    for uid in waiting.channels:
+        self.group.machine.transactions.committed.pop((uid, waiting.accepted.request.app), None)
+    return original(self, waiting)
 
 
 # --- compaction, deletions, times ---------------------------------------------------------------------------------------
@@ -302,11 +303,11 @@ def defers_less(original, uid, batch, first):
 
 
 @breaks(Deferring, "_move", "deferred", 4)
-def drops_one(original, deferring, number, here, uid, places, read):
-    original(deferring, number, here, uid, places, dict([*read.items()][1:]))
+def drops_one(original, deferring, uid, places, read):
+    original(deferring, uid, places, dict([*read.items()][1:]))
 
 
-@breaks(Expiring, "pump", "ttl", 4)
+@breaks(ExpiryClock, "pump", "ttl", 4)
 def never_looks_for_what_has_expired(_original, self):
     self.next += 10**9
 
@@ -315,8 +316,8 @@ mutant("settles nothing that expires", "ttl", 4, "", (Dispatch, "removed", nothi
 
 
 @breaks(Expiring, "_remove", "ttl", 4)
-def removes_early(original, self, number, here, second, held):
-    return original(self, number, here, second + 2, held)
+def removes_early(original, self, second, held):
+    return original(self, second + 2, held)
 
 
 @breaks(Expiries, "apply", "ttl", 4)
@@ -334,9 +335,9 @@ def tells_another_time(original, bodies, times):
 
 
 @breaks(Expiring, "_remove", "cluster-ttl", 8, stops=False)
-def holds_nothing(original, self, number, here, second, held):
-    original(self, number, here, second, held)
-    self.context.groups[number].dispatch.stops.expiring = frozenset()
+def holds_nothing(original, self, second, held):
+    original(self, second, held)
+    self.group.dispatch.stops.expiring = frozenset()
 
 
 # --- positions, verdicts, groups ----------------------------------------------------------------------------------------
@@ -372,14 +373,14 @@ def removes_no_dead_letter(original, self, redrive, first):
 
 
 @breaks(DeadLetters, "_read", "dead-letters", 4)
-def settles_before_it_is_stored(original, self, number, info, cursor_id, into, moves, picked, batches, error):
+def settles_before_it_is_stored(original, self, info, cursor_id, into, moves, picked, batches, error):
     """A crash in between loses messages."""
-    live = self._live(number, cursor_id, moves)
+    live = self._live(cursor_id, moves)
     for run in picked if live is not None else ():
         live.unreported.mark(run.first, run.last)
         live.holders(run.first, run.last)
-        self.context.groups[number].dispatch.reports.mark(live)
-    original(self, number, info, cursor_id, into, moves, picked, batches, error)
+        self.group.dispatch.reports.mark(live)
+    original(self, info, cursor_id, into, moves, picked, batches, error)
 
 
 # the copy is stored, and for whoever leads next the message is pending
