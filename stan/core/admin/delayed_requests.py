@@ -87,7 +87,7 @@ class DelayedRequests:
             return
         wanted = runs_of(one.sequence for one in page)[: limits.BATCHES_PER_READ_MAX]
         read = partial(self._read, accepted, info, page, wanted, len(found) > len(page))
-        accepted.part(StoredReads).ask(DEFERRED_UID, wanted, read)
+        self.context.led(info.group).part(StoredReads).ask(DEFERRED_UID, wanted, read)
 
     def _read(
         self,

@@ -35,7 +35,9 @@ def handlers(parts: BrokerParts) -> Mapping[str, Handler]:
         "stage": lambda accepted: accepted.part(Staging).stage(accepted),
         "commit": lambda accepted: accepted.part(Committing).commit(accepted),
         "abort": lambda accepted: accepted.part(Staging).abort(accepted),
-        "admin.redrive": parts.lookup.existing(lambda accepted, info: accepted.part(Redriving).redrive(accepted, info)),
+        "admin.redrive": parts.lookup.existing(
+            lambda accepted, info: accepted.context.led(info.group).part(Redriving).redrive(accepted, info)
+        ),
         "finish": lambda accepted: accepted.part(Staging).finish(accepted),
         "last_committed": lambda accepted: accepted.part(Staging).last_committed(accepted),
         "consumer_group": parts.consumer_groups.heard,
