@@ -409,13 +409,6 @@ class BrokerContext:
             for call in serving.told:
                 call()
 
-    def kept(self, number: GroupId, kind: type[Part]) -> Part:
-        """The state of class *kind* that a part of the broker keeps while this node leads the group
-        (stan.core.leader.local_group); a new, empty one if this node does not lead it."""
-        group = self.groups.get(number)
-        leadership = None if group is None else group.leadership
-        return kind() if leadership is None else leadership.kept(kind)
-
     def led(self, number: GroupId) -> Leadership:
         """The leadership of a group that this node leads."""
         leadership = self.groups[number].leadership
@@ -433,10 +426,6 @@ class BrokerContext:
             part = group.leadership.find(kind) if group.leadership is not None else None
             if part is not None:
                 yield part
-
-    def all_kept(self, kind: type[Part]) -> Iterator[Part]:
-        """The state of class *kind* of each group that this node leads."""
-        return (group.leadership.kept(kind) for _, group in self.leading.led if group.leadership is not None)
 
     def owns(self, channel: bytes) -> bool:
         """True if a channel is this server's, or may be: servers of one cluster id can divide the channels among them."""

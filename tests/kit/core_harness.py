@@ -299,6 +299,10 @@ class CoreHarness:
             return send.group in {*self.broker.progress.blocked, *self.lapsed, *(self.faults or ())}
         return isinstance(send, LeaseAnswer) and not self.lapsed.isdisjoint(send.groups)
 
+    def leader_part(self, kind, group=1):
+        """The part of that class of the group's leader, to be driven by itself."""
+        return self.broker.context.part(group, kind)
+
     def replay_heard(self, one):
         """Something heard is to be handled: without a gateway nothing was."""
 

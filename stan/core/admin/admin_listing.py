@@ -196,6 +196,7 @@ class AdminListing:
         compaction = context.group_of(info).machine.compactions.of(info.uid)
         tier = self.channels.tiers.by_channel.get(info.uid)
         policy = context.policies.of(info.name, b"")
+        faults = context.part(info.group, DelayFaults)
         shown = pb.ChannelStatus(
             name=info.name,
             uid=info.uid,
@@ -211,8 +212,8 @@ class AdminListing:
             limits=shown_limits(in_force),
             deleted=gone,
             delayed=waiting,
-            delay_fault=context.kept(info.group, DelayFaults).by_channel.get(info.uid, "").encode()
-            if waiting or delay is not None
+            delay_fault=faults.by_channel.get(info.uid, "").encode()
+            if faults is not None and (waiting or delay is not None)
             else b"",
             edited=self._edited(info),
             pinned=info.name in context.meta.pins,

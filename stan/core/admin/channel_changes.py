@@ -7,7 +7,6 @@ from that entry on: a message that is gone is pending nowhere.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
 from stan_protocol.channels import is_channel_name
@@ -20,10 +19,11 @@ from stan_protocol.refusals import (
     UNKNOWN_MESSAGE,
     go_quote,
 )
-from stan_protocol.scalars import ChannelUid, GroupId
+from stan_protocol.scalars import ChannelUid
 
 from stan import limits
-from stan.core.context import BrokerContext, text
+from stan.core.context import BrokerContext, LeaderPart, text
+from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.row_batch import can_open_later
 from stan.core.requests.channel_lookup import ChannelLookup
@@ -39,12 +39,29 @@ LIMIT_END = 1 << 63
 """Values of limits are below this."""
 
 
-@dataclass(slots=True)
-class _Deletions:
+class Deletions(LeaderPart):
     """The deletions of one group's channels under way, while this node leads it."""
 
-    waiting: dict[ChannelUid, tuple[AcceptedRequest, int]] = field(default_factory=dict)
-    """Requests that wait until the registry has lost the channel, and how many messages it had."""
+    def __init__(self, context: BrokerContext, leadership: Leadership) -> None:
+        super().__init__(context, leadership)
+        self._waiting: dict[ChannelUid, tuple[AcceptedRequest, int]] = {}
+
+    @property
+    def count(self) -> int:
+        """Number of requests that wait until the registry has lost their channel."""
+        return len(self._waiting)
+
+    def begin(self, uid: ChannelUid, accepted: AcceptedRequest, messages: int) -> None:
+        """Let a request wait that deletes a channel with that number of messages."""
+        self._waiting[uid] = accepted, messages
+
+    def end(self, uid: ChannelUid, error: str = "") -> None:
+        """Answer the request: the channel is gone, or stays because of an error."""
+        accepted, messages = self._waiting.pop(uid, (None, 0))
+        if accepted is not None and error:
+            accepted.refuse(error, retry=True)
+        elif accepted is not None:
+            accepted.answer(changed=messages)
 
 
 class ChannelChanges:
@@ -55,9 +72,6 @@ class ChannelChanges:
         self.channels = channels
         self.lookup = lookup
         self.opening = 0  # requests that wait for a channel to be made
-
-    def _waiting(self, number: GroupId) -> dict[ChannelUid, tuple[AcceptedRequest, int]]:
-        return self.context.kept(number, _Deletions).waiting
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
@@ -182,7 +196,7 @@ class ChannelChanges:
         channel = self.channels.by_uid.get(info.uid)
         if (
             channel is None
-            or sum(len(one.waiting) for one in self.context.all_kept(_Deletions)) >= limits.CHANNEL_CHANGES_WAITING_MAX
+            or sum(one.count for one in self.context.all_parts(Deletions)) >= limits.CHANNEL_CHANGES_WAITING_MAX
         ):
             accepted.busy()
             return
@@ -190,21 +204,20 @@ class ChannelChanges:
             accepted.refuse(CHANNEL_DELETING, retry=True)
             return
         last = self.context.indexes(info.group, info.uid).last_sequence
-        self._waiting(info.group)[info.uid] = accepted, self._messages(channel, last)
-        self.channels.delete(channel, partial(self._dropped, info))
+        deletions = self.context.led(info.group).part(Deletions)
+        deletions.begin(info.uid, accepted, self._messages(channel, last))
 
-    def _dropped(self, info: ChannelInfo, error: str) -> None:
-        waiting = self._waiting(info.group)
-        if error and info.uid in waiting:
-            accepted, _ = waiting.pop(info.uid)
-            accepted.refuse(error, retry=True)
+        def dropped(error: str) -> None:
+            if error:
+                deletions.end(info.uid, error)
+
+        self.channels.delete(channel, dropped)
 
     def unregistered(self, info: ChannelInfo) -> None:
         """A channel was removed from the registry: answer the request to delete it."""
-        waiting = self._waiting(info.group)
-        if info.uid in waiting:
-            accepted, count = waiting.pop(info.uid)
-            accepted.answer(changed=count)
+        deletions = self.context.part(info.group, Deletions)
+        if deletions is not None:
+            deletions.end(info.uid)
 
     # --- for all requests ---------------------------------------------------------------------------------------------
 

@@ -140,7 +140,7 @@ class DelayedRequests:
         if accepted.group.machine.restores.under_way(info.uid):  # what was put back would come back by a repeat
             accepted.refuse(CHANNEL_RESTORING, retry=True)
             return
-        here = self.context.kept(accepted.number, Deferrals)
+        here = self.context.led(info.group).part(Deferrals)
         listed = accepted.group.machine.part(Deferred).listed(info.uid)
         places = [
             number

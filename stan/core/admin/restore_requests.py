@@ -10,26 +10,24 @@ repeated, also after a change of leaders.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from stan_protocol import refusals
 from stan_protocol.channels import is_channel_name
-from stan_protocol.scalars import ChannelUid, GroupId, Sequence, WallNanos
+from stan_protocol.scalars import ChannelUid, Sequence, WallNanos
 
 from stan import limits
 from stan.core.admin.channel_changes import edit_of
 from stan.core.admin.restored_cursors import SEQUENCE_END, cursor_row
 from stan.core.admin.restored_delays import RestoredDelays
 from stan.core.admin.restored_rows import Part, fault, listing, missing, too_many, widest_gap
-from stan.core.context import BrokerContext, nobody_waits
+from stan.core.context import BrokerContext, LeaderPart, nobody_waits
+from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.publishing import Publishing, Sealed
 from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later
-from stan.core.requests.channel_lookup import ChannelLookup
 from stan.core.requests.request import AcceptedRequest
-from stan.core.requests.router import Handler
 from stan.core.state.group import CursorKind, GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.protocol.entries import encode_batch
@@ -40,42 +38,27 @@ if TYPE_CHECKING:
     from stan_protocol.proto import admin_pb2 as admin
 
 
-@dataclass(slots=True)
-class _Storing:
-    """The channels of one group that are being restored, while this node leads it."""
-
-    channels: set[ChannelUid] = field(default_factory=set)  # with an entry on its way
+Handle = Callable[["Restoring", AcceptedRequest, LiveChannel], None]
+"""Handles one kind of request about a channel that is being restored."""
 
 
-class RestoreRequests:
-    """Handles the requests of `stan restore`."""
+class Restoring(LeaderPart):
+    """Handles the requests of `stan restore` in one group, while this node leads it."""
 
     def __init__(
-        self, context: BrokerContext, channels: LiveChannels, publishing: Publishing, lookup: ChannelLookup
+        self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
-        self.context = context
+        super().__init__(context, leadership)
         self.channels = channels
         self.publishing = publishing
-        self.lookup = lookup
-        self.delays = RestoredDelays(context, publishing)
-        self.opening = 0  # requests that wait until their channel is made
-
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each request, by name."""
-        return {
-            "restore_channel": self._restore_channel,
-            "restore_rows": self._restoring(self._rows),
-            "restore_cursor": self._restoring(self._cursor),
-            "restore_delayed": self._restoring(self._delayed),
-            "restore_end": self._restoring(self._end),
-        }
-
-    def _storing(self, number: GroupId) -> set[ChannelUid]:
-        return self.context.kept(number, _Storing).channels
+        self.delays = RestoredDelays(context, leadership, publishing)
+        self._opening = 0  # requests that wait until their channel is made
+        self._storing: set[ChannelUid] = set()  # channels with an entry on its way
 
     # --- begin --------------------------------------------------------------------------------------------------------
 
-    def _restore_channel(self, accepted: AcceptedRequest) -> None:
+    def channel(self, accepted: AcceptedRequest) -> None:
+        """A RestoreChannelRequest: begin."""
         request: admin.RestoreChannelRequest = accepted.request
         named = 0 < len(request.restore) <= limits.RESTORE_NAME_BYTES_MAX
         if not is_channel_name(request.channel):
@@ -84,14 +67,14 @@ class RestoreRequests:
             accepted.refuse(refusals.INVALID_RESTORE)
         elif request.channel in self.channels.by_name:
             self._begin(accepted, self.channels.by_name[request.channel], "")
-        elif self.opening >= limits.CHANNEL_CHANGES_WAITING_MAX:
+        elif self._opening >= limits.CHANNEL_CHANGES_WAITING_MAX:
             accepted.busy()
         else:
-            self.opening += 1
+            self._opening += 1
             self.channels.open(request.channel, partial(self._opened, accepted))
 
     def _opened(self, accepted: AcceptedRequest, channel: LiveChannel | None, error: str) -> None:
-        self.opening -= 1
+        self._opening -= 1
         self._begin(accepted, channel, error)
 
     def _begin(self, accepted: AcceptedRequest, channel: LiveChannel | None, error: str) -> None:
@@ -100,12 +83,12 @@ class RestoreRequests:
             error = error or refusals.CHANNEL_DELETING
             accepted.refuse(error, retry=can_open_later(error))
             return
-        known = accepted.group.machine.restores.by_channel.get(channel.info.uid)
+        known = self.group.machine.restores.by_channel.get(channel.info.uid)
         if known is not None and known.name == request.restore:
             self._done(accepted, channel, 0)
         elif channel.restoring:
             accepted.refuse(refusals.CHANNEL_RESTORING, retry=channel.restoring == request.restore)
-        elif self._is_used(accepted, channel, max(request.first_sequence, 1)):
+        elif self._is_used(channel, max(request.first_sequence, 1)):
             accepted.refuse(refusals.CHANNEL_IN_USE)
         else:
             uid, channel.restoring = channel.info.uid, request.restore
@@ -116,14 +99,14 @@ class RestoreRequests:
                     restore.limits.CopyFrom(edit)
             self._change(accepted, channel, 1, restore=restore)
 
-    def _is_used(self, accepted: AcceptedRequest, channel: LiveChannel, first: int) -> bool:
+    def _is_used(self, channel: LiveChannel, first: int) -> bool:
         """True unless the channel is empty, not in use, and can begin at the sequence *first*."""
         index = self.context.written(channel.info.group, channel.info.uid)
-        known = accepted.group.machine.channel(channel.info.uid)
+        known = self.group.machine.channel(channel.info.uid)
         last = max(index.last_sequence, known.first_sequence - 1)
         return bool(
             known.cursors
-            or accepted.group.machine.delayed(channel.info.uid)
+            or self.group.machine.delayed(channel.info.uid)
             or channel.pending_subscribes
             or channel.unsealed.count
             or channel.uncommitted_bytes
@@ -139,15 +122,16 @@ class RestoreRequests:
             if isinstance(result, GroupResult) and not result.error:
                 self._done(accepted, channel, count)
                 return
-            channel.restoring = accepted.group.machine.restores.under_way(channel.info.uid)
+            channel.restoring = self.group.machine.restores.under_way(channel.info.uid)
             why = result.error if isinstance(result, GroupResult) else error
             accepted.refuse(why, retry=result is None)
 
-        self.context.change_group(channel.info.group, done, nobody_waits, **change)
+        self.change(done, nobody_waits, **change)
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
-    def _rows(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
+    def rows(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
+        """A RestoreRowsRequest."""
         request: admin.RestoreRowsRequest = accepted.request
         error = fault(request, self.context.delivered_bytes_max)
         if error:
@@ -168,7 +152,7 @@ class RestoreRequests:
         """Store *parts* in one entry, with batches for the missing sequences before and between them and up to *last*, and with
         the end of the restore, *ended*, if it is given."""
         info = channel.info
-        index, machine = self.context.written(info.group, info.uid), accepted.group.machine
+        index, machine = self.context.written(info.group, info.uid), self.group.machine
         oldest = machine.channel(info.uid).first_sequence
         entry, base = Sealed(info.group), channel.next_sequence
         gaps: list[int] = []  # first, last, first, last, ...
@@ -205,10 +189,9 @@ class RestoreRequests:
         for change in changes:
             entry.rows.append((RowBatch(b"", 0, lambda _stored: None, partial(_encoded, change)), last))
         entry.rows.append((RowBatch(b"", total, told), last))
-        storing = self._storing(info.group)
-        storing.add(info.uid)
+        self._storing.add(info.uid)
         self.publishing.add_to(entry, channel, last + 1, size)
-        self.publishing.propose(entry, partial(storing.discard, info.uid))
+        self.publishing.propose(entry, partial(self._storing.discard, info.uid))
 
     def _batch(
         self, channel: LiveChannel, first: int, count: int, timestamp: int, oldest: int, records: bytes, size: int = 0
@@ -217,7 +200,7 @@ class RestoreRequests:
         return encode_batch(uid, Sequence(first), count, WallNanos(timestamp), Sequence(oldest), records, size)
 
     def _stored(self, accepted: AcceptedRequest, channel: LiveChannel, count: int, stored: StoreResult) -> None:
-        self._storing(channel.info.group).discard(channel.info.uid)
+        self._storing.discard(channel.info.uid)
         if stored.error:
             accepted.refuse(stored.error, retry=stored.retry)
         else:
@@ -225,13 +208,14 @@ class RestoreRequests:
 
     # --- positions ----------------------------------------------------------------------------------------------------
 
-    def _cursor(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
+    def cursor(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
+        """A RestoreCursorRequest."""
         row = cursor_row(channel.info.uid, accepted.request.cursor)
         if row is None:
             accepted.refuse(refusals.INVALID_RESTORE)
         elif not channel.restoring:  # the restore has ended: with this cursor, or without it
             key = row.kind, row.name, row.client_id if row.kind == CursorKind.DURABLE else b""
-            if key in accepted.group.machine.channel(channel.info.uid).by_key:
+            if key in self.group.machine.channel(channel.info.uid).by_key:
                 self._done(accepted, channel, 0)
             else:
                 accepted.refuse(refusals.UNKNOWN_RESTORE)
@@ -242,7 +226,8 @@ class RestoreRequests:
 
     # --- what waits for its time ----------------------------------------------------------------------------------------
 
-    def _delayed(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
+    def delayed(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
+        """A RestoreDelayedRequest."""
         if error := self.delays.refusal(accepted.request):
             accepted.refuse(error)
             return
@@ -250,12 +235,13 @@ class RestoreRequests:
         if not messages or not channel.restoring:  # the restore ends when all of them are there
             self._done(accepted, channel, 0)
             return
-        self._storing(channel.info.group).add(channel.info.uid)
+        self._storing.add(channel.info.uid)
         self.delays.store(accepted, channel, messages, partial(self._stored, accepted, channel, len(messages)))
 
     # --- end ----------------------------------------------------------------------------------------------------------
 
-    def _end(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
+    def end(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
+        """A RestoreEndRequest."""
         request: admin.RestoreEndRequest = accepted.request
         if not channel.restoring:
             self._done(accepted, channel, 0)
@@ -271,26 +257,21 @@ class RestoreRequests:
 
     # --- for all requests ---------------------------------------------------------------------------------------------
 
-    def _restoring(self, found: Callable[[AcceptedRequest, LiveChannel], None]) -> Handler:
-        """Return a handler that calls *found* with a request and the channel that it restores; the restore may have ended."""
-        return self.lookup.existing(partial(self._found, found))
-
-    def _found(
-        self, found: Callable[[AcceptedRequest, LiveChannel], None], accepted: AcceptedRequest, info: ChannelInfo
-    ) -> None:
+    def found(self, handle: Handle, accepted: AcceptedRequest, info: ChannelInfo) -> None:
+        """Call *handle* with a request and the channel that it restores; the restore may have ended."""
         channel = self.channels.by_uid.get(info.uid)
-        known = accepted.group.machine.restores.by_channel.get(info.uid)
-        if channel is None or info.uid in self._storing(info.group):
+        known = self.group.machine.restores.by_channel.get(info.uid)
+        if channel is None or info.uid in self._storing:
             accepted.busy()
         elif channel.deleting:
             accepted.refuse(refusals.CHANNEL_DELETING, retry=True)
         elif known is None or known.name != accepted.request.restore:
             accepted.refuse(refusals.UNKNOWN_RESTORE, retry=channel.restoring == accepted.request.restore)
         else:
-            found(accepted, channel)
+            handle(self, accepted, channel)
 
     def _done(self, accepted: AcceptedRequest, channel: LiveChannel, changed: int) -> None:
-        first = accepted.group.machine.channel(channel.info.uid).first_sequence
+        first = self.group.machine.channel(channel.info.uid).first_sequence
         accepted.answer(changed=changed, first_sequence=first, last_sequence=channel.next_sequence - 1)
 
 

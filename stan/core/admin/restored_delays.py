@@ -17,7 +17,8 @@ from stan_protocol.scalars import SECOND, Sequence, WallNanos
 
 from stan import limits
 from stan.core.admin.restored_rows import LATEST
-from stan.core.context import BrokerContext
+from stan.core.context import BrokerContext, LeaderPart
+from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannel
 from stan.core.publishing.deferrals import Deferrals
 from stan.core.publishing.expiry_rows import EXPIRY_BYTES, stamped
@@ -31,11 +32,11 @@ from stan.protocol.proto import entries_pb2 as pb
 _LENGTH = Struct("<I")
 
 
-class RestoredDelays:
-    """Stores the messages of `restore_delayed`."""
+class RestoredDelays(LeaderPart):
+    """Stores the messages of `restore_delayed` in one group, while this node leads it."""
 
-    def __init__(self, context: BrokerContext, publishing: Publishing) -> None:
-        self.context = context
+    def __init__(self, context: BrokerContext, leadership: Leadership, publishing: Publishing) -> None:
+        super().__init__(context, leadership)
         self.publishing = publishing
 
     def refusal(self, request: admin.RestoreDelayedRequest) -> str:
@@ -54,7 +55,7 @@ class RestoredDelays:
 
     def missing(self, accepted: AcceptedRequest, channel: LiveChannel) -> list[admin.DelayedMessage]:
         """Those of a request that are not there yet."""
-        deferred, uid = accepted.group.machine.part(Deferred), channel.info.uid
+        deferred, uid = self.group.machine.part(Deferred), channel.info.uid
         there = [batch.ids_from(first)[-1] for first, batch in deferred.batches.items() if batch.uid == uid]
         newest = max(there, default=0)
         return [one for one in accepted.request.messages if one.id > newest]
@@ -67,8 +68,7 @@ class RestoredDelays:
         done: Callable[[StoreResult], None],
     ) -> None:
         """Store the last *messages* of a request; *done* is called as `RowBatch.on_done` is."""
-        info = channel.info
-        hidden, deferred = self.context.kept(info.group, Deferrals).hidden, accepted.group.machine.part(Deferred)
+        hidden, deferred = self.leadership.part(Deferrals).hidden, self.group.machine.part(Deferred)
         gap = messages[-1].id + 1 - hidden.next_sequence
         if hidden.unsealed.count + len(messages) > deferred.shares.left(b"", limits.DEFERRED_MAX):
             done(StoreResult(error=refusals.TOO_MANY_DELAYED))
@@ -85,7 +85,7 @@ class RestoredDelays:
         """Leave so many sequences unused: the ids that are put back. Publishes wait meanwhile."""
         info, base = hidden.info, hidden.next_sequence
         self.publishing.reserve(hidden)
-        entry, oldest = Sealed(info.group), self.context.groups[info.group].machine.channel(DEFERRED_UID).first_sequence
+        entry, oldest = Sealed(info.group), self.group.machine.channel(DEFERRED_UID).first_sequence
         timestamp = max(self.context.clock.wall, hidden.last_timestamp)
         entry.parts += encode_batch(DEFERRED_UID, base, count, WallNanos(timestamp), oldest, b"")
         entry.rows.append((RowBatch(b"", count, done), base))

@@ -11,7 +11,6 @@ from stan.core.admin.consumer_group_requests import ConsumerGroupRequests
 from stan.core.admin.cursor_admin import CursorAdmin
 from stan.core.admin.delayed_requests import DelayedRequests
 from stan.core.admin.long_poll import LongPoll
-from stan.core.admin.restore_requests import RestoreRequests
 from stan.core.admin.spreading import Spreading
 from stan.core.clients.clients import Clients
 from stan.core.clients.nodes import NodeRequests
@@ -20,7 +19,6 @@ from stan.core.clients.subscribing import Subscribing
 from stan.core.context import BrokerContext
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.committing import LedCommits
-from stan.core.publishing.ephemeral import EphemeralChannels
 from stan.core.publishing.part_doubling import PartDoubling
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.schema_checks import SchemaChecks
@@ -49,7 +47,6 @@ class BrokerParts:
     long_poll: LongPoll
     channel_queries: ChannelQueries
     channel_changes: ChannelChanges
-    restore_requests: RestoreRequests
     cursor_admin: CursorAdmin
     admin_listing: AdminListing
     admin_members: AdminMembers
@@ -64,15 +61,14 @@ def make_parts(context: BrokerContext) -> BrokerParts:
     read_index = ReadIndex(context)
     arrival_order = ArrivalOrder(context.nats.subjects.discover.encode(), context.nats.subjects.sub.encode())
     channels = LiveChannels(context)
-    ephemeral = EphemeralChannels(context, channels)
-    publishing = Publishing(context, channels, SchemaChecks(context, channels, read_index), ephemeral)
+    publishing = Publishing(context, channels, SchemaChecks(context, channels, read_index))
     clients = Clients(context)
     nodes = NodeRequests(context)
     long_poll = LongPoll(context)
     lookup = ChannelLookup(context, read_index)
     serving = Serving(context, nodes)
     timed = make_timed(context, channels, publishing)
-    subscribing = Subscribing(context, channels, clients, read_index, arrival_order, serving, ephemeral)
+    subscribing = Subscribing(context, channels, clients, read_index, arrival_order, serving)
     moves = ChannelMoves(context, channels, publishing, clients, subscribing)
     return BrokerParts(
         read_index=read_index,
@@ -90,7 +86,6 @@ def make_parts(context: BrokerContext) -> BrokerParts:
         long_poll=long_poll,
         channel_queries=ChannelQueries(context, channels, lookup, long_poll),
         channel_changes=ChannelChanges(context, channels, lookup),
-        restore_requests=RestoreRequests(context, channels, publishing, lookup),
         cursor_admin=CursorAdmin(context, channels, lookup),
         admin_listing=AdminListing(context, channels, lookup, timed.compactions.of),
         admin_members=AdminMembers(context, clients, nodes, moves),

@@ -3,15 +3,11 @@
 from stan_protocol.channels import whole_of
 from stan_protocol.scalars import GroupId
 
-from stan.core.admin.redriving import Redriving
 from stan.core.base.ready import Fetch, ReadResult
+from stan.core.broker.group_leader import make_leader
 from stan.core.broker.parts import BrokerParts
 from stan.core.context import META_GROUP, BrokerContext, nobody_waits
-from stan.core.leader.local_group import Leadership
-from stan.core.publishing.batching import Batching
-from stan.core.publishing.committing import Committing
 from stan.core.publishing.dead_letters import DeadLetters
-from stan.core.publishing.staging import Staging
 from stan.core.publishing.stored_reads import StoredReads
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -78,7 +74,7 @@ class GroupRoles:
         context.groups_changed()
         self.parts.channels.lead(number)
         self.parts.moves.lead(leadership)
-        self._make_parts(leadership)
+        make_leader(context, self.parts, leadership)
         self.parts.timed.lead(leadership)
         group.dispatch.lead(context.clock.now, context.clock.wall, self.parts.moves.others(number))
         if unconfirmed:
@@ -88,12 +84,6 @@ class GroupRoles:
         self.parts.channels.lead_live(number)
         self.parts.doubling.lead(number)
         self.parts.serving.lead(leadership, unreported)
-
-    def _make_parts(self, leadership: Leadership) -> None:
-        context, parts = self.context, self.parts
-        leadership.keep(StoredReads(context, leadership))
-        for kind in (Batching, Staging, Committing, DeadLetters, Redriving):
-            leadership.keep(kind(context, leadership, parts.channels, parts.publishing))
 
     def fetched(self, fetch: Fetch, batches: list[ReadResult], error: str = "") -> None:
         """The answer to a Fetch of stored messages that a part of a group's leader asked for."""

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from stan_protocol.frames import Frame
 
 from stan.core.admin.redriving import Redriving
+from stan.core.admin.restore_requests import Handle, Restoring
 from stan.core.broker.parts import BrokerParts
 from stan.core.context import META_GROUP, BrokerContext, nobody_waits
 from stan.core.publishing.batching import Batching
@@ -27,7 +28,6 @@ def handlers(parts: BrokerParts) -> Mapping[str, Handler]:
         parts.cursor_admin,
         parts.delayed_requests,
         parts.consumer_groups,
-        parts.restore_requests,
         parts.spreading,
     )
     return {
@@ -44,8 +44,20 @@ def handlers(parts: BrokerParts) -> Mapping[str, Handler]:
         "parts": parts.admin_members.parted.listed,
         "schemas": parts.admin_members.schemas.listed,
         **parts.channel_queries.handlers(),
+        "admin.restore_channel": lambda accepted: accepted.part(Restoring).channel(accepted),
+        "admin.restore_rows": _restoring(parts, Restoring.rows),
+        "admin.restore_cursor": _restoring(parts, Restoring.cursor),
+        "admin.restore_delayed": _restoring(parts, Restoring.delayed),
+        "admin.restore_end": _restoring(parts, Restoring.end),
         **{f"admin.{name}": handler for part in of_operators for name, handler in part.handlers().items()},
     }
+
+
+def _restoring(parts: BrokerParts, handle: Handle) -> Handler:
+    """The handler of a request about a channel that is being restored."""
+    return parts.lookup.existing(
+        lambda accepted, info: accepted.context.led(info.group).part(Restoring).found(handle, accepted, info)
+    )
 
 
 def original_handlers(context: BrokerContext, parts: BrokerParts) -> dict[str, Callable[[Frame], None]]:

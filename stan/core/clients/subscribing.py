@@ -41,7 +41,6 @@ class Subscribing:
         read_index: ReadIndex,
         arrival_order: ArrivalOrder,
         serving: Serving,
-        ephemeral: EphemeralChannels,
     ) -> None:
         self.context = context
         self.channels = channels
@@ -49,7 +48,6 @@ class Subscribing:
         self.read_index = read_index
         self.arrival_order = arrival_order
         self.serving = serving
-        self.ephemeral = ephemeral
 
     # --- subscribe ----------------------------------------------------------------------------------------------------
 
@@ -163,7 +161,8 @@ class Subscribing:
         elif request.durable_name:
             self._refuse(reply, refusals.NOT_OF_EPHEMERAL.format(go_quote(text(request.subject)), "durables"))
         else:
-            self.ephemeral.open(channel, partial(self._subscribe, request, reply, channel))
+            ephemeral = self.context.led(channel.info.group).part(EphemeralChannels)
+            ephemeral.open(channel, partial(self._subscribe, request, reply, channel))
 
     def _subscribe(self, request: wire.SubscriptionRequest, reply: bytes, channel: LiveChannel, error: str) -> None:
         """Propose the subscription. *error*: why the channel cannot be used."""

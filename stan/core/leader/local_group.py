@@ -70,7 +70,7 @@ class Leadership:
         self._parts: dict[type, Any] = {}
 
     def keep(self, part: object) -> None:
-        """Add a part; it replaces one of the same class."""
+        """Add a part."""
         self._parts[type(part)] = part
 
     def part(self, kind: type[Part]) -> Part:
@@ -85,10 +85,3 @@ class Leadership:
     def find(self, kind: type[Part]) -> Part | None:
         """The part of class *kind*; None if there is none yet."""
         return self._parts.get(kind)
-
-    def kept(self, kind: type[Part]) -> Part:
-        """The part of class *kind*; if there is none, an empty one is made and added."""
-        found: Part | None = self._parts.get(kind)
-        if found is None:
-            found = self._parts[kind] = kind()
-        return found

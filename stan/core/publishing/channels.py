@@ -31,8 +31,9 @@ from stan import limits
 from stan.config import ChannelLimits
 from stan.core.base.ready import Index
 from stan.core.base.runs import pairs
-from stan.core.context import LED_ELSEWHERE, BrokerContext, nobody_waits, text
+from stan.core.context import LED_ELSEWHERE, BrokerContext, LeaderPart, nobody_waits, text
 from stan.core.leader.ephemeral_messages import EphemeralStores
+from stan.core.leader.local_group import Leadership
 from stan.core.publishing.row_batch import RowBatch
 from stan.core.publishing.tiers import Tiers
 from stan.core.state.ephemeral import Epoch
@@ -149,11 +150,27 @@ class Delay(NamedTuple):
     room: ChannelLimits  # of what waits: limits of such a channel refuse publishes, as what is removed would be lost
 
 
-@dataclass(slots=True)
-class _Joining:
-    """An entry that joins the runs of a group's dropped channels."""
+class DroppedRuns(LeaderPart):
+    """The channels that one group has dropped, while this node leads it."""
 
-    under_way: bool = False
+    def __init__(self, context: BrokerContext, leadership: Leadership) -> None:
+        super().__init__(context, leadership)
+        self._joining = False
+
+    def join(self) -> None:
+        """Have the group join their runs, if there are many more of them than channels."""
+        context, dropped = self.context, self.group.machine.dropped
+        few = dropped.runs.pieces <= limits.DROPPED_RUNS + 2 * len(context.meta.by_uid)
+        if few or self._joining:
+            return
+
+        def done(_result: object = None, _error: str = "") -> None:
+            self._joining = False
+
+        runs = [*chain.from_iterable(dropped.gaps(context.meta.deleted_uids()))]
+        if runs:
+            self._joining = True
+            self.change(done, done, gone_channels=pb.GoneChannels(runs=runs))
 
 
 class LiveChannels:
@@ -688,8 +705,8 @@ class LiveChannels:
         self.context.outgoing.drops.append(
             (deleted.group, deleted.uid)
         )  # whoever asked meanwhile has made its index anew
-        for number, _ in self.context.leading.led:
-            self._join_dropped(number)
+        for dropped in self.context.all_parts(DroppedRuns):
+            dropped.join()
         channel = self.by_uid.get(deleted.uid)
         if channel is not None:
             self._forget(channel)
@@ -701,22 +718,6 @@ class LiveChannels:
                 channel=channel.info.name,
                 group=channel.info.group,
             )
-
-    def _join_dropped(self, number: GroupId) -> None:
-        """Have a group join the runs of channels that it has dropped, if there are many more of them than channels."""
-        context = self.context
-        dropped, asked = context.groups[number].machine.dropped, context.kept(number, _Joining)
-        few = dropped.runs.pieces <= limits.DROPPED_RUNS + 2 * len(context.meta.by_uid)
-        if few or asked.under_way:
-            return
-
-        def done(_result: object = None, _error: str = "") -> None:
-            asked.under_way = False
-
-        runs = [*chain.from_iterable(dropped.gaps(context.meta.deleted_uids()))]
-        if runs:
-            asked.under_way = True
-            context.change_group(number, done, done, gone_channels=pb.GoneChannels(runs=runs))
 
     def _forget_replays(self, deleted: ChannelInfo, deleted_from: bytes) -> None:
         """Requests that came before about channels that are gone are not replayed; nor are publishes, where the group that a name

@@ -48,7 +48,7 @@ class Deferring(LeaderPart):
         self.publishing = publishing
         self.state = deferrals(context, channels, self.number)
         leadership.keep(self.state)
-        self._faults = leadership.kept(DelayFaults).by_channel
+        self._faults = leadership.part(DelayFaults).by_channel
         if self.state.soonest:
             self._arm(0)
 

@@ -83,7 +83,7 @@ class Delaying(LeaderPart):
         self.channels = channels
         self.publishing = publishing
         self.clock = clock
-        self._faults = leadership.kept(DelayFaults).by_channel
+        self._faults = leadership.part(DelayFaults).by_channel
         self._under_way: dict[ChannelUid, Move] = {}
         self._paused: dict[ChannelUid, int] = {}  # until when (Nanos), after a failure
 

@@ -8,7 +8,6 @@ ack leaves only while no other node can lead the group. Why: docs/decisions/0028
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import Final
@@ -20,8 +19,9 @@ from stan_protocol.scalars import ChannelUid, Nanos, Sequence, WallNanos
 
 from stan import limits
 from stan.core.base.ready import ReadResult
-from stan.core.context import BrokerContext, text
+from stan.core.context import BrokerContext, LeaderPart, text
 from stan.core.leader.ephemeral_messages import EphemeralMessages
+from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.state.ephemeral import BLOCK_BITS
@@ -37,24 +37,15 @@ Opened = Callable[[str], None]
 """Called with "", or with why the channel cannot be used now."""
 
 
-@dataclass(slots=True)
-class _Asked:
-    """What is proposed while this node leads a group: epochs, and more sequences for them."""
+class EphemeralChannels(LeaderPart):
+    """The epochs of one group's ephemeral channels, and what is sealed in them, while this node leads the group."""
 
-    epochs: dict[ChannelUid, list[Opened]] = field(default_factory=dict)  # and who waits for them
-    more: dict[ChannelUid, list[Opened]] = field(default_factory=dict)  # the same
-    unsealed: set[ChannelUid] = field(default_factory=set)  # channels whose messages wait for one of these
-
-
-class EphemeralChannels:
-    """The epochs of one broker's ephemeral channels, and what is sealed in them."""
-
-    def __init__(self, context: BrokerContext, channels: LiveChannels) -> None:
-        self.context = context
+    def __init__(self, context: BrokerContext, leadership: Leadership, channels: LiveChannels) -> None:
+        super().__init__(context, leadership)
         self.channels = channels
-
-    def _of(self, channel: LiveChannel) -> _Asked:
-        return self.context.kept(channel.info.group, _Asked)
+        self._epochs: dict[ChannelUid, list[Opened]] = {}  # that are proposed, and who waits for them
+        self._more: dict[ChannelUid, list[Opened]] = {}  # more sequences that are proposed, and who waits
+        self._unsealed: set[ChannelUid] = set()  # channels whose messages wait for one of these
 
     # --- epochs -----------------------------------------------------------------------------------------------------------
 
@@ -63,24 +54,24 @@ class EphemeralChannels:
         if channel.info.uid in self.channels.stores.by_uid:
             opened("")
             return
-        asked, uid = self._of(channel).epochs, channel.info.uid
-        if uid in asked:
-            asked[uid].append(opened)
+        uid = channel.info.uid
+        if uid in self._epochs:
+            self._epochs[uid].append(opened)
         else:
-            asked[uid] = [opened]
+            self._epochs[uid] = [opened]
             self._begin(channel)
 
     def waits(self, channel: LiveChannel) -> bool:
         """True if its messages wait for an epoch, or for more sequences: `wait` was called, and has not called back."""
-        return channel.info.uid in self._of(channel).unsealed
+        return channel.info.uid in self._unsealed
 
     def wait(self, channel: LiveChannel, opened: Opened) -> None:
         """Its messages wait: call *opened* once the channel has an epoch, or more sequences in it."""
-        asked, uid = self._of(channel), channel.info.uid
-        asked.unsealed.add(uid)
+        uid = channel.info.uid
+        self._unsealed.add(uid)
 
         def goes_on(error: str) -> None:
-            asked.unsealed.discard(uid)
+            self._unsealed.discard(uid)
             opened(error)
 
         store = self.channels.stores.by_uid.get(uid)
@@ -88,12 +79,12 @@ class EphemeralChannels:
             self.open(channel, goes_on)
         else:
             self._need_more(channel, store)
-            asked.more[uid].append(goes_on)
+            self._more[uid].append(goes_on)
 
     def _begin(self, channel: LiveChannel) -> None:
         epoch = pb.EphemeralEpoch(uid=channel.info.uid, at=self.context.clock.wall)
         done, in_doubt = partial(self._begun, channel), partial(self._in_doubt, channel)
-        self.context.change_group(channel.info.group, done, in_doubt, ephemeral_epoch=epoch)
+        self.change(done, in_doubt, ephemeral_epoch=epoch)
 
     def _in_doubt(self, channel: LiveChannel) -> None:
         """Nobody knows whether the epoch begins: if this node leads the channel on, another one does."""
@@ -101,20 +92,20 @@ class EphemeralChannels:
 
         def again(_now: Nanos) -> None:
             if self.channels.by_uid.get(uid) is not channel:  # it has left, and whoever waits with it
-                self._of(channel).epochs.pop(uid, None)
-            elif uid in self._of(channel).epochs:
+                self._epochs.pop(uid, None)
+            elif uid in self._epochs:
                 self._begin(channel)
 
-        self.context.timers.at(self.context.clock.now + limits.FORWARD_INTERVAL, again, channel.info.group)
+        self.at(self.context.clock.now + limits.FORWARD_INTERVAL, again)
 
     def _begun(self, channel: LiveChannel, result: object, error: str) -> None:
         """The entry was applied, or is not written."""
         context, info = self.context, channel.info
-        waiting = self._of(channel).epochs.pop(info.uid, [])
+        waiting = self._epochs.pop(info.uid, [])
         if isinstance(result, GroupResult):
             error = result.error
         if not error and self.channels.by_uid.get(info.uid) is channel:
-            epoch = context.groups[info.group].machine.epoch_of(info.uid)
+            epoch = self.group.machine.epoch_of(info.uid)
             self.channels.keep_messages(channel, epoch)
             if epoch.number > 1:
                 name = go_quote(text(info.name))
@@ -125,22 +116,22 @@ class EphemeralChannels:
 
     def _need_more(self, channel: LiveChannel, store: EphemeralMessages) -> None:
         """Propose another block of sequences."""
-        asked, uid = self._of(channel).more, channel.info.uid
-        if uid in asked:
+        uid = channel.info.uid
+        if uid in self._more:
             return
-        asked[uid] = []
+        self._more[uid] = []
         epoch = pb.EphemeralEpoch(uid=uid, more=store.epoch.number, block=store.epoch.block)
         done, in_doubt = partial(self._given, channel), partial(self._given, channel, None, "")
-        self.context.change_group(channel.info.group, done, in_doubt, ephemeral_epoch=epoch)
+        self.change(done, in_doubt, ephemeral_epoch=epoch)
 
     def _given(self, channel: LiveChannel, result: object, error: str) -> None:
         """The entry was applied, or is not written, or nobody knows: who waits for sequences asks again, if there are too few."""
         info = channel.info
-        waiting = self._of(channel).more.pop(info.uid, [])
+        waiting = self._more.pop(info.uid, [])
         store = self.channels.stores.by_uid.get(info.uid)
         if isinstance(result, GroupResult):
             error = result.error
-            epoch = self.context.groups[info.group].machine.epoch_of(info.uid)
+            epoch = self.group.machine.epoch_of(info.uid)
             if store is not None and epoch.number == store.epoch.number:
                 self.channels.stores.begin(info.uid, epoch)
         for opened in waiting:
@@ -166,17 +157,17 @@ class EphemeralChannels:
         stores.trim(info.uid, first)
         channel.next_sequence, channel.last_timestamp = base + count, timestamp
         channel.idle_since = context.clock.now
-        self._acknowledge(channel, batches, base)
+        self._acknowledge(batches, base)
         if info.uid in context.outgoing.watched:
             context.outgoing.news.add(info.uid)
-        dispatch = context.groups[info.group].dispatch
+        dispatch = self.group.dispatch
         if dispatch.cursors.by_channel.get(info.uid):
             dispatch.committed(info.uid, ReadResult(base, count, records))
         self._make_room()
         return True
 
-    def _acknowledge(self, channel: LiveChannel, batches: list[Publishes | RowBatch], base: int) -> None:
-        context, group, acked = self.context, channel.info.group, 0
+    def _acknowledge(self, batches: list[Publishes | RowBatch], base: int) -> None:
+        context, acked = self.context, 0
         acks: list[bytes] = []
         for batch in batches:
             if isinstance(batch, RowBatch):
@@ -188,7 +179,7 @@ class EphemeralChannels:
             base += batch.count
         joined = b"".join(acks)
         if joined:
-            context.answer_as_leader(group, joined)
+            context.answer_as_leader(self.number, joined)
         context.reports.totals.acked_in_memory += acked
 
     def _make_room(self) -> None:

@@ -207,7 +207,7 @@ class PartDoubling:
 
     def _waits_for_log(self, channel: LiveChannel) -> bool:
         """True if messages of a part are on their way into the log: then it is looked at again a little later."""
-        hidden = self.context.kept(channel.info.group, Deferrals).hidden
+        hidden = self.context.led(channel.info.group).part(Deferrals).hidden
         waits = channel.reservation is not None
         waits |= any(one.unsealed.count or one.uncommitted_bytes for one in (channel, hidden))
         if waits:

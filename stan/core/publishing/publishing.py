@@ -87,13 +87,10 @@ class Sealed:
 class Publishing:
     """The publish path of the channels that this node leads."""
 
-    def __init__(
-        self, context: BrokerContext, channels: LiveChannels, schemas: SchemaChecks, ephemeral: EphemeralChannels
-    ) -> None:
+    def __init__(self, context: BrokerContext, channels: LiveChannels, schemas: SchemaChecks) -> None:
         self.context = context
         self.channels = channels
         self.schemas = schemas
-        self.ephemeral = ephemeral
         self.compressing = Compressing(context, channels)
         self.read_index = schemas.read_index
         self.waiting: dict[GroupId, dict[ChannelUid, LiveChannel]] = {}  # channels with unsealed messages
@@ -304,7 +301,7 @@ class Publishing:
             dues, ttls = array("q", fitting.times.dues), array("q", fitting.times.ttls)
             times = [expiry(due, ttl) if ttl else 0 for due, ttl in zip(dues, ttls, strict=True)]
             bodies = stamped(bodies, array("q", times))
-        hidden = context.kept(info.group, Deferrals).hidden
+        hidden = context.led(info.group).part(Deferrals).hidden
         left = context.group_of(info).machine.part(Deferred).shares.left(batch.user, limits.DEFERRED_MAX)
         stored = partial(self._deferred, fitting)
         change = partial(deferred_change, info.uid, fitting)
@@ -531,7 +528,7 @@ class Publishing:
         entry = Sealed(group)
         for channel in self.waiting.pop(group).values():
             ephemeral = channel.info.is_ephemeral
-            if ephemeral and self.ephemeral.waits(channel) and not channel.deleting:
+            if ephemeral and self._ephemeral(channel).waits(channel) and not channel.deleting:
                 continue  # `_goes_on` comes back to it
             # While the channel is reserved, only rows with priority are sealed.
             waiting = channel.unsealed.take(others=channel.reservation is None or channel.deleting)
@@ -555,17 +552,21 @@ class Publishing:
             proposals.append(self._close(entry))
         return proposals
 
+    def _ephemeral(self, channel: LiveChannel) -> EphemeralChannels:
+        return self.context.led(channel.info.group).part(EphemeralChannels)
+
     def _keep_in_memory(self, channel: LiveChannel, waiting: list[Publishes | RowBatch]) -> None:
         """Seal messages of an ephemeral channel, as far as its epoch has sequences; the others wait for more."""
         if channel.info.uid in self.channels.stores.by_uid:
             parts = _parts(channel, waiting)
-            while parts and self.ephemeral.seal(channel, parts[0]):
+            ephemeral = self._ephemeral(channel)
+            while parts and ephemeral.seal(channel, parts[0]):
                 del parts[0]
             waiting = [batch for part in parts for batch in part]
         if waiting:
             channel.unsealed.others[:0] = waiting
             self.unsealed[channel.info.group] += sum(map(len, map(BODIES_OF, waiting)))
-            self.ephemeral.wait(channel, partial(self._goes_on, channel))
+            self._ephemeral(channel).wait(channel, partial(self._goes_on, channel))
 
     def _goes_on(self, channel: LiveChannel, error: str) -> None:
         """An ephemeral channel takes messages again, or cannot."""

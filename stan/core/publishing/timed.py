@@ -9,7 +9,7 @@ from stan_protocol.scalars import ChannelUid, GroupId, Nanos
 from stan.core.base.runs import flat_of, size_of
 from stan.core.context import BrokerContext
 from stan.core.leader.local_group import Leadership
-from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.channels import DelayFaults, LiveChannels
 from stan.core.publishing.compacting import Compacting, CompactionProgress
 from stan.core.publishing.deferring import Deferring
 from stan.core.publishing.delaying import DelayClock, Delaying
@@ -40,6 +40,7 @@ class TimedMessages:
     def lead(self, leadership: Leadership) -> None:
         """This node leads a group from now on."""
         context, channels = self.context, self.channels
+        leadership.keep(DelayFaults())
         leadership.keep(Delaying(context, leadership, channels, self.publishing, self.delays))
         leadership.keep(Deferring(context, leadership, channels, self.publishing))
         leadership.keep(Compacting(context, leadership, channels, self.compactions))

@@ -14,6 +14,7 @@ from stan_protocol.scalars import SECOND
 from stan import limits
 from stan.config import Config, StoreLimits
 from stan.core.base.ready import LeaseAnswer
+from stan.core.publishing.ephemeral import EphemeralChannels
 from stan.core.state.ephemeral import BLOCK_BITS, EphemeralEpochs
 from stan.policies import EPHEMERAL, PolicyRule
 from stan.protocol.entries import Kind
@@ -305,8 +306,8 @@ def test_what_waits_for_an_epoch_waits_once_and_in_order(node):
     node.hold = True
     for number in range(5):
         assert node.publish("e", b"%d" % number, conn_id="") == []
-    channel = node.broker.parts.channels.by_name[b"e"]
-    assert len(node.broker.parts.publishing.ephemeral._of(channel).epochs[channel.info.uid]) == 1
+    changes = [pb.GroupChange.FromString(body) for _, _, kind, body in node.uncommitted if kind == Kind.CHANGE]
+    assert [change.WhichOneof("change") for change in changes] == ["ephemeral_epoch"]
     node.hold = False
     node.commit()
     node.turn()
@@ -319,20 +320,27 @@ def test_an_epoch_that_nobody_knows_of_is_asked_for_again_unless_the_channel_has
     node.follow(1)
     node.lead(1)
     node.hear()
-    parts = node.broker.parts
-    channel = parts.channels.by_name[b"e"]
-    asked = parts.publishing.ephemeral._of(channel)
+    channels, epochs = node.broker.parts.channels, node.leader_part(EphemeralChannels)
+    channel = channels.by_name[b"e"]
     heard = []
-    asked.epochs[channel.info.uid] = [heard.append]
-    parts.publishing.ephemeral._in_doubt(channel)
+    node.in_doubt = True
+    epochs.open(channel, heard.append)
+    node.turn()
+    node.in_doubt = False
+    assert heard == []
     node.pass_time(2)
     assert heard == [""]
-    asked.epochs[channel.info.uid] = [heard.append]
-    parts.publishing.ephemeral._in_doubt(channel)
-    parts.channels.leave(channel.info)
+    node.follow(1)
+    node.lead(1)
+    epochs, channel = node.leader_part(EphemeralChannels), channels.by_name[b"e"]
+    node.in_doubt = True
+    epochs.open(channel, heard.append)
+    node.turn()
+    node.in_doubt = False
+    channels.leave(channel.info)
     before = len(node.logs[1])
     node.pass_time(2)
-    assert (heard, asked.epochs, len(node.logs[1])) == ([""], {}, before)
+    assert (heard, len(node.logs[1])) == ([""], before)
 
 
 def test_the_next_leadership_is_empty_and_tells_late_publishers(node):
