@@ -382,10 +382,6 @@ INSIDE = {"context", "dispatch", "machine"}
 OTHER_CONTEXTS = {"link", "producer", "span"}
 """What else has a `context`: of a trace."""
 STILL_INSIDE = {
-    "tests/property/test_adaptive_window.py",
-    "tests/property/test_group_border_faults.py",
-    "tests/property/test_nothing_left_behind.py",
-    "tests/property/test_removal_crashes.py",
     "tests/sim/cluster_node.py",
     "tests/sim/cluster_world.py",
     "tests/sim/commit_worlds.py",
@@ -406,18 +402,6 @@ STILL_INSIDE = {
     "tests/sim/test_voter_changes.py",
     "tests/sim/ttl_worlds.py",
     "tests/sim/world.py",
-    "tests/unit/edge/test_gateway.py",
-    "tests/unit/edge/test_leadership.py",
-    "tests/unit/edge/test_partition.py",
-    "tests/unit/edge/test_scrub.py",
-    "tests/unit/edge/test_state_reads.py",
-    "tests/unit/edge/test_storage_damage.py",
-    "tests/unit/edge/test_storage_node.py",
-    "tests/unit/monitor/test_monitor_health.py",
-    "tests/unit/monitor/test_monitor_pages.py",
-    "tests/unit/server/test_node_admin.py",
-    "tests/unit/server/test_reload.py",
-    "tests/unit/state/test_state_damage.py",
 }
 """Tests that reach inside yet; none is added."""
 PARTS_OF_BROKERS = {"tests/sim/test_mutants.py": "a mutant is a part of the broker, changed"}

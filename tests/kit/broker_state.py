@@ -102,6 +102,7 @@ class LivePosition(NamedTuple):
 
     cursor_id: int
     name: bytes
+    client_id: bytes
     last_sent: int
     owed: tuple[Run, ...]  # sent, not acked, and no member's: `exhausted` and what is to be redelivered
     delayed: tuple[Run, ...]
@@ -399,6 +400,7 @@ def _live(one: LiveCursor) -> LivePosition:
     return LivePosition(
         one.cursor.cursor_id,
         one.cursor.name,
+        one.cursor.client_id,
         one.last_sent,
         _runs(one.owed),
         _runs(retries.delayed),

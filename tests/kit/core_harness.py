@@ -184,9 +184,9 @@ class CoreHarness:
         for group in self.broker.context.groups.values():
             group.dispatch.policy_of = lambda _cursor: self.policy
 
-    def set_policy(self, **policy):
-        """Another policy is in force for all positions."""
-        self.policy = DeliveryPolicy(**policy)
+    def set_policy(self, policy=None, **options):
+        """Another policy is in force for all positions: *policy*, or the one with these options."""
+        self.policy = policy or DeliveryPolicy(**options)
         self._heed_policy()
         for group in self.broker.context.groups.values():
             group.dispatch.policies_changed()

@@ -1,4 +1,5 @@
-"""Damage of the newest entries of a log, on a disk in memory: what a bad medium, a cable or a hand does, not a crash."""
+"""Damage of the newest entries of a log, on a disk in memory: what a bad medium, a cable or a hand does, not a crash; and of
+what is in memory."""
 
 import struct
 from typing import NamedTuple
@@ -72,3 +73,12 @@ def _settle(files):
         node.settle()
     files.synced_names = dict(files.names)
     files.name_changes.clear()
+
+
+def change_in_memory(broker, group=1):
+    """A bit of the first position of a group, in memory, is another than it was, and will be written; returns its number."""
+    machine = broker.context.groups[group].machine
+    cursor = next(iter(machine.cursors.values()))
+    cursor.last_sent ^= 32
+    machine.dirty.cursors.add(cursor.cursor_id)
+    return cursor.cursor_id

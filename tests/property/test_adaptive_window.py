@@ -8,7 +8,6 @@ from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
-from stan.core.leader.cursors import LiveCursors
 from tests.kit.core_harness import CoreHarness
 
 ADAPTIVE = DeliveryPolicy(adaptive_window=True)
@@ -35,16 +34,11 @@ class Consumer:
         answer = self.harness.subscribe(self.channel, self.inbox, in_flight=self.in_flight, wait=1, seq=1, **how)
         assert not answer.error
         self.ack_inbox = answer.ack_inbox
-        self.live.follow(policy)
-
-    @property
-    def live(self):
-        groups = self.harness.broker.context.groups.values()
-        return next(live for group in groups for live in group.dispatch.cursors.by_id.values())
+        self.harness.set_policy(policy)
 
     @property
     def window(self):
-        return self.live.members[0].window_now
+        return self.harness.state.live_positions()[0].members[0].window_now
 
     def run(self, seconds):
         harness = self.harness
@@ -210,7 +204,7 @@ def test_what_a_slow_member_of_a_group_cannot_take_goes_to_the_others(harness):
             harness.ack(answer.ack_inbox, *got)
         slow.run(0.005)
     assert set(other) | {sequence for _, sequence in slow.handled} == set(range(1, 10_001))
-    assert max(member.window_now for member in slow.live.members) == 1000
+    assert max(member.window_now for member in harness.state.live_position().members) == 1000
 
 
 def test_the_listing_tells_the_window(harness):
@@ -228,7 +222,7 @@ def test_the_listing_tells_the_window(harness):
     assert told() == (100, 100)
     harness.pass_time(1.5)
     assert told() == (50, 100)
-    consumer.live.follow(DEFAULT)
+    harness.set_policy(DEFAULT)
     assert told() == (100, 100)
 
 
@@ -236,23 +230,15 @@ def test_an_outage_of_nats_cuts_no_window(harness):
     consumer = Consumer(harness, in_flight=100)
     consumer.subscribe(ADAPTIVE)
     consumer.run(0.1)
-    dispatch = next(iter(harness.broker.context.groups.values())).dispatch
-    dispatch.pause()
+    harness.broker.step_disconnected()
     harness.pass_time(30)
-    dispatch.resume(30 * SECOND)
+    harness.broker.step_reconnected(30 * SECOND)
     consumer.run(0.5)
     assert consumer.window == 100
     assert consumer.repeats() == 0
 
 
-def test_a_new_leader_starts_with_a_full_window_also_if_old_deliveries_are_due(harness, monkeypatch):
-    add = LiveCursors.add
-
-    def adaptive(self, live):
-        live.policy = ADAPTIVE
-        add(self, live)
-
-    monkeypatch.setattr(LiveCursors, "add", adaptive)
+def test_a_new_leader_starts_with_a_full_window_also_if_old_deliveries_are_due(harness):
     consumer = Consumer(harness, in_flight=100)
     consumer.subscribe(ADAPTIVE, durable="d")
     consumer.run(3)
@@ -268,9 +254,9 @@ def test_a_policy_that_is_taken_back_fixes_the_window_again(harness):
     consumer.subscribe(ADAPTIVE)
     consumer.run(3)
     assert consumer.window < 100
-    consumer.live.follow(ADAPTIVE)
+    harness.set_policy(ADAPTIVE)
     assert consumer.window < 100
-    consumer.live.follow(DEFAULT)
+    harness.set_policy(DEFAULT)
     assert consumer.window == 100
 
 

@@ -155,10 +155,9 @@ def goes_on(node):
     assert node.publish("well.a", b"still here", client_id="late") == [""]
     ((sequence, _),) = node.received("late.inbox")
     node.ack(sub.ack_inbox, sequence, channel=b"well.a")
-    live = node.broker.context.groups[WELL].dispatch.cursors.by_channel[
-        node.broker.context.meta.channels[b"well.a"].uid
-    ]
-    assert not any(member.window for one in live.values() for member in one.members if member.sub.client_id == b"late")
+    here = [live for live in node.state.live_positions(WELL, b"well.a") if live.client_id == b"late"]
+    assert here
+    assert not any(live.window for live in here)
     assert node.publish("well.newest", b"1", client_id="late") == [""]
 
 

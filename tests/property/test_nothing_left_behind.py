@@ -7,8 +7,6 @@ import pytest
 
 from stan import limits
 from stan.config import Config, StoreConfig
-from stan.core.state.state_codec import snapshot_group
-from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CoreHarness
 
 FEW, MANY = 40, 400
@@ -31,7 +29,7 @@ def delete(harness, name):
     channels = harness.broker.parts.channels
     channels.delete(channels.by_name[name.encode()])
     harness.turn()
-    assert name.encode() not in harness.broker.context.meta.channels
+    assert name.encode() not in harness.state.channels
 
 
 def a_channel(harness, number):
@@ -58,27 +56,23 @@ def a_client(harness, number):
     harness.close(name)
 
 
-def machines(harness):
-    return [group.machine for group in harness.broker.context.groups.values()]
+def groups(harness):
+    return [0, *harness.broker.view.groups]
 
 
 def rows_of(harness):
     """How many rows there are; all are taken, as if they were written."""
     found = 0
-    for machine in (harness.broker.context.meta, *machines(harness)):
-        machine.take_changed_rows()
-        machine.touch_all()
-        rows = machine.take_changed_rows()
+    for group in groups(harness):
+        harness.broker.take_changed_rows(group)
+        harness.broker.touch_all(group)
+        rows = harness.broker.take_changed_rows(group)
         found += sum(len(one) for one in rows if isinstance(one, list))
     return found
 
 
 def snapshot_of(harness):
-    snapshot = pb.Snapshot()
-    harness.broker.context.meta.snapshot(snapshot)
-    for machine in machines(harness):
-        snapshot_group(machine, snapshot)
-    return snapshot.ByteSize()
+    return sum(harness.state.snapshot(group).ByteSize() for group in groups(harness))
 
 
 def entries_of(root):

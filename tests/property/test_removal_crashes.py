@@ -6,6 +6,7 @@ from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.scalars import MILLISECOND, SECOND
 
 from tests.kit.batches import rows_of
+from tests.kit.broker_state import BrokerState
 from tests.sim.clients import Publisher, Subscriber
 from tests.sim.history import complaints
 from tests.sim.removal_worlds import NodeRemovals, Operator
@@ -120,28 +121,22 @@ class OneCrash(NodeRemovals):
 
     def _content(self):
         """What is not as the operator wants it."""
-        context = self.node.broker.context
-        found = {}
-        for name, info in context.meta.channels.items():
-            machine, index = context.groups[info.group].machine, context.indexes(info.group, info.uid)
-            gone = machine.tombstones.by_channel.get(info.uid)
-            cursors = [
-                (c.name, c.last_sent, c.to_redeliver.flat())
-                for c in machine.channel(info.uid).cursors.values()
-                if c.kind.durable
-            ]
+        found, state = {}, BrokerState(self.node.broker)
+        for name, info in state.channels.items():
+            machine, index = state.copy(info.group), self.node.broker.view.indexes(info.group, info.uid)
+            positions = state.positions(info.group, name)
             edit = machine.limit_overrides.by_channel.get(info.uid)
             found[name] = (
                 index.first_sequence,
                 index.last_sequence,
-                gone.flat() if gone else [],
-                cursors,
+                state.deleted(name),
+                [(one.name, one.last_sent, one.pending) for one in positions if one.kind.durable],
                 edit.max_subs if edit else 0,
                 machine.restores.under_way(info.uid),
             )
         wanted = {
-            b"a": (3, 12, [5, 7], [], 9, b""),
-            b"r": (5, 12, [7, 8, 11, 12], [(b"d", 9, [6, 6])], 0, b""),
+            b"a": (3, 12, [5, 6, 7], [], 9, b""),
+            b"r": (5, 12, [7, 8, 11, 12], [(b"d", 9, [6])], 0, b""),
         }
         return [] if found == wanted else [f"{found}"]
 

@@ -69,7 +69,7 @@ def sent(link):
 
 def test_stored_messages_above_a_lowered_payload_limit_are_left_out_and_the_rest_is_sent():
     made, _ = gateway()
-    made.broker.context.nats.payload_bytes_max = 1000
+    made.broker.step_payload_limit(1000)
     batch = records(10, 2000, 20, 30, 5000)
     made.send([Delivery(b"in", batch, 1, 1, 5, 0, 1, 1)])
     assert sent(made.connection) == [1, 3, 4]

@@ -79,8 +79,12 @@ class Rig:
         return self.leaderships.settle(synced=False)
 
     @property
-    def context(self):
-        return self.node.broker.context
+    def state(self):
+        return self.node.state
+
+    @property
+    def view(self):
+        return self.node.broker.view
 
 
 @pytest.fixture
@@ -96,15 +100,15 @@ def test_roles_begin_once_and_end_once(rig):
     assert set(rig.leaderships.led) == {0}
     assert not rig.turn()
     assert set(rig.leaderships.led) == {0, 1}
-    assert rig.context.leading.leads_meta
-    assert rig.context.leads(1)
+    assert rig.view.leads_meta
+    assert rig.view.leads(1)
     assert rig.notes == ["group 0: leads in term 1", "group 1: leads in term 1"]
     rig.groups[0].leads = rig.groups[1].leads = False
     rig.turn()
     rig.turn()
     assert rig.leaderships.led == {}
-    assert not rig.context.leading.leads_meta
-    assert not rig.context.leads(1)
+    assert not rig.view.leads_meta
+    assert not rig.view.leads(1)
     assert rig.notes[2:] == ["group 0: leads no more", "group 1: leads no more"]
 
 
@@ -121,13 +125,13 @@ def test_a_role_begins_when_all_that_is_in_the_log_is_committed(rig):
 def test_a_leader_of_another_term_has_followed_in_between(rig):
     rig.groups[1].leads = True
     rig.turn()
-    life = rig.context.groups[1].leadership_epoch
+    life = rig.state.leadership_epoch()
     rig.groups[1].term = 3
     rig.scheduler.owner.touched = {1}
     rig.leaderships.before_commit()
-    assert not rig.context.leads(1)
+    assert not rig.view.leads(1)
     rig.leaderships.after_commit(rig.node.now)
-    assert rig.context.groups[1].leadership_epoch == life + 1
+    assert rig.state.leadership_epoch() == life + 1
 
 
 def test_a_role_begins_with_what_was_heard(rig):
@@ -159,7 +163,7 @@ def test_a_group_that_is_taken_away_is_led_no_more(rig):
     del rig.groups[1]
     rig.turn()
     assert rig.leaderships.led == {}
-    assert not rig.context.leads(1)
+    assert not rig.view.leads(1)
 
 
 def test_leaving_what_is_not_led_changes_nothing(rig):
@@ -170,27 +174,25 @@ def test_leaving_what_is_not_led_changes_nothing(rig):
 def test_gates(rig):
     rig.groups[0].leads = rig.groups[1].leads = True
     rig.turn()
-    assert (rig.context.leading.write_blocked, rig.context.leading.saturated) == (frozenset(), frozenset())
+    assert (rig.state.closed, rig.state.saturated) == (set(), set())
     rig.groups[1].has_room = False
     rig.turn()
-    assert (rig.context.leading.write_blocked, rig.context.leading.saturated) == (frozenset(), {1})
+    assert (rig.state.closed, rig.state.saturated) == (set(), {1})
     rig.groups[1].transferring = True
     rig.turn()
-    assert (rig.context.leading.write_blocked, rig.context.leading.saturated) == ({1}, frozenset())
+    assert (rig.state.closed, rig.state.saturated) == ({1}, set())
     rig.groups[1].leads = False
     rig.turn()
-    assert (rig.context.leading.write_blocked, rig.context.leading.saturated) == (frozenset(), frozenset())
+    assert (rig.state.closed, rig.state.saturated) == (set(), set())
 
 
 def test_nothing_is_sent_without_a_lease(rig):
     rig.groups[0].leads = rig.groups[1].leads = True
     rig.turn()
-    assert rig.context.leading.meta_lease
-    assert not rig.context.groups[1].dispatch.stops.lease_lapsed
+    assert rig.state.lapsed == set()
     rig.groups[0].lease = rig.groups[1].lease = rig.node.now
     rig.turn()
-    assert not rig.context.leading.meta_lease
-    assert rig.context.groups[1].dispatch.stops.lease_lapsed
+    assert rig.state.lapsed == {0, 1}
 
 
 def test_a_leader_that_begins_without_a_lease_sends_nothing_yet(rig):
@@ -226,7 +228,7 @@ def test_a_group_that_leaves_the_node_while_it_is_led_is_silent_until_its_role_h
     del rig.groups[1]
     assert rig.leaderships.lapsed({1}) == {1}
     rig.leaderships.check_leases(rig.node.now)
-    assert rig.context.groups[1].dispatch.stops.lease_lapsed
+    assert rig.state.lapsed == {1}
     rig.leaderships.before_commit()
     assert rig.leaderships.led == {}
 
@@ -261,7 +263,7 @@ def test_a_leader_that_can_write_nothing_lets_another_one_lead(rig):
     group.successor = "other"
     assert rig.leaderships.is_left_open(1, DiskFull("full"))
     assert group.transferring == "other"
-    assert rig.context.groups[1].dispatch.stops.mute, "the log could not tell of what is sent now"
+    assert rig.state.stops().mute, "the log could not tell of what is sent now"
     assert rig.leaderships.is_left_open(1, NotNow("leadership is being handed over"))
 
 
@@ -275,7 +277,7 @@ def test_what_was_left_to_the_next_leader_is_taken_by_this_one_if_nobody_took_ov
     node.in_doubt = group.transferring = False
     group.handed_over(False)  # noqa: FBT003 - an answer
     rig.turn()
-    assert not rig.context.groups[1].dispatch.stops.mute
+    assert not rig.state.stops().mute
     node.publish("foo", b"c")
     assert node.stored() == [b"a", b"b", b"c"]
     assert [base for base, *_ in node.indexes[1, 1].batches] == [1, 3]
@@ -288,10 +290,10 @@ def test_a_handover_that_ends_after_leadership_came_again_changes_nothing(rig):
     rig.leaderships.is_left_open(1, DiskFull("no room"))
     group.term, group.transferring = 2, False
     rig.turn()
-    life = rig.context.groups[1].leadership_epoch
+    life = rig.state.leadership_epoch()
     group.handed_over(False)  # noqa: FBT003 - an answer
     rig.turn()
-    assert rig.context.groups[1].leadership_epoch == life
+    assert rig.state.leadership_epoch() == life
 
 
 def test_a_leader_with_a_full_disk_that_reaches_nobody_refuses_nothing_and_looks_again(rig):
@@ -320,13 +322,13 @@ def test_what_has_left_something_open_writes_nothing_until_it_is_led_anew(rig, e
     group.transferring = False
     assert rig.leaderships.left_open == {1: error}
     assert rig.leaderships.is_left_open(1, NotNow("too much waits")), "no answer: the next leader may take it"
-    life = rig.context.groups[1].leadership_epoch
+    life = rig.state.leadership_epoch()
     rig.node.now += limits.FULL_DISK_RETRY
     rig.scheduler.owner.touch(1)
     rig.turn()
     rig.turn()
     assert rig.leaderships.left_open == {}
-    assert rig.context.groups[1].leadership_epoch > life
+    assert rig.state.leadership_epoch() > life
     assert set(rig.leaderships.led) == {1}
 
 
@@ -360,26 +362,24 @@ def test_a_lease_that_ends_early_is_told_as_soon_as_something_was_not_sent_for_i
     it tries again in each turn."""
     rig.groups[1].leads = True
     rig.turn()
-    stops = rig.context.groups[1].dispatch.stops
     rig.groups[1].lease = 0
     assert not rig.leaderships.check_leases(rig.node.now), "not read before its time"
     assert rig.leaderships.lapsed({1}) == {1}
-    assert stops.lease_lapsed
+    assert rig.state.lapsed == {1}
     assert not rig.leaderships.check_leases(rig.node.now)
     rig.groups[1].lease = 1000 * SECOND
     assert rig.leaderships.check_leases(rig.node.now)
-    assert not stops.lease_lapsed
+    assert rig.state.lapsed == set()
 
 
 def test_a_lease_that_has_ended_is_read_again_each_turn_until_it_holds(rig):
-    stops = rig.context.groups[1].dispatch.stops
     rig.groups[1].leads, rig.groups[1].lease = True, rig.node.now + SECOND
     rig.node.gateway.listen("_INBOX.NUID.>")
     rig.turn()
     assert not rig.leaderships.check_leases(rig.node.now + SECOND - 1)
     assert rig.leaderships.check_leases(rig.node.now + SECOND)
-    assert stops.lease_lapsed
+    assert rig.state.lapsed == {1}
     assert rig.leaderships.is_at_rest(rig.node.now + SECOND), "there is nothing to do about it"
     rig.groups[1].lease += SECOND
     assert not rig.leaderships.is_at_rest(rig.node.now + SECOND), "what was held back may leave"
-    assert not stops.lease_lapsed
+    assert rig.state.lapsed == set()

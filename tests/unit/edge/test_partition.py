@@ -50,7 +50,7 @@ def test_own_channels_are_served_and_others_get_no_answer(harness):
     assert harness.subscribe("foo", "a").ack_inbox
     assert harness.subscribe("bar", "b") is None
     assert harness.leave("bar", b"x") is None
-    assert set(harness.broker.context.meta.channels) == {b"foo", b"mine.x"}
+    assert set(harness.state.channels) == {b"foo", b"mine.x"}
 
 
 def test_subscription_with_a_wildcard_is_still_invalid(harness):
@@ -90,7 +90,7 @@ def test_gateway_hears_publishes_of_its_channels_only():
     harness = CoreHarness(config("mine.a", "mine.b"))
     gateway = Gateway(harness.broker, "", lambda *_: None)
     assert gateway.subscriptions.subjects[PUB_SID] == "_STAN.pub.test-cluster.mine.*"
-    assert gateway.scope.channel_filter is harness.broker.context.access.partition
+    assert gateway.scope.channel_filter is harness.broker.view.partition
     assert ACK_SID in gateway.subscriptions.subjects
 
 

@@ -57,18 +57,18 @@ async def test_a_worker_thread_reads_the_state_beside_the_flushes(node, tmp_path
 
 
 async def test_a_worker_thread_makes_the_state_of_a_copy_which_replaces_the_old_one_in_one_step(node, monkeypatch):
-    before, old, calls = node.state(), node.broker.context.groups[ONE].machine, []
+    before, calls, reset = node.state(), [], node.broker.reset
 
     async def offload(call):
-        result = await in_thread(call)
-        calls.append((call.func.__name__, node.broker.context.groups[ONE].machine is old))
-        return result
+        calls.append(call.func.__name__)
+        return await in_thread(call)
 
+    monkeypatch.setattr(node.broker, "reset", lambda *made: (calls.append("put in place"), reset(*made)))
     monkeypatch.setattr(node.storage, "_offload", offload)
     await node.storage.load_group(node.broker, ONE, replicated=True)
 
-    assert ("restored", True) in calls
-    assert node.broker.context.groups[ONE].machine is not old
+    assert calls[-2:] == ["restored", "put in place"]
+    assert calls.count("put in place") == 1
     assert node.state() == before
 
 

@@ -7,6 +7,7 @@ from stan.errors import Damage, StartError
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.batches import change
+from tests.kit.broker_state import BrokerState
 from tests.kit.storage import StorageNode
 
 ONE = GroupId(1)
@@ -192,12 +193,10 @@ def test_positions_that_are_ahead_of_what_is_left_are_kept_and_their_sequences_s
     alone.publish(2)
     alone.subscribe("d")
     alone.publish(3)
-    (cursor,) = alone.broker.context.groups[1].machine.cursors.values()
-    cursor.last_sent = 9
-    alone.broker.context.groups[1].machine.touch_all()
+    alone.change(progress=[pb.Progress(cursor_id=BrokerState(alone.broker).position().cursor_id, last_sent=9)])
     alone.flush()
     kill(alone)
-    cut(alone, 2)
+    cut(alone, 3)
     alone.accepts_loss = True
     alone.boot()
     index = alone.log.channel(7)

@@ -11,6 +11,7 @@ from stan.errors import Damage, Frozen, NotNow, StartError
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state.database import Changes
 from tests.kit.batches import entry
+from tests.kit.broker_state import BrokerState
 from tests.kit.files import CrashingFiles, PowerCut
 from tests.kit.storage import StorageNode
 from tests.sim.loop import run_now
@@ -106,7 +107,7 @@ def test_node_founds_no_cluster_and_applies_nothing_that_is_not_known_to_be_comm
     node.close()
     node.boot()
 
-    assert node.broker.context.meta.info is None
+    assert BrokerState(node.broker).cluster is None
     assert node.storage.logs[0].last_index == 0
     assert node.log.last_index == 5
     assert node.storage.applied[1] == (4, 1)
@@ -120,7 +121,7 @@ def test_snapshot_file_newer_than_the_rows_replaces_them_whole(node):
     node.flush()
     older = sqlite3.connect(":memory:")
     node.medium.medium.backup(older)
-    (member,) = node.broker.context.groups[1].machine.subscriptions.by_id.values()
+    member = BrokerState(node.broker).subscription()
     node.change(leave=pb.Leave(uid=7, subscription_id=member.subscription_id, unsubscribe=True))
     node.subscribe("here", term=2)
     node.trim(10, term=2)
@@ -286,7 +287,7 @@ def test_state_and_log_that_do_not_fit_let_the_group_begin_empty(node, harm):
     assert not node.storage.fresh
     assert (node.log.first_index, node.log.last_index) == (1, 0)
     assert node.storage.applied[1] == (0, 0)
-    assert not node.broker.context.groups[1].machine.cursors
+    assert not BrokerState(node.broker).positions()
     assert [path for path in node.files.paths() if path.startswith("/a/lost+found/group-1/")]
     assert any(line.startswith("ERR") and "moved to /a/lost+found/group-1" in line for line in node.notes)
     assert run_now(node.medium.open().snapshot(1)) == pb.Snapshot()
@@ -361,7 +362,7 @@ def test_a_group_that_is_given_up_is_put_aside_and_begun_anew_knows_nothing(node
     state = node.storage.members[one].hard_state
     assert (state.term, state.amnesiac) == (0, True)
     assert (node.log.last_index, node.storage.applied[one], node.storage.is_intact(one)) == (0, (0, 0), True)
-    assert not node.broker.context.groups[one].machine.cursors
+    assert not BrokerState(node.broker).positions(one)
     node.flush()
     assert node.notes == []
 
@@ -408,7 +409,7 @@ def test_what_waits_for_room_grows_with_the_rows_and_not_with_the_attempts(node,
         "applied": 1,
         "cursors": 1,
     }
-    assert len(again(node).broker.context.groups[1].machine.cursors) == 1
+    assert len(BrokerState(again(node).broker).positions()) == 1
 
 
 @pytest.mark.parametrize("operations", range(12))

@@ -9,7 +9,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from stan import limits, troubles
 from stan.config import ClusterConfig, Config, StoreConfig, StoreLimits
 from stan.core.base.compaction import CompactionTotals
-from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.edge.group_faults import LastingRefusal
 from stan.edge.histogram import Histogram
 from stan.log.types import BatchRef, DecompressedTotals
@@ -96,7 +95,7 @@ def test_node_that_serves_is_ready():
 
 def test_node_that_waits_says_for_what():
     harness = CoreHarness()
-    harness.broker.context.meta.info = None
+    harness.broker.reset(0)
     found = view(node(harness, serving=False, connection=None))
     waits = ["clients are not served yet", "there is no connection to NATS", "the metadata is not known yet"]
     assert health.startup(found) == health.ready(found) == waits
@@ -274,8 +273,7 @@ def test_window_that_was_cut_is_told():
     harness.connect()
     harness.publish("foo", *[b"x"] * 20)
     harness.subscribe("foo", durable="dur", in_flight=10, wait=1, seq=1)
-    (live,) = next(iter(harness.broker.context.groups.values())).dispatch.cursors.by_id.values()
-    live.follow(DeliveryPolicy(adaptive_window=True))
+    harness.set_policy(adaptive_window=True)
     harness.pass_time(1.5)
     found = scrape(view(node(harness)))
     of = ("foo", "me", "durable", "dur")

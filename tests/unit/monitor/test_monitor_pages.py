@@ -128,7 +128,7 @@ def test_server_page_in_a_cluster_tells_role_and_node():
     found = scene.get("serverz")
     assert list(found)[4:8] == ["state", "role", "node_id", "now"]
     assert (found["state"], found["role"], found["node_id"]) == ("CLUSTERED", "Leader", "a")
-    scene.harness.broker.context.leading.leads_meta = False
+    scene.harness.broker.roles.follow_meta()
     assert scene.get("serverz")["role"] == "Candidate"
     assert scene.get("storez")["type"] == "RAFT_FILE"
 
@@ -275,20 +275,14 @@ def test_client_of_many_members_of_one_group(scene):
 
 
 def test_what_was_sent_and_has_to_be_sent_again_is_pending(scene):
-    scene.harness.pass_time(0)
-    live = next(
-        live
-        for live in scene.harness.broker.context.groups[1].dispatch.cursors.by_id.values()
-        if live.cursor.name == b"ledger"
-    )
-    runs = live.members[0].window.take(3)
-    for run in runs:
-        live.to_redeliver.add(run)
+    scene.harness.broker.step_lease(1, holds=False)
+    scene.harness.pass_time(31)
+    assert any(live.name == b"ledger" and live.owed for live in scene.harness.state.live_positions())
     assert scene.get("channelsz", channel="orders", subs="1")["subscriptions"][0]["pending_count"] == 20
 
 
 def test_groups_that_this_node_does_not_hold_are_left_out(scene):
-    del scene.harness.broker.context.groups[1]
+    scene.harness.broker.drop(1)
     assert scene.get("channelsz")["total"] == 0
     assert (scene.get("serverz")["total_msgs"], scene.get("serverz")["channels"]) == (0, 3)
     with pytest.raises(UnknownNameError):

@@ -249,7 +249,7 @@ async def test_options_are_those_in_force(tmp_path) -> None:
 
 async def test_options_that_do_not_fit_are_counted(tmp_path) -> None:
     rig = Rig(tmp_path, settings=[Setting(f"channels.c{number}.max_msgs", "10", "stan.conf:3") for number in range(50)])
-    rig.harness.broker.context.nats.payload_bytes_max = 1000
+    rig.harness.broker.step_payload_limit(1000)
     found = await rig.answer("options")
     assert found.ByteSize() <= 1000
     assert found.options[-1].value == f"{51 - len(found.options)} more are left out"

@@ -179,7 +179,7 @@ def test_heartbeats_go_by_the_newest_settings():
     harness.connect(alive=False)
     harness.broker.reconfigure(Config(heartbeat=HeartbeatConfig(interval_ns=SECOND, timeout_ns=SECOND, fail_count=1)))
     harness.pass_time(5)
-    assert not harness.broker.context.meta.clients
+    assert not harness.state.clients
 
 
 def test_second_durable_is_refused_or_replaces_the_first_as_told_last():

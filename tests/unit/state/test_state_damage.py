@@ -13,6 +13,8 @@ from stan.errors import Damage, StartError
 from stan.log.files.segment import SegmentHeader, segment_name
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state.database import Database
+from tests.kit.broker_state import BrokerState
+from tests.kit.damage import change_in_memory
 from tests.kit.storage import StorageNode
 
 FLIPS = {
@@ -45,7 +47,7 @@ def fill(node):
     node.publish(30)
     for name in "de":
         node.subscribe(name)
-    (first, _) = node.broker.context.groups[1].machine.cursors.values()
+    first, _ = BrokerState(node.broker).positions()
     node.change(progress=[pb.Progress(cursor_id=first.cursor_id, last_sent=20, acked=[1, 20])])
     node.change(bookmark=pb.Bookmark(uid=7, name=b"here", sequence=3))
     node.trim(5)
@@ -213,17 +215,17 @@ HARMS = [garbage, nothing, gone, *map(cut, (0.01, 0.3, 0.5, 0.9, 0.99)), *(flip(
 async def test_damaged_file_of_a_lone_server_is_made_again(tmp_path, harm, capfd):
     config = config_of(tmp_path)
     storage, broker = await opened(config)
-    nuid = broker.context.meta.info.nuid
+    nuid = broker.view.nuid
     await storage.flush(broker)
     await storage.close(clean=True)
     harm(tmp_path / "state.db")
 
     storage, broker = await opened(config)
-    assert broker.context.meta.info.nuid == nuid
+    assert broker.view.nuid == nuid
     await storage.flush(broker)
     await storage.close(clean=True)
     storage, broker = await opened(config)
-    assert broker.context.meta.info.nuid == nuid
+    assert broker.view.nuid == nuid
     await storage.close(clean=True)
     if harm is garbage:
         assert list((tmp_path / "lost+found").glob("*state.db"))
@@ -298,10 +300,9 @@ def test_hash_of_the_state_tells_its_rows_however_they_came_about(node):
     node.close()
     assert node.boot().storage.rows.hashes(1)[-1] == other.storage.rows.hashes(1)[-1]
 
-    (cursor, _) = other.broker.context.groups[1].machine.cursors.values()
-    cursor.last_sent ^= 32
+    number = change_in_memory(other.broker)
     for each in (node, other):
-        each.change(progress=[pb.Progress(cursor_id=cursor.cursor_id, acked=[21, 21])])
+        each.change(progress=[pb.Progress(cursor_id=number, acked=[21, 21])])
         each.flush()
     mine, theirs = node.storage.rows.hashes(1)[-1], other.storage.rows.hashes(1)[-1]
     assert mine[0] == theirs[0]
