@@ -381,29 +381,6 @@ INSIDE = {"context", "dispatch", "machine"}
 """Attributes behind which a broker has its state; tests ask `tests.kit.broker_state` for it."""
 OTHER_CONTEXTS = {"link", "producer", "span"}
 """What else has a `context`: of a trace."""
-STILL_INSIDE = {
-    "tests/sim/cluster_node.py",
-    "tests/sim/cluster_world.py",
-    "tests/sim/commit_worlds.py",
-    "tests/sim/compaction_worlds.py",
-    "tests/sim/consumer_group_worlds.py",
-    "tests/sim/delay_worlds.py",
-    "tests/sim/group_worlds.py",
-    "tests/sim/growth_worlds.py",
-    "tests/sim/move_world.py",
-    "tests/sim/parted_worlds.py",
-    "tests/sim/pin_world.py",
-    "tests/sim/removal_worlds.py",
-    "tests/sim/scene.py",
-    "tests/sim/serving_world.py",
-    "tests/sim/test_agreement.py",
-    "tests/sim/test_cluster_faults.py",
-    "tests/sim/test_group_faults.py",
-    "tests/sim/test_voter_changes.py",
-    "tests/sim/ttl_worlds.py",
-    "tests/sim/world.py",
-}
-"""Tests that reach inside yet; none is added."""
 PARTS_OF_BROKERS = {"tests/sim/test_mutants.py": "a mutant is a part of the broker, changed"}
 
 
@@ -427,10 +404,8 @@ def in_tests(path: Path) -> str:
 
 @each([path for path in TESTS if "kit" not in path.parts], in_tests)
 def test_tests_do_not_reach_inside_a_broker(path):
-    if in_tests(path) in PARTS_OF_BROKERS:
-        return
     wrong = reaches_inside(tree_of(path))
-    assert bool(wrong) == (in_tests(path) in STILL_INSIDE), wrong
+    assert in_tests(path) in PARTS_OF_BROKERS or not wrong, wrong
 
 
 @pytest.mark.parametrize(

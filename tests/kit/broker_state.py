@@ -5,7 +5,7 @@ asked for, and changing it changes no broker.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from stan_protocol.ack_levels import AckLevel
 from stan_protocol.scalars import ChannelUid, GroupId
@@ -14,8 +14,8 @@ from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.core.base.runs import Run, Runs
 from stan.core.boundary.loading import restored
 from stan.core.broker.broker import Broker
-from stan.core.context import META_GROUP, BrokerContext
-from stan.core.leader.cursors import LiveCursor, LiveMember
+from stan.core.context import META_GROUP, BrokerContext, nobody_waits
+from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.batching import Batching
 from stan.core.state.group import Cursor, CursorKind, CursorPast, GroupMachine, Subscription, SubscriptionSettings
@@ -27,6 +27,17 @@ from stan.protocol.proto import entries_pb2 as pb
 def sequences(runs: Iterable[tuple[int, ...]]) -> list[int]:
     """All sequences of runs, which begin with first and last."""
     return [sequence for run in runs for sequence in range(run[0], run[1] + 1)]
+
+
+Record = TypeVar("Record", bound=NamedTuple)
+
+
+class Part(Protocol):
+    """What a broker is composed of."""
+
+    @property
+    def context(self) -> BrokerContext:
+        """What it shares with the others."""
 
 
 class ClientState(NamedTuple):
@@ -49,7 +60,6 @@ class ChannelState(NamedTuple):
     uid: ChannelUid
     group: GroupId
     move: int  # RaftIndex of the entry that has begun its move; 0: it is not moved
-    moving_to: GroupId
 
 
 class MemberState(NamedTuple):
@@ -60,6 +70,7 @@ class MemberState(NamedTuple):
     client_id: bytes
     incarnation: int
     settings: SubscriptionSettings
+    ack_key: int
     pending: tuple[Run, ...]
     served_by: bytes  # the node that serves it; b"": the leader
     served_since: int
@@ -72,13 +83,13 @@ class Position(NamedTuple):
     uid: ChannelUid
     kind: CursorKind
     name: bytes
+    client_id: bytes  # owner of a durable, last owner of a durable group
     last_sent: int
     to_redeliver: tuple[Run, ...]
     members: tuple[MemberState, ...]
     past: CursorPast
     paused: bool
     pause_reason: bytes
-    floor: int
     maybe_sent_until: int
 
     @property
@@ -126,7 +137,6 @@ class Stops(NamedTuple):
     """Why a group sends nothing."""
 
     disconnected: bool
-    lease_lapsed: bool
     mute: bool
     expiring: frozenset[ChannelUid]
 
@@ -163,7 +173,7 @@ class BrokerState:
     def channels(self) -> dict[bytes, ChannelState]:
         """The channels of the registry by name; parts are channels."""
         known = self._context.meta.channels
-        return {name: ChannelState(name, one.uid, one.group, one.move, one.moving_to) for name, one in known.items()}
+        return {name: _taken(ChannelState, one) for name, one in known.items()}
 
     @property
     def parted(self) -> dict[bytes, int]:
@@ -173,10 +183,7 @@ class BrokerState:
     @property
     def clients(self) -> dict[bytes, ClientState]:
         """The registered clients by id."""
-        return {
-            name: ClientState(*(getattr(client, field) for field in ClientState._fields))
-            for name, client in self._context.meta.clients.items()
-        }
+        return {name: _taken(ClientState, one) for name, one in self._context.meta.clients.items()}
 
     @property
     def cluster(self) -> pb.ClusterInfo | None:
@@ -231,6 +238,11 @@ class BrokerState:
         (only,) = self.positions(group, channel)
         return only
 
+    def position_of(self, cursor_id: int, group: int = 1) -> Position | None:
+        """The cursor of that number; None: there is none."""
+        found = self._group(group).machine.cursors.get(cursor_id)
+        return None if found is None else _position(found)
+
     def subscriptions(self, group: int = 1) -> list[MemberState]:
         """The online subscriptions of a group, in the order in which they came."""
         return [_member(one) for one in self._group(group).machine.subscriptions.by_id.values()]
@@ -282,12 +294,15 @@ class BrokerState:
 
     def stops(self, group: int = 1) -> Stops:
         """Why this node sends nothing of a group now."""
-        stops = self._group(group).dispatch.stops
-        return Stops(stops.disconnected, stops.lease_lapsed, stops.mute, stops.expiring)
+        return _taken(Stops, self._group(group).dispatch.stops)
 
     def reads(self, group: int = 1) -> int:
         """How many reads were asked of the log of a group."""
         return self._group(group).dispatch.fetches
+
+    def sent_messages(self, group: int = 1) -> int:
+        """How many messages of a group this node has sent, redeliveries included."""
+        return self._group(group).dispatch.totals.out_messages
 
     def live_sizes(self, group: int = 1) -> dict[str, int]:
         """How many of each kind this node has in memory to deliver the messages of a group."""
@@ -356,61 +371,45 @@ class BrokerState:
         return self._context.timers.next
 
 
-def _runs(runs: Runs) -> tuple[Run, ...]:
-    return tuple(runs)
+def propose(broker: Broker, **change: object) -> None:
+    """Propose a change of the metadata to the broker that leads it; nobody waits for the outcome."""
+    broker.context.change_meta(nobody_waits, **change)
+
+
+def policies_changed(broker: Broker) -> None:
+    """Let a broker look at the policies of all its positions."""
+    for group in broker.context.groups.values():
+        group.dispatch.policies_changed()
+
+
+def wall_of(part: Part) -> int:
+    """The time of the broker of which *part* is a part, Unix ns."""
+    return part.context.clock.wall
+
+
+def _taken(kind: type[Record], *sources: object, **made: object) -> Record:
+    """A record of what has these names: what is *made* of them, and attributes of the first of *sources* that has them."""
+    for name in kind._fields:
+        if name not in made:
+            value = getattr(next(source for source in sources if hasattr(source, name)), name)
+            made[name] = tuple(value) if isinstance(value, Runs) else value
+    return kind._make(made[name] for name in kind._fields)
 
 
 def _member(one: Subscription) -> MemberState:
-    return MemberState(
-        one.subscription_id,
-        one.cursor_id,
-        one.client_id,
-        one.incarnation,
-        one.settings,
-        _runs(one.pending),
-        one.served.node,
-        one.served.since,
-    )
+    return _taken(MemberState, one, served_by=one.served.node, served_since=one.served.since)
 
 
-def _position(cursor: Cursor) -> Position:
-    return Position(
-        cursor.cursor_id,
-        cursor.uid,
-        cursor.kind,
-        cursor.name,
-        cursor.last_sent,
-        _runs(cursor.to_redeliver),
-        tuple(map(_member, cursor.members)),
-        cursor.past,
-        cursor.paused,
-        b"" if cursor.override is None else cursor.override.pause_reason,
-        cursor.floor,
-        cursor.maybe_sent_until,
-    )
-
-
-def _live_member(one: LiveMember) -> LiveMemberState:
-    sub = one.sub
-    return LiveMemberState(sub.subscription_id, sub.settings.inbox, _runs(one.window), one.window_now, one.silent)
+def _position(one: Cursor) -> Position:
+    reason = b"" if one.override is None else one.override.pause_reason
+    return _taken(Position, one, members=tuple(map(_member, one.members)), pause_reason=reason)
 
 
 def _live(one: LiveCursor) -> LivePosition:
-    retries = one.retries
-    return LivePosition(
-        one.cursor.cursor_id,
-        one.cursor.name,
-        one.cursor.client_id,
-        one.last_sent,
-        _runs(one.owed),
-        _runs(retries.delayed),
-        _runs(retries.working),
-        _runs(retries.exhausted),
-        _runs(retries.causes),
-        one.past,
-        tuple(map(_live_member, one.members)),
-        one.policy,
-        tuple((sent.first, sent.last) for sent in one.unreported.sent),
-        one.reads.fetching,
-        len(one.reads.batches),
+    members = tuple(_taken(LiveMemberState, member, member.sub, member.sub.settings) for member in one.members)
+    sent = tuple((sent.first, sent.last) for sent in one.unreported.sent)
+    reads = one.reads
+    sources = one, one.retries, one.cursor
+    return _taken(
+        LivePosition, *sources, members=members, sent=sent, reading=reads.fetching, batches=len(reads.batches)
     )

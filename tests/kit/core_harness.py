@@ -26,7 +26,7 @@ from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.staged import sealed
 from stan.protocol.user_subjects import published, rules
-from tests.kit.broker_state import BrokerState
+from tests.kit.broker_state import BrokerState, policies_changed
 from tests.kit.guids import mixed
 
 START = 1_700_000_000 * SECOND
@@ -188,8 +188,7 @@ class CoreHarness:
         """Another policy is in force for all positions: *policy*, or the one with these options."""
         self.policy = policy or DeliveryPolicy(**options)
         self._heed_policy()
-        for group in self.broker.context.groups.values():
-            group.dispatch.policies_changed()
+        policies_changed(self.broker)
         self.turn()
 
     def restart(self):

@@ -7,6 +7,9 @@ too. Look-ups that ask all groups for something are no calls for a group.
 import sys
 from pathlib import Path
 
+from stan_protocol.frames import Frame
+from stan_protocol.scalars import SECOND
+
 from stan.core.admin.spreading import Spreading
 from stan.core.base.ready import Delivery, Fetch, Proposal, Replay
 from stan.core.boundary.view import BrokerView
@@ -91,3 +94,17 @@ def name_of(frame):
     if frame is None:
         return ""
     return f"{Path(frame.f_code.co_filename).stem}.{frame.f_code.co_qualname}"
+
+
+def break_delivery(broker, group, name, broken):
+    """From now on the leader of a group fails where it sends messages (*name*: `pump`), gets acks (`ack`), or tells the log what
+    it has sent (`take`)."""
+    dispatch = broker.context.groups[group].dispatch
+    setattr(dispatch.reports if name == "take" else dispatch, name, broken)
+
+
+def answer_to(broker, group, call):
+    """*call* gets the answer to a request that a group has sent."""
+    broker.context.request(group, b"_INBOX.nobody", SECOND, call)
+    number = broker.context.nats.requests
+    broker.step_frame(Frame(1, b"%b%d" % (broker.view.reply_prefix, number), b"", b"", b""))

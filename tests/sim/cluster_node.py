@@ -419,7 +419,7 @@ class SimulatedNode:
             and not self.pauses.until
             and self.port.up
             and not any(group.failed for group in cluster_node.groups.values())
-            and cluster_node.broker.context.meta.info is not None
+            and cluster_node.broker.view.nuid != b""
         )
 
     def state(self, number):

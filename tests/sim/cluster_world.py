@@ -22,6 +22,7 @@ from stan.protocol.compressed_batches import in_clear
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.placement import channel_group
 from stan.protocol.staged import sealed
+from tests.kit.broker_state import BrokerState
 from tests.sim.cluster_node import HANDED_OVER_IN_VAIN, HANDS_OVER, LEADS, LEADS_NO_MORE, SimulatedNode, values_of
 from tests.sim.history import Reset, complaints
 from tests.sim.scene import CHANNELS, Scene
@@ -252,13 +253,12 @@ class ClusterWorld(Scene):
         return ""
 
     def _backlog(self, leader, number):
-        context = leader.cluster_node.broker.context
-        machine = context.groups[number].machine
-        for cursor in machine.cursors.values():
-            info = context.meta.by_uid.get(cursor.uid)
+        view = leader.cluster_node.broker.view
+        for cursor in BrokerState(leader.cluster_node.broker).positions(number):
+            info = view.meta.by_uid.get(cursor.uid)
             if info is not None and info.commit == EPHEMERAL:  # its positions are in no log
                 continue
-            last = context.indexes(machine.group, cursor.uid).last_sequence
+            last = view.indexes(number, cursor.uid).last_sequence
             pending = [m for m in cursor.members if m.pending]
             if cursor.members and (cursor.last_sent < last or self.is_owed(cursor) or pending):
                 return f"cursor {cursor.name} of {self.channel_of.get(cursor.uid)} is at {cursor.last_sent} of {last}"

@@ -10,8 +10,8 @@ from copy import copy
 
 from stan_protocol.scalars import MILLISECOND, SECOND
 
-from stan.core.context import nobody_waits
 from stan.policies import REPLICATED, PolicyRule
+from tests.kit.broker_state import propose
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import ON_THE_WAY, REACH, Acked, Joined, complaints
 from tests.sim.parted_worlds import WHOLE, ClusterParted, Parted
@@ -79,7 +79,7 @@ class CommitWorld(ClusterWorld):
         growth = leader.cluster_node.reconfiguration.growth(self.raft_groups + self.new_groups)
         if not isinstance(growth, str):
             growth.commit = REPLICATED
-            leader.cluster_node.broker.context.change_meta(nobody_waits, grow_pool=growth)
+            propose(leader.cluster_node.broker, grow_pool=growth)
             leader.run(leader.driver.turns.wake)
 
     def note(self, node, level, text):
@@ -244,7 +244,7 @@ class PowerWorld(CommitWorld):
             return super()._has_read(channel)
         info = self.leader(0).cluster_node.broker.view.meta.channels[FAST.encode()]
         leader, read = self.leader(info.group), self._read_by(reader_of(FAST))
-        last = leader and leader.cluster_node.broker.context.indexes(info.group, info.uid).last_sequence
+        last = leader and leader.cluster_node.broker.view.indexes(info.group, info.uid).last_sequence
         return last == 0 or bool(read and leader and read[-1][0] >= last)
 
     def complaints(self):

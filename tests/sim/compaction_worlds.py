@@ -19,6 +19,7 @@ from stan.policies import PolicyRule
 from stan.protocol.compressed_batches import in_clear
 from stan.protocol.entries import Kind, decode_batches
 from stan.protocol.proto import entries_pb2 as pb
+from tests.kit.broker_state import BrokerState
 from tests.kit.storage import state_of
 from tests.sim.clients import Publisher, Subscriber, value_of
 from tests.sim.cluster_world import ClusterWorld, _hash
@@ -172,7 +173,7 @@ class ClusterCompaction(_Compacting, ClusterWorld):
         for node in self.nodes.values():
             for number in node.cluster_node.groups:
                 snapshot = state_of(node.storage, node.cluster_node.broker, number)
-                machine = node.cluster_node.broker.context.groups[number].machine if number else None
+                machine = BrokerState(node.cluster_node.broker).copy(number) if number else None
                 log = node.storage.logs[number]
                 uids = [uid for uid in sorted(log.channels()) if log.channel(uid).last_sequence] if number else []
                 messages = [(uid, self.left(log, machine, uid)) for uid in uids]

@@ -15,6 +15,7 @@ from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.core.context import META_GROUP
 from stan.core.state.bookmarks import Bookmarks
+from tests.kit.broker_state import BrokerState
 from tests.sim.clients import SimClient
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.scene import CHANNELS
@@ -326,7 +327,7 @@ class ConsumerGroupScene:
         if not calm or not serving:
             self.unowned.clear()
             return
-        meta = broker.context.meta
+        meta = broker.view.meta
         group = meta.consumer_groups.by_name.get(GROUP.encode())
         alive = {f"{client.conn_id}-of-the-group".encode() for client in living}
         for uid in meta.by_uid:
@@ -345,11 +346,11 @@ class ConsumerGroupScene:
         """Which channel the group has not read to its end; "" if it has read all."""
         for channel in CHANNELS:
             broker = self.channel_leader(channel)
-            info = broker and broker.context.meta.channels.get(channel.encode())
+            info = broker and broker.view.meta.channels.get(channel.encode())
             if not broker or info is None:
                 return f"nobody leads {channel}"
-            last = broker.context.indexes(info.group, info.uid).last_sequence
-            place = broker.context.groups[info.group].machine.part(Bookmarks).by_channel.get(info.uid, {})
+            last = broker.view.indexes(info.group, info.uid).last_sequence
+            place = BrokerState(broker).copy(info.group).part(Bookmarks).by_channel.get(info.uid, {})
             at = place[GROUP.encode()].sequence if GROUP.encode() in place else 0
             if at <= last:
                 return f"the group is at {at} of {last} in {channel}"

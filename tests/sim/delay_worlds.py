@@ -12,9 +12,9 @@ from stan_protocol.scalars import MILLISECOND
 
 from stan.core.publishing.deferring import Deferring
 from stan.core.publishing.delaying import Delaying
-from stan.core.state.deferred import Deferred
 from stan.policies import PolicyRule
 from stan.protocol.entries import DEFERRED_UID
+from tests.kit.broker_state import BrokerState, wall_of
 from tests.sim.clients import Publisher
 from tests.sim.clocks import HOUR, ClockSet
 from tests.sim.cluster_world import ClusterWorld
@@ -87,7 +87,7 @@ class _Delays(_Moving):
 
     def _watched(self, store):
         def watched(delaying, move, target, messages, last):
-            wall = delaying.context.clock.wall
+            wall = wall_of(delaying)
             for message in messages:
                 self.moved += 1
                 self.fail_if(message.timestamp + self.delay > wall, f"{message.data} is moved before its time")
@@ -95,12 +95,12 @@ class _Delays(_Moving):
 
         return watched
 
-    def waits(self, context, number):
+    def waits(self, broker, number):
         """Whether messages of a group wait for their time."""
-        info = context.meta.channels.get(WAITING.encode())
+        info = broker.view.meta.channels.get(WAITING.encode())
         if info is None or info.group != number:
             return False
-        index = context.indexes(number, info.uid)
+        index = broker.view.indexes(number, info.uid)
         return index.first_sequence <= index.last_sequence and index.last_sequence > 0
 
 
@@ -119,7 +119,7 @@ class _Deferred(_Moving):
 
     def _watched(self, move):
         def watched(deferring, uid, places, read):
-            wall, dues = deferring.context.clock.wall, []
+            wall, dues = wall_of(deferring), []
             for sequence, _ in places:
                 value = wire.MsgProto.FromString(read[sequence]).data
                 dues.append(self.dues[value])
@@ -130,17 +130,17 @@ class _Deferred(_Moving):
 
         return watched
 
-    def waits(self, context, number):
+    def waits(self, broker, number):
         """Whether messages of a group wait for their time."""
-        return context.groups[number].machine.part(Deferred).waiting > 0
+        return BrokerState(broker).copy(number).delayed() > 0
 
 
 class _OneNode:
     """One node is done when nothing waits."""
 
     def _drained(self):
-        context = self.node.broker.context
-        return not any(self.waits(context, number) for number in context.groups) and super()._drained()
+        broker = self.node.broker
+        return not any(self.waits(broker, number) for number in broker.view.groups) and super()._drained()
 
 
 class _Cluster:
@@ -151,8 +151,8 @@ class _Cluster:
             super().stored(node, batch)
 
     def _backlog(self, leader, number):
-        context = leader.cluster_node.broker.context
-        return "messages wait" if self.waits(context, number) else super()._backlog(leader, number)
+        waits = self.waits(leader.cluster_node.broker, number)
+        return "messages wait" if waits else super()._backlog(leader, number)
 
 
 class NodeDelays(_OneNode, _Delays, World):

@@ -8,6 +8,7 @@ from stan_protocol.scalars import MILLISECOND, Nanos
 
 from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.core.boundary import loading
+from tests.kit.broker_state import policies_changed
 from tests.sim.clients import Publisher, Subscriber
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import Failed
@@ -124,9 +125,8 @@ class _ChangingPolicies(_KeyOrder):
 
     def _change(self):
         self.policy = self.random.choice(POLICIES)
-        for context in self.contexts():
-            for group in context.groups.values():
-                group.dispatch.policies_changed()
+        for broker in self.brokers():
+            policies_changed(broker)
         if not self.quiet:
             self.loop.after(CHANGE_INTERVAL, self._change)
 
@@ -138,8 +138,8 @@ class _ChangingPolicies(_KeyOrder):
 class NodeChangingPolicies(_ChangingPolicies, World):
     """One node."""
 
-    def contexts(self):
-        return [self.node.broker.context] if self.node is not None else []
+    def brokers(self):
+        return [self.node.broker] if self.node is not None else []
 
     def run(self):
         return super().run(drain_s=90)
@@ -148,5 +148,5 @@ class NodeChangingPolicies(_ChangingPolicies, World):
 class ClusterChangingPolicies(_ChangingPolicies, ClusterWorld):
     """A cluster."""
 
-    def contexts(self):
-        return [node.cluster_node.broker.context for node in self.nodes.values() if node.running]
+    def brokers(self):
+        return [node.cluster_node.broker for node in self.nodes.values() if node.running]

@@ -4,8 +4,8 @@ from functools import partial
 
 from stan_protocol.scalars import MILLISECOND
 
-from stan.core.context import nobody_waits
 from stan.protocol.placement import channel_group
+from tests.kit.broker_state import propose
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.member_world import MemberWorld
 from tests.sim.move_world import Moved
@@ -56,11 +56,11 @@ class Growing(Moved):
         """Let no channel move by itself for now, or let them go again; in the end they go."""
         leader = self.leader(0)
         if leader is not None and leader.running and not leader.pauses.until:
-            context = leader.cluster_node.broker.context
-            if self.quiet and not context.meta.moves_paused:
+            broker = leader.cluster_node.broker
+            if self.quiet and not broker.view.meta.moves_paused:
                 return
             paused = not self.quiet and self.random.random() < self.pausing
-            leader.run(partial(context.change_meta, nobody_waits, pause_moves=paused))
+            leader.run(partial(propose, broker, pause_moves=paused))
             leader.run(leader.driver.turns.wake)
         self.loop.after(self.random.choice((5, 10, 20)) * PAUSE, self._pause_moves)
 
@@ -87,7 +87,7 @@ class Growing(Moved):
         if isinstance(growth, str):
             self.trace(f"does not grow: {growth}")
             return
-        leader.cluster_node.broker.context.change_meta(nobody_waits, grow_pool=growth)
+        propose(leader.cluster_node.broker, grow_pool=growth)
         leader.run(leader.driver.turns.wake)
         if not self.quiet and self.aimed["grow"] and self.random.random() < self.aimed["grow"]:
             strike, what = self.random.choice(((self._cut, "power"), (self._cut, "power"), (self._wipe, "its disk")))

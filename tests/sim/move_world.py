@@ -7,6 +7,7 @@ from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.core.context import GroupId
 from stan.protocol.placement import channel_group
+from tests.kit.broker_state import BrokerState
 from tests.sim.cluster_node import values_of
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import Reset
@@ -43,11 +44,12 @@ class Moved:
     def cursor_of(self, ack_inbox):
         """The position of a subscription: one name for it, whichever group it is in and whenever its members have come."""
         for node in self.nodes.values():
-            for group in node.cluster_node.broker.context.groups.values() if node.running else ():
-                for sub in group.machine.subscriptions.by_id.values():
-                    if sub.settings.ack_inbox != ack_inbox:
+            state = BrokerState(node.cluster_node.broker) if node.running else None
+            for number in state.broker.view.groups if state is not None else ():
+                for position in state.positions(number):
+                    inboxes = [one.settings.ack_inbox for one in position.members]
+                    if ack_inbox not in inboxes:
                         continue
-                    inboxes = [one.settings.ack_inbox for one in group.machine.cursors[sub.cursor_id].members]
                     known = next((self._cursors[one] for one in inboxes if one in self._cursors), ack_inbox)
                     self._cursors[ack_inbox] = known
                     return known

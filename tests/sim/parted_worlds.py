@@ -11,8 +11,8 @@ from stan_protocol.parted import part_of
 from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
-from stan.core.context import nobody_waits
 from stan.protocol.proto import entries_pb2 as pb
+from tests.kit.broker_state import propose
 from tests.sim.clients import Publisher
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.world import World
@@ -115,7 +115,7 @@ class Parted:
             homes = self.homes_of_parts(broker.view)
             groups = [homes[number % len(homes)] for number in range(self.parts)]
             change = pb.CreateParted(name=WHOLE.encode(), groups=groups)
-            self.have_done(partial(broker.context.change_meta, nobody_waits, create_parted=change))
+            self.have_done(partial(propose, broker, create_parted=change))
         self.loop.after(CREATE_AGAIN, self._create)
 
     def homes_of_parts(self, view):
@@ -161,7 +161,7 @@ class Doubled(Parted):
             )  # each new part is in another group than the one from which its keys come
             groups = [1 + ((number + 1) % pool) for number in range(whole.parts)]
             change = pb.DoubleParted(name=WHOLE.encode(), groups=groups)
-            self.have_done(partial(self.asked_broker().context.change_meta, nobody_waits, double_parted=change))
+            self.have_done(partial(propose, self.asked_broker(), double_parted=change))
         self.loop.after(self.random.choice((1, 5, 15)) * CREATE_AGAIN, self._double)
 
     def is_doubled(self):

@@ -4,9 +4,9 @@ from functools import partial
 
 from stan_protocol.scalars import MILLISECOND
 
-from stan.core.context import nobody_waits
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
+from tests.kit.broker_state import propose
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.scene import CHANNELS
 
@@ -45,9 +45,9 @@ class PinWorld(ClusterWorld):
         if leader is not None and leader.running and not leader.pauses.until:
             group = self.random.randrange(self.raft_groups + 1)
             row = pb.Pin(channel=self.random.choice(CHANNELS).encode(), group=group)
-            context = leader.cluster_node.broker.context
-            if context.meta.info is not None:
-                leader.run(partial(context.change_meta, nobody_waits, pin_channel=row))
+            broker = leader.cluster_node.broker
+            if broker.view.nuid:
+                leader.run(partial(propose, broker, pin_channel=row))
                 leader.run(leader.driver.turns.wake)
         if not self.quiet:
             self.loop.after(self.random.choice((1, 1, 10)) * PAUSE, self._pin)

@@ -7,6 +7,7 @@ from stan_protocol.scalars import MILLISECOND, SECOND
 from stan.protocol.entries import Kind, decode_batches
 from stan.protocol.placement import channel_group
 from tests.kit.batches import rows_of
+from tests.kit.broker_state import BrokerState
 from tests.sim.clients import SimClient, Subscriber
 from tests.sim.cluster_node import values_of
 from tests.sim.cluster_world import ClusterWorld
@@ -126,9 +127,9 @@ class _Removing:
             found = self.look_up(channel.encode())
             if found is None:
                 continue
-            log, machine, info = found
-            index = log.channel(info.uid)
-            deleted = machine.tombstones.by_channel.get(info.uid, ())
+            log, broker = found
+            state, info = BrokerState(broker), broker.view.meta.channels[channel.encode()]
+            index, deleted = log.channel(info.uid), set(state.deleted(channel.encode()))
             there = []
             for ref in index.refs(1, 1 << 40, 1 << 40, 1 << 40):
                 there += [int(value) for _, _, value in values_of(log.read(ref))]
@@ -136,7 +137,7 @@ class _Removing:
             listed = [at for at in range(index.first_sequence, index.last_sequence + 1) if at not in deleted]
             there = [sequence for sequence in there if sequence >= index.first_sequence]
             self.fail_if(there != kept or listed != kept, f"{channel} has {there} and lists {listed}, not {kept}")
-            self.fail_if(machine.restores.under_way(info.uid), f"{channel} is being restored still")
+            self.fail_if(state.copy(info.group).restores.under_way(info.uid), f"{channel} is being restored still")
             limited = getattr(self, "limit", 0)
             self.fail_if(not limited and kept != sorted(wanted), f"{channel} has {kept}, not {sorted(wanted)}")
 
@@ -152,7 +153,7 @@ class NodeRemovals(_Removing, World):
             number,
             group,
         ) in self.node.groups.items():  # what was written, and not known to be committed when the last life ended
-            for uid in broker.context.meta.by_uid:
+            for uid in broker.view.meta.by_uid:
                 for ref in group.log.channel(uid).refs(1, 1 << 40, 1 << 40, 1 << 40):
                     self._stored(number, ref.base_sequence, group.log.read(ref))
 
@@ -164,9 +165,8 @@ class NodeRemovals(_Removing, World):
         broker.step_committed = committed
 
     def look_up(self, name):
-        """A channel: its log, its group's machine, itself."""
-        info = self.node.broker.context.meta.channels[name]
-        return self.node.groups[info.group].log, self.node.broker.context.groups[info.group].machine, info
+        """The log of a channel's group, and the broker."""
+        return self.node.groups[self.node.broker.view.meta.channels[name].group].log, self.node.broker
 
     def _stored(self, group, base, records):
         if not is_published(records):
@@ -188,17 +188,16 @@ class ClusterRemovals(_Removing, ClusterWorld):
             super().stored(node, batch)
 
     def look_up(self, name):
-        """A channel: its log, its group's machine, itself, of the leader; there may be none for a moment, while the group is
+        """The log of a channel's group, and the broker, of the leader; there may be none for a moment, while the group is
         handed over. None, which is complained of, if it stays so or the channel is not there."""
         number = channel_group(name, self.raft_groups)
         self._expect(5, lambda: self.leader(number) is not None, lambda: f"group {number} has no leader")
         leader = self.leader(number)
-        info = leader and leader.cluster_node.broker.context.meta.channels.get(name)
+        info = leader and leader.cluster_node.broker.view.meta.channels.get(name)
         if info is None:
             self.complain(f"{name.decode()} is not there")
             return None
-        machine = leader.cluster_node.broker.context.groups[info.group].machine
-        return leader.cluster_node.groups[info.group].log, machine, info
+        return leader.cluster_node.groups[info.group].log, leader.cluster_node.broker
 
     def _open_ends(self):
         return super()._open_ends() or self.waiting()

@@ -5,9 +5,11 @@ import re
 
 from stan_protocol.scalars import MILLISECOND, SECOND
 
+from stan.core.state.group import Cursor
 from stan.protocol.entries import Kind, decode_records
 from stan.protocol.proto import entries_pb2 as entries
 from stan.protocol.user_subjects import ACK_GROUPS
+from tests.kit.broker_state import BrokerState
 from tests.sim.clients import Publisher, Subscriber
 from tests.sim.history import History
 from tests.sim.loop import WALL_START, Loop
@@ -89,14 +91,17 @@ class Scene:
         changes = [entries.GroupChange.FromString(one) for one in bodies]
         zero = next((self.wall_zero(change.node.decode()) for change in changes if change.at), 0)
         self.history.changes[group, index] = changes, zero
+        state = BrokerState(broker)
         for progress in [progress for change in changes for progress in change.progress]:
-            cursor = broker.context.groups[group].machine.cursors.get(progress.cursor_id)
-            if cursor is not None:
-                self.history.cursors[group, progress.cursor_id] = cursor
+            place = group, progress.cursor_id
+            known = None if place in self.history.cursors else state.position_of(progress.cursor_id, group)
+            if known is not None:
+                named = known.cursor_id, known.uid, known.kind, known.name, known.client_id
+                self.history.cursors[place] = Cursor(*named, known.last_sent)
         for change in changes:
             if change.WhichOneof("change") == "subscribe":
                 key = change.subscribe.ack_key or index
-                for sub in broker.context.groups[group].machine.subscriptions.by_id.values():
+                for sub in state.subscriptions(group):
                     if sub.ack_key == key:
                         self._cursors_by_ack[group, key] = sub.cursor_id
 

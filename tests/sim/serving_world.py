@@ -6,6 +6,7 @@ from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.core.state.serving import ANY
+from tests.kit.broker_state import BrokerState
 from tests.sim.cluster_node import SimulatedNode
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.scene import CHANNELS
@@ -48,18 +49,18 @@ class ReplicaPushWorld(ClusterWorld):
 
     def change_committed(self, broker, group, index, kind, body):
         super().change_committed(broker, group, index, kind, body)
-        led, me, now = broker.context.groups[group], broker.context.reports.events.node.encode(), self.loop.now
-        for number, sub in led.machine.subscriptions.by_id.items():
-            given = (group, number, sub.served.since)
-            if sub.served.node:
+        me, now = broker.view.node.encode(), self.loop.now
+        for sub in BrokerState(broker).subscriptions(group):
+            number, given = sub.subscription_id, (group, sub.subscription_id, sub.served_since)
+            if sub.served_by:
                 if given not in self.given:  # a node that lags says it again, when it may be over
                     self.served.add((group, number))
                 since = self.given.setdefault(given, now)
-                if sub.served.node == me and given not in self.begun:
+                if sub.served_by == me and given not in self.begun:
                     # An ack that comes while it goes from one node to the other may be heard by neither.
                     self.begun.add(given)
                     what = f"group {group}: subscription {number} goes to {me.decode()}"
                     self.history.cause(since, now, what, sub.client_id.decode())
-            elif led.leads and (group, number) in self.served:
+            elif broker.view.leads(group) and (group, number) in self.served:
                 self.served.remove((group, number))
                 self.history.taken_back[group].append(now)

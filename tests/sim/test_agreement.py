@@ -5,6 +5,8 @@ from stan_protocol.scalars import GroupId
 
 from stan import limits
 from stan.monitor.health import trouble
+from tests.kit.broker_state import BrokerState
+from tests.kit.damage import change_in_memory
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.test_cluster_faults import new_clients
 
@@ -36,11 +38,9 @@ def flip(world):
     for number in range(1, world.raft_groups + 1):
         leader = world.leader(number)
         for node in world.nodes.values():
-            group = node.broker.context.groups.get(GroupId(number))
-            if node is not leader and group is not None and group.machine.cursors:
-                cursor = next(iter(group.machine.cursors.values()))
-                cursor.last_sent |= 1 << 20
-                group.machine.dirty.cursors.add(cursor.cursor_id)
+            held = number in node.broker.view.groups
+            if node is not leader and held and BrokerState(node.broker).positions(number):
+                change_in_memory(node.broker, number, bit=1 << 20)
                 return node, GroupId(number)
     return None
 

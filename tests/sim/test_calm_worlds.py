@@ -2,6 +2,7 @@
 
 from stan_protocol.scalars import MILLISECOND, SECOND
 
+from tests.kit.broker_state import BrokerState
 from tests.sim.growth_worlds import GrowthWorld
 from tests.sim.parted_worlds import ClusterDoubled, ClusterMade
 from tests.sim.removal_worlds import ClusterRemovals
@@ -58,8 +59,8 @@ def test_what_was_restored_is_looked_up_although_its_group_is_just_handed_over()
     group = world.history.group_of["a"]
     world.leader(group).crash(power=False)
     assert world.leader(group) is None
-    _, _, info = world.look_up(b"a")
-    assert info.name == b"a"
+    _, broker = world.look_up(b"a")
+    assert BrokerState(broker).sequences(b"a")
     assert world.look_up(b"never made") is None
     assert world.problems == ["%.4f never made is not there" % (world.loop.now / SECOND)]
     assert world.finish()[1:] == []

@@ -5,6 +5,7 @@ from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.edge.nats.subscriptions import ACK_SID
+from tests.kit.broker_state import BrokerState
 from tests.sim.clients import Publisher
 from tests.sim.cluster_node import SimulatedNode
 from tests.sim.cluster_world import ClusterWorld
@@ -209,7 +210,7 @@ def test_a_node_that_learns_the_identity_late_leads_nothing_before_it_hears_clie
             assert world.loop.now < until
 
     def knows(node):
-        return node.running and node.cluster_node.broker.context.meta.info is not None
+        return node.running and node.cluster_node.broker.view.nuid != b""
 
     def voted(node):
         return node.running and not knows(node) and any(group.term for group in node.cluster_node.groups.values())
@@ -235,14 +236,15 @@ def test_a_node_that_learns_the_identity_late_leads_nothing_before_it_hears_clie
 
 
 def sending_group(world):
-    """(number, leader, its broker's group) of a group of which more was sent than its log tells."""
+    """(number, leader, state of its broker) of a group of which more was sent than its log tells."""
     number = group_with_messages(world)
     until = world.loop.now + 20 * SECOND
     while True:
         leader = world.leader(number)
-        group = leader.cluster_node.broker.context.groups[number]
-        if any(live.last_sent > live.cursor.last_sent for live in group.dispatch.cursors.by_id.values()):
-            return number, leader, group
+        state = BrokerState(leader.cluster_node.broker)
+        told = {position.cursor_id: position.last_sent for position in state.positions(number)}
+        if any(live.last_sent > told[live.cursor_id] for live in state.live_positions(number)):
+            return number, leader, state
         world.run_for(0.001)
         assert world.loop.now < until
 
@@ -252,33 +254,32 @@ def test_who_is_handed_a_group_knows_of_all_that_was_sent(monkeypatch):
     world = peaceful(lambda world: len(world.names) == 3 and not world.limit)
     monkeypatch.setattr(limits, "PROGRESS_INTERVAL", 2 * SECOND)
     world.run_for(1)
-    number, old, group = sending_group(world)
+    number, old, state = sending_group(world)
     to = next(name for name in old.cluster_node.groups[number].members if name != old.name)
-    totals = group.dispatch.totals
     old.run(old.cluster_node.handovers.hand_over, number, to)
-    sent = {cursor_id: live.last_sent for cursor_id, live in group.dispatch.cursors.by_id.items()}
-    messages = totals.out_messages
-    while group.leads:
+    sent = {live.cursor_id: live.last_sent for live in state.live_positions(number)}
+    messages = state.sent_messages(number)
+    while state.broker.view.leads(number):
         world.run_for(0.001)
-    assert totals.out_messages == messages
+    assert state.sent_messages(number) == messages
     while world.leader(number) is None:
         world.run_for(0.001)
-    cursors = world.leader(number).cluster_node.broker.context.groups[number].machine.cursors
+    known = BrokerState(world.leader(number).cluster_node.broker)
     assert world.leader(number).name == to
-    assert {cursor_id: cursors[cursor_id].last_sent for cursor_id in sent} == sent
+    assert {cursor_id: known.position_of(cursor_id, number).last_sent for cursor_id in sent} == sent
     assert world.finish() == []
 
 
 def test_who_hands_a_group_over_in_vain_sends_on(world):
-    number, old, group = sending_group(world)
+    number, old, state = sending_group(world)
     to = next(name for name in old.cluster_node.groups[number].members if name != old.name)
     world.nodes[to].cluster_node.groups[number].listen_until(world.nodes[to].clock() + 20 * SECOND)
     old.run(old.cluster_node.handovers.hand_over, number, to)
-    assert group.dispatch.stops.mute
+    assert state.stops(number).mute
     for _ in range(20):  # a second later another one may be tried, as leaderships are spread
         world.run_for(0.1)
-        if not group.dispatch.stops.mute:
+        if not state.stops(number).mute:
             break
     assert world.leader(number) is old
-    assert not group.dispatch.stops.mute
+    assert not state.stops(number).mute
     assert world.finish() == []

@@ -4,13 +4,12 @@ nothing that was acknowledged is lost."""
 from dataclasses import replace
 
 import pytest
-from stan_protocol.frames import Frame
-from stan_protocol.scalars import SECOND
 
 from stan.core.base.ready import Delivery
 from stan.core.context import META_GROUP
 from stan.errors import FAULT
 from stan.invariant import InvariantError
+from tests.kit.injected_faults import answer_to, break_delivery
 from tests.sim.test_cluster_faults import group_with_messages, peaceful
 
 
@@ -80,9 +79,9 @@ def wrap(find, name, wrapper):
 
 
 def break_publishes(node, number):
-    publishing, context = node.broker.parts.publishing, node.broker.context
+    publishing, view = node.broker.parts.publishing, node.broker.view
     take = publishing.take
-    publishing.take = lambda batch: broken() if context.group_number(batch.channel) == number else take(batch)
+    publishing.take = lambda batch: broken() if view.group_number(batch.channel) == number else take(batch)
 
 
 def broker(node, _number):
@@ -91,10 +90,6 @@ def broker(node, _number):
 
 def storage(node, _number):
     return node.storage
-
-
-def dispatch(node, number):
-    return node.broker.context.groups[number].dispatch
 
 
 def raft(node, number):
@@ -118,13 +113,11 @@ def break_requests(node, number):
 
 def break_answers(node, number):
     """Of other nodes, to what it asks them."""
-    context = node.broker.context
-    context.request(number, b"_INBOX.nobody", SECOND, broken)
-    node.broker.step_frame(Frame(1, b"%b%d" % (context.nats.reply_prefix, context.nats.requests), b"", b"", b""))
+    answer_to(node.broker, number, broken)
 
 
 def break_timers(node, number):
-    node.broker.context.timers.at(0, broken, number)
+    node.broker.step_alarm(0, broken, number)
 
 
 BORDERS = {
@@ -132,9 +125,9 @@ BORDERS = {
     "an entry is applied in part": wrap(broker, "step_committed", half),
     "entries are handed out": break_attribute(lambda node, number: raft(node, number)._raft.journal, "entries"),
     "entries become visible": break_attribute(lambda node, number: node.storage.logs[number], "commit"),
-    "messages are delivered": break_attribute(dispatch, "pump"),
-    "acks arrive": break_attribute(dispatch, "ack"),
-    "progress is told": break_attribute(lambda node, number: dispatch(node, number).reports, "take"),
+    "messages are delivered": lambda node, number: break_delivery(node.broker, number, "pump", broken),
+    "acks arrive": lambda node, number: break_delivery(node.broker, number, "ack", broken),
+    "progress is told": lambda node, number: break_delivery(node.broker, number, "take", broken),
     "publishes arrive": break_publishes,
     "publishes are sealed": wrap(lambda node, _number: node.broker.parts.publishing, "_seal_group", of_group),
     "a proposal is written": break_attribute(lambda node, number: raft(node, number)._raft.as_leader, "append"),

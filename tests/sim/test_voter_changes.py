@@ -4,6 +4,7 @@ import pytest
 from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
+from tests.kit.broker_state import BrokerState
 from tests.sim.member_world import MemberWorld
 from tests.sim.test_cluster_faults import sending_group
 
@@ -74,18 +75,18 @@ def test_nothing_is_handed_over_while_its_voters_change(world):
 def test_who_leads_behind_a_change_of_voters_knows_of_all_that_was_sent(world, monkeypatch):
     monkeypatch.setattr(limits, "PROGRESS_INTERVAL", 2 * SECOND)
     world.run_for(1)
-    number, old, group = sending_group(world)
+    number, old, state = sending_group(world)
     raft = old.cluster_node.groups[number]
     gone = min(set(raft.members) - {old.name})
     old.run(old.cluster_node.reconfiguration._change, raft, frozenset(raft.members) - {gone})
-    sent = {cursor_id: live.last_sent for cursor_id, live in group.dispatch.cursors.by_id.items()}
-    messages = group.dispatch.totals.out_messages
-    while group.leads:
+    sent = {live.cursor_id: live.last_sent for live in state.live_positions(number)}
+    messages = state.sent_messages(number)
+    while state.broker.view.leads(number):
         world.run_for(0.001)
-    assert group.dispatch.totals.out_messages == messages
+    assert state.sent_messages(number) == messages
     while world.leader(number) is None:
         world.run_for(0.001)
     assert world.leader(number) is not old
-    cursors = world.leader(number).cluster_node.broker.context.groups[number].machine.cursors
-    assert {cursor_id: cursors[cursor_id].last_sent for cursor_id in sent} == sent
+    known = BrokerState(world.leader(number).cluster_node.broker)
+    assert {cursor_id: known.position_of(cursor_id, number).last_sent for cursor_id in sent} == sent
     assert world.finish() == []

@@ -17,6 +17,7 @@ from stan.core.context import BrokerContext
 from stan.core.state.expiries import Expiries
 from stan.core.state.group import GroupMachine
 from stan.policies import PolicyRule
+from tests.kit.broker_state import BrokerState
 from tests.sim.clients import Publisher
 from tests.sim.clocks import HOUR, ClockSet
 from tests.sim.removal_worlds import ClusterRemovals, NodeRemovals, is_published
@@ -74,7 +75,7 @@ class _Expiring(ClockSet):
 
     def _watched_turn(self, ready):
         def watched(broker, now, wall, room):
-            self.channel_names |= {uid: info.name.decode() for uid, info in broker.context.meta.by_uid.items()}
+            self.channel_names |= {uid: info.name.decode() for uid, info in broker.view.meta.by_uid.items()}
             found = ready(broker, now, wall, room)
             for send in found.sends:
                 if isinstance(send, Delivery):
@@ -123,7 +124,7 @@ class _Expiring(ClockSet):
 
     # --- the run ----------------------------------------------------------------------------------------------------------
 
-    def _machines(self):
+    def _brokers(self):
         raise NotImplementedError
 
     def read_all(self):
@@ -136,7 +137,9 @@ class _Expiring(ClockSet):
         super().read_all()
 
     def _listed(self):
-        return [one.by_channel for machine in self._machines() if (one := machine.part(Expiries)).by_channel]
+        states = [(BrokerState(broker), number) for broker in self._brokers() for number in broker.view.groups]
+        expiries = [state.copy(number).part(Expiries) for state, number in states]
+        return [one.by_channel for one in expiries if one.by_channel]
 
     def _has_read(self, channel):
         return not self.history.surely_there(channel) or super()._has_read(channel)
@@ -150,8 +153,8 @@ class NodeTtl(_Expiring, NodeRemovals):
             self.note_expiries(records)
         super()._stored(group, base, records)
 
-    def _machines(self):
-        return [group.machine for group in self.node.broker.context.groups.values()]
+    def _brokers(self):
+        return [self.node.broker]
 
 
 class ClusterTtl(_Expiring, ClusterRemovals):
@@ -162,7 +165,5 @@ class ClusterTtl(_Expiring, ClusterRemovals):
             self.note_expiries(batch.records)
         super().stored(node, batch)
 
-    def _machines(self):
-        return [
-            group.machine for node in self.nodes.values() for group in node.cluster_node.broker.context.groups.values()
-        ]
+    def _brokers(self):
+        return [node.cluster_node.broker for node in self.nodes.values()]

@@ -12,7 +12,6 @@ from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.config import Config, HeartbeatConfig, StoreConfig
 from stan.core.broker.broker import Broker
-from stan.core.state.state_codec import snapshot_group
 from stan.edge.driver import Driver
 from stan.edge.nats.gateway import Gateway
 from stan.edge.process import BrokerProcess
@@ -20,8 +19,8 @@ from stan.edge.storage.data_directory import Disk
 from stan.edge.storage.storage import Storage
 from stan.edge.turns import Turns
 from stan.errors import StanError
-from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.solo import Solo
+from tests.kit.broker_state import BrokerState
 from tests.kit.files import PowerCut
 from tests.sim.database import SimDatabase
 from tests.sim.history import NO_NATS, Reset, complaints
@@ -65,7 +64,7 @@ class Node:
         self.runtime = SimRuntime(loop)
         turns = Turns(self.runtime, world.crashed)
         self.groups = {number: Solo(number, log, "always", turns.touched) for number, log in logs.items()}
-        nuid = self.broker.context.meta.info.nuid.decode()
+        nuid = self.broker.view.nuid.decode()
         self.gateway = Gateway(self.broker, f"_INBOX.{nuid}.>", world.note)
         self.driver = Driver(
             self.broker,
@@ -119,12 +118,8 @@ class Node:
 
     def state(self):
         """The replicated state of each group, as its snapshot."""
-        context = self.broker.context
-        snapshots = [pb.Snapshot() for _ in range(len(context.groups) + 1)]
-        context.meta.snapshot(snapshots[0])
-        for number, group in context.groups.items():
-            snapshot_group(group.machine, snapshots[number])
-        return snapshots
+        state = BrokerState(self.broker)
+        return [state.snapshot(number) for number in range(len(self.broker.view.groups) + 1)]
 
     def stop(self):
         """Asked to stop, it writes everything down, as far as there is room."""
@@ -312,9 +307,9 @@ class World(Scene):
     def _drained(self):
         """Whether every position is at its channel's end and nothing is pending: what liveness asks for."""
         broker = self.node.broker
-        for group in broker.context.groups.values():
-            for cursor in group.machine.cursors.values():
-                last = broker.context.indexes(group.machine.group, cursor.uid).last_sequence
+        for number in broker.view.groups:
+            for cursor in BrokerState(broker).positions(number):
+                last = broker.view.indexes(number, cursor.uid).last_sequence
                 if (
                     cursor.last_sent < last
                     or self.is_owed(cursor)

@@ -8,7 +8,6 @@ from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import ClusterConfig, Config, StoreConfig
-from stan.protocol.entries import Kind
 from stan.protocol.part_status import unacked_for
 from stan.protocol.proto import entries_pb2 as entries
 from tests.kit.core_harness import Node, harness_with_channels
@@ -388,7 +387,7 @@ def test_new_leader_tells_what_the_log_has(node) -> None:
     made = entries.Subscribe(
         uid=uid, client_id=b"me", incarnation=client.incarnation, inbox=b"in", durable_name=b"d", max_in_flight=5
     )
-    node.feed(1, Kind.CHANGE, entries.GroupChange(subscribe=made).SerializeToString())
+    node.feed_group(subscribe=made)
     node.lead(1)
     begin(node, "subscriptions")
     node.pass_time(2)

@@ -6,7 +6,6 @@ from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.scalars import SECOND
 
 from stan import limits
-from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as entries
 from tests.kit.core_harness import CoreHarness, Node
 from tests.kit.cursor_admin import agrees
@@ -450,7 +449,7 @@ def test_deletion_of_a_channel_is_seen_out_by_the_next_leader(node) -> None:
     node.follow(1)
     assert node.hear("first") == []
     node.hold = False
-    node.feed(1, Kind.CHANGE, entries.GroupChange(drop_channel=entries.DropChannel(uid=1)).SerializeToString())
+    node.feed_group(drop_channel=entries.DropChannel(uid=1))
     node.lead(1)
     assert "delete_channel" in node.forwarded()
     assert ask(node, "delete_channel").retry

@@ -16,7 +16,6 @@ from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.publishing.committing import Committing
 from stan.core.requests.channel_lookup import matcher
 from stan.core.state.bookmarks import Bookmarks, NotedPlace
-from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as entries
 from tests.kit.core_harness import Node, harness_with_channels
 from tests.unit.core.test_transactions import Transacting, held_commit, let_go, one_entry, parts
@@ -402,7 +401,7 @@ def test_leader_that_loses_its_lease_while_it_waits_for_the_metadata_says_so(nod
 def test_channel_that_its_group_has_dropped_is_gone_although_it_is_registered(node) -> None:
     node.lead(1)
     uid = node.state.channels[b"one"].uid
-    node.feed(1, Kind.CHANGE, entries.GroupChange(drop_channel=entries.DropChannel(uid=uid)).SerializeToString())
+    node.feed_group(drop_channel=entries.DropChannel(uid=uid))
     assert names(ask(node, "info", channels=[b"one"])) == []
     assert ask(node, "seq_at_time", channel=b"one").error.decode() == refusals.UNKNOWN_CHANNEL
 

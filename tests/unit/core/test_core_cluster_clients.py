@@ -7,7 +7,6 @@ from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.config import HeartbeatConfig
-from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CLUSTERED, Node, pub_frame
 
@@ -345,7 +344,7 @@ def test_the_next_leader_closes_what_they_had_open(node):
 
 def test_connections_of_which_this_copy_of_the_metadata_does_not_know_yet_are_left_alone(node):
     subscribe = pb.Subscribe(uid=1, client_id=b"you", incarnation=9, inbox=b"in", max_in_flight=1, ack_wait_s=30)
-    node.feed(1, Kind.CHANGE, pb.GroupChange(subscribe=subscribe).SerializeToString())
+    node.feed_group(subscribe=subscribe)
     node.lead()
     assert node.state.subscriptions()
 
@@ -357,8 +356,7 @@ def test_a_leave_that_could_not_be_written_is_tried_again_and_may_be_done_by_ano
     node.lead(replay=False)
     node.full = False
     node.follow()
-    leave = pb.GroupChange(leave=pb.Leave(subscription_id=2))
-    node.feed(1, Kind.CHANGE, leave.SerializeToString())
+    node.feed_group(leave=pb.Leave(subscription_id=2))
     node.lead(replay=False)
     node.pass_time(2)
     assert not node.state.subscriptions()

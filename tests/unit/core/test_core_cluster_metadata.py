@@ -344,8 +344,7 @@ def test_nobody_asks_on_when_the_group_is_led_elsewhere(node):
 
 def test_the_next_leader_finishes_a_removal_and_may_make_the_channel_anew(node):
     node.feed_channel()
-    change = pb.GroupChange(drop_channel=pb.DropChannel(uid=1))
-    node.feed(1, Kind.CHANGE, change.SerializeToString())
+    node.feed_group(drop_channel=pb.DropChannel(uid=1))
     node.lead(0, 1)
     assert b"foo" not in node.state.channels
     assert node.publish("foo", b"1") == [""]

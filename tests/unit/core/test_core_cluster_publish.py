@@ -434,8 +434,7 @@ def test_what_waited_for_a_channel_is_not_counted_any_more_once_leadership_is_lo
 
 
 def test_a_channel_that_its_group_has_dropped_takes_nothing_on_the_next_leader(node):
-    drop = pb.GroupChange(drop_channel=pb.DropChannel(uid=1))
-    node.feed(1, Kind.CHANGE, drop.SerializeToString())
+    node.feed_group(drop_channel=pb.DropChannel(uid=1))
     node.lead()
     assert node.forwarded() == ["delete_channel"]
     assert node.publish("foo", b"1") == [CHANNEL_DELETING]
@@ -447,8 +446,7 @@ def test_a_channel_that_its_group_has_dropped_takes_nothing_on_the_next_leader(n
 def test_a_dropped_channel_of_which_the_metadata_tells_late_is_removed_again():
     node = Node()
     node.feed_client()
-    drop = pb.GroupChange(drop_channel=pb.DropChannel(uid=1))
-    node.feed(1, Kind.CHANGE, drop.SerializeToString())
+    node.feed_group(drop_channel=pb.DropChannel(uid=1))
     node.lead()
     node.feed_channel()
     node.turn()

@@ -51,10 +51,6 @@ def members(node):
     return [sub.settings.inbox.decode() for sub in node.state.subscriptions()]
 
 
-def cursor(node):
-    return node.state.position()
-
-
 def succeed(node, to, upto=None):
     """*to* gets the entries of group 1 that *node* committed, and leads."""
     for _, kind, body in node.logs[1][len(to.logs[1]) : upto]:
@@ -322,7 +318,7 @@ def test_positions_are_told_after_a_while_and_once(node):
     assert node.entries() == before
     node.pass_time(LAZY)
     assert node.entries() == [*before, "progress"]
-    assert cursor(node).last_sent == 2
+    assert node.state.position().last_sent == 2
     node.pass_time(1)
     assert node.entries() == [*before, "progress"]
 
@@ -331,7 +327,7 @@ def test_positions_are_told_at_once_after_many_messages(node):
     node.lead()
     subscribed(node, in_flight=5000)
     node.publish("foo", *([b"x"] * limits.PROGRESS_MESSAGES_MAX))
-    assert cursor(node).last_sent == limits.PROGRESS_MESSAGES_MAX
+    assert node.state.position().last_sent == limits.PROGRESS_MESSAGES_MAX
 
 
 @pytest.mark.parametrize("change", ["leave", "join"])
@@ -345,7 +341,7 @@ def test_positions_are_told_before_the_members_change(node, change):
     else:
         subscribed(node, "other", queue="q", durable="d")
     assert node.entries()[-2:] == ["progress", "leave" if change == "leave" else "subscribe"]
-    assert cursor(node).last_sent == 2
+    assert node.state.position().last_sent == 2
 
 
 def test_a_closed_group_tells_its_positions_when_it_is_open_again_and_before_the_change(node):
@@ -371,7 +367,7 @@ def test_a_timer_that_was_set_in_an_earlier_life_is_no_harm(node):
     node.lead()
     node.publish("foo", b"2")
     node.pass_time(1)
-    assert cursor(node).last_sent == 2
+    assert node.state.position().last_sent == 2
 
 
 def test_alone_positions_are_told_at_once(harness):
@@ -448,12 +444,12 @@ def test_a_doubt_is_part_of_the_state_only_once_it_is_committed(node):
     node.publish("foo", b"1")
     other.hold = True
     succeed(node, other)
-    assert cursor(other).maybe_sent_until == 0
+    assert other.state.position().maybe_sent_until == 0
     assert other.received() == [(1, 1)]
     other.pass_time(0.2)
-    assert cursor(other).maybe_sent_until == 0
+    assert other.state.position().maybe_sent_until == 0
     other.commit()
-    assert cursor(other).maybe_sent_until == 1
+    assert other.state.position().maybe_sent_until == 1
 
 
 def test_nothing_is_sent_without_a_lease_and_everything_with_it(node):

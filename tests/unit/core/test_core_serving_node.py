@@ -39,7 +39,7 @@ def node():
 
 
 def feed(node, **change):
-    node.feed(1, Kind.CHANGE, pb.GroupChange(**change).SerializeToString())
+    node.feed_group(**change)
     node.turn()
 
 
