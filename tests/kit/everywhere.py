@@ -35,6 +35,3 @@ class Everywhere(Node):
                 self.hears(
                     self.request("_INBOX.node.*", said.payload, "").replace(b"_INBOX.node.*", said.subject.encode(), 1)
                 )
-
-    def machine(self, group):
-        return self.broker.view.groups[group].machine
