@@ -159,11 +159,11 @@ class ChannelMoves:
                 if moves is not None:
                     moves.take_over(told.uids)
 
-    def _departs(self, number: GroupId, told: pb.Moving) -> None:
+    def _departs(self, number: GroupId, moving: pb.Moving) -> None:
         """Channels are held: the live view of them ends."""
-        self.watch.held_at[told.move] = self.context.clock.now
+        self.watch.held_at[moving.move] = self.context.clock.now
         group = self.context.groups[number]
-        for uid in map(ChannelUid, told.uids):
+        for uid in map(ChannelUid, moving.uids):
             if uid in group.machine.moves.held:
                 group.dispatch.drop_channel(uid)
 

@@ -21,7 +21,7 @@ from stan.protocol.proto import entries_pb2 as pb
 
 @dataclass(slots=True)
 class MoveWatch:
-    """What a node knows of the moves of all its groups."""
+    """The state of a node's moves in all its groups."""
 
     restless: bool = False
     """A group that this node leads has something to do."""
@@ -65,7 +65,7 @@ class GroupMoves(LeaderPart):
             if arrived is not None and arrived.stage is Stage.ARRIVED and info.uid not in self._unsent:
                 self.group.dispatch.mark_unconfirmed(info.uid)
             self.context.note("INF", f"Channel {go_quote(text(info.name))} goes on in group {self.number}")
-            self.leadership.part(Expiring).taken(info.uid)
+            self.leadership.part(Expiring).took_over(info.uid)
         if infos:
             self.clients.lead_group(self.number)
             self.subscribing.lead_group(self.number)
@@ -73,7 +73,7 @@ class GroupMoves(LeaderPart):
     # --- going on -------------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Do what is next for the channels that come, go, or have come or gone."""
+        """Take the next step for the channels that come, go, or have come or gone."""
         machine, meta = self.group.machine, self.context.meta
         for move, infos in meta.moves().items() if meta.moving else ():
             if infos[0].moving_to == self.number:
@@ -85,7 +85,7 @@ class GroupMoves(LeaderPart):
                 self._settle(uid, state, meta.by_uid.get(uid))
 
     def _settle(self, uid: ChannelUid, state: MoveStage, info: ChannelInfo | None) -> None:
-        """Do what is next for one channel, as far as this group has to."""
+        """Take the next step for one channel, as far as this group has to."""
         move = state.move
         if info is None:
             if uid < self.context.meta.next_uid and state.stage is not Stage.HELD:

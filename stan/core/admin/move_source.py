@@ -73,7 +73,7 @@ class MoveSource(LeaderPart):
                     self._let_transactions_end(move, infos)
                 return reason
         self._holding.add(move)
-        done = partial(self._held, move, infos)
+        done = partial(self._departed, move, infos)
         self.change(done, depart=pb.Moving(move=move, uids=[info.uid for info in infos]))
         for info in infos:
             context.leading.held.hold(info)
@@ -126,7 +126,7 @@ class MoveSource(LeaderPart):
             return MOVE_WAITS_STAGED
         return CHANNEL_DELETING if channel.deleting else CHANNEL_RESTORING if channel.restoring else ""
 
-    def _held(self, move: int, infos: list[ChannelInfo], result: object, _error: str) -> None:
+    def _departed(self, move: int, infos: list[ChannelInfo], result: object, _error: str) -> None:
         """The entry is committed, or was refused: then the channels go on here."""
         self._holding.discard(move)
         if not isinstance(result, GroupResult) or result.error:

@@ -257,7 +257,7 @@ class Restoring(LeaderPart):
 
     # --- for all requests ---------------------------------------------------------------------------------------------
 
-    def found(self, handle: Handle, accepted: AcceptedRequest, info: ChannelInfo) -> None:
+    def with_channel(self, handle: Handle, accepted: AcceptedRequest, info: ChannelInfo) -> None:
         """Call *handle* with a request and the channel that it restores; the restore may have ended."""
         channel = self.channels.by_uid.get(info.uid)
         known = self.group.machine.restores.by_channel.get(info.uid)

@@ -56,7 +56,7 @@ def handlers(parts: BrokerParts) -> Mapping[str, Handler]:
 def _restoring(parts: BrokerParts, handle: Handle) -> Handler:
     """The handler of a request about a channel that is being restored."""
     return parts.lookup.existing(
-        lambda accepted, info: accepted.context.led(info.group).part(Restoring).found(handle, accepted, info)
+        lambda accepted, info: accepted.context.led(info.group).part(Restoring).with_channel(handle, accepted, info)
     )
 
 

@@ -19,7 +19,7 @@ from stan.protocol.proto.node_pb2 import ServingReport
 
 
 class Serving:
-    """What this node gives to others, in the groups that it leads, and what it serves for them."""
+    """Subscriptions that this node gives to others, in the groups that it leads, and those that it serves for them."""
 
     def __init__(self, context: BrokerContext, nodes: NodeRequests) -> None:
         self.context = context
@@ -27,7 +27,7 @@ class Serving:
         self.node = ServingNode(context, nodes)
 
     def wish(self, request: wire.SubscriptionRequest) -> bytes:
-        """Which nodes may serve the subscription that is asked for: the request says so, or an operator's policy; b"": the leader
+        """Return the nodes that may serve a subscription, as its request or an operator's policy names them; b"": the leader
         does."""
         context = self.context
         kind, _ = kind_and_name(request.queue_group, request.durable_name)

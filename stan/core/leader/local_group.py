@@ -1,4 +1,4 @@
-"""One channel group on this node: its replicated state, the live view of it, and what there is while this node leads it."""
+"""One channel group on this node: its replicated state, the live view of it, and the parts of its leader."""
 
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -54,7 +54,7 @@ class ChannelGroup:
 
 
 class Leadership:
-    """What there is of one group while this node leads it: the parts of its leader, one object per class.
+    """The parts of the leader of one group, one object per class.
 
     It is made when the node begins to lead and dropped as a whole when that ends: the next one begins empty, and no part has to
     clear anything itself.

@@ -4,8 +4,8 @@
 
 Promises: nothing younger than the policy's `min_age` is compacted; a tombstone stays until every position of its channel
 (durables, queue groups, subscriptions, named positions) has passed it, or it is older than `tombstone_max`; and until the log
-of the leader has lost what it has deleted. What a transaction has not completed, what is being restored and what waits for a
-delay is not compacted, nor what a tier has not passed.
+of the leader has lost the messages that it deletes. Messages of incomplete transactions, of a restore under way, that wait for a
+delay, or that a tier has not passed are not compacted.
 """
 
 from collections.abc import Iterator, Mapping

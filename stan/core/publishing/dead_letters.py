@@ -262,7 +262,7 @@ class DeadLetters(LeaderPart):
         moves.total += len(move.moved)
         for letter in move.moved:
             moves.errors.pop(letter.sequence, None)
-        self._tell(move)
+        self._report(move)
         if live is not None:
             self.group.dispatch.cursors.give_up(live)
 
@@ -322,7 +322,7 @@ class DeadLetters(LeaderPart):
 
     # --- what operators hear ------------------------------------------------------------------------------------------
 
-    def _tell(self, move: _Move) -> None:
+    def _report(self, move: _Move) -> None:
         cursor, count = self.group.machine.cursors.get(move.cursor_id), len(move.moved)
         which = f"message {move.moved[0].sequence}" if count == 1 else f"{count} messages"
         reasons = Counter(letter.reason.decode() for letter in move.moved)

@@ -192,8 +192,8 @@ class Deferring(LeaderPart):
 
     def _settle(self, settled: pb.DeferredGone) -> None:
         """Take messages off the list that are stored nowhere."""
-        in_doubt = partial(self._gone, None, "")
-        self.change(self._gone, in_doubt, deferred_gone=settled)
+        in_doubt = partial(self._settled, None, "")
+        self.change(self._settled, in_doubt, deferred_gone=settled)
 
     def _store(
         self,
@@ -268,7 +268,7 @@ class Deferring(LeaderPart):
             self._faults.pop(info.uid, None)
         self._done()
 
-    def _gone(self, _result: object, _error: str) -> None:
+    def _settled(self, _result: object, _error: str) -> None:
         self.state.entries -= 1
         self._done()
 

@@ -39,7 +39,7 @@ class Move:
 
 
 class DelayClock:
-    """When to look next which messages are due in the channels with a delay that this node leads."""
+    """The time to look next for due messages in the channels with a delay that this node leads."""
 
     def __init__(self, context: BrokerContext, channels: LiveChannels) -> None:
         self._context = context
@@ -52,7 +52,7 @@ class DelayClock:
         self._look_at = 0
 
     def pump(self) -> None:
-        """Move what is due, if it is time to look."""
+        """Move due messages, if it is time to look."""
         context, now = self._context, self._context.clock.now
         if now >= self._look_at:
             wait = limits.DELAY_LOOK

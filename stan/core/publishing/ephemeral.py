@@ -38,7 +38,7 @@ Opened = Callable[[str], None]
 
 
 class EphemeralChannels(LeaderPart):
-    """The epochs of one group's ephemeral channels, and what is sealed in them, while this node leads the group."""
+    """The epochs of one group's ephemeral channels, and the messages in them, while this node leads the group."""
 
     def __init__(self, context: BrokerContext, leadership: Leadership, channels: LiveChannels) -> None:
         super().__init__(context, leadership)

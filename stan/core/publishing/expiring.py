@@ -29,7 +29,7 @@ NO_END: Final = (1 << 64) - 1
 
 
 class ExpiryClock:
-    """When something expires next in the groups that this node leads."""
+    """The next expiry in the groups that this node leads."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
@@ -56,14 +56,14 @@ class ExpiryClock:
             self.set()
 
     def pump(self) -> None:
-        """Remove what is due: the wall clock has reached `next`."""
+        """Remove expired messages: the wall clock has reached `next`."""
         for expiring in self._context.all_parts(Expiring):
             self._context.within(expiring.number, expiring.look)
         self.set()
 
 
 class Expiring(LeaderPart):
-    """Removes what has expired in one group, while this node leads it."""
+    """Removes expired messages of one group, while this node leads it."""
 
     def __init__(
         self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, clock: ExpiryClock
@@ -104,7 +104,7 @@ class Expiring(LeaderPart):
             self._expect(0, uid)
             self.clock.set()
 
-    def taken(self, uid: ChannelUid) -> None:
+    def took_over(self, uid: ChannelUid) -> None:
         """The group has taken a channel over."""
         listed = self._listed.get(uid)
         if listed is not None:
@@ -147,16 +147,16 @@ class Expiring(LeaderPart):
             dispatch.stops.expiring = dispatch.stops.expiring - {uid}
             dispatch.uncovered(uid)
 
-    def _remove(self, second: int, held: list[int]) -> None:
+    def _remove(self, second: int, due: list[int]) -> None:
         """Hold channels, and propose to remove what is due in them: one entry after the other, as the log may be slow."""
         stops = self.group.dispatch.stops
-        uids = {ChannelUid(uid) for uid, _ in pairs(held)}
+        uids = {ChannelUid(uid) for uid, _ in pairs(due)}
         stops.expiring = stops.expiring | uids
         if self._under_way:
             self._waiting |= uids
             return
-        for at in range(0, len(held), 2 * limits.EXPIRED_CHANNELS_MAX):
-            channels = held[at : at + 2 * limits.EXPIRED_CHANNELS_MAX]
+        for at in range(0, len(due), 2 * limits.EXPIRED_CHANNELS_MAX):
+            channels = due[at : at + 2 * limits.EXPIRED_CHANNELS_MAX]
             expired = pb.Expired(until=second, channels=channels)
             self._under_way += 1
             self.change(self._done, partial(self._done, None, ""), expired=expired)
@@ -183,8 +183,8 @@ class Expiring(LeaderPart):
 
     # --- what is gone -----------------------------------------------------------------------------------------------------
 
-    def gone(self, change: pb.Expired) -> None:
-        """What has expired is removed: the channels are held no longer."""
+    def removed(self, change: pb.Expired) -> None:
+        """Expired messages are removed: their channels are held no longer."""
         listed = self._listed
         uids = [ChannelUid(uid) for uid, _ in pairs(change.channels)]
         for uid in uids:

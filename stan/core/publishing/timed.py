@@ -28,7 +28,7 @@ TIMED_CHANGES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TimedMessages:
-    """What a node knows of them in all its groups; it makes the parts of each group that it leads."""
+    """The clocks of a node for all its groups; makes the parts of each group that it leads."""
 
     context: BrokerContext
     channels: LiveChannels
@@ -49,7 +49,7 @@ class TimedMessages:
         expiring.lead()
 
     def look(self, now: Nanos) -> None:
-        """Compact what has become old enough, if it is time to look."""
+        """Compact messages that have become old enough, if it is time to look."""
         for compacting in self.context.all_parts(Compacting):
             self.context.within(compacting.number, compacting.look, now)
 
@@ -71,7 +71,7 @@ class TimedMessages:
             self.context.outgoing.trims.append((number, DEFERRED_UID, floor))
 
     def _expired(self, number: GroupId, applied: GroupResult) -> None:
-        """What has expired is gone."""
+        """Expired messages are removed."""
         runs_by_channel = applied.of_part
         assert isinstance(runs_by_channel, dict)  # noqa: S101 - for mypy
         for uid, runs in runs_by_channel.items():
@@ -86,7 +86,7 @@ def _follow(leadership: Leadership, change: pb.GroupChange) -> None:
         case "expiring":
             leadership.part(Expiring).listed(change.expiring)
         case "expired":
-            leadership.part(Expiring).gone(change.expired)
+            leadership.part(Expiring).removed(change.expired)
         case "restore":
             leadership.part(Expiring).look_at(ChannelUid(change.restore.uid))
         case "commit_step":
