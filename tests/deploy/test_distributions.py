@@ -138,10 +138,11 @@ def test_the_demonstration_comes_with_a_distribution_of_its_own(environment):
 
 
 SPARK = """
-    import sys
+    import os, sys
     import pyspark_stan
     from pyspark.sql import SparkSession
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     pyspark_stan.ensure_java()
     spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
     pyspark_stan.register(spark)
