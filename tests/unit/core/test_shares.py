@@ -32,7 +32,7 @@ OF_OPERATORS = {  # who may change channels, or look into them, is trusted with 
 PASSING = {  # work under way, over in moments; who finds no room asks again
     *("UNCOMMITTED_BYTES_MAX", "FETCHES_UNDER_WAY_MAX", "FETCH_BYTES_UNDER_WAY_MAX", "FETCH_UNSENT_BYTES_MAX"),
     *("QUESTIONS_WAITING_MAX", "PENDING_REQUESTS_MAX", "EVENTS_PER_SECOND_MAX", "COMPLAINTS_MAX"),
-    "WAITING_ANSWERS_BYTES_MAX",
+    *("WAITING_ANSWERS_BYTES_MAX", "CONNECTS_PASSED_ON_MAX"),
 }
 MEMORY = {  # the oldest, or largest, is forgotten for what is new
     *("EPHEMERAL_BYTES_MAX", "REMEMBERED_MAX", "REMEMBERED_BYTES_MAX", "REPLAY_BYTES_MAX", "ARRIVAL_ORDER_MAX"),
