@@ -1,8 +1,10 @@
 """The simulation has teeth: a broker that breaks a promise is found out within a few seeds."""
 
+import inspect
 from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import pytest
@@ -107,10 +109,24 @@ def breaks(of, name, world, seeds, says="", *patches, **more):
 
     def add(broken: Callable[..., Any]) -> None:
         original = getattr(of, name)
+        if isinstance(original, FunctionType):
+            assert fits(original, broken), f"{broken.__name__} takes other arguments than {original.__qualname__}"
         patch = of, name, lambda *args, **named: broken(original, *args, **named)
         mutant(broken.__name__, world, seeds, says, patch, *patches, **more)
 
     return add
+
+
+def fits(original, broken):
+    """Whether a mutant can be called as what it replaces: else any call of it is found out, whatever it breaks."""
+    parameters = inspect.signature(original).parameters.values()
+    keywords = {one.name: None for one in parameters if one.kind is one.KEYWORD_ONLY}
+    placed = [None for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+    try:
+        inspect.signature(broken).bind(original, *placed, **keywords)
+    except TypeError:
+        return False
+    return True
 
 
 def nothing(*_args, **_named):
