@@ -287,7 +287,8 @@ class ClusterNode:
 
     def _pass_on_connects(self) -> None:
         """Once the leader of the metadata was heard over a new connection to NATS: it may have missed connects before."""
-        buffer, leader = self.gateway.replay_buffer, self.groups[META_GROUP].leader
+        buffer, group = self.gateway.replay_buffer, self.groups.get(META_GROUP)
+        leader = None if group is None else group.leader
         if buffer is None or buffer.alone_since is None or leader is None or not self.gateway.listens:
             return
         known = self.membership.nodes.get(leader)
