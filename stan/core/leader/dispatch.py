@@ -843,9 +843,13 @@ class Dispatch:
         return self.indexes(self.machine.group, live.cursor.uid)
 
     def _fetch(self, live: LiveCursor, runs: tuple[tuple[int, int], ...], bytes_max: int) -> Fetch:
+        live.reads.fetching = number = self.fetch_number()
+        return Fetch(self.machine.group, live.cursor.uid, live.cursor.cursor_id, runs, bytes_max, number)
+
+    def fetch_number(self) -> int:
+        """Return a number for a Fetch of the group that none has, also of earlier leaderships, whose answers may come late."""
         self.fetches += 1
-        live.reads.fetching = self.fetches
-        return Fetch(self.machine.group, live.cursor.uid, live.cursor.cursor_id, runs, bytes_max, self.fetches)
+        return self.fetches
 
     def _settle_removed(self, live: LiveCursor, to: int) -> None:
         """Messages up to *to* were removed by the channel's limits: they are neither sent nor redelivered (STAN-SPEC 6.6). Those

@@ -69,7 +69,6 @@ class Committing(LeaderPart):
         self._asked = CommitQueues()
         self._deciding: dict[ChannelUid, list[pb.Commit]] = {}  # decisions on their way into the log
         self._carriers: dict[ChannelUid, CommitRun] = {}
-        self._fetches = 0
 
     @property
     def _known(self) -> Transactions:
@@ -320,10 +319,9 @@ class Committing(LeaderPart):
                 break
             wanted.append(sequence)
             size += staged[sequence].bytes
-        self._fetches += 1
-        carrier.fetch, carrier.wanted, carrier.reading = self._fetches, wanted, size
+        carrier.fetch, carrier.wanted, carrier.reading = self.group.dispatch.fetch_number(), wanted, size
         runs = tuple((sequence, sequence) for sequence in wanted)
-        return Fetch(self.number, STAGING_UID, 0, runs, limits.READ_BYTES_MAX, self._fetches)
+        return Fetch(self.number, STAGING_UID, 0, runs, limits.READ_BYTES_MAX, carrier.fetch)
 
     def fetched(self, fetch: Fetch, batches: list[ReadResult]) -> None:
         """The answer to a Fetch: messages of the hidden channel."""

@@ -19,14 +19,13 @@ class StoredReads(LeaderPart):
 
     def __init__(self, context: BrokerContext, leadership: Leadership) -> None:
         super().__init__(context, leadership)
-        self._fetches = 0
         self._waiting: dict[int, Found] = {}  # by number of the Fetch
 
     def ask(self, uid: ChannelUid, runs: tuple[tuple[int, int], ...], found: Found) -> None:
         """Read the messages *runs* of a channel, [first, last] each; *found* is called once."""
-        self._fetches += 1
-        self._waiting[self._fetches] = found
-        self.context.outgoing.fetches.append(Fetch(self.number, uid, 0, runs, limits.READ_BYTES_MAX, self._fetches))
+        number = self.group.dispatch.fetch_number()
+        self._waiting[number] = found
+        self.context.outgoing.fetches.append(Fetch(self.number, uid, 0, runs, limits.READ_BYTES_MAX, number))
 
     def fetched(self, fetch: Fetch, batches: list[ReadResult], error: str = "") -> None:
         """The answer to a Fetch of `ask`."""

@@ -2,6 +2,9 @@
 
 import pytest
 
+from stan.core.publishing.stored_reads import StoredReads
+from tests.kit.core_harness import Node
+
 
 @pytest.fixture
 def harness(harness):
@@ -56,3 +59,23 @@ def test_hole_in_the_log_is_skipped_and_what_was_pending_in_it_counts_as_acked(h
     assert harness.received("pending") == []
     harness.publish("foo", b"5")
     assert harness.received("new") == harness.received("pending") == [(5, 0)]
+
+
+def test_an_answer_to_a_read_of_an_earlier_leadership_is_not_taken_for_one_of_this():
+    """Numbers of reads once began anew with each leadership: rows of one channel could be stored in another one."""
+    node = Node()
+    node.feed_client()
+    node.feed_channel("foo")
+    node.slow = True
+    heard = []
+    for name in ("earlier", "this"):
+        node.lead(1)
+        node.leader_part(StoredReads).ask(1, ((1, 1),), lambda _batches, _error, name=name: heard.append(name))
+        node.turn()
+        if name == "earlier":
+            node.follow(1)
+    earlier, this = node.reads
+    node.broker.step_fetched(earlier, [])
+    assert heard == []
+    node.broker.step_fetched(this, [])
+    assert heard == ["this"]
