@@ -308,15 +308,7 @@ class DeadLetters(LeaderPart):
                 self._again(cursor.cursor_id, limits.DEAD_LETTER_RETRY)
                 return
             text = f'{shown_position(cursor)} of "{shown(info.name)}" is paused: {why}'
-            self.context.complain("WRN", text)
-            self.context.emit(
-                "paused",
-                text,
-                channel=info.name,
-                client_id=cursor.client_id,
-                group=self.number,
-                cursor_id=cursor.cursor_id,
-            )
+            self._emit("paused", text, info, cursor.client_id, cursor.cursor_id)
 
         self.change(done, done, pause_cursor=pause)
 
@@ -333,16 +325,7 @@ class DeadLetters(LeaderPart):
         )
         of = f" of {shown_position(cursor)}" if cursor is not None else ""
         text = f'{which} of "{shown(move.source.name)}" moved to "{shown(move.into.info.name)}"{of}: {why}'
-        self.context.complain("WRN", text)
-        client_id = b"" if cursor is None else cursor.client_id
-        self.context.emit(
-            "dead_letters",
-            text,
-            channel=move.source.name,
-            client_id=client_id,
-            group=self.number,
-            cursor_id=move.cursor_id,
-        )
+        self._emit("dead_letters", text, move.source, b"" if cursor is None else cursor.client_id, move.cursor_id)
 
     def _tell_fault(self, info: ChannelInfo, live: LiveCursor, moves: Moves, why: str) -> None:
         """Say, once, why messages stay where they are."""
@@ -351,12 +334,10 @@ class DeadLetters(LeaderPart):
         moves.fault = why
         cursor = live.cursor
         text = f'messages of "{shown(info.name)}" given up for {shown_position(cursor)} stay pending: {why}'
+        self._emit("dead_letters_fault", text, info, cursor.client_id, cursor.cursor_id)
+
+    def _emit(self, kind: str, text: str, info: ChannelInfo, client_id: bytes, cursor_id: int) -> None:
+        """Write a line to the log, and publish it as an admin event about a position."""
         self.context.complain("WRN", text)
-        self.context.emit(
-            "dead_letters_fault",
-            text,
-            channel=info.name,
-            client_id=cursor.client_id,
-            group=self.number,
-            cursor_id=cursor.cursor_id,
-        )
+        about = {"channel": info.name, "client_id": client_id, "group": self.number, "cursor_id": cursor_id}
+        self.context.emit(kind, text, **about)
