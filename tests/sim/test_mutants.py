@@ -60,6 +60,7 @@ from stan.protocol import compressed_batches
 from stan.protocol.kernel import server as kernel
 from stan.protocol.kernel import server_py
 from stan.protocol.proto import entries_pb2 as pb
+from stan.raft.backoff import Backoff
 from stan.raft.pysyncobj.election import Election, Votes
 from stan.raft.pysyncobj.hard_state import HardState
 from stan.raft.solo import Solo
@@ -586,6 +587,11 @@ def serves_what_an_earlier_life_was_given(original, self, number, cursors):
 @breaks(ServingLeader, "_take_back", "replica-push", 5, ("no progress", "never delivered"), stops=True)
 def never_takes_back(*_):
     pass
+
+
+@breaks(Backoff, "factor", "starved", (3000001, 3000005), "F6")
+def forgets_that_cpu_is_short(_original, self, now):
+    return 1
 
 
 # --- replicated channels: each part of the rule taken out ---------------------------------------------------------------
