@@ -67,11 +67,10 @@ class StarvedWorld(RaftWorld):
             self.loop.after(length + draw.randint(1, RUNS_MS) * MILLISECOND, self._starve, node)
 
     def _kill_leader(self):
-        for node in self.nodes.values():
-            if node.alive and node.groups[0].leads:
-                node.crash(power=False)
-                self.loop.after(CHANGE_MAX, self._expect_leader, len(self.history.leaders))
-                return
+        leaders = [node for node in self.nodes.values() if node.alive and node.groups[0].leads]
+        if leaders:  # one that was stopped may not know yet that another one leads
+            max(leaders, key=lambda node: node.groups[0].term).crash(power=False)
+            self.loop.after(CHANGE_MAX, self._expect_leader, len(self.history.leaders))
 
     def _expect_leader(self, before):
         if len(self.history.leaders) == before:
