@@ -38,7 +38,9 @@ ARROWS_MAX = {
 WORDS = {
     *(f"stan.{path.stem}" for path in (ROOT / "stan").glob("*.py")),
     *("stan.limits", "stan.protocol", "stan.status", "stan_protocol", "stan_client.errors", "pyspark_stan.errors"),
+    *("stan.core.base.names", "stan.core.services"),
 }
+"""Modules whose names everybody may use: words, and what all parts of a broker share."""
 FAN_OUT_MAX = 13
 """How many other modules a module imports, words, protocol and status aside."""
 
@@ -57,7 +59,9 @@ COMPOSED = {
 """What puts the parts of a layer together imports more. These numbers only go down."""
 
 FIELDS_MAX = 12
-"""How many fields a class has: what its body annotates, and what its `__init__` sets."""
+"""How many fields a class has: what its body annotates, and what its `__init__` sets, services of the broker aside."""
+SERVICES_MAX = 10
+"""How many services of the broker a class uses."""
 
 THIRD_PARTY = {
     "nats": ("stan_protocol.nats_client", "stan.aio"),  # the first leaves out what takes long to import
@@ -276,12 +280,24 @@ def fields_of(node: ast.ClassDef) -> set[str]:
     return found
 
 
+def services_of(node: ast.ClassDef) -> set[str]:
+    """The services of the broker that an object of the class uses: `self.x = services.x` in its `__init__`."""
+    return {
+        used.attr
+        for init in node.body
+        if isinstance(init, ast.FunctionDef) and init.name == "__init__"
+        for used in ast.walk(init)
+        if isinstance(used, ast.Attribute) and isinstance(used.value, ast.Name) and used.value.id == "services"
+    }
+
+
 @each_module
 def test_a_class_has_few_fields(name):
     for node in nodes_of(MODULES[name]):
         if isinstance(node, ast.ClassDef):
             full = f"{name}.{node.name}"
-            assert len(fields_of(node)) <= FIELDS_MAX, full
+            assert len(fields_of(node) - services_of(node)) <= FIELDS_MAX, full
+            assert len(services_of(node)) <= SERVICES_MAX, full
 
 
 AROUND_THE_CORE = ("stan.edge", "stan.monitor", "stan.migration", "stan.settings", "stan.server", "stan.cli")
@@ -335,8 +351,11 @@ def foreign_reach(tree: ast.Module) -> set[str]:
     """What a module outside the core does to the insides of a broker, or reads past its view."""
     wrong = {f"writes {ast.unparse(node)}" for node in written_by(tree) if behind_a_broker(node)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module in {"stan.core.context", "stan.core.leader.local_group"}:
-            wrong |= {f"imports {alias.name}" for alias in node.names if alias.name in {"BrokerContext", "Group"}}
+        if isinstance(node, ast.ImportFrom) and node.module in {
+            "stan.core.services.services",
+            "stan.core.leader.local_group",
+        }:
+            wrong |= {f"imports {alias.name}" for alias in node.names if alias.name in {"Services", "Group"}}
         if not isinstance(node, ast.Attribute):
             continue
         reached = behind_a_broker(node)
@@ -354,7 +373,7 @@ def test_the_broker_is_stepped_and_read_through_its_view(name):
 @pytest.mark.parametrize(
     "line",
     [
-        "self.broker.context.leading.saturated = set()",
+        "self.broker.services.leading.saturated = set()",
         "node.broker.view.groups[1].leads = False",
         "self._broker.meta.clients.clear()",
         "a, self._broker.view.x = 1, 2",
@@ -362,7 +381,7 @@ def test_the_broker_is_stepped_and_read_through_its_view(name):
         "broker.view.faulty[1] += why",
         "broker.nodes.names()",
         "broker.publishing.unsealed_bytes",
-        "from stan.core.context import BrokerContext",
+        "from stan.core.services.services import Services",
     ],
 )
 def test_a_reach_into_the_broker_would_be_seen(line):
@@ -377,24 +396,19 @@ def test_what_is_asked_of_a_broker_is_no_reach(line):
     assert not foreign_reach(ast.parse(line))
 
 
-INSIDE = {"context", "dispatch", "machine"}
+INSIDE = {"services", "dispatch", "machine"}
 """Attributes behind which a broker has its state; tests ask `tests.kit.broker_state` for it."""
-OTHER_CONTEXTS = {"link", "producer", "span"}
-"""What else has a `context`: of a trace."""
 PARTS_OF_BROKERS = {"tests/sim/test_mutants.py": "a mutant is a part of the broker, changed"}
 
 
 def reaches_inside(tree: ast.Module) -> list[str]:
-    """What a test reads of the insides of a broker, as line and text. A method of that name, as of pytest's patches, is none."""
+    """What a test reads of the insides of a broker, as line and text."""
     nodes = list(ast.walk(tree))
     called = {node.func for node in nodes if isinstance(node, ast.Call)}
     return [
         f"{node.lineno}: {ast.unparse(node)}"
         for node in nodes
-        if isinstance(node, ast.Attribute)
-        and node.attr in INSIDE
-        and node not in called
-        and not (node.attr == "context" and dotted(node.value)[-1:] and dotted(node.value)[-1] in OTHER_CONTEXTS)
+        if isinstance(node, ast.Attribute) and node.attr in INSIDE and node not in called
     ]
 
 
@@ -411,11 +425,10 @@ def test_tests_do_not_reach_inside_a_broker(path):
 @pytest.mark.parametrize(
     ("line", "wrong"),
     [
-        ("harness.broker.context.meta.channels", True),
+        ("harness.broker.services.node.meta.channels", True),
         ("node.broker.view.groups[1].machine.cursors", True),
         ("stops = group.dispatch.stops", True),
         ("harness.state.position().last_sent", False),
-        ("with monkeypatch.context() as patch: span.context.trace_id", False),
     ],
 )
 def test_a_test_that_reaches_inside_would_be_seen(line, wrong):

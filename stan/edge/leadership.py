@@ -15,7 +15,7 @@ from stan_protocol.scalars import GroupId, Nanos, RaftIndex, Term
 
 from stan import limits
 from stan.core.broker.broker import Broker
-from stan.core.context import META_GROUP
+from stan.core.services.node import META_GROUP
 from stan.edge.nats.gateway import Gateway
 from stan.errors import NotNow, Shortage
 from stan.raft.group import RaftGroup

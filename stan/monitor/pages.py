@@ -14,7 +14,7 @@ from stan_protocol.scalars import WallNanos
 
 from stan import limits
 from stan.config import ChannelLimits
-from stan.core.context import META_GROUP
+from stan.core.services.node import META_GROUP
 from stan.core.state.group import CursorKind
 from stan.core.state.meta import ChannelInfo, Client
 from stan.monitor.page_format import array, extended, flat, moment, pretty, quoted, shown, uptime

@@ -20,8 +20,8 @@ from stan_protocol.refusals import NOT_A_CLUSTER
 from stan_protocol.scalars import GroupId
 
 from stan import level, limits
-from stan.core.context import META_GROUP
 from stan.core.requests.request import AcceptedRequest
+from stan.core.services.node import META_GROUP
 from stan.edge.cluster.node import ClusterNode
 from stan.edge.process import BrokerProcess
 from stan.labels import place_rows, places_of

@@ -14,10 +14,12 @@ from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.core.base.runs import Run, Runs
 from stan.core.boundary.loading import restored
 from stan.core.broker.broker import Broker
-from stan.core.context import META_GROUP, BrokerContext, nobody_waits
 from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.batching import Batching
+from stan.core.services.node import META_GROUP
+from stan.core.services.proposals import nobody_waits
+from stan.core.services.services import Services
 from stan.core.state.group import Cursor, CursorKind, CursorPast, GroupMachine, Subscription, SubscriptionSettings
 from stan.core.state.meta import MetaMachine
 from stan.core.state.state_codec import snapshot_group
@@ -36,7 +38,7 @@ class Part(Protocol):
     """What a broker is composed of."""
 
     @property
-    def context(self) -> BrokerContext:
+    def services(self) -> Services:
         """What it shares with the others."""
 
 
@@ -161,34 +163,34 @@ class BrokerState:
         self.broker = broker
 
     @property
-    def _context(self) -> BrokerContext:
-        return self.broker.context
+    def _services(self) -> Services:
+        return self.broker.services
 
     def _group(self, group: int) -> ChannelGroup:
-        return self._context.groups[GroupId(group)]
+        return self._services.node.groups[GroupId(group)]
 
     # --- the metadata -------------------------------------------------------------------------------------------------
 
     @property
     def channels(self) -> dict[bytes, ChannelState]:
         """The channels of the registry by name; parts are channels."""
-        known = self._context.meta.channels
+        known = self._services.node.meta.channels
         return {name: _taken(ChannelState, one) for name, one in known.items()}
 
     @property
     def parted(self) -> dict[bytes, int]:
         """The channels with parts, by name, and the RaftIndex of the entry that doubles their parts; 0: they are not."""
-        return {name: one.row.doubling for name, one in self._context.meta.channels.parted.by_name.items()}
+        return {name: one.row.doubling for name, one in self._services.node.meta.channels.parted.by_name.items()}
 
     @property
     def clients(self) -> dict[bytes, ClientState]:
         """The registered clients by id."""
-        return {name: _taken(ClientState, one) for name, one in self._context.meta.clients.items()}
+        return {name: _taken(ClientState, one) for name, one in self._services.node.meta.clients.items()}
 
     @property
     def cluster(self) -> pb.ClusterInfo | None:
         """What is known of the cluster as a whole: nodes, policies, pins, level; None before it is founded."""
-        info, copied = self._context.meta.info, pb.ClusterInfo()
+        info, copied = self._services.node.meta.info, pb.ClusterInfo()
         if info is None:
             return None
         copied.CopyFrom(info)
@@ -197,11 +199,11 @@ class BrokerState:
     @property
     def applied(self) -> int:
         """How far the metadata is."""
-        return self._context.meta.applied
+        return self._services.node.meta.applied
 
     def policy(self, channel: bytes, name: bytes = b"") -> DeliveryPolicy:
         """The policy in force for a durable, or a queue group, of a channel."""
-        return self._context.policies.of(channel, name)
+        return self._services.placement.policies.of(channel, name)
 
     # --- what the log tells -------------------------------------------------------------------------------------------
 
@@ -209,7 +211,7 @@ class BrokerState:
         """The state of a group, or of the metadata (0), as another node gets it."""
         taken = pb.Snapshot()
         if group == META_GROUP:
-            self._context.meta.snapshot(taken)
+            self._services.node.meta.snapshot(taken)
         else:
             snapshot_group(self._group(group).machine, taken)
         return taken
@@ -277,7 +279,7 @@ class BrokerState:
     @property
     def held_here(self) -> set[bytes]:
         """The channels that nobody leads because this node holds them for a move."""
-        return set(self._context.leading.held.by_name)
+        return set(self._services.placement.held.by_name)
 
     # --- what the leader knows ------------------------------------------------------------------------------------------
 
@@ -326,7 +328,7 @@ class BrokerState:
 
     def ack_level(self, group: int = 1) -> AckLevel:
         """What an ack of a publish to a channel of the group means."""
-        return self._context.ack_level(GroupId(group))
+        return self._services.placement.ack_level(GroupId(group))
 
     def leadership_epoch(self, group: int = 1) -> int:
         """How often this node began to lead a group."""
@@ -336,55 +338,55 @@ class BrokerState:
     def lapsed(self) -> set[int]:
         """The groups that this node holds, and the metadata (0), of which it has no lease."""
         groups: set[int] = {
-            number for number, group in self._context.groups.items() if group.dispatch.stops.lease_lapsed
+            number for number, group in self._services.node.groups.items() if group.dispatch.stops.lease_lapsed
         }
-        return groups if self._context.leading.meta_lease else {META_GROUP, *groups}
+        return groups if self._services.leading.meta_lease else {META_GROUP, *groups}
 
     @property
     def closed(self) -> set[int]:
         """The groups that take no proposals."""
-        return set(self._context.leading.write_blocked)
+        return set(self._services.leading.write_blocked)
 
     @property
     def saturated(self) -> set[int]:
         """The groups whose messages are collected into larger batches."""
-        return set(self._context.leading.saturated)
+        return set(self._services.leading.saturated)
 
     def waiting(self) -> Waiting:
         """What this node waits for."""
-        context = self._context
-        answers = context.outgoing.waiting
+        services = self._services
+        answers = services.outgoing.waiting
         return Waiting(
-            len(context.proposals.waiting),
-            len(context.proposals.by_index),
-            len(context.nats.awaited | context.nats.asked_users),
-            sum(len(one.lines) + len(one.waiting.by_user) for one in context.all_parts(Batching)),
+            len(services.proposals.waiting),
+            len(services.proposals.by_index),
+            len(services.requests.awaited | services.requests.asked_users),
+            sum(len(one.lines) + len(one.waiting.by_user) for one in services.leading.all_parts(Batching)),
             len(answers.queue),
             answers.bytes,
-            len(context.access.closing_clients),
-            len(context.outgoing.watched),
+            len(services.senders.closing),
+            len(services.outgoing.watched),
         )
 
     @property
     def next_timer(self) -> int | None:
         """When the first timer is due, in Nanos; None: none runs."""
-        return self._context.timers.next
+        return self._services.timers.next
 
 
 def propose(broker: Broker, **change: object) -> None:
     """Propose a change of the metadata to the broker that leads it; nobody waits for the outcome."""
-    broker.context.change_meta(nobody_waits, **change)
+    broker.services.proposals.change_meta(nobody_waits, **change)
 
 
 def policies_changed(broker: Broker) -> None:
     """Let a broker look at the policies of all its positions."""
-    for group in broker.context.groups.values():
+    for group in broker.services.node.groups.values():
         group.dispatch.policies_changed()
 
 
 def wall_of(part: Part) -> int:
     """The time of the broker of which *part* is a part, Unix ns."""
-    return part.context.clock.wall
+    return part.services.node.clock.wall
 
 
 def _taken(kind: type[Record], *sources: object, **made: object) -> Record:

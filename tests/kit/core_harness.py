@@ -176,12 +176,12 @@ class CoreHarness:
             if (group, index) not in on_their_way:
                 node.replay_entry(group, index, kind, body)
         assert BrokerState(node).snapshot(group) == self.state.snapshot(group)
-        return node.context.groups[group].machine if group else node.context.meta
+        return node.services.node.groups[group].machine if group else node.services.node.meta
 
     def _heed_policy(self):
         if self.policy is None:
             return
-        for group in self.broker.context.groups.values():
+        for group in self.broker.services.node.groups.values():
             group.dispatch.policy_of = lambda _cursor: self.policy
 
     def set_policy(self, policy=None, **options):
@@ -217,11 +217,11 @@ class CoreHarness:
 
     def hold_channel(self, name):
         """Nobody leads a channel from now on, as while it is moved."""
-        self.broker.context.leading.held.hold(self.broker.view.meta.channels[name])
+        self.broker.services.placement.held.hold(self.broker.view.meta.channels[name])
 
     def release_channel(self, name):
         """The channel is led again."""
-        self.broker.context.leading.held.release(name)
+        self.broker.services.placement.held.release(name)
 
     def forget_progress(self, group):
         """Take the entries that tell only of sent and acked messages out of a group's log, as a loss of power may."""
@@ -272,8 +272,8 @@ class CoreHarness:
                 self.within(one.group, self.replay_heard, one)
             if not self.hold:
                 self.commit()
-            context = broker.context
-            if broker.has_work or context.outgoing.trims or context.outgoing.drops or context.outgoing.notes:
+            services = broker.services
+            if broker.has_work or services.outgoing.trims or services.outgoing.drops or services.reports.notes:
                 continue
             if self.hold or not self.uncommitted:
                 break
@@ -300,7 +300,7 @@ class CoreHarness:
 
     def leader_part(self, kind, group=1):
         """The part of that class of the group's leader, to be driven by itself."""
-        return self.broker.context.part(group, kind)
+        return self.broker.services.leading.part(group, kind)
 
     def replay_heard(self, one):
         """Something heard is to be handled: without a gateway nothing was."""

@@ -77,7 +77,7 @@ def _settle(files):
 
 def change_in_memory(broker, group=1, bit=32):
     """A bit of the first position of a group, in memory, is another than it was, and will be written; returns its number."""
-    machine = broker.context.groups[group].machine
+    machine = broker.services.node.groups[group].machine
     cursor = next(iter(machine.cursors.values()))
     cursor.last_sent ^= bit
     machine.dirty.cursors.add(cursor.cursor_id)

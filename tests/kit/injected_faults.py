@@ -6,6 +6,7 @@ too. Look-ups that ask all groups for something are no calls for a group.
 
 import sys
 from pathlib import Path
+from typing import get_type_hints
 
 from stan_protocol.frames import Frame
 from stan_protocol.scalars import SECOND
@@ -14,11 +15,11 @@ from stan.core.admin.spreading import Spreading
 from stan.core.base.ready import Delivery, Fetch, Proposal, Replay
 from stan.core.boundary.view import BrokerView
 from stan.core.broker.broker import Broker
-from stan.core.context import BrokerContext
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.channels import LiveChannel
 from stan.core.requests.request import AcceptedRequest
+from stan.core.services.services import Services
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import ChannelInfo, MetaMachine
 from stan.invariant import InvariantError
@@ -39,10 +40,10 @@ GROUP_OF = {
     Replay: lambda replay: replay.group,
 }
 LOOK_UPS = {"__init__", "leads"}
-OF_ALL_GROUPS = (BrokerContext, BrokerView, Broker, MetaMachine, Spreading)
+OF_ALL_GROUPS = (*get_type_hints(Services).values(), BrokerView, Broker, MetaMachine, Spreading)
 """Their methods only look something up, begin a call for a group, are called within its border, or are the metadata's."""
 CHANGES = {"change_group", "end", "leave", "propose"}
-"""Methods of BrokerContext that are not of these."""
+"""Methods of `Proposals` that are not of these."""
 
 
 class Injector:
@@ -99,12 +100,12 @@ def name_of(frame):
 def break_delivery(broker, group, name, broken):
     """From now on the leader of a group fails where it sends messages (*name*: `pump`), gets acks (`ack`), or tells the log what
     it has sent (`take`)."""
-    dispatch = broker.context.groups[group].dispatch
+    dispatch = broker.services.node.groups[group].dispatch
     setattr(dispatch.reports if name == "take" else dispatch, name, broken)
 
 
 def answer_to(broker, group, call):
     """*call* gets the answer to a request that a group has sent."""
-    broker.context.request(group, b"_INBOX.nobody", SECOND, call)
-    number = broker.context.nats.requests
+    broker.services.requests.send(group, b"_INBOX.nobody", SECOND, call)
+    number = broker.services.requests.newest
     broker.step_frame(Frame(1, b"%b%d" % (broker.view.reply_prefix, number), b"", b"", b""))

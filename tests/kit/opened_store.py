@@ -25,8 +25,8 @@ class Opened:
         try:
             await storage.load(broker)
             self.unconfirmed = storage.unconfirmed
-            for name, info in broker.context.meta.channels.items():
-                log, machine = storage.logs[info.group], broker.context.groups[info.group].machine
+            for name, info in broker.services.node.meta.channels.items():
+                log, machine = storage.logs[info.group], broker.services.node.groups[info.group].machine
                 index = log.channel(info.uid)
                 refs = index.refs(index.first_sequence, index.last_sequence, 1 << 40, 1 << 40)
                 self.batches[name] = refs

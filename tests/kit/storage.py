@@ -93,7 +93,7 @@ class StorageNode:
         for one in log.entries(applied + 1, index, 10**9):
             self.broker.replay_entry(GroupId(1), one.index, one.kind, one.body)
             self.storage.applied[1] = (one.index, one.term)
-        machine = self.broker.context.groups[1].machine
+        machine = self.broker.services.node.groups[1].machine
         for uid, channel in machine.channels.items():
             log.trim(uid, channel.first_sequence)
 
@@ -163,7 +163,7 @@ class StorageNode:
 
     def load_again(self):
         """A new machine, as the owner of the broker makes one."""
-        group = self.broker.context.groups[1]
+        group = self.broker.services.node.groups[1]
         group.machine = type(group.machine)(GroupId(1))
         run_now(self.storage.load_group(self.broker, GroupId(1), replicated=True))
 
@@ -205,9 +205,9 @@ def state_of(storage, broker, number):
         if voters.index:
             snapshot.voters[:], snapshot.voters_index = voters.names, voters.index
     if number == 0:
-        broker.context.meta.snapshot(snapshot)
+        broker.services.node.meta.snapshot(snapshot)
     else:
-        snapshot_group(broker.context.groups[number].machine, snapshot)
+        snapshot_group(broker.services.node.groups[number].machine, snapshot)
     return snapshot
 
 

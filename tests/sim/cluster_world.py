@@ -14,7 +14,7 @@ from hashlib import blake2b
 from stan_protocol.scalars import MICROSECOND, MILLISECOND, SECOND, GroupId
 
 from stan import limits
-from stan.core.context import META_GROUP
+from stan.core.services.node import META_GROUP
 from stan.errors import FAULT
 from stan.labels import NO_LABELS
 from stan.policies import EPHEMERAL

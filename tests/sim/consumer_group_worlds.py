@@ -13,7 +13,7 @@ from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.refusals import CHANNEL_DELETING, OUTDATED_GENERATION, UNKNOWN_CHANNEL
 from stan_protocol.scalars import MILLISECOND, SECOND
 
-from stan.core.context import META_GROUP
+from stan.core.services.node import META_GROUP
 from stan.core.state.bookmarks import Bookmarks
 from tests.kit.broker_state import BrokerState
 from tests.sim.clients import SimClient

@@ -3,9 +3,8 @@
 import re
 from functools import partial
 
-from stan_protocol.scalars import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND, GroupId
 
-from stan.core.context import GroupId
 from stan.protocol.placement import channel_group
 from tests.kit.broker_state import BrokerState
 from tests.sim.cluster_node import values_of

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from stan.core.base.ready import Delivery
-from stan.core.context import META_GROUP
+from stan.core.services.node import META_GROUP
 from stan.errors import FAULT
 from stan.invariant import InvariantError
 from tests.kit.injected_faults import answer_to, break_delivery

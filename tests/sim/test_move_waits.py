@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from stan_protocol.scalars import MILLISECOND, SECOND, GroupId
 
-from stan.core.context import META_GROUP
+from stan.core.services.node import META_GROUP
 from stan.protocol.entries import Kind
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb

@@ -21,7 +21,6 @@ from stan.core.base.runs import Run, Runs
 from stan.core.broker.broker import Broker
 from stan.core.clients.serving_leader import ServingLeader
 from stan.core.clients.serving_node import ServingNode
-from stan.core.context import BrokerContext, ServingState
 from stan.core.leader import cursor_override_live
 from stan.core.leader.cursors import LiveCursor, LiveMember, MessagesAhead, Unreported
 from stan.core.leader.dispatch import Dispatch
@@ -39,6 +38,8 @@ from stan.core.publishing.expiring import Expiring, ExpiryClock
 from stan.core.publishing.part_doubling import PartDoubling
 from stan.core.publishing.part_routing import PartRouting
 from stan.core.publishing.publishing import Publishing
+from stan.core.services.leading import ServingState
+from stan.core.services.placement import ChannelPlacement
 from stan.core.state import group
 from stan.core.state.bookmarks import Bookmarks, NotedPlace
 from stan.core.state.dedup import ProducerDedup
@@ -471,10 +472,10 @@ def stores_later_what_wants_no_ack(original, self, batch, held=[]):  # noqa: B00
 def begins_without_an_entry(_original, self, channel):
     """The leader takes the next epoch for its own before the log has it."""
     info = channel.info
-    known = self.context.groups[info.group].machine.part(EphemeralEpochs).of(info.uid)
+    known = self.services.node.groups[info.group].machine.part(EphemeralEpochs).of(info.uid)
     block = known.block + 1
     self.channels.stores.begin(info.uid, Epoch(known.number + 1, (block << BLOCK_BITS) + 1, block))
-    self.context.written = self.channels.stores
+    self.services.stored.written = self.channels.stores
     channel.next_sequence = (block << BLOCK_BITS) + 1
     for opened in self._of(channel).epochs.pop(info.uid):
         opened("")
@@ -498,7 +499,7 @@ def divides_by_chance(original, routing, whole, batch):
 @breaks(PartRouting, "parts_of", "cluster-partitioned", 4, "check")
 def divides_differently(original, routing, whole, batch):
     """What the leader of one part skips, and that of another one does not take either, is never stored; or it is stored twice."""
-    shift = batch.channel == whole.name and routing.context.reports.events.node in ("n0", "n1")
+    shift = batch.channel == whole.name and routing.services.reports.events.node in ("n0", "n1")
     return [(number + shift) % whole.parts for number in original(routing, whole, batch)]
 
 
@@ -554,7 +555,7 @@ def tells_a_group_of_no_publishes(_original, self, _channels, _at, _size):
 mutant("heeds no labels", "labels", 4, "labels are", (ClusterNode, "_labels", lambda _self: {}))
 
 
-@breaks(MetaMachine, "_create", "pins", 12, "and pinned to", (BrokerContext, "home", lambda _self, _channel: 1))
+@breaks(MetaMachine, "_create", "pins", 12, "and pinned to", (ChannelPlacement, "home", lambda _self, _channel: 1))
 def heeds_no_pins(original, self, change):
     change.exact = True
     return original(self, change)

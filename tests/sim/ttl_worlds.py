@@ -13,7 +13,7 @@ from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.core.base.ready import Delivery
 from stan.core.broker.broker import Broker
-from stan.core.context import BrokerContext
+from stan.core.services.proposals import ProposedChanges
 from stan.core.state.expiries import Expiries
 from stan.core.state.group import GroupMachine
 from stan.policies import PolicyRule
@@ -63,10 +63,10 @@ class _Expiring(ClockSet):
             self.operator._make = lambda: None
 
     def run(self, **patience):
-        ready, change, expire = Broker.ready, BrokerContext.change_group, GroupMachine._expire
+        ready, change, expire = Broker.ready, ProposedChanges.change_group, GroupMachine._expire
         with (
             mock.patch.object(Broker, "ready", self._watched_turn(ready)),
-            mock.patch.object(BrokerContext, "change_group", self._watched_change(change)),
+            mock.patch.object(ProposedChanges, "change_group", self._watched_change(change)),
             mock.patch.object(GroupMachine, "_expire", self._watched_expiry(expire)),
         ):
             return super().run(**patience)
@@ -87,11 +87,11 @@ class _Expiring(ClockSet):
     def _watched_change(self, change_group):
         """When a removal is decided: it may be proposed later, as a slow log takes none, and the clock may be set before that."""
 
-        def watched(context, *args, **change):
+        def watched(proposals, *args, **change):
             if "expired" in change:
-                until, wall = change["expired"].until, context.clock.wall
+                until, wall = change["expired"].until, proposals.node.clock.wall
                 self.fail_if(until * SECOND > wall, f"what expires at {until} is removed at {wall}")
-            return change_group(context, *args, **change)
+            return change_group(proposals, *args, **change)
 
         return watched
 

@@ -21,15 +21,17 @@ from stan_protocol.refusals import INVALID_ADMIN
 from stan_protocol.scalars import ChannelUid, GroupId, Nanos
 
 from stan import limits
+from stan.core.base.names import text
 from stan.core.base.ready import Index
 from stan.core.base.runs import Run, Runs, counted_of, size_of
-from stan.core.context import META_GROUP, BrokerContext, text
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.publishing.channels import DelayFaults, LiveChannels
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM, ChannelLookup, matcher
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.requests.table import ALL
+from stan.core.services.node import META_GROUP
+from stan.core.services.services import Services
 from stan.core.state.group import Cursor, CursorKind, Subscription
 from stan.core.state.limit_overrides import EDITED
 from stan.core.state.meta import ChannelInfo
@@ -50,12 +52,17 @@ class _Report(NamedTuple):
 class AdminListing:
     """Handles operators' requests for lists of channels, cursors and clients."""
 
-    def __init__(
-        self, context: BrokerContext, channels: LiveChannels, lookup: ChannelLookup, compacted: Compacted
-    ) -> None:
+    def __init__(self, services: Services, channels: LiveChannels, lookup: ChannelLookup, compacted: Compacted) -> None:
         """*compacted*: how far the log of this node has got with the compaction of a channel."""
         self._compacted = compacted
-        self.context = context
+        self.faults, self.leading, self.nats, self.node = (
+            services.faults,
+            services.leading,
+            services.nats,
+            services.node,
+        )
+        self.placement, self.reports, self.stored = services.placement, services.reports, services.stored
+        self.timers = services.timers
         self.channels = channels
         self.lookup = lookup
         self._reports: deque[_Report] = deque()
@@ -72,13 +79,13 @@ class AdminListing:
 
     def _list_clients(self, accepted: AcceptedRequest) -> None:
         request: pb.ClientsRequest = accepted.request
-        clients = self.context.meta.clients
+        clients = self.node.meta.clients
         if request.client_id:
             left = [request.client_id] if request.client_id in clients and request.client_id > request.after else []
         else:
             left = sorted(client_id for client_id in clients if client_id > request.after)
         response = pb.ClientsResponse(total=len(clients))
-        room = self.context.nats.payload_bytes_max - HEAD_ROOM
+        room = self.nats.payload_bytes_max - HEAD_ROOM
         for client_id in islice(left, _page(request.max)):
             client = clients[client_id]
             shown = pb.ClientStatus(
@@ -113,7 +120,7 @@ class AdminListing:
 
         self.lookup.catch_up(accepted, begin)
         if not begun:
-            self.context.timers.at(self.context.clock.now + limits.REPORT_PATIENCE, begin, META_GROUP)
+            self.timers.at(self.node.clock.now + limits.REPORT_PATIENCE, begin, META_GROUP)
 
     def _begin(self, report: _Report) -> None:
         if len(self._reports) >= limits.REPORTS_MAX:
@@ -121,14 +128,14 @@ class AdminListing:
             return
         self._reports.append(report)
         if len(self._reports) == 1:
-            self.context.timers.at(self.context.clock.now, self._go_on, META_GROUP)
+            self.timers.at(self.node.clock.now, self._go_on, META_GROUP)
 
     def _go_on(self, now: Nanos) -> None:
         """Continue the answers under way, for this turn's share of steps."""
         left = limits.REPORT_STEPS
         while self._reports and left > 0:
             report = self._reports.popleft()
-            if not self.context.holds(report.accepted.groups):
+            if not self.leading.holds(report.accepted.groups):
                 report.accepted.busy()
                 continue
             for cost in report.steps:
@@ -137,7 +144,7 @@ class AdminListing:
                     self._reports.append(report)
                     break
         if self._reports:
-            self.context.timers.at(now + 1, self._go_on, META_GROUP)
+            self.timers.at(now + 1, self._go_on, META_GROUP)
 
     def _chosen(self, accepted: AcceptedRequest, after: bytes, *, again: bool) -> Iterator[ChannelInfo | None]:
         """The channels asked for, sorted by name, after the channel *after*, with it if *again*. None for each channel that was
@@ -146,20 +153,20 @@ class AdminListing:
         names = self.lookup.sorted_names() if not valid_name(text(pattern), wildcards=False) else [pattern]
         covers = matcher(pattern)
         at = (bisect_left if again else bisect_right)(names, after) if after else 0
-        meta = self.context.meta
+        meta = self.node.meta
         for name in islice(names, at, None):
             info = meta.channels.get(name)
             if info is None or info.group not in accepted.groups or not (pattern == ALL or covers(name)):
                 yield None
             else:
-                yield info if self.context.within(info.group, self.lookup.is_dropped, info) is False else None
+                yield info if self.faults.within(info.group, self.lookup.is_dropped, info) is False else None
 
     # --- channels -----------------------------------------------------------------------------------------------------
 
     def _channels(self, accepted: AcceptedRequest) -> Steps:
         request: pb.ChannelsRequest = accepted.request
         response: pb.ChannelsResponse = accepted.begin_answer()
-        room = self.context.nats.payload_bytes_max - HEAD_ROOM
+        room = self.nats.payload_bytes_max - HEAD_ROOM
         page = _page(request.max)
         for info in self._chosen(accepted, request.after, again=False):
             yield 1
@@ -168,7 +175,7 @@ class AdminListing:
             if len(response.channels) >= page:
                 response.more = True
                 break
-            shown = self.context.within(info.group, self._channel, info)
+            shown = self.faults.within(info.group, self._channel, info)
             if shown is None:
                 return  # the answer would not leave without the group
             room -= shown.ByteSize() + ITEM_ROOM
@@ -180,23 +187,22 @@ class AdminListing:
         accepted.answer_with(response)
 
     def _channel(self, info: ChannelInfo) -> pb.ChannelStatus:
-        context = self.context
-        index = context.indexes(info.group, info.uid)
-        known = context.group_of(info).machine.channels.get(info.uid)
+        index = self.stored.indexes(info.group, info.uid)
+        known = self.node.group_of(info).machine.channels.get(info.uid)
         cursors = known.cursors.values() if known is not None else ()
         channel = self.channels.by_uid.get(info.uid)
         delay = self.channels.delayed.get(info.uid)
         if delay is not None:
             in_force = delay.room
         else:
-            in_force = context.config.limits.for_channel(text(info.name)) if channel is None else channel.limits
+            in_force = self.node.config.limits.for_channel(text(info.name)) if channel is None else channel.limits
         span = index.last_sequence - index.first_sequence + 1 if index.last_sequence else 0
-        gone = deleted_from(context.deleted(info.group, info.uid), index.first_sequence, index.last_sequence)
-        waiting = context.group_of(info).machine.delayed(info.uid)
-        compaction = context.group_of(info).machine.compactions.of(info.uid)
+        gone = deleted_from(self.stored.deleted(info.group, info.uid), index.first_sequence, index.last_sequence)
+        waiting = self.node.group_of(info).machine.delayed(info.uid)
+        compaction = self.node.group_of(info).machine.compactions.of(info.uid)
         tier = self.channels.tiers.by_channel.get(info.uid)
-        policy = context.policies.of(info.name, b"")
-        faults = context.part(info.group, DelayFaults)
+        policy = self.placement.policies.of(info.name, b"")
+        faults = self.leading.part(info.group, DelayFaults)
         shown = pb.ChannelStatus(
             name=info.name,
             uid=info.uid,
@@ -216,24 +222,24 @@ class AdminListing:
             if faults is not None and (waiting or delay is not None)
             else b"",
             edited=self._edited(info),
-            pinned=info.name in context.meta.pins,
+            pinned=info.name in self.node.meta.pins,
             ttl=self.channels.ttls.get(info.uid, 0),
             compacted_until=compaction.until,
             tombstones_until=compaction.tombstones_until,
             compact=policy.compact,
             compress=policy.compress,
-            commit=context.meta.commit_of_channel(info),
-            ack_level=AckLevel.MEMORY if info.is_ephemeral else context.ack_level(info.group),
-            part_of=context.meta.channels.parted.part_of(info.name),
+            commit=self.node.meta.commit_of_channel(info),
+            ack_level=AckLevel.MEMORY if info.is_ephemeral else self.placement.ack_level(info.group),
+            part_of=self.node.meta.channels.parted.part_of(info.name),
         )
         shown.clear_bytes, shown.kept_bytes = index.compression
-        epoch = context.group_of(info).machine.epoch_of(info.uid)
+        epoch = self.node.group_of(info).machine.epoch_of(info.uid)
         shown.epoch, shown.epoch_began = epoch.number, epoch.began
         done = self._compacted(info.group, info.uid)
         if done is not None:
             until, tombstone, shown.compaction_passes, shown.compaction_saved_bytes, shown.compaction_ended = done
             shown.compacted_here = min(until, compaction.until)
-            slowest = context.group_of(info).machine.last_of_all(info.uid)
+            slowest = self.node.group_of(info).machine.last_of_all(info.uid)
             newest = 0 if compaction.keep_first else min(tombstone, compaction.until)
             if slowest is not None and newest > max(slowest[0], compaction.tombstones_until):
                 shown.tombstone_held, shown.held_by = newest, slowest[1]
@@ -244,7 +250,7 @@ class AdminListing:
 
     def _edited(self, info: ChannelInfo) -> pb.Limits | None:
         """The limits of a channel that operators have edited; None without edits."""
-        edit = self.context.group_of(info).machine.limit_overrides.by_channel.get(info.uid)
+        edit = self.node.group_of(info).machine.limit_overrides.by_channel.get(info.uid)
         return (
             None if edit is None else pb.Limits(**{f.name: value for f, value in edit.ListFields() if f.name in EDITED})
         )
@@ -254,18 +260,18 @@ class AdminListing:
     def _subscriptions(self, accepted: AcceptedRequest) -> Steps:
         request: pb.SubscriptionsRequest = accepted.request
         response: pb.SubscriptionsResponse = accepted.begin_answer()
-        room = self.context.nats.payload_bytes_max - HEAD_ROOM
+        room = self.nats.payload_bytes_max - HEAD_ROOM
         page = _page(request.max)
         for info in self._chosen(accepted, request.after_channel, again=True):
             yield 1 if info is None else 3
             if info is None:
                 continue
             after = request.after_cursor if info.name == request.after_channel else 0
-            for cursor in self.context.within(info.group, self._wanted, info, request, after) or ():
+            for cursor in self.faults.within(info.group, self._wanted, info, request, after) or ():
                 if len(response.cursors) >= page:
                     response.more = True
                     break
-                shown = self.context.within(info.group, self.cursor, info, cursor)
+                shown = self.faults.within(info.group, self.cursor, info, cursor)
                 if shown is None:
                     return
                 size = shown.ByteSize() + ITEM_ROOM
@@ -284,7 +290,7 @@ class AdminListing:
 
     def _wanted(self, info: ChannelInfo, request: pb.SubscriptionsRequest, after: int) -> list[Cursor]:
         """The cursors of a channel that are asked for, after the cursor with the id *after*, sorted by id."""
-        known = self.context.group_of(info).machine.channels.get(info.uid)
+        known = self.node.group_of(info).machine.channels.get(info.uid)
         if known is None:
             return []
         name, client_id = request.name, request.client_id
@@ -300,8 +306,8 @@ class AdminListing:
 
     def cursor(self, info: ChannelInfo, cursor: Cursor) -> pb.CursorStatus:
         """The status of one cursor, in a group that this node leads; of one that another node serves, as that has reported it."""
-        group = self.context.group_of(info)
-        index = self.context.indexes(info.group, info.uid)
+        group = self.node.group_of(info)
+        index = self.stored.indexes(info.group, info.uid)
         live = group.dispatch.cursors.by_id.get(cursor.cursor_id)
         last_sent, owed = (cursor.last_sent, cursor.to_redeliver) if live is None else (live.last_sent, live.owed)
         windows = (
@@ -328,7 +334,7 @@ class AdminListing:
             waiting=held_back
             + waiting(index, last_sent)
             - deleted_from(
-                self.context.deleted(info.group, info.uid),
+                self.stored.deleted(info.group, info.uid),
                 max(last_sent + 1, index.first_sequence),
                 index.last_sequence,
             ),
@@ -338,12 +344,12 @@ class AdminListing:
             last_sequence=index.last_sequence,
             inbox=settings.inbox,
             user=cursor.user,
-            policy=self.context.policies.shown(info.name, cursor.name),
-            served_by=cursor.server or (self.context.reports.events.node.encode() if cursor.members else b""),
-            part_of=self.context.meta.channels.parted.part_of(info.name),
+            policy=self.placement.policies.shown(info.name, cursor.name),
+            served_by=cursor.server or (self.reports.events.node.encode() if cursor.members else b""),
+            part_of=self.node.meta.channels.parted.part_of(info.name),
             last_ack=cursor.past.acked_at,
         )
-        override, policy = cursor.override, self.context.policies.of(info.name, cursor.name)
+        override, policy = cursor.override, self.placement.policies.of(info.name, cursor.name)
         shown.dead_letter_channel = policy.dead_letters_of(info.name)
         shown.pause_reason = override.pause_reason if override is not None else b""
         self._add_runs(shown, owed, windows)
@@ -380,7 +386,7 @@ class AdminListing:
 
     def _member(self, member: LiveMember, reached: int) -> pb.MemberStatus:
         sub: Subscription = member.sub
-        now, wall = self.context.clock.now, self.context.clock.wall
+        now, wall = self.node.clock.now, self.node.clock.wall
         return pb.MemberStatus(
             client_id=sub.client_id,
             subscription_id=sub.subscription_id,

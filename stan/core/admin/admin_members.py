@@ -13,27 +13,28 @@ from stan.core.admin.pin_requests import PinRequests
 from stan.core.admin.policy_requests import PolicyRequests
 from stan.core.admin.pool_requests import PoolRequests
 from stan.core.admin.schema_requests import SchemaRequests
+from stan.core.base.names import text
 from stan.core.clients.clients import Clients
 from stan.core.clients.nodes import NodeRequests
-from stan.core.context import BrokerContext, text
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
+from stan.core.services.services import Services
 from stan.core.state.meta import MetaResult
 
 
 class AdminMembers:
     """Handles operators' requests about clients, nodes and policies."""
 
-    def __init__(self, context: BrokerContext, clients: Clients, nodes: NodeRequests, moves: ChannelMoves) -> None:
-        self.context = context
+    def __init__(self, services: Services, clients: Clients, nodes: NodeRequests, moves: ChannelMoves) -> None:
+        self.node, self.reports = services.node, services.reports
         self.clients = clients
         self.nodes = nodes
-        self.policies = PolicyRequests(context)
-        self.schemas = SchemaRequests(context)
-        self.pool = PoolRequests(context, nodes)
-        self.pins = PinRequests(context, moves)
-        self.commits = CommitRequests(context, moves)
-        self.parted = PartRequests(context)
+        self.policies = PolicyRequests(services)
+        self.schemas = SchemaRequests(services)
+        self.pool = PoolRequests(services, nodes)
+        self.pins = PinRequests(services, moves)
+        self.commits = CommitRequests(services, moves)
+        self.parted = PartRequests(services)
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
@@ -52,7 +53,7 @@ class AdminMembers:
 
     def _evict_client(self, accepted: AcceptedRequest) -> None:
         """End a client's connection as if it had closed it; the client notices that by its next ping or publish."""
-        client = self.context.meta.clients.get(accepted.request.client_id)
+        client = self.node.meta.clients.get(accepted.request.client_id)
         if client is None:
             accepted.answer()  # it is gone already
             return
@@ -61,13 +62,13 @@ class AdminMembers:
             if not isinstance(result, MetaResult):
                 accepted.refuse(error or refusals.BUSY, retry=True)
                 return
-            self.context.note("INF", f"[Client:{text(client.client_id)}] Evicted by an operator")
+            self.reports.note("INF", f"[Client:{text(client.client_id)}] Evicted by an operator")
             accepted.answer(changed=int(result.gone is not None))
 
         self.clients.disconnect(client, done, asked=False)
 
     def _change(self, accepted: AcceptedRequest, *, add: bool) -> None:
-        if not self.context.clustered:
+        if not self.node.clustered:
             accepted.refuse(NOT_A_CLUSTER)
             return
         before = self.nodes.names
@@ -81,12 +82,12 @@ class AdminMembers:
         self.nodes.change(accepted.request.node, done, add=add)
 
     def _raise_level(self, accepted: AcceptedRequest) -> None:
-        before = self.context.meta.level
+        before = self.node.meta.level
 
         def done(why: str, retry: bool) -> None:  # noqa: FBT001 - as Told has it
             if why:
                 accepted.refuse(refusals.LEVEL_REFUSED.format(why), retry=retry)
             else:
-                accepted.answer(changed=int(self.context.meta.level != before))
+                accepted.answer(changed=int(self.node.meta.level != before))
 
         self.nodes.raise_level(accepted.request.to, done)

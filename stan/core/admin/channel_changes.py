@@ -22,13 +22,15 @@ from stan_protocol.refusals import (
 from stan_protocol.scalars import ChannelUid
 
 from stan import limits
-from stan.core.context import BrokerContext, LeaderPart, text
+from stan.core.base.names import text
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.row_batch import can_open_later
 from stan.core.requests.channel_lookup import ChannelLookup
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
+from stan.core.services.leader_part import LeaderPart
+from stan.core.services.services import Services
 from stan.core.state.group import GroupResult
 from stan.core.state.limit_overrides import EDITED
 from stan.core.state.meta import ChannelInfo
@@ -42,8 +44,8 @@ LIMIT_END = 1 << 63
 class Deletions(LeaderPart):
     """The deletions of one group's channels under way, while this node leads it."""
 
-    def __init__(self, context: BrokerContext, leadership: Leadership) -> None:
-        super().__init__(context, leadership)
+    def __init__(self, services: Services, leadership: Leadership) -> None:
+        super().__init__(services, leadership)
         self._waiting: dict[ChannelUid, tuple[AcceptedRequest, int]] = {}
 
     @property
@@ -67,8 +69,9 @@ class Deletions(LeaderPart):
 class ChannelChanges:
     """Handles operators' requests that change a channel."""
 
-    def __init__(self, context: BrokerContext, channels: LiveChannels, lookup: ChannelLookup) -> None:
-        self.context = context
+    def __init__(self, services: Services, channels: LiveChannels, lookup: ChannelLookup) -> None:
+        self.leading, self.node, self.placement = services.leading, services.node, services.placement
+        self.proposals, self.stored = services.proposals, services.stored
         self.channels = channels
         self.lookup = lookup
         self.opening = 0  # requests that wait for a channel to be made
@@ -87,13 +90,13 @@ class ChannelChanges:
 
     def _purge(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
         request: admin.PurgeRequest = accepted.request
-        index = self.context.indexes(channel.info.group, channel.info.uid)
+        index = self.stored.indexes(channel.info.group, channel.info.uid)
         last = index.last_sequence
         match request.WhichOneof("what"):
             case "up_to":
                 to = min(request.up_to, last)
             case "keep":
-                deleted = self.context.deleted(channel.info.group, channel.info.uid)
+                deleted = self.stored.deleted(channel.info.group, channel.info.uid)
                 to = below_newest(deleted, last, request.keep)
             case _:
                 accepted.refuse(INVALID_ADMIN)
@@ -104,7 +107,7 @@ class ChannelChanges:
         elif channel.info.is_ephemeral:
             count = self._messages(channel, to)
             self.channels.stores.trim(channel.info.uid, to + 1)
-            self.context.groups[channel.info.group].dispatch.uncovered(channel.info.uid)
+            self.node.groups[channel.info.group].dispatch.uncovered(channel.info.uid)
             self._done(accepted, channel, count)
         else:
             removal = self.channels.tiers.purge(channel.info.uid, oldest, to)
@@ -112,7 +115,7 @@ class ChannelChanges:
 
     def _delete_message(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
         info, sequence = channel.info, accepted.request.sequence
-        index = self.context.indexes(info.group, info.uid)
+        index = self.stored.indexes(info.group, info.uid)
         if not 0 < sequence <= index.last_sequence:
             accepted.refuse(UNKNOWN_MESSAGE)
         elif sequence < index.first_sequence or accepted.group.machine.tombstones.within(info.uid, sequence, sequence):
@@ -129,13 +132,13 @@ class ChannelChanges:
             else:
                 self._done(accepted, channel, count)
 
-        self.context.change_group(channel.info.group, done, removal=self.channels.tiers.tell(removal))
+        self.proposals.change_group(channel.info.group, done, removal=self.channels.tiers.tell(removal))
 
     def _messages(self, channel: LiveChannel, last: int) -> int:
         """The number of messages in the channel up to the sequence *last*."""
         info = channel.info
-        first = max(self.context.indexes(info.group, info.uid).first_sequence, 1)
-        return last - first + 1 - deleted_from(self.context.deleted(info.group, info.uid), first, last)
+        first = max(self.stored.indexes(info.group, info.uid).first_sequence, 1)
+        return last - first + 1 - deleted_from(self.stored.deleted(info.group, info.uid), first, last)
 
     # --- limits -------------------------------------------------------------------------------------------------------
 
@@ -152,7 +155,7 @@ class ChannelChanges:
             else:
                 accepted.refuse(error, retry=True)
 
-        self.context.change_group(channel.info.group, done, edit_limits=edit)
+        self.proposals.change_group(channel.info.group, done, edit_limits=edit)
 
     # --- channels -----------------------------------------------------------------------------------------------------
 
@@ -175,36 +178,36 @@ class ChannelChanges:
 
     def _delete_channel(self, accepted: AcceptedRequest) -> None:
         """Delete a channel; if there is none, nothing changes."""
-        if accepted.request.channel in self.context.meta.channels:
+        if accepted.request.channel in self.node.meta.channels:
             self._delete_known(accepted, known=True)
         else:
             self.lookup.catch_up(accepted, lambda known: self._delete_known(accepted, known=known))
 
     def _delete_known(self, accepted: AcceptedRequest, *, known: bool) -> None:
         name, uid = accepted.request.channel, accepted.request.uid
-        info = self.context.meta.channels.get(name)
-        if not known or not self.context.holds((self.context.group_number(name),)):
+        info = self.node.meta.channels.get(name)
+        if not known or not self.leading.holds((self.placement.group_number(name),)):
             accepted.busy()
             return
         if info is None or uid not in (0, info.uid):
             accepted.answer()
             return
-        whole = self.context.meta.channels.parted.whole(name)
+        whole = self.node.meta.channels.parted.whole(name)
         if whole != name:
             accepted.refuse(CHANNEL_IS_PART.format(go_quote(text(name)), go_quote(text(whole))))
             return
         channel = self.channels.by_uid.get(info.uid)
         if (
             channel is None
-            or sum(one.count for one in self.context.all_parts(Deletions)) >= limits.CHANNEL_CHANGES_WAITING_MAX
+            or sum(one.count for one in self.leading.all_parts(Deletions)) >= limits.CHANNEL_CHANGES_WAITING_MAX
         ):
             accepted.busy()
             return
         if channel.deleting:
             accepted.refuse(CHANNEL_DELETING, retry=True)
             return
-        last = self.context.indexes(info.group, info.uid).last_sequence
-        deletions = self.context.led(info.group).part(Deletions)
+        last = self.stored.indexes(info.group, info.uid).last_sequence
+        deletions = self.leading.leadership(info.group).part(Deletions)
         deletions.begin(info.uid, accepted, self._messages(channel, last))
 
         def dropped(error: str) -> None:
@@ -215,7 +218,7 @@ class ChannelChanges:
 
     def unregistered(self, info: ChannelInfo) -> None:
         """A channel was removed from the registry: answer the request to delete it."""
-        deletions = self.context.part(info.group, Deletions)
+        deletions = self.leading.part(info.group, Deletions)
         if deletions is not None:
             deletions.end(info.uid)
 
@@ -239,7 +242,7 @@ class ChannelChanges:
     def _done(self, accepted: AcceptedRequest, channel: LiveChannel, changed: int) -> None:
         """Answer that the change is made; the index may follow a moment later."""
         info = channel.info
-        index, known = self.context.indexes(info.group, info.uid), self.context.group_of(info).machine.channel(info.uid)
+        index, known = self.stored.indexes(info.group, info.uid), self.node.group_of(info).machine.channel(info.uid)
         first = max(index.first_sequence, known.first_sequence) if index.last_sequence else index.first_sequence
         accepted.answer(changed=changed, first_sequence=first, last_sequence=index.last_sequence)
 

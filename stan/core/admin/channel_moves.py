@@ -14,14 +14,15 @@ from stan_protocol.scalars import ChannelUid, GroupId, Nanos
 
 from stan import limits
 from stan.core.admin.group_moves import GroupMoves, MoveWatch
-from stan.core.admin.move_source import MoveSource, context_change
+from stan.core.admin.move_source import MoveSource, end_move
 from stan.core.admin.move_target import MoveTarget
 from stan.core.clients.clients import Clients
 from stan.core.clients.subscribing import Subscribing
-from stan.core.context import META_GROUP, BrokerContext
 from stan.core.leader.local_group import ChannelGroup, Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.publishing import Publishing
+from stan.core.services.node import META_GROUP
+from stan.core.services.services import Services
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.core.state.moves import Stage
@@ -39,13 +40,16 @@ class ChannelMoves:
 
     def __init__(
         self,
-        context: BrokerContext,
+        services: Services,
         channels: LiveChannels,
         publishing: Publishing,
         clients: Clients,
         subscribing: Subscribing,
     ) -> None:
-        self.context = context
+        self._services = services
+        self.faults, self.leading, self.node = services.faults, services.leading, services.node
+        self.outgoing, self.placement, self.proposals = services.outgoing, services.placement, services.proposals
+        self.timers = services.timers
         self.channels = channels
         self.publishing = publishing
         self.clients = clients
@@ -57,14 +61,13 @@ class ChannelMoves:
     def family(self, info: ChannelInfo) -> list[ChannelInfo]:
         """The channels that are moved together with one, which is among them, by uid: those of its group that are placed by the
         same channel."""
-        context = self.context
-        if not context.policies.rules:
+        if not self.placement.policies.rules:
             return [info]
-        root = context.placed_by(info.name)
+        root = self.placement.placed_by(info.name)
         found = [
             one
-            for one in context.meta.channels.values()
-            if one.group == info.group and (one is info or root in (one.name, context.placed_by(one.name)))
+            for one in self.node.meta.channels.values()
+            if one.group == info.group and (one is info or root in (one.name, self.placement.placed_by(one.name)))
         ]
         return sorted(found, key=lambda one: one.uid)
 
@@ -79,29 +82,28 @@ class ChannelMoves:
             else:
                 told(result.error, False)  # noqa: FBT003
 
-        self.context.change_meta(done, begin_move=begin)
+        self.proposals.change_meta(done, begin_move=begin)
 
     def cancel(self, move: int) -> None:
         """Cancel a move, if it is not decided yet."""
-        context_change(self.context, move, done=False)
+        end_move(self._services.proposals, move, done=False)
 
     # --- events ---------------------------------------------------------------------------------------------------------
 
     def asked(self, question: pb.MoveQuestion, reply: bytes) -> None:
         """A leader asks about a channel that comes to its group; the leader of the group where it is answers."""
-        context = self.context
-        info = context.meta.by_uid.get(ChannelUid(question.uid))
-        if info is None or info.move != question.move or not context.leads(info.group):
+        info = self.node.meta.by_uid.get(ChannelUid(question.uid))
+        if info is None or info.move != question.move or not self.node.leads(info.group):
             return
-        if context.leading.replaying is None and reply:
-            context.within(info.group, self._answer, question, info, reply)
+        if self.leading.replaying is None and reply:
+            self.faults.within(info.group, self._answer, question, info, reply)
 
     def _answer(self, question: pb.MoveQuestion, info: ChannelInfo, reply: bytes) -> None:
-        context, source = self.context, self.context.led(info.group).part(GroupMoves).source
+        source = self.leading.leadership(info.group).part(GroupMoves).source
         if not info.move:  # none has begun
             source.tell_messages(self.family(info), reply)
             return
-        infos = context.meta.moves()[info.move]
+        infos = self.node.meta.moves()[info.move]
         waits_for = ""
         if question.depart:
             family = [one.uid for one in self.family(infos[0])]
@@ -116,27 +118,27 @@ class ChannelMoves:
         self.watch.restless = True
         if moved is not None and moved.left:
             for info in moved.infos:
-                self.context.leading.held.release(info.name)
-            self.context.placement_changed()
-            group, moves = moved.infos[0].group, self.context.part(moved.infos[0].group, GroupMoves)
+                self.placement.held.release(info.name)
+            self.placement.changed()
+            group, moves = moved.infos[0].group, self.leading.part(moved.infos[0].group, GroupMoves)
             if moves is not None:
-                self.context.within(group, moves.take_over, [info.uid for info in moved.infos])
-        for move in self.watch.held_at.keys() - self.context.meta.moves().keys():
+                self.faults.within(group, moves.take_over, [info.uid for info in moved.infos])
+        for move in self.watch.held_at.keys() - self.node.meta.moves().keys():
             del self.watch.held_at[move]
         self._look_at_all()
 
     def meta_reset(self) -> None:
         """The metadata were loaded again: moves may have ended meanwhile."""
-        known, held = self.context.meta.by_uid, self.context.leading.held
+        known, held = self.node.meta.by_uid, self.placement.held
         for info in list(held.by_name.values()):
             there = known.get(info.uid)
             if there is None or there.group != info.group:
                 held.release(info.name)
-        self.context.placement_changed()
-        for moves in self.context.all_parts(GroupMoves):
+        self.placement.changed()
+        for moves in self.leading.all_parts(GroupMoves):
             stages = moves.group.machine.moves.by_channel
             arrived = [uid for uid, state in stages.items() if state.stage is Stage.ARRIVED]
-            self.context.within(moves.number, moves.take_over, arrived)  # as far as they are this group's
+            self.faults.within(moves.number, moves.take_over, arrived)  # as far as they are this group's
         self.watch.restless = True
 
     def applied(self, number: GroupId, name: str, change: pb.GroupChange, result: GroupResult) -> None:
@@ -151,33 +153,33 @@ class ChannelMoves:
             case "depart":
                 self._departs(number, told)
             case "departed":
-                self.context.outgoing.drops += [(number, ChannelUid(uid)) for uid in told.uids]
-                stops = self.context.groups[number].dispatch.stops
+                self.outgoing.drops += [(number, ChannelUid(uid)) for uid in told.uids]
+                stops = self.node.groups[number].dispatch.stops
                 stops.moving = stops.moving.difference(told.uids)
             case "returned":
-                moves = self.context.part(number, GroupMoves)
+                moves = self.leading.part(number, GroupMoves)
                 if moves is not None:
                     moves.take_over(told.uids)
 
     def _departs(self, number: GroupId, moving: pb.Moving) -> None:
         """Channels are held: the live view of them ends."""
-        self.watch.held_at[moving.move] = self.context.clock.now
-        group = self.context.groups[number]
+        self.watch.held_at[moving.move] = self.node.clock.now
+        group = self.node.groups[number]
         for uid in map(ChannelUid, moving.uids):
             if uid in group.machine.moves.held:
                 group.dispatch.drop_channel(uid)
 
     def _arrived(self, number: GroupId, told: pb.Arrived) -> None:
         """Everything of some channels has come to a group; they are not its own before the metadata say so."""
-        group = self.context.groups[number]
-        moves = self.context.part(number, GroupMoves)
+        group = self.node.groups[number]
+        moves = self.leading.part(number, GroupMoves)
         if moves is not None:
             moves.arrived(map(ChannelUid, told.uids))
         for uid in map(ChannelUid, told.uids):
-            self.context.outgoing.trims.append((number, uid, group.machine.first_sequence(uid)))
+            self.outgoing.trims.append((number, uid, group.machine.first_sequence(uid)))
         self._note_unknown(group, told)
         group.dispatch.stops.moving = group.dispatch.stops.moving.union(map(ChannelUid, told.uids))
-        now = self.context.clock.now
+        now = self.node.clock.now
         for row in told.rows:
             if row.HasField("recent"):
                 group.joined.setdefault((row.recent.client_id, row.recent.inbox), (now, NOBODY))
@@ -187,15 +189,15 @@ class ChannelMoves:
 
     def _note_unknown(self, group: ChannelGroup, told: pb.Arrived) -> None:
         """Publishes of before the source's leader knew their fingerprints are never replayed."""
-        now, taken_over = self.context.clock.now, group.replay_filter.taken_over
+        now, taken_over = self.node.clock.now, group.replay_filter.taken_over
         group.replay_filter.forget_old(now)
         unknown_until = now - told.known_for + limits.MOVE_KNOWN_MARGIN
-        for info in filter(None, map(self.context.meta.by_uid.get, map(ChannelUid, told.uids))):
+        for info in filter(None, map(self.node.meta.by_uid.get, map(ChannelUid, told.uids))):
             taken_over[info.name] = Nanos(unknown_until)
 
     def others(self, number: GroupId) -> frozenset[ChannelUid]:
         """Channels of which a group's state has something, but that are another group's, or nobody's, as far as is known here."""
-        known, machine = self.context.meta.by_uid, self.context.groups[number].machine
+        known, machine = self.node.meta.by_uid, self.node.groups[number].machine
         return frozenset(
             uid
             for uid in machine.moves.by_channel
@@ -204,20 +206,22 @@ class ChannelMoves:
 
     def lead(self, leadership: Leadership) -> None:
         """This node leads a group from now on: its channels that are held are nobody's."""
-        context, known = self.context, self.context.meta.by_uid
-        source = MoveSource(context, leadership, self.channels, self.publishing)
-        target = MoveTarget(context, leadership)
-        leadership.keep(GroupMoves(context, leadership, source, target, self.clients, self.subscribing, self.watch))
+        known = self.node.meta.by_uid
+        source = MoveSource(self._services, leadership, self.channels, self.publishing)
+        target = MoveTarget(self._services, leadership)
+        leadership.keep(
+            GroupMoves(self._services, leadership, source, target, self.clients, self.subscribing, self.watch)
+        )
         for uid in leadership.group.machine.moves.held:
             info = known.get(uid)
             if info is not None and info.group == leadership.number:
-                self.context.leading.held.hold(info)
+                self.placement.held.hold(info)
         self.watch.restless = True
-        self.context.placement_changed()
+        self.placement.changed()
 
     def follow_group(self, number: GroupId) -> None:
         """This node no longer leads a group."""
-        held = self.context.leading.held
+        held = self.placement.held
         for name in [name for name, info in held.by_name.items() if info.group == number]:
             held.release(name)
 
@@ -225,14 +229,14 @@ class ChannelMoves:
 
     def start(self) -> None:
         """Look now and then what is to be done."""
-        self.context.timers.at(self.context.clock.now + limits.MOVE_LOOK, self._tick, META_GROUP)
+        self.timers.at(self.node.clock.now + limits.MOVE_LOOK, self._tick, META_GROUP)
 
     def _tick(self, now: Nanos) -> None:
-        self.context.timers.at(now + limits.MOVE_LOOK, self._tick, META_GROUP)
-        if self.watch.restless or self.context.meta.moving:
+        self.timers.at(now + limits.MOVE_LOOK, self._tick, META_GROUP)
+        if self.watch.restless or self.node.meta.moving:
             self._look_at_all()
 
     def _look_at_all(self) -> None:
         self.watch.restless = False
-        for moves in self.context.all_parts(GroupMoves):
-            self.context.within(moves.number, moves.look)
+        for moves in self.leading.all_parts(GroupMoves):
+            self.faults.within(moves.number, moves.look)

@@ -25,12 +25,13 @@ from stan_protocol.scalars import MILLISECOND, GroupId, WallNanos
 
 from stan import limits
 from stan.core.admin.long_poll import LongPoll
+from stan.core.base.names import text
 from stan.core.base.shares import of_user, of_whom
-from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import LiveChannels
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM, ChannelLookup, matcher
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
+from stan.core.services.services import Services
 from stan.core.state.bookmarks import Bookmarks, NotedPlace
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
@@ -41,10 +42,10 @@ from stan.protocol.proto import entries_pb2 as entries
 class ChannelQueries:
     """Handles questions about channels, and requests to set bookmarks."""
 
-    def __init__(
-        self, context: BrokerContext, channels: LiveChannels, lookup: ChannelLookup, long_poll: LongPoll
-    ) -> None:
-        self.context = context
+    def __init__(self, services: Services, channels: LiveChannels, lookup: ChannelLookup, long_poll: LongPoll) -> None:
+        self.leading, self.nats, self.node = services.leading, services.nats, services.node
+        self.placement, self.proposals, self.senders = services.placement, services.proposals, services.senders
+        self.stored = services.stored
         self.channels = channels
         self.lookup = lookup
         self.long_poll = long_poll
@@ -62,16 +63,15 @@ class ChannelQueries:
 
     def _info(self, accepted: AcceptedRequest) -> None:
         """An InfoRequest: what do channels hold?"""
-        context = self.context
         request: pb.InfoRequest = accepted.request
         if request.pattern and not valid_name(text(request.pattern), wildcards=True):
             accepted.refuse(INVALID_QUERY)
             return
         named = {*request.channels, *(position.channel for position in request.newer_than)}
-        if context.access.partition is not None and named and not any(context.access.partition[name] for name in named):
+        if self.placement.partition is not None and named and not any(self.placement.partition[name] for name in named):
             return  # another server answers
-        unknown = named - context.meta.channels.keys()
-        if request.pattern or any(context.group_number(name) in accepted.groups for name in unknown):
+        unknown = named - self.node.meta.channels.keys()
+        if request.pattern or any(self.placement.group_number(name) in accepted.groups for name in unknown):
             self.lookup.catch_up(accepted, partial(self._tell_or_wait, accepted))
         else:
             self._tell_or_wait(accepted, known=True)
@@ -84,7 +84,7 @@ class ChannelQueries:
         watched = {
             position.channel: position.sequence
             for position in request.newer_than
-            if request.wait_ms and self.context.group_number(position.channel) in accepted.groups
+            if request.wait_ms and self.placement.group_number(position.channel) in accepted.groups
         }
         if not watched or self.long_poll.is_newer(watched):
             self._tell(accepted)
@@ -94,15 +94,14 @@ class ChannelQueries:
             accepted.busy()
 
     def _tell(self, accepted: AcceptedRequest) -> None:
-        context = self.context
-        if not context.holds(accepted.groups):
+        if not self.leading.holds(accepted.groups):
             accepted.busy()
             return
         response: pb.InfoResponse = accepted.begin_answer()
-        response.message_bytes_max = context.delivered_bytes_max
-        room = context.nats.payload_bytes_max - HEAD_ROOM
+        response.message_bytes_max = self.nats.delivered_bytes_max
+        room = self.nats.payload_bytes_max - HEAD_ROOM
         for info in self._chosen(accepted):
-            index = context.indexes(info.group, info.uid)
+            index = self.stored.indexes(info.group, info.uid)
             shown = pb.ChannelInfo(
                 name=info.name,
                 uid=info.uid,
@@ -123,7 +122,7 @@ class ChannelQueries:
     def _chosen(self, accepted: AcceptedRequest) -> Iterator[ChannelInfo]:
         """The channels asked for in the groups that this node answers for, sorted by name. Ephemeral ones are told to who names
         them: a pattern is of those who read what it covers, and these cannot be read."""
-        context, request = self.context, accepted.request
+        request = accepted.request
         named = set(request.channels)
         if request.pattern:
             names, covers = self.lookup.names_of(request.pattern, named), matcher(request.pattern)
@@ -131,7 +130,7 @@ class ChannelQueries:
             names, covers = sorted(named), None
         for name in names[bisect_right(names, request.after) :] if request.after else names:
             if covers is None or name in named or covers(name):
-                info = context.meta.channels.get(name)
+                info = self.node.meta.channels.get(name)
                 if info is None or (info.is_ephemeral and name not in named):
                     continue
                 if info.group in accepted.groups and not self.lookup.is_dropped(info):
@@ -141,7 +140,7 @@ class ChannelQueries:
 
     def _sequence_at_time(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
         """A SeqAtTimeRequest: which is the first message at or after a time?"""
-        index = self.context.indexes(info.group, info.uid)
+        index = self.stored.indexes(info.group, info.uid)
         sequence = index.sequence_at(WallNanos(accepted.request.time))
         accepted.answer(uid=info.uid, sequence=sequence or 1)  # 0: there was no message ever
 
@@ -159,23 +158,23 @@ class ChannelQueries:
             accepted.refuse(UNKNOWN_CHANNEL)
         elif self.channels.by_uid[info.uid].deleting:
             accepted.refuse(CHANNEL_DELETING)
-        elif not request.generation or request.generation <= self.context.meta.applied:
+        elif not request.generation or request.generation <= self.node.meta.applied:
             self._set(accepted, info)
         else:  # a generation is an index of the metadata: either this copy is behind, or nobody was given it
             self.lookup.catch_up(accepted, partial(self._set_if_given, accepted, info))
 
     def _set_if_given(self, accepted: AcceptedRequest, info: ChannelInfo, known: bool) -> None:  # noqa: FBT001
-        if not known or not self.context.holds(accepted.groups):
+        if not known or not self.leading.holds(accepted.groups):
             accepted.busy()
-        elif accepted.request.generation > self.context.meta.applied:
+        elif accepted.request.generation > self.node.meta.applied:
             accepted.refuse(INVALID_BOOKMARK)
         else:
             self._set(accepted, info)
 
     def _set(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
         request: pb.CursorSetRequest = accepted.request
-        places = self.context.groups[info.group].machine.part(Bookmarks)
-        user = b"" if self._is_of_tier(info, request.name) else self.context.user_of(accepted.reply)
+        places = self.node.groups[info.group].machine.part(Bookmarks)
+        user = b"" if self._is_of_tier(info, request.name) else self.senders.user_of(accepted.reply)
         if refused := self._bookmark_refusal(accepted, info, places, user):
             accepted.refuse(refused)
             return
@@ -199,7 +198,7 @@ class ChannelQueries:
             taken=request.taken,
             user=user,
         )
-        self.context.change_group(info.group, done, bookmark=bookmark)
+        self.proposals.change_group(info.group, done, bookmark=bookmark)
 
     def _is_of_tier(self, info: ChannelInfo, name: bytes) -> bool:
         """True if the channel's limits wait for the position of that name: it is one for all users."""
@@ -208,7 +207,7 @@ class ChannelQueries:
 
     def _bookmark_refusal(self, accepted: AcceptedRequest, info: ChannelInfo, places: Bookmarks, user: bytes) -> str:
         """Why a position that is to be *user*'s cannot be set; "" if it can."""
-        name, authorizer = accepted.request.name, self.context.access.authorizer
+        name, authorizer = accepted.request.name, self.senders.authorizer
         if authorizer is not None and self._is_of_tier(info, name):
             return authorizer.right_refusal(accepted.reply, Right.ADMIN_WRITE, info.name)
         known = places.by_channel.get(info.uid, {})
@@ -218,9 +217,8 @@ class ChannelQueries:
 
     def _cursors(self, accepted: AcceptedRequest) -> None:
         """A CursorsRequest: which bookmarks are set?"""
-        context = self.context
         response: pb.CursorsResponse = accepted.begin_answer()
-        room = context.nats.payload_bytes_max - HEAD_ROOM
+        room = self.nats.payload_bytes_max - HEAD_ROOM
         for name, channel, user, place, last in sorted(self._bookmarks(accepted.groups, accepted.request)):
             shown = pb.NamedCursor(
                 name=name,
@@ -244,11 +242,11 @@ class ChannelQueries:
     ) -> Iterator[tuple[bytes, bytes, bytes, NotedPlace, int]]:
         after = (request.after_name, request.after_channel, request.after_user)
         for number in groups:
-            for uid, of_channel in self.context.groups[number].machine.part(Bookmarks).by_channel.items():
-                info = self.context.meta.by_uid.get(uid)
+            for uid, of_channel in self.node.groups[number].machine.part(Bookmarks).by_channel.items():
+                info = self.node.meta.by_uid.get(uid)
                 if info is None:
                     continue
-                last = self.context.indexes(number, uid).last_sequence
+                last = self.stored.indexes(number, uid).last_sequence
                 for owned, place in of_channel.items():
                     user, name = of_whom(owned)
                     if request.name in (b"", name) and (name, info.name, user) > after:

@@ -13,9 +13,10 @@ from stan_protocol.scalars import GroupId
 
 from stan.core.admin.channel_moves import ChannelMoves
 from stan.core.admin.move_target import ANSWER_PATIENCE
-from stan.core.context import BrokerContext, text
+from stan.core.base.names import text
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
+from stan.core.services.services import Services
 from stan.core.state.meta import ChannelInfo
 from stan.policies import EPHEMERAL, GROUP_COMMITS
 from stan.protocol.proto import entries_pb2 as entries
@@ -31,8 +32,9 @@ PLACED_WITH = "channel {} is kept where channel {} is: change that one"
 class CommitRequests:
     """Handles operators' requests to change the commit of a channel."""
 
-    def __init__(self, context: BrokerContext, moves: ChannelMoves) -> None:
-        self.context = context
+    def __init__(self, services: Services, moves: ChannelMoves) -> None:
+        self.nats, self.node, self.placement = services.nats, services.node, services.placement
+        self.requests = services.requests
         self.moves = moves
 
     def handlers(self) -> dict[str, Handler]:
@@ -40,18 +42,18 @@ class CommitRequests:
         return {"change_commit": self._change}
 
     def _change(self, accepted: AcceptedRequest) -> None:
-        context, request = self.context, accepted.request
-        info = context.meta.channels.get(request.channel)
-        if not context.clustered:
+        request = accepted.request
+        info = self.node.meta.channels.get(request.channel)
+        if not self.node.clustered:
             accepted.refuse(NOT_A_CLUSTER)
         elif request.commit == EPHEMERAL or (info is not None and info.is_ephemeral):
             accepted.refuse(EPHEMERAL_FROM_START)
         elif request.commit >= len(GROUP_COMMITS):
             accepted.refuse(UNKNOWN_COMMIT)
-        elif context.meta.info is None:
+        elif self.node.meta.info is None:
             accepted.busy()
         elif info is None:
-            parted = context.meta.channels.parted.by_name.get(request.channel)
+            parted = self.node.meta.channels.parted.by_name.get(request.channel)
             accepted.refuse(UNKNOWN_CHANNEL if parted is None else EACH_PART.format(go_quote(text(request.channel))))
         elif self._is_that(info, request.commit):
             accepted.answer(changed=0)
@@ -60,7 +62,7 @@ class CommitRequests:
 
     def _is_that(self, info: ChannelInfo, commit: int) -> bool:
         """True if the channel is what was asked for, or is on its way there."""
-        return self.context.meta.commit_of(info.moving_to or info.group) == commit
+        return self.node.meta.commit_of(info.moving_to or info.group) == commit
 
     def _ask(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
         """Ask the leader of the channel's group whether there are messages."""
@@ -81,23 +83,23 @@ class CommitRequests:
                 self._begin(accepted, info, to)
 
         body = entries.MetaChange(move_question=entries.MoveQuestion(uid=info.uid)).SerializeToString()
-        subject = self.context.nats.subjects.meta.encode()
-        self.context.request(accepted.border, subject, ANSWER_PATIENCE, answered, body)
+        subject = self.nats.subjects.meta.encode()
+        self.requests.send(accepted.border, subject, ANSWER_PATIENCE, answered, body)
 
     def _target(self, info: ChannelInfo, request: pb.ChangeCommitRequest) -> tuple[GroupId, list[str]]:
         """The group for the channel, 0 if there is none, and what stands in the way besides messages."""
-        context, name = self.context, go_quote(text(info.name))
+        name = go_quote(text(info.name))
         word, found = GROUP_COMMITS[request.commit], []
-        everywhere = map(GroupId, range(1, context.pool_open + 1))
-        groups = [one for one in everywhere if context.meta.commit_of(one) == request.commit]
+        everywhere = map(GroupId, range(1, self.placement.pool_open + 1))
+        groups = [one for one in everywhere if self.node.meta.commit_of(one) == request.commit]
         free = [one for one in groups if one not in info.left]
         if not free:
             found.append(WAS_IN_ALL.format(word) if groups else NO_GROUPS.format(word))
-        if (pin := context.meta.pins.get(info.name, GroupId(0))) and context.meta.commit_of(pin) != request.commit:
+        if (pin := self.node.meta.pins.get(info.name, GroupId(0))) and self.node.meta.commit_of(pin) != request.commit:
             found.append(PINNED.format(name, pin))
-        if (placed_by := context.placed_by(info.name)) != info.name and placed_by in context.meta.channels:
+        if (placed_by := self.placement.placed_by(info.name)) != info.name and placed_by in self.node.meta.channels:
             found.append(PLACED_WITH.format(name, go_quote(text(placed_by))))
-        home = context.hashed(info.name, request.commit, context.pool_open)
+        home = self.placement.hashed(info.name, request.commit, self.placement.pool_open)
         return (home if home in free else free[0] if free else GroupId(0)), found
 
     def _begin(self, accepted: AcceptedRequest, info: ChannelInfo, to: GroupId) -> None:
@@ -107,7 +109,7 @@ class CommitRequests:
             else:
                 accepted.answer(changed=1)
 
-        if self.context.meta.by_uid.get(info.uid) is info:
+        if self.node.meta.by_uid.get(info.uid) is info:
             self.moves.begin(info, to, told)
         else:
             accepted.refuse(refusals.BUSY, retry=True)

@@ -19,11 +19,13 @@ from stan_protocol.units import go_duration
 
 from stan import limits
 from stan.core.admin.live_consumer_group import LiveConsumerGroup, MemberPoll
+from stan.core.base.names import text
 from stan.core.base.shares import of_user, of_whom, share_left
-from stan.core.context import META_GROUP, BrokerContext, text
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
+from stan.core.services.node import META_GROUP
+from stan.core.services.services import Services
 from stan.core.state.consumer_groups import ConsumerGroup
 from stan.core.state.meta import MetaResult
 from stan.protocol.proto import entries_pb2 as entries
@@ -35,8 +37,10 @@ EMPTY = ConsumerGroup()
 class ConsumerGroupRequests:
     """Handles the requests of members, and questions of operators about consumer groups."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self.context = context
+    def __init__(self, services: Services) -> None:
+        self.leading, self.nats, self.node = services.leading, services.nats, services.node
+        self.placement, self.proposals, self.reports = services.placement, services.proposals, services.reports
+        self.senders, self.timers = services.senders, services.timers
         self.live: dict[bytes, LiveConsumerGroup] = {}  # by name; only on the leader of the metadata
         self._patrol_at = 0  # Nanos when the leases are looked at next; 0: there is no group
 
@@ -48,7 +52,7 @@ class ConsumerGroupRequests:
 
     def lead(self) -> None:
         """This node leads the metadata from now on: each member gets a full lease before it counts as gone."""
-        for name in self.context.meta.consumer_groups.by_name:
+        for name in self.node.meta.consumer_groups.by_name:
             self._found(name)
         self.restart_all()
 
@@ -58,7 +62,7 @@ class ConsumerGroupRequests:
 
     def restart_all(self) -> None:
         """Members could not be heard until now: each gets a full lease."""
-        now = self.context.clock.now
+        now = self.node.clock.now
         for name, live in self.live.items():
             for member, row in (self._known(name).members | live.joining).items():
                 live.deadlines[member] = now + row.lease_ms * MILLISECOND
@@ -70,12 +74,12 @@ class ConsumerGroupRequests:
         if found is None:
             found = self.live[name] = LiveConsumerGroup(name)
             if not self._patrol_at:
-                self._patrol_next(self.context.clock.now)
+                self._patrol_next(self.node.clock.now)
         return found
 
     def _known(self, name: bytes) -> ConsumerGroup:
         """What the metadata know of a group."""
-        return self.context.meta.consumer_groups.by_name.get(name, EMPTY)
+        return self.node.meta.consumer_groups.by_name.get(name, EMPTY)
 
     # --- members ------------------------------------------------------------------------------------------------------
 
@@ -86,7 +90,7 @@ class ConsumerGroupRequests:
         if refusal:
             accepted.refuse(refusal)
             return
-        name, member, now = self._named(accepted), request.member, self.context.clock.now
+        name, member, now = self._named(accepted), request.member, self.node.clock.now
         known = self._known(name)
         row = entries.ConsumerMember(
             member=member,
@@ -96,7 +100,7 @@ class ConsumerGroupRequests:
             name=request.name,
         )
         changes = not request.leave and known.members.get(member) != row
-        if changes and not self.context.access.rate_limiter.admit(now, accepted.user):
+        if changes and not self.senders.rate_limiter.admit(now, accepted.user):
             accepted.refuse(refusals.TOO_MANY_REQUESTS, retry=True)
             return
         live = self._found(name)
@@ -119,13 +123,13 @@ class ConsumerGroupRequests:
 
     def _named(self, accepted: AcceptedRequest) -> bytes:
         """The group that a member means: each user has groups of its own."""
-        return of_user(self.context.user_of(accepted.reply), accepted.request.group)
+        return of_user(self.senders.user_of(accepted.reply), accepted.request.group)
 
     def _refusal(self, request: pb.ConsumerGroupRequest, user: bytes, name: bytes) -> str:
         """Return why a request of a member is not taken; "" if it is."""
         if wrong := _wrong(request):
             return f"{refusals.INVALID_CONSUMER}: {wrong}"
-        if self.context.access.partition is not None:
+        if self.placement.partition is not None:
             return refusals.NO_CONSUMER_GROUPS
         return self._refusal_of_state(request, user, name)
 
@@ -168,8 +172,8 @@ class ConsumerGroupRequests:
     def _is_for(self, channel: bytes) -> Callable[[bytes], bool]:
         """Return a function that tells if a member with a pattern may be given the channel, should the pattern match. Dead
         letters and messages that wait for their time are only for who names their channel."""
-        policies = self.context.policies
-        info = self.context.meta.channels.get(channel)
+        policies = self.placement.policies
+        info = self.node.meta.channels.get(channel)
         kept = info is None or not info.is_ephemeral  # the positions of members outlive leaders
         hidden = bool(policies.rules) and (
             policies.is_dead_letter_channel(channel) or bool(policies.of(channel, b"").delay)
@@ -182,7 +186,7 @@ class ConsumerGroupRequests:
         found = live.matching.get(pattern)
         if found is None:
             found = live.matching[pattern] = set()
-            for info in self.context.meta.channels.values():
+            for info in self.node.meta.channels.values():
                 live.consider(pattern, info, self._is_for(info.name))
         return found
 
@@ -193,25 +197,25 @@ class ConsumerGroupRequests:
         live = self.live[name]
         if not live.due:
             live.due = True
-            self.context.timers.at(self.context.clock.now, lambda _now: self._divide(name), META_GROUP)
+            self.timers.at(self.node.clock.now, lambda _now: self._divide(name), META_GROUP)
 
     def _divide(self, name: bytes) -> None:
         """Divide the channels of a group among its members, and tell those who wait what is theirs now."""
         live = self.live.get(name)
-        if live is None or not self.context.leading.leads_meta:
+        if live is None or not self.node.leads_meta:
             return
         live.due = False
         if live.proposed_at:
             return  # its outcome comes here
         known = self._known(name)
-        staying = live.staying(known, self.context.clock.now)
+        staying = live.staying(known, self.node.clock.now)
         matching = {row.pattern: self._matching(live, row.pattern) for row in staying.values()}
         live.forget_patterns(matching)
         change = live.divide(known, staying)
         if change is not None:
-            live.proposed_at = self.context.clock.now
+            live.proposed_at = self.node.clock.now
             change.group = name
-            self.context.change_meta(partial(self._divided, name), consumer_group=change)
+            self.proposals.change_meta(partial(self._divided, name), consumer_group=change)
         elif not known.members and not live.joining:
             del self.live[name]
         self._tell_news(live, list(live.polls))
@@ -225,16 +229,14 @@ class ConsumerGroupRequests:
             live.taken_in(self._known(name))
             self._divide(name)
             return
-        self.context.note("WRN", f"the channels of a consumer group could not be divided: {error or result.error}")  # type: ignore[attr-defined]
-        self.context.timers.at(
-            self.context.clock.now + limits.CONSUMER_RETRY, lambda _now: self._divide(name), META_GROUP
-        )
+        self.reports.note("WRN", f"the channels of a consumer group could not be divided: {error or result.error}")  # type: ignore[attr-defined]
+        self.timers.at(self.node.clock.now + limits.CONSUMER_RETRY, lambda _now: self._divide(name), META_GROUP)
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def _tell_news(self, live: LiveConsumerGroup, members: Iterable[bytes]) -> None:
         """Answer those of *members* whose channels are not those that they know."""
-        views = live.view(self._known(live.name), self.context.meta.by_uid)
+        views = live.view(self._known(live.name), self.node.meta.by_uid)
         for member in members:
             poll = live.polls.get(member)
             if poll is None or member in live.joining:
@@ -245,17 +247,17 @@ class ConsumerGroupRequests:
 
     def _tell(self, live: LiveConsumerGroup, member: bytes, poll: MemberPoll) -> None:
         """Answer a request of a member with what is its own now."""
-        views = live.view(self._known(live.name), self.context.meta.by_uid)
+        views = live.view(self._known(live.name), self.node.meta.by_uid)
         digest = views.digest(member)
         if member in live.joining or digest == poll.accepted.request.known:
             poll.accepted.answer(unchanged=True, assignment=poll.accepted.request.known)
             return
         response = pb.ConsumerGroupResponse(assignment=digest)
-        room = self.context.nats.payload_bytes_max - HEAD_ROOM
+        room = self.nats.payload_bytes_max - HEAD_ROOM
         for shown in views.channels(member):
             room -= shown.ByteSize() + ITEM_ROOM
             if room < 0:
-                self.context.complain("ERR", "NATS takes no payload that tells all channels of a consumer: max_payload")
+                self.reports.complain("ERR", "NATS takes no payload that tells all channels of a consumer: max_payload")
                 break
             response.channels.append(shown)
         poll.accepted.answer_with(response)
@@ -264,20 +266,15 @@ class ConsumerGroupRequests:
 
     def _patrol_next(self, now: int) -> None:
         self._patrol_at = now + limits.CONSUMER_PATROL
-        self.context.timers.at(self._patrol_at, self._patrol, META_GROUP)
+        self.timers.at(self._patrol_at, self._patrol, META_GROUP)
 
     def _patrol(self, now: Nanos) -> None:
         """Look for leases that are over and for requests that have waited long enough."""
         late, self._patrol_at = now - self._patrol_at, 0
-        if not self.live or not self.context.leading.leads_meta:
+        if not self.live or not self.node.leads_meta:
             return
         self._patrol_next(now)
-        context = self.context
-        if (
-            not context.nats.connected
-            or not context.holds((META_GROUP,))
-            or META_GROUP in context.leading.write_blocked
-        ):
+        if not self.nats.connected or not self.leading.holds((META_GROUP,)) or META_GROUP in self.leading.write_blocked:
             late += limits.CONSUMER_PATROL
         for live in list(self.live.values()):
             if late >= limits.CONSUMER_PATROL:  # what members have said meanwhile is not read yet
@@ -308,7 +305,7 @@ class ConsumerGroupRequests:
         page = min(request.max or limits.REPORT_ITEMS_MAX, limits.REPORT_ITEMS_MAX)
         after = request.after, request.after_user
         left = sorted(told for name in self.live if (told := of_whom(name)[::-1]) > after)
-        room = self.context.nats.payload_bytes_max - HEAD_ROOM
+        room = self.nats.payload_bytes_max - HEAD_ROOM
         for name in [of_user(user, own) for own, user in left[:page]]:
             status = self._status(name)
             room -= status.ByteSize() + ITEM_ROOM
@@ -332,8 +329,8 @@ class ConsumerGroupRequests:
         )
 
     def _details(self, name: bytes) -> admin.ConsumerGroupStatus:
-        known, live, now = self._known(name), self.live[name], self.context.clock.now
-        status, by_uid = self._status(name), self.context.meta.by_uid
+        known, live, now = self._known(name), self.live[name], self.node.clock.now
+        status, by_uid = self._status(name), self.node.meta.by_uid
         places = {member: at for at, member in enumerate(sorted(known.members), 1)}
         for member in places:
             row = known.members[member]
@@ -342,7 +339,7 @@ class ConsumerGroupRequests:
             status.member_list.add(
                 name=row.name, user=row.user, pattern=row.pattern, lease_ms=row.lease_ms, left_ms=left, channels=owned
             )
-        room = self.context.nats.payload_bytes_max - HEAD_ROOM - status.ByteSize()
+        room = self.nats.payload_bytes_max - HEAD_ROOM - status.ByteSize()
         channels = set().union(*(live.matching.get(row.pattern, ()) for row in known.members.values()))
         for uid in sorted(channels, key=lambda uid: by_uid[uid].name):
             owner = known.owners.get(uid)

@@ -14,11 +14,12 @@ from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.scalars import GroupId, WallNanos
 
-from stan.core.context import BrokerContext, text
+from stan.core.base.names import text
 from stan.core.publishing.channels import LiveChannels
 from stan.core.requests.channel_lookup import ChannelLookup
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
+from stan.core.services.services import Services
 from stan.core.state.cursor_override import well_formed
 from stan.core.state.group import Cursor, CursorKind, GroupResult, kind_and_name
 from stan.core.state.meta import ChannelInfo
@@ -33,8 +34,8 @@ _Change = Callable[[Any, ChannelInfo, Cursor], Change | str]
 class CursorAdmin:
     """Handles operators' requests that change one cursor."""
 
-    def __init__(self, context: BrokerContext, channels: LiveChannels, lookup: ChannelLookup) -> None:
-        self.context = context
+    def __init__(self, services: Services, channels: LiveChannels, lookup: ChannelLookup) -> None:
+        self.node, self.proposals, self.stored = services.node, services.proposals, services.stored
         self.channels = channels
         self.lookup = lookup
 
@@ -66,27 +67,27 @@ class CursorAdmin:
             accepted.refuse(refusals.INVALID_NEW_CURSOR)
         elif isinstance(sequence, str):
             accepted.refuse(sequence)
-        elif limit and self.context.group_of(info).machine.channel(info.uid).subscription_count >= limit:
+        elif limit and self.node.group_of(info).machine.channel(info.uid).subscription_count >= limit:
             accepted.refuse(refusals.TOO_MANY_SUBSCRIPTIONS)
         else:
             owner = asked.client_id if is_owned else b""
             cursor = pb.Cursor(uid=info.uid, kind=kind, name=name, client_id=owner, last_sent=sequence - 1)
             created = partial(self._answer, accepted, info, changed=1)
-            self.context.change_group(info.group, created, restored_cursor=pb.RestoredCursor(cursor=cursor))
+            self.proposals.change_group(info.group, created, restored_cursor=pb.RestoredCursor(cursor=cursor))
 
     def _move(self, request: admin.MoveRequest, info: ChannelInfo, cursor: Cursor) -> Change | str:
         """Set the message that the cursor gets next."""
         sequence = self._next_of(request, "to", info)
         if isinstance(sequence, str):
             return sequence
-        move = pb.MoveCursor(cursor_id=cursor.cursor_id, at=self.context.clock.wall, sequence=sequence)
+        move = pb.MoveCursor(cursor_id=cursor.cursor_id, at=self.node.clock.wall, sequence=sequence)
         return {"move_cursor": move}
 
     def _next_of(
         self, request: admin.MoveRequest | admin.CreateCursorRequest, place: str, info: ChannelInfo
     ) -> int | str:
         """The sequence that the field *place* of a request means, or why it means none."""
-        index = self.context.indexes(info.group, info.uid)
+        index = self.stored.indexes(info.group, info.uid)
         end = index.last_sequence + 1
         match request.WhichOneof(place):
             case "sequence" if request.sequence > end:
@@ -105,7 +106,7 @@ class CursorAdmin:
 
     def _skip(self, request: admin.SkipRequest, info: ChannelInfo, cursor: Cursor) -> Change | str:
         """Treat messages as acked; those that were not sent yet are passed over when their turn comes."""
-        last = self.context.indexes(info.group, info.uid).last_sequence
+        last = self.stored.indexes(info.group, info.uid).last_sequence
         if not request.runs or not well_formed(request.runs):
             return refusals.INVALID_RUNS
         if max(request.runs) > last:
@@ -116,7 +117,7 @@ class CursorAdmin:
         """Close one subscription."""
         if self._is_deleting(accepted, info):
             return
-        group, number = self.context.group_of(info), accepted.request.subscription_id
+        group, number = self.node.group_of(info), accepted.request.subscription_id
         member = group.machine.subscriptions.by_id.get(number)
         if member is None or group.machine.cursors[member.cursor_id].uid != info.uid:
             accepted.refuse(refusals.unknown_subscription(number, text(info.name)))
@@ -128,7 +129,7 @@ class CursorAdmin:
                 found[1].leaving = False
             self._answer(accepted, info, result, error, changed=1)
 
-        self.context.leave(info.group, number, done)
+        self.proposals.leave(info.group, number, done)
 
     # --- one change -----------------------------------------------------------------------------------------------------
 
@@ -136,13 +137,15 @@ class CursorAdmin:
         """Propose what *change* returns for a request, or refuse the request with the error that *change* returns."""
         if self._is_deleting(accepted, info):
             return
-        of_channel = self.context.group_of(info).machine.channel(info.uid)
+        of_channel = self.node.group_of(info).machine.channel(info.uid)
         cursor = which(list(of_channel.cursors.values()), accepted.request.which)
         made = cursor if isinstance(cursor, str) else change(accepted.request, info, cursor)
         if isinstance(made, str):
             accepted.refuse(made)
             return
-        self.context.change_group(info.group, lambda result, error: self._answer(accepted, info, result, error), **made)
+        self.proposals.change_group(
+            info.group, lambda result, error: self._answer(accepted, info, result, error), **made
+        )
 
     def _is_deleting(self, accepted: AcceptedRequest, info: ChannelInfo) -> bool:
         channel = self.channels.by_uid.get(info.uid)
@@ -160,7 +163,7 @@ class CursorAdmin:
         elif result.error:
             accepted.refuse(result.error)
         else:
-            index = self.context.indexes(info.group, info.uid)
+            index = self.stored.indexes(info.group, info.uid)
             change = result.operator_change
             accepted.answer(
                 changed=changed if change is None else change.changed,
@@ -170,7 +173,7 @@ class CursorAdmin:
 
     def applied(self, number: GroupId, result: GroupResult) -> None:
         """An operator's change was applied: the leader's live view of the cursor follows."""
-        group = self.context.groups[number]
+        group = self.node.groups[number]
         if result.cursor is None:
             return
         group.dispatch.cursor_changed(result)

@@ -14,13 +14,13 @@ from stan_protocol.refusals import CHANNEL_RESTORING, INVALID_ADMIN, TOO_MANY_DE
 from stan import limits
 from stan.core.base.ready import ReadResult
 from stan.core.base.runs import runs_of
-from stan.core.context import BrokerContext
 from stan.core.publishing.deferrals import Deferrals
 from stan.core.publishing.row_batch import row_of
 from stan.core.publishing.stored_reads import StoredReads, stored_messages
 from stan.core.requests.channel_lookup import ChannelLookup
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
+from stan.core.services.services import Services
 from stan.core.state.deferred import Deferred, Listed
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
@@ -36,8 +36,9 @@ _MESSAGE_BYTES = 36
 class DelayedRequests:
     """Handles the requests `delayed`, `read_delayed` and `cancel_delayed`."""
 
-    def __init__(self, context: BrokerContext, lookup: ChannelLookup) -> None:
-        self.context = context
+    def __init__(self, services: Services, lookup: ChannelLookup) -> None:
+        self.leading, self.nats, self.node = services.leading, services.nats, services.node
+        self.proposals, self.stored = services.proposals, services.stored
         self.lookup = lookup
 
     def handlers(self) -> dict[str, Handler]:
@@ -87,7 +88,7 @@ class DelayedRequests:
             return
         wanted = runs_of(one.sequence for one in page)[: limits.BATCHES_PER_READ_MAX]
         read = partial(self._read, accepted, info, page, wanted, len(found) > len(page))
-        self.context.led(info.group).part(StoredReads).ask(DEFERRED_UID, wanted, read)
+        self.leading.leadership(info.group).part(StoredReads).ask(DEFERRED_UID, wanted, read)
 
     def _read(
         self,
@@ -105,7 +106,7 @@ class DelayedRequests:
             return
         read = dict(stored_messages(batches, wanted))
         end = max(read, default=wanted[-1][1])
-        deferred, room = accepted.group.machine.part(Deferred), self.context.nats.payload_bytes_max - _HEAD_BYTES
+        deferred, room = accepted.group.machine.part(Deferred), self.nats.payload_bytes_max - _HEAD_BYTES
         taken: list[admin.DelayedMessage] = []
         rows: list[bytes] = []
         after = page[0].id - 1
@@ -127,8 +128,8 @@ class DelayedRequests:
         self._answer(accepted, info, messages=taken, rows=b"".join(rows), more=more, after=after)
 
     def _answer(self, accepted: AcceptedRequest, info: ChannelInfo, **told: object) -> None:
-        last = self.context.indexes(info.group, info.uid).last_sequence
-        accepted.answer(last_sequence=last, now=self.context.clock.wall, **told)
+        last = self.stored.indexes(info.group, info.uid).last_sequence
+        accepted.answer(last_sequence=last, now=self.node.clock.wall, **told)
 
     # --- cancelled ------------------------------------------------------------------------------------------------------
 
@@ -140,7 +141,7 @@ class DelayedRequests:
         if accepted.group.machine.restores.under_way(info.uid):  # what was put back would come back by a repeat
             accepted.refuse(CHANNEL_RESTORING, retry=True)
             return
-        here = self.context.led(info.group).part(Deferrals)
+        here = self.leading.leadership(info.group).part(Deferrals)
         listed = accepted.group.machine.part(Deferred).listed(info.uid)
         places = [
             number
@@ -153,7 +154,7 @@ class DelayedRequests:
             return
         here.cancelling.update(places[1::2])
         done = partial(self._done, accepted, here, places[1::2])
-        self.context.change_group(accepted.number, done, deferred_gone=pb.DeferredGone(places=places))
+        self.proposals.change_group(accepted.number, done, deferred_gone=pb.DeferredGone(places=places))
 
     def _done(self, accepted: AcceptedRequest, here: Deferrals, ids: list[int], result: object, error: str) -> None:
         here.cancelling.difference_update(ids)

@@ -7,13 +7,16 @@ from stan_protocol.refusals import go_quote
 from stan_protocol.scalars import SECOND, ChannelUid, Nanos
 
 from stan import limits
-from stan.core.admin.move_source import MoveSource, context_change
+from stan.core.admin.move_source import MoveSource, end_move
 from stan.core.admin.move_target import MoveTarget
+from stan.core.base.names import text
 from stan.core.clients.clients import Clients
 from stan.core.clients.subscribing import Subscribing
-from stan.core.context import BrokerContext, LeaderPart, nobody_waits, text
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.expiring import Expiring
+from stan.core.services.leader_part import LeaderPart
+from stan.core.services.proposals import nobody_waits
+from stan.core.services.services import Services
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.moves import MoveStage, Stage
 from stan.protocol.proto import entries_pb2 as pb
@@ -34,7 +37,7 @@ class GroupMoves(LeaderPart):
 
     def __init__(
         self,
-        context: BrokerContext,
+        services: Services,
         leadership: Leadership,
         source: MoveSource,
         target: MoveTarget,
@@ -42,7 +45,7 @@ class GroupMoves(LeaderPart):
         subscribing: Subscribing,
         watch: MoveWatch,
     ) -> None:
-        super().__init__(context, leadership)
+        super().__init__(services, leadership)
         self.source = source
         self.clients = clients
         self.subscribing = subscribing
@@ -64,7 +67,7 @@ class GroupMoves(LeaderPart):
             arrived = self.group.machine.moves.by_channel.get(info.uid)
             if arrived is not None and arrived.stage is Stage.ARRIVED and info.uid not in self._unsent:
                 self.group.dispatch.mark_unconfirmed(info.uid)
-            self.context.note("INF", f"Channel {go_quote(text(info.name))} goes on in group {self.number}")
+            self.reports.note("INF", f"Channel {go_quote(text(info.name))} goes on in group {self.number}")
             self.leadership.part(Expiring).took_over(info.uid)
         if infos:
             self.clients.lead_group(self.number)
@@ -74,7 +77,7 @@ class GroupMoves(LeaderPart):
 
     def look(self) -> None:
         """Take the next step for the channels that come, go, or have come or gone."""
-        machine, meta = self.group.machine, self.context.meta
+        machine, meta = self.group.machine, self.node.meta
         for move, infos in meta.moves().items() if meta.moving else ():
             if infos[0].moving_to == self.number:
                 self._target.look(move, infos)
@@ -88,20 +91,20 @@ class GroupMoves(LeaderPart):
         """Take the next step for one channel, as far as this group has to."""
         move = state.move
         if info is None:
-            if uid < self.context.meta.next_uid and state.stage is not Stage.HELD:
+            if uid < self.node.meta.next_uid and state.stage is not Stage.HELD:
                 self._propose("drop_channel", int(uid), drop_channel=pb.DropChannel(uid=uid))
             return
         under_way = info.move == move
         if state.stage is Stage.HELD and under_way:
-            since = self._watch.held_at.setdefault(move, self.context.clock.now)
-            if self.context.clock.now - since > limits.MOVE_HOLD_MAX and self._may_ask("cancel", move):
-                context_change(self.context, move, done=False)
+            since = self._watch.held_at.setdefault(move, self.node.clock.now)
+            if self.node.clock.now - since > limits.MOVE_HOLD_MAX and self._may_ask("cancel", move):
+                end_move(self._proposals, move, done=False)
         elif state.stage is Stage.HELD:
             name = "returned" if info.group == self.number else "departed"
             self._propose(name, move, **{name: pb.Moving(move=move, uids=self._of_move(state))})
         elif state.stage is Stage.ARRIVED and under_way:
             if self._may_ask("done", move):
-                context_change(self.context, move, done=True)
+                end_move(self._proposals, move, done=True)
         elif state.stage is Stage.ARRIVED and info.group != self.number:
             self._propose("dropped", move, arrival_dropped=pb.Moving(move=move, uids=self._of_move(state)))
 
@@ -112,7 +115,7 @@ class GroupMoves(LeaderPart):
     def _may_ask(self, what: str, move: int) -> bool:
         """True if that was not asked for in the last quarter of a second."""
         self._watch.restless = True
-        now = self.context.clock.now
+        now = self.node.clock.now
         if self._asked.get((what, move), 0) > now:
             return False
         self._asked[what, move] = now + limits.FORWARD_INTERVAL
@@ -121,7 +124,7 @@ class GroupMoves(LeaderPart):
     def _propose(self, what: str, move: int, **change: object) -> None:
         """Propose a change, unless it is on its way."""
         self._watch.restless = True
-        now = self.context.clock.now
+        now = self.node.clock.now
         if self._asked.get((what, move), 0) > now:
             return
         self._asked[what, move] = now + SECOND

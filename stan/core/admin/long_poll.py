@@ -11,7 +11,8 @@ from stan_protocol.scalars import ChannelUid, GroupId, Nanos
 
 from stan import limits
 from stan.core.base.shares import Shares
-from stan.core.context import META_GROUP, BrokerContext
+from stan.core.services.node import META_GROUP
+from stan.core.services.services import Services
 from stan.core.state.meta import ChannelInfo
 
 
@@ -33,8 +34,10 @@ class _Watch:
 class LongPoll:
     """The requests that wait, by channel and by the time when they are given up."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self.context = context
+    def __init__(self, services: Services) -> None:
+        self.faults, self.leading, self.node = services.faults, services.leading, services.node
+        self.outgoing, self.placement, self.stored = services.outgoing, services.placement, services.stored
+        self.timers = services.timers
         self._by_channel: dict[bytes, set[_Watch]] = {}
         self._by_tick: dict[int, set[_Watch]] = {}
         self._watched = Shares()
@@ -50,29 +53,27 @@ class LongPoll:
         *wait* nanoseconds. False if too many requests, or too many of the *user*, wait already."""
         if len(positions) > self._watched.left(user, limits.WATCHED_MAX):
             return False
-        context = self.context
-        tick = -(-(context.clock.now + min(wait, limits.INFO_WAIT_MAX)) // limits.INFO_WAIT_TICK)
+        tick = -(-(self.node.clock.now + min(wait, limits.INFO_WAIT_MAX)) // limits.INFO_WAIT_TICK)
         watch = _Watch(positions, tick, call, group, user)
         if tick not in self._by_tick:
             self._by_tick[tick] = set()
-            context.timers.at(tick * limits.INFO_WAIT_TICK, partial(self._over, tick), META_GROUP)
+            self.timers.at(tick * limits.INFO_WAIT_TICK, partial(self._over, tick), META_GROUP)
         self._by_tick[tick].add(watch)
         for name in positions:
             self._by_channel.setdefault(name, set()).add(watch)
-            info = context.meta.channels.get(name)
+            info = self.node.meta.channels.get(name)
             if info is not None:
-                context.outgoing.watched.add(info.uid)
+                self.outgoing.watched.add(info.uid)
         self._watched.add(user, len(positions))
         return True
 
     def tell(self) -> None:
         """Call the requests whose channels have newer messages since the last turn."""
-        context = self.context
-        if not context.outgoing.news or any(group.dispatch.stops.lease_lapsed for _, group in context.leading.led):
+        if not self.outgoing.news or any(group.dispatch.stops.lease_lapsed for _, group in self.leading.led):
             return
-        news, context.outgoing.news = context.outgoing.news, set()
+        news, self.outgoing.news = self.outgoing.news, set()
         for uid in news:
-            info = context.meta.by_uid.get(uid)
+            info = self.node.meta.by_uid.get(uid)
             if info is not None:
                 last = self._last(info.name)
                 for watch in list(self._by_channel.get(info.name, ())):
@@ -82,30 +83,30 @@ class LongPoll:
     def registered(self, info: ChannelInfo) -> None:
         """A channel was made, which a request may be waiting for."""
         if info.name in self._by_channel:
-            self.context.outgoing.watched.add(info.uid)
+            self.outgoing.watched.add(info.uid)
 
     def unregistered(self, info: ChannelInfo) -> None:
         """A channel was deleted: the requests that wait for it are answered."""
-        self.context.outgoing.watched.discard(info.uid)
+        self.outgoing.watched.discard(info.uid)
         self._end_all([info.name])
 
     def follow(self, number: GroupId) -> None:
         """This node no longer leads a group: the requests that wait for its channels are answered."""
-        self._end_all([name for name in self._by_channel if self.context.group_number(name) == number])
+        self._end_all([name for name in self._by_channel if self.placement.group_number(name) == number])
 
     def left(self, uids: Iterable[ChannelUid]) -> None:
         """Channels are held for a move to another group: the requests that wait for them are answered."""
-        known = self.context.meta.by_uid
+        known = self.node.meta.by_uid
         self._end_all([known[uid].name for uid in uids if uid in known and known[uid].name in self._by_channel])
 
     def reset(self) -> None:
         """The metadata was loaded anew, so channels may have been made and deleted unnoticed: all requests are answered."""
         self._end_all(list(self._by_channel))
-        self.context.outgoing.watched.clear()
+        self.outgoing.watched.clear()
 
     def _last(self, name: bytes) -> int:
-        info = self.context.meta.channels.get(name)
-        return 0 if info is None else self.context.indexes(info.group, info.uid).last_sequence
+        info = self.node.meta.channels.get(name)
+        return 0 if info is None else self.stored.indexes(info.group, info.uid).last_sequence
 
     def _over(self, tick: int, _now: Nanos) -> None:
         for watch in list(self._by_tick[tick]):
@@ -123,7 +124,7 @@ class LongPoll:
             watches.discard(watch)
             if not watches:
                 del self._by_channel[name]
-                info = self.context.meta.channels.get(name)
-                self.context.outgoing.watched.discard(info.uid if info is not None else ChannelUid(0))
+                info = self.node.meta.channels.get(name)
+                self.outgoing.watched.discard(info.uid if info is not None else ChannelUid(0))
         self._watched.add(watch.user, -len(watch.positions))
-        self.context.within(watch.group, watch.call)
+        self.faults.within(watch.group, watch.call)

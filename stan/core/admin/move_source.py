@@ -14,12 +14,15 @@ from stan_protocol.refusals import BUSY, CHANNEL_DELETING, CHANNEL_RESTORING, MO
 from stan_protocol.scalars import ChannelUid, KiB
 
 from stan import limits
+from stan.core.base.names import text
 from stan.core.base.ready import ReadResult, Replay
-from stan.core.context import BrokerContext, LeaderPart, text
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.stored_reads import StoredReads
+from stan.core.services.leader_part import LeaderPart
+from stan.core.services.proposals import ProposedChanges
+from stan.core.services.services import Services
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.moved_rows import moved_rows
@@ -42,9 +45,10 @@ class MoveSource(LeaderPart):
     """Holds channels that are to go from one group, and answers what the group has of them, while this node leads it."""
 
     def __init__(
-        self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, publishing: Publishing
+        self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
-        super().__init__(context, leadership)
+        super().__init__(services, leadership)
+        self.placement = services.placement
         self.channels = channels
         self.publishing = publishing
         self._holding: set[int] = set()  # moves whose entry that holds the channels is on its way
@@ -55,15 +59,14 @@ class MoveSource(LeaderPart):
     def hold(self, move: int, infos: list[ChannelInfo], family: Iterable[ChannelUid]) -> str:
         """Hold the channels of a move: from now on nobody leads them. *family*: the channels that belong together now. Returns
         why they are not held, or "": they are, or the entry that tells it is on its way."""
-        context = self.context
         group = self.group
         if move in self._holding or all(group.machine.moves.at(info.uid, move, Stage.HELD) for info in infos):
             return ""
         if sorted(family) != [info.uid for info in infos]:
-            context_change(context, move, done=False)
+            end_move(self._proposals, move, done=False)
             return OTHERS_BELONG
         if found := self._acked_otherwise(infos):
-            context_change(context, move, done=False)
+            end_move(self._proposals, move, done=False)
             return found
         if self._known_for(infos) < limits.MOVE_KNOWN_MIN:
             return TOO_YOUNG
@@ -76,23 +79,23 @@ class MoveSource(LeaderPart):
         done = partial(self._departed, move, infos)
         self.change(done, depart=pb.Moving(move=move, uids=[info.uid for info in infos]))
         for info in infos:
-            context.leading.held.hold(info)
+            self.placement.held.hold(info)
             channel = self.channels.leave(info)
             if channel is not None:
                 self.publishing.leave(channel)
             group.dispatch.stops.moving = group.dispatch.stops.moving | {info.uid}
-        context.placement_changed()
+        self.placement.changed()
         return ""
 
     def _acked_otherwise(self, infos: list[ChannelInfo]) -> str:
         """Why the channels cannot go to a group in which an ack means something else: they have messages. "": they have none, or
         acks mean the same there."""
-        commit_of = self.context.meta.commit_of
+        commit_of = self.node.meta.commit_of
         return "" if commit_of(infos[0].moving_to) == commit_of(self.number) else self._messages(infos)
 
     def _messages(self, infos: Iterable[ChannelInfo]) -> str:
         """The channels that have messages, in words; "" if none has any."""
-        word = COMMITS[self.context.meta.commit_of(self.number)]
+        word = COMMITS[self.node.meta.commit_of(self.number)]
         found = [HAS_MESSAGES.format(go_quote(text(one.name)), word) for one in infos if self._has_messages(one.uid)]
         more = [f"{len(found) - NAMED_MAX} more channels have messages"] if len(found) > NAMED_MAX else []
         return "; ".join(found[:NAMED_MAX] + more)
@@ -111,7 +114,7 @@ class MoveSource(LeaderPart):
     def _let_transactions_end(self, move: int, infos: list[ChannelInfo]) -> None:
         """Begin no transaction in these channels for a while, so that those under way are the last ones; not for ever, as one
         that was left behind may stay for hours."""
-        now, waited_for = self.context.clock.now, self.context.leading.held.waited_for
+        now, waited_for = self.node.clock.now, self.placement.held.waited_for
         since = self._waiting_since.setdefault(move, now)
         for uid in [uid for uid, until in waited_for.items() if until <= now]:
             del waited_for[uid]
@@ -135,29 +138,28 @@ class MoveSource(LeaderPart):
     def go_on(self, uids: Iterable[int], *, anew: bool) -> list[ChannelInfo]:
         """Channels are led by this node from now on: they have come to a group that it leads, or stay in it after all. *anew*:
         the live view of their subscriptions is to be made."""
-        context = self.context
-        group, known = self.group, context.meta.by_uid
+        group, known = self.group, self.node.meta.by_uid
         infos = [info for uid in uids if (info := known.get(ChannelUid(uid))) is not None and info.group == self.number]
         infos = [info for info in infos if info.uid not in self.channels.by_uid]
         for info in infos:
-            context.leading.held.release(info.name)
+            self.placement.held.release(info.name)
         self.channels.take(infos)
         for info in infos:
             if anew:
-                group.dispatch.take(info.uid, context.clock.now, context.clock.wall)
+                group.dispatch.take(info.uid, self.node.clock.now, self.node.clock.wall)
             else:
                 group.dispatch.stops.moving = group.dispatch.stops.moving - {info.uid}
                 group.dispatch.uncovered(info.uid)
-        context.placement_changed()
+        self.placement.changed()
         if infos:
-            context.outgoing.replays.append(Replay(self.number, frozenset(info.name for info in infos)))
+            self.outgoing.replays.append(Replay(self.number, frozenset(info.name for info in infos)))
         return infos
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def answer(self, question: pb.MoveQuestion, infos: list[ChannelInfo], waits_for: str, reply: bytes) -> None:
         """Answer the target's leader, who asks about one of the channels of a move."""
-        context, uid = self.context, ChannelUid(question.uid)
+        uid = ChannelUid(question.uid)
         machine, index = self.group.machine, self.channels.stores.logs(self.number, uid)
         answer = pb.MoveAnswer(waits_for=waits_for, departed=machine.moves.at(uid, question.move, Stage.HELD))
         answer.known_for = self._known_for(infos)
@@ -166,7 +168,7 @@ class MoveSource(LeaderPart):
         begin = max(question.next, answer.first_sequence)
         if question.rows_from:
             if answer.departed and (why := self._acked_otherwise(infos)):  # they came before it was held
-                context_change(context, question.move, done=False)
+                end_move(self._proposals, question.move, done=False)
                 answer.waits_for = why
             elif answer.departed:
                 self._tell_rows(question, infos, answer)
@@ -181,14 +183,14 @@ class MoveSource(LeaderPart):
     def _known_for(self, infos: Iterable[ChannelInfo]) -> int:
         """For how long (ns) this node knows the fingerprints of all publishes that were stored in channels of a group."""
         known = self.group.replay_filter
-        return self.context.clock.now - known.known_since(info.name for info in infos)
+        return self.node.clock.now - known.known_since(info.name for info in infos)
 
     def _say(self, reply: bytes, answer: pb.MoveAnswer) -> None:
-        self.context.respond(reply, answer.SerializeToString(), (self.number,))
+        self.outgoing.respond(reply, answer.SerializeToString(), (self.number,))
 
     @property
     def _room(self) -> int:
-        return min(self.context.nats.payload_bytes_max, limits.MOVE_ANSWER_BYTES_MAX) - ROOM
+        return min(self.nats.payload_bytes_max, limits.MOVE_ANSWER_BYTES_MAX) - ROOM
 
     def _read(
         self,
@@ -230,7 +232,7 @@ class MoveSource(LeaderPart):
         answer: pb.MoveAnswer,
         room: int | None = None,
     ) -> None:
-        group, node = self.group, self.context.reports.events.node.encode()
+        group, node = self.group, self.reports.events.node.encode()
         answer.told_by = b"%b %d" % (node, group.leadership_epoch)
         at = question.told_from if question.told_by == answer.told_by else 0
         names = [info.name for info in infos]
@@ -257,9 +259,9 @@ class MoveSource(LeaderPart):
             answer.rows.append(row)
 
 
-def context_change(context: BrokerContext, move: int, *, done: bool) -> None:
+def end_move(proposals: ProposedChanges, move: int, *, done: bool) -> None:
     """Tell the metadata that a move has ended, as far as it has not."""
-    context.ask_meta(end_move=pb.EndMove(move=move, done=done))
+    proposals.ask_meta(end_move=pb.EndMove(move=move, done=done))
 
 
 def _part_of(batch: ReadResult, begin: int, room: int) -> tuple[pb.MovedBatch | None, bool]:

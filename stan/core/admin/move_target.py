@@ -16,10 +16,13 @@ from stan_protocol.refusals import go_quote
 from stan_protocol.scalars import SECOND, ChannelUid, KiB, Nanos
 
 from stan import limits
-from stan.core.admin.move_source import context_change
+from stan.core.admin.move_source import end_move
+from stan.core.base.names import text
 from stan.core.base.ready import Proposal
-from stan.core.context import BrokerContext, LeaderPart, nobody_waits, text
 from stan.core.leader.local_group import Leadership
+from stan.core.services.leader_part import LeaderPart
+from stan.core.services.proposals import nobody_waits
+from stan.core.services.services import Services
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.moves import Stage
@@ -82,13 +85,14 @@ class Arrival:
 class MoveTarget(LeaderPart):
     """Takes in the channels that come to one group, while this node leads it."""
 
-    def __init__(self, context: BrokerContext, leadership: Leadership) -> None:
-        super().__init__(context, leadership)
+    def __init__(self, services: Services, leadership: Leadership) -> None:
+        super().__init__(services, leadership)
+        self.requests = services.requests
         self.arrivals: dict[int, Arrival] = {}  # by move
 
     def look(self, move: int, infos: list[ChannelInfo]) -> None:
         """Go on with a move to the group, if nothing is waited for."""
-        arrivals, uids, now = self.arrivals, [info.uid for info in infos], self.context.clock.now
+        arrivals, uids, now = self.arrivals, [info.uid for info in infos], self.node.clock.now
         arrival = arrivals.get(move)
         if arrival is None or arrival.uids != uids:  # it is new, or one of them was deleted
             arrivals[move] = arrival = Arrival(move, uids, Copied(now))
@@ -97,18 +101,18 @@ class MoveTarget(LeaderPart):
 
     def _goes_on(self, arrival: Arrival) -> bool:
         """True while the move is under way, and this leadership, too."""
-        known = self.context.meta.by_uid
+        known = self.node.meta.by_uid
         there = not self.leadership.ended and self.arrivals.get(arrival.move) is arrival
         return there and all(uid in known and known[uid].move == arrival.move for uid in arrival.uids)
 
     def _step(self, arrival: Arrival) -> None:
         moves = self.group.machine.moves
-        arrival.waits_until = self.context.clock.now + STEP_PATIENCE
+        arrival.waits_until = self.node.clock.now + STEP_PATIENCE
         uids, copied = arrival.uids, arrival.copied
         if all(moves.at(uid, arrival.move, Stage.ARRIVED) for uid in uids):
             return  # the rest is for the metadata
         if self._stalls(arrival):
-            context_change(self.context, arrival.move, done=False)  # others are moved meanwhile
+            end_move(self._proposals, arrival.move, done=False)  # others are moved meanwhile
         elif not all(moves.at(uid, arrival.move, Stage.COPIED) for uid in uids):
             self._change(arrival, arriving=pb.Moving(move=arrival.move, uids=uids))
         elif arrival.departed and len(copied.complete) == len(uids):
@@ -119,15 +123,15 @@ class MoveTarget(LeaderPart):
 
     def _stalls(self, arrival: Arrival) -> bool:
         """True, with a line in the log, if a move has come no nearer to its end for long."""
-        if arrival.departed or self.context.clock.now - arrival.copied.since <= limits.MOVE_STALLED_MAX:
+        if arrival.departed or self.node.clock.now - arrival.copied.since <= limits.MOVE_STALLED_MAX:
             return False
         self._note_waiting(arrival, NO_ANSWER if arrival.unanswered else FALLS_BEHIND)
         return True
 
     def _note_waiting(self, arrival: Arrival, why: str) -> None:
         if why not in ("", arrival.waits_for):
-            name = go_quote(text(self.context.meta.by_uid[arrival.uids[0]].name))
-            self.context.note("WRN", f"Channel {name} is not moved to group {self.number} yet: {why}")
+            name = go_quote(text(self.node.meta.by_uid[arrival.uids[0]].name))
+            self.reports.note("WRN", f"Channel {name} is not moved to group {self.number} yet: {why}")
         arrival.waits_for = why or arrival.waits_for
 
     def _change(self, arrival: Arrival, **change: pb.Moving | pb.Arrived) -> None:
@@ -138,7 +142,7 @@ class MoveTarget(LeaderPart):
 
     def _later(self, arrival: Arrival, wait: int) -> None:
         """The next step is made after *wait* ns."""
-        now = self.context.clock.now
+        now = self.node.clock.now
         arrival.waits_until = until = now + max(wait, 1)
         if not self._goes_on(arrival):
             return
@@ -152,7 +156,7 @@ class MoveTarget(LeaderPart):
     # --- questions ------------------------------------------------------------------------------------------------------
 
     def _ask(self, arrival: Arrival, uid: ChannelUid, rows_from: int = 0) -> None:
-        last = self.context.written(self.number, uid).last_sequence
+        last = self.stored.written(self.number, uid).last_sequence
         question = pb.MoveQuestion(
             move=arrival.move,
             uid=uid,
@@ -162,10 +166,10 @@ class MoveTarget(LeaderPart):
             depart=arrival.wants_since > 0,
             rows_from=rows_from,
         )
-        context, body = self.context, pb.MetaChange(move_question=question).SerializeToString()
-        answered = partial(self._answered, arrival, uid, question, context.clock.now)
-        subject = context.nats.subjects.meta.encode()
-        context.request(self.number, subject, ANSWER_PATIENCE, answered, body)
+        body = pb.MetaChange(move_question=question).SerializeToString()
+        answered = partial(self._answered, arrival, uid, question, self.node.clock.now)
+        subject = self.nats.subjects.meta.encode()
+        self.requests.send(self.number, subject, ANSWER_PATIENCE, answered, body)
 
     def _answered(
         self, arrival: Arrival, uid: ChannelUid, question: pb.MoveQuestion, asked_at: Nanos, payload: bytes | None
@@ -187,7 +191,7 @@ class MoveTarget(LeaderPart):
             arrival.copied.complete.clear()
             arrival.rows.clear()
         if answer.waits_for and arrival.wants_since and self._waited_long(arrival):
-            context_change(self.context, arrival.move, done=False)  # it is begun anew, behind others
+            end_move(self._proposals, arrival.move, done=False)  # it is begun anew, behind others
             self._later(arrival, SECOND)
         elif question.rows_from:
             self._take_rows(arrival, question, answer)
@@ -197,7 +201,7 @@ class MoveTarget(LeaderPart):
             self._take(arrival, uid, question, answer, asked_at)
 
     def _waited_long(self, arrival: Arrival) -> bool:
-        return not arrival.departed and self.context.clock.now - arrival.wants_since > limits.MOVE_PATIENCE
+        return not arrival.departed and self.node.clock.now - arrival.wants_since > limits.MOVE_PATIENCE
 
     def _take(
         self, arrival: Arrival, uid: ChannelUid, question: pb.MoveQuestion, answer: pb.MoveAnswer, asked_at: Nanos
@@ -218,23 +222,23 @@ class MoveTarget(LeaderPart):
         def done(result: object, _error: str) -> None:
             if result is not None:
                 arrival.heard = heard
-            pause = 0 if arrival.departed else next_at - self.context.clock.now
+            pause = 0 if arrival.departed else next_at - self.node.clock.now
             self._later(arrival, pause if result is not None else ANSWER_PATIENCE)
 
-        proposals = self.context.proposals
+        proposals = self._proposals
         ticket = proposals.ticket(done)
         proposals.changes.append(Proposal(self.number, Kind.RECORDS, b"".join(parts), urgent=True, ticket=ticket))
 
     def _note_place(self, arrival: Arrival, uid: ChannelUid, answer: pb.MoveAnswer, *, complete: bool) -> None:
         """Note how far a channel has come, and choose the one to ask about next."""
-        now = self.context.clock.now
+        now = self.node.clock.now
         arrival.copied.note(uid, answer.bytes_left, complete=complete, now=now)
         if arrival.copied.is_near(len(arrival.uids)) and not arrival.wants_since:
             arrival.wants_since = now
 
     def _entry(self, uid: ChannelUid, answer: pb.MoveAnswer) -> tuple[list[bytes], int]:
         """The parts of an entry with what has come that is not in the log yet, and the sequence with which they end."""
-        index = self.context.written(self.number, uid)
+        index = self.stored.written(self.number, uid)
         end, timestamp = int(index.last_sequence), int(index.last_timestamp)
         parts: list[bytes] = []
         batches = list(answer.batches)
@@ -261,10 +265,10 @@ class MoveTarget(LeaderPart):
         arrival.rows += answer.rows
         size = sum(row.ByteSize() for row in arrival.rows)
         if answer.waits_for or size > limits.MOVED_STATE_BYTES_MAX:
-            names = [self.context.meta.by_uid[uid].name for uid in arrival.uids[:1]]
+            names = [self.node.meta.by_uid[uid].name for uid in arrival.uids[:1]]
             why = answer.waits_for or f"its state has more than {limits.MOVED_STATE_BYTES_MAX} bytes"
-            self.context.note("WRN", f"channel {go_quote(text(names[0]))} is not moved to another group: {why}")
-            context_change(self.context, arrival.move, done=False)
+            self.reports.note("WRN", f"channel {go_quote(text(names[0]))} is not moved to another group: {why}")
+            end_move(self._proposals, arrival.move, done=False)
         elif not answer.rows_end:
             self._later(arrival, 0)
         elif not self._fits(arrival):
@@ -279,5 +283,5 @@ class MoveTarget(LeaderPart):
         """True if the messages are here up to what the rows say is the newest one."""
         rows = [row.first for row in arrival.rows if row.HasField("first")]
         return [row.uid for row in rows] == arrival.uids and all(
-            self.context.written(self.number, ChannelUid(row.uid)).last_sequence == row.last_sequence for row in rows
+            self.stored.written(self.number, ChannelUid(row.uid)).last_sequence == row.last_sequence for row in rows
         )

@@ -6,10 +6,11 @@ from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.refusals import DOUBLED_ALREADY, HAS_NO_PARTS, HAS_OTHER_PARTS, PART_MOVING, go_quote
 
 from stan import limits
-from stan.core.context import BrokerContext, text
+from stan.core.base.names import text
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
+from stan.core.services.services import Services
 from stan.core.state.parted import NOT_THAT_MANY_PARTS, Parted, doubling_refusal, refusal
 from stan.policies import EPHEMERAL
 from stan.protocol.proto import entries_pb2 as entries
@@ -20,8 +21,8 @@ PASSING = (refusals.CHANNEL_DELETING, DOUBLED_ALREADY, PART_MOVING)
 class PartRequests:
     """Handles requests about channels with parts."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self.context = context
+    def __init__(self, services: Services) -> None:
+        self.nats, self.node, self.placement = services.nats, services.node, services.placement
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request of operators, by name."""
@@ -29,7 +30,7 @@ class PartRequests:
 
     def _create(self, accepted: AcceptedRequest) -> None:
         request: pb.CreatePartsRequest = accepted.request
-        meta, name = self.context.meta, go_quote(text(request.channel))
+        meta, name = self.node.meta, go_quote(text(request.channel))
         known = meta.channels.parted.by_name.get(request.channel)
         if meta.info is None:
             accepted.busy()
@@ -43,7 +44,7 @@ class PartRequests:
             accepted.refuse(NOT_THAT_MANY_PARTS)
         elif not self._owns_parts(request.channel, request.parts):
             accepted.refuse(refusals.PARTS_ELSEWHERE.format(text(request.channel)))
-        elif self.context.wanted_commit(request.channel) == EPHEMERAL:
+        elif self.placement.wanted_commit(request.channel) == EPHEMERAL:
             accepted.refuse(refusals.NOT_OF_EPHEMERAL.format(name, "parts"))
         else:
             create = self._change(request)
@@ -54,19 +55,19 @@ class PartRequests:
                 accepted.change_meta(lambda _result: {"changed": request.parts}, create_parted=create)
 
     def _owns_parts(self, channel: bytes, parts: int) -> bool:
-        return all(self.context.owns(part_name(channel, number)) for number in range(parts))
+        return all(self.placement.owns(part_name(channel, number)) for number in range(parts))
 
     def _change(self, request: pb.CreatePartsRequest) -> entries.CreateParted:
         return entries.CreateParted(
             name=request.channel,
             key=request.key,
-            groups=[self.context.home(part_name(request.channel, number)) for number in range(request.parts)],
-            channels_max=self.context.config.limits.channels,
+            groups=[self.placement.home(part_name(request.channel, number)) for number in range(request.parts)],
+            channels_max=self.node.config.limits.channels,
         )
 
     def _double(self, accepted: AcceptedRequest) -> None:
         request: pb.DoublePartsRequest = accepted.request
-        meta = self.context.meta
+        meta = self.node.meta
         known = meta.channels.parted.by_name.get(request.channel)
         if meta.info is None:
             accepted.busy()
@@ -80,8 +81,8 @@ class PartRequests:
             change = entries.DoubleParted(
                 name=request.channel,
                 groups=[self._home_of_half(request, number) for number in range(request.parts)],
-                channels_max=self.context.config.limits.channels,
-                at=self.context.clock.wall,
+                channels_max=self.node.config.limits.channels,
+                at=self.node.clock.wall,
             )
             error = doubling_refusal(change, meta.channels.parted, meta.channels)
             if error:
@@ -92,16 +93,16 @@ class PartRequests:
     def _home_of_half(self, request: pb.DoublePartsRequest, number: int) -> int:
         """The group of the part that takes half of the keys of part *number*: acks mean the same in both, whatever a policy
         says now."""
-        context, there = self.context, self.context.meta.channels.get(part_name(request.channel, number))
+        there = self.node.meta.channels.get(part_name(request.channel, number))
         name = part_name(request.channel, request.parts + number)
-        if there is None or name in context.meta.pins:
-            return context.home(name)
-        return context.hashed(name, context.meta.commit_of(there.group), context.pool_open)
+        if there is None or name in self.node.meta.pins:
+            return self.placement.home(name)
+        return self.placement.hashed(name, self.node.meta.commit_of(there.group), self.placement.pool_open)
 
     def _delete(self, accepted: AcceptedRequest) -> None:
         channel = accepted.request.channel
-        known = self.context.meta.channels.parted.by_name.get(channel)
-        if self.context.meta.info is None:
+        known = self.node.meta.channels.parted.by_name.get(channel)
+        if self.node.meta.info is None:
             accepted.busy()
         elif known is None:
             accepted.refuse(HAS_NO_PARTS.format(go_quote(text(channel))))
@@ -113,9 +114,9 @@ class PartRequests:
     def listed(self, accepted: AcceptedRequest) -> None:
         """A PartsRequest."""
         request: pb.PartsRequest = accepted.request
-        by_name, response = self.context.meta.channels.parted.by_name, pb.PartsResponse()
+        by_name, response = self.node.meta.channels.parted.by_name, pb.PartsResponse()
         names = [name for name in sorted(by_name) if name > request.after and request.channel in (b"", name)]
-        room = self.context.nats.payload_bytes_max - HEAD_ROOM
+        room = self.nats.payload_bytes_max - HEAD_ROOM
         for name in names[: min(request.max or limits.REPORT_ITEMS_MAX, limits.REPORT_ITEMS_MAX)]:
             found = by_name[name]
             shown = pb.PartedStatus(

@@ -9,10 +9,12 @@ from stan_protocol.scalars import GroupId
 
 from stan import limits
 from stan.core.admin.channel_moves import ChannelMoves
-from stan.core.context import META_GROUP, BrokerContext, text
+from stan.core.base.names import text
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
+from stan.core.services.node import META_GROUP
+from stan.core.services.services import Services
 from stan.core.state.meta import ChannelInfo
 from stan.policies import COMMITS, EPHEMERAL
 from stan.protocol.proto import entries_pb2 as entries
@@ -21,8 +23,8 @@ from stan.protocol.proto import entries_pb2 as entries
 class PinRequests:
     """Handles operators' requests about pins."""
 
-    def __init__(self, context: BrokerContext, moves: ChannelMoves) -> None:
-        self.context = context
+    def __init__(self, services: Services, moves: ChannelMoves) -> None:
+        self.nats, self.node, self.placement = services.nats, services.node, services.placement
         self.moves = moves
 
     def handlers(self) -> dict[str, Handler]:
@@ -31,11 +33,14 @@ class PinRequests:
 
     def _pin(self, accepted: AcceptedRequest) -> None:
         """Pin a channel; group 0: let it go."""
-        context, request = self.context, accepted.request
-        pool = context.pool_open
+        request = accepted.request
+        pool = self.placement.pool_open
         if error := self._refusal(request, pool):
             accepted.refuse(error, retry=error == refusals.BUSY)
-        elif (info := context.meta.channels.get(request.channel)) is not None and request.group not in (0, info.group):
+        elif (info := self.node.meta.channels.get(request.channel)) is not None and request.group not in (
+            0,
+            info.group,
+        ):
             self._move(accepted, info)
         else:
             if info is not None and info.move:
@@ -44,17 +49,17 @@ class PinRequests:
             accepted.change_meta(lambda result: {"changed": int(result.pins_changed)}, pin_channel=pin)
 
     def _refusal(self, request: pb.PinChannelRequest, pool: int) -> str:
-        context, placed_by = self.context, self.context.placed_by(request.channel)
+        placed_by = self.placement.placed_by(request.channel)
         checks = (
             (not valid_name(text(request.channel), wildcards=False), refusals.INVALID_ADMIN),
             (
                 request.group > pool,
                 f"{refusals.UNKNOWN_GROUP.format(request.group)}: groups of channels are 1 to {pool}",
             ),
-            (context.meta.info is None, refusals.BUSY),
+            (self.node.meta.info is None, refusals.BUSY),
             (
                 request.group != META_GROUP and self._changes_commit(request),
-                GROUP_OF_OTHER_COMMIT.format(request.group, COMMITS[context.meta.commit_of(GroupId(request.group))]),
+                GROUP_OF_OTHER_COMMIT.format(request.group, COMMITS[self.node.meta.commit_of(GroupId(request.group))]),
             ),
             (
                 request.group != META_GROUP and placed_by != request.channel,
@@ -65,14 +70,14 @@ class PinRequests:
 
     def _changes_commit(self, request: pb.PinChannelRequest) -> bool:
         """True if an ack of the channel would mean something else in that group."""
-        context, info = self.context, self.context.meta.channels.get(request.channel)
-        now = context.wanted_commit(request.channel) if info is None else context.meta.commit_of_channel(info)
-        return now != EPHEMERAL and now != context.meta.commit_of(GroupId(request.group))
+        info = self.node.meta.channels.get(request.channel)
+        now = self.placement.wanted_commit(request.channel) if info is None else self.node.meta.commit_of_channel(info)
+        return now != EPHEMERAL and now != self.node.meta.commit_of(GroupId(request.group))
 
     def _move(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
         """Pin a channel to another group than its own: it is moved there."""
         request = accepted.request
-        if not self.context.clustered:
+        if not self.node.clustered:
             accepted.refuse(NOT_A_CLUSTER)
         elif info.move and info.moving_to == request.group:
             accepted.answer(changed=0)
@@ -89,9 +94,9 @@ class PinRequests:
 
     def _list(self, accepted: AcceptedRequest) -> None:
         request: pb.PinsRequest = accepted.request
-        meta, response = self.context.meta, pb.PinsResponse()
+        meta, response = self.node.meta, pb.PinsResponse()
         names = [name for name in sorted(meta.pins) if name > request.after]
-        room = self.context.nats.payload_bytes_max - HEAD_ROOM
+        room = self.nats.payload_bytes_max - HEAD_ROOM
         for name in names[: min(request.max or limits.REPORT_ITEMS_MAX, limits.REPORT_ITEMS_MAX)]:
             pin = pb.PinStatus(channel=name, group=meta.pins[name], exists=name in meta.channels)
             if (info := meta.channels.get(name)) is not None:

@@ -7,10 +7,11 @@ from stan_protocol.refusals import go_quote
 from stan_protocol.schemas import json_data
 
 from stan import limits
-from stan.core.context import BrokerContext, raw, text
+from stan.core.base.names import raw, text
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
+from stan.core.services.services import Services
 from stan.core.state.policies import row_of, shown_policy
 from stan.policies import COMMITS, VALID, PolicyRule, options_of
 
@@ -38,8 +39,8 @@ def _status(rule: PolicyRule) -> pb.PolicyStatus:
 class PolicyRequests:
     """Handles operators' requests about policies."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self.context = context
+    def __init__(self, services: Services) -> None:
+        self.nats, self.node, self.placement = services.nats, services.node, services.placement
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
@@ -50,7 +51,7 @@ class PolicyRequests:
         complaints = rule.complaints() + self._changes_commit(rule)
         if complaints:
             accepted.refuse(refusals.POLICY_REFUSED.format("; ".join(complaints[: limits.POLICY_COMPLAINTS_MAX])))
-        elif self.context.meta.info is None:
+        elif self.node.meta.info is None:
             accepted.busy()
         elif rule.schema == VALID and not json_data.AVAILABLE:
             accepted.refuse(NO_LIBRARY)
@@ -60,12 +61,12 @@ class PolicyRequests:
     def _changes_commit(self, rule: PolicyRule) -> list[str]:
         """The complaint about a policy that says of one channel, which exists, that its acks mean something else. One of several
         channels is about those that are made from then on."""
-        channels = self.context.meta.channels
+        channels = self.node.meta.channels
         if rule.commit is None or rule.commit >= len(COMMITS):
             return []
         parted = channels.parted.by_name.get(raw(rule.pattern))
         there = filter(None, map(channels.get, [raw(rule.pattern)] if parted is None else parted.names()))
-        other = {self.context.meta.commit_of_channel(info) for info in there} - {rule.commit}
+        other = {self.node.meta.commit_of_channel(info) for info in there} - {rule.commit}
         return [OTHER_COMMIT.format(go_quote(rule.pattern), COMMITS[now]) for now in sorted(other)]
 
     def _list(self, accepted: AcceptedRequest) -> None:
@@ -75,14 +76,14 @@ class PolicyRequests:
         ):
             accepted.refuse(refusals.INVALID_ADMIN)
             return
-        policies = self.context.policies
+        policies = self.placement.policies
         response = pb.PoliciesResponse()
         if request.channel:
             rules = policies.concerning(request.channel, request.name)
             response.in_force.CopyFrom(shown_policy(policies.of(request.channel, request.name)))
         else:
             rules = [rule for rule in policies.rules if not request.pattern or raw(rule.pattern) == request.pattern]
-        room = self.context.nats.payload_bytes_max - HEAD_ROOM
+        room = self.nats.payload_bytes_max - HEAD_ROOM
         page = min(request.max or limits.REPORT_ITEMS_MAX, limits.REPORT_ITEMS_MAX)
         for rule in rules[request.after : request.after + page]:
             shown = _status(rule)

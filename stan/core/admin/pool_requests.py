@@ -5,9 +5,9 @@ from stan_protocol.refusals import INVALID_ADMIN, NOT_A_CLUSTER, POOL_GROWS, POO
 from stan_protocol.scalars import SECOND, Nanos
 
 from stan.core.clients.nodes import NodeRequests
-from stan.core.context import BrokerContext
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
+from stan.core.services.services import Services
 from stan.core.state.meta import MetaResult
 from stan.limits import RAFT_GROUPS_MAX
 from stan.policies import GROUP_COMMITS
@@ -20,8 +20,9 @@ GROWTH_TOLD = 5 * SECOND
 class PoolRequests:
     """Handles an operator's request for a larger pool, and opens what has grown."""
 
-    def __init__(self, context: BrokerContext, nodes: NodeRequests) -> None:
-        self.context = context
+    def __init__(self, services: Services, nodes: NodeRequests) -> None:
+        self.node, self.placement, self.proposals = services.node, services.placement, services.proposals
+        self.reports = services.reports
         self.nodes = nodes
         self.waits_since = Nanos(0)  # for leaders of new groups; 0: no such wait is known
         self.told = ""  # what it waits for, as last told
@@ -31,12 +32,12 @@ class PoolRequests:
         return {"grow_pool": self._grow}
 
     def _grow(self, accepted: AcceptedRequest) -> None:
-        context, groups = self.context, accepted.request.groups
-        if not context.clustered:
+        groups = accepted.request.groups
+        if not self.node.clustered:
             accepted.refuse(NOT_A_CLUSTER)
-        elif context.meta.info is None:
+        elif self.node.meta.info is None:
             accepted.busy()
-        elif groups == context.pool and context.meta.pool.growths:
+        elif groups == self.placement.pool and self.node.meta.pool.growths:
             accepted.answer()  # asked again: the answer to the first request was lost
         elif refusal := self._refusal(groups, accepted.request.commit):
             accepted.refuse(refusal)
@@ -48,7 +49,7 @@ class PoolRequests:
 
     def _refusal(self, groups: int, commit: int) -> str:
         """Why the metadata does not have so many groups; "" if it may."""
-        meta, there = self.context.meta, self.context.pool
+        meta, there = self.node.meta, self.placement.pool
         if commit >= len(GROUP_COMMITS):
             return INVALID_ADMIN
         if groups > RAFT_GROUPS_MAX:
@@ -59,25 +60,25 @@ class PoolRequests:
 
     def follow(self) -> None:
         """Open the pool once all of its new groups have leaders; call now and then."""
-        context, pool = self.context, self.context.meta.pool
-        if not context.leading.leads_meta or pool.open == pool.groups:
+        pool = self.node.meta.pool
+        if not self.node.leads_meta or pool.open == pool.groups:
             self.waits_since, self.told = Nanos(0), ""
         elif waits_for := self.nodes.heard.growth_waits_for():
             self._tell(waits_for)
         else:
-            context.change_meta(self._opened, open_pool=pool.groups)
+            self.proposals.change_meta(self._opened, open_pool=pool.groups)
 
     def _tell(self, waits_for: str) -> None:
         """Tell operators what a growth waits for, once it has waited for a while, and again when that is something else."""
-        now, pool = self.context.clock.now, self.context.meta.pool
+        now, pool = self.node.clock.now, self.node.meta.pool
         self.waits_since = self.waits_since or now
         if now - self.waits_since < GROWTH_TOLD or waits_for == self.told:
             return
         self.waits_since, self.told = now, waits_for
         text = f"the pool grows to {pool.groups} groups and waits: {waits_for}"
-        self.context.note("WRN", text)
-        self.context.emit("pool_waits", text)
+        self.reports.note("WRN", text)
+        self.reports.emit("pool_waits", text)
 
     def _opened(self, result: object, _error: str) -> None:
         if isinstance(result, MetaResult) and result.pool_changed:
-            self.context.emit("pool_grown", f"there are {self.context.pool} groups of channels now")
+            self.reports.emit("pool_grown", f"there are {self.placement.pool} groups of channels now")

@@ -22,13 +22,14 @@ from stan import limits
 from stan.core.base.payload_limit import MESSAGE_ROOM
 from stan.core.base.ready import ReadResult
 from stan.core.base.runs import Run, Runs, pairs
-from stan.core.context import BrokerContext, LeaderPart
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later
 from stan.core.publishing.stored_reads import StoredReads, stored_messages
 from stan.core.requests.request import AcceptedRequest
+from stan.core.services.leader_part import LeaderPart
+from stan.core.services.services import Services
 from stan.core.state.cursor_override import well_formed
 from stan.core.state.meta import ChannelInfo
 from stan.permissions import Right
@@ -53,9 +54,10 @@ class Redriving(LeaderPart):
     """Handles the request `redrive` in one group, while this node leads it."""
 
     def __init__(
-        self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, publishing: Publishing
+        self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
-        super().__init__(context, leadership)
+        super().__init__(services, leadership)
+        self.senders = services.senders
         self.channels = channels
         self.publishing = publishing
         self._under_way: set[ChannelUid] = set()  # one request at a time of each channel
@@ -72,7 +74,7 @@ class Redriving(LeaderPart):
         elif channel.closed:
             accepted.refuse(channel.closed, retry=True)
         else:
-            index = self.context.indexes(info.group, info.uid)
+            index = self.stored.indexes(info.group, info.uid)
             runs = _wanted(request.runs, index.first_sequence, index.last_sequence)
             if not runs.size:
                 accepted.answer()
@@ -98,7 +100,7 @@ class Redriving(LeaderPart):
             self._end(redrive, refusals.UNREADABLE, retry=True)
             return
         info, into = redrive.source.info, b""
-        deleted = self.context.deleted(info.group, info.uid)
+        deleted = self.stored.deleted(info.group, info.uid)
         for sequence, stored in stored_messages(batches, wanted):
             if deleted is not None and sequence in deleted:
                 continue
@@ -130,7 +132,7 @@ class Redriving(LeaderPart):
         row = letters.row(
             message, [(letters.REDRIVEN, b"%d" % (redriven + 1))], letters.ADDED | frozenset({letters.REDRIVEN})
         )
-        if len(row) > self.context.message_payload_max(into) - MESSAGE_ROOM - len(into):
+        if len(row) > self.nats.message_payload_max(into) - MESSAGE_ROOM - len(into):
             redrive.told.too_large += 1
             return
         redrive.rows.append(row)
@@ -142,11 +144,11 @@ class Redriving(LeaderPart):
             return ""
         if not is_channel_name(into):
             return refusals.INVALID_SUBJECT
-        authorizer = self.context.access.authorizer
+        authorizer = self.senders.authorizer
         if authorizer is not None and (error := authorizer.right_refusal(redrive.asked.reply, Right.PUBLISH, into)):
             return error
         info = redrive.source.info
-        deleted = self.context.deleted(info.group, info.uid)
+        deleted = self.stored.deleted(info.group, info.uid)
         pieces = redrive.runs.pieces + (deleted.pieces if deleted is not None else 0)
         return refusals.TOO_MANY_DELETED if pieces > limits.DELETED_RUNS_MAX else ""
 

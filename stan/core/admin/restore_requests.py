@@ -22,12 +22,14 @@ from stan.core.admin.channel_changes import edit_of
 from stan.core.admin.restored_cursors import SEQUENCE_END, cursor_row
 from stan.core.admin.restored_delays import RestoredDelays
 from stan.core.admin.restored_rows import Part, fault, listing, missing, too_many, widest_gap
-from stan.core.context import BrokerContext, LeaderPart, nobody_waits
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.publishing import Publishing, Sealed
 from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later
 from stan.core.requests.request import AcceptedRequest
+from stan.core.services.leader_part import LeaderPart
+from stan.core.services.proposals import nobody_waits
+from stan.core.services.services import Services
 from stan.core.state.group import CursorKind, GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.protocol.entries import encode_batch
@@ -46,12 +48,12 @@ class Restoring(LeaderPart):
     """Handles the requests of `stan restore` in one group, while this node leads it."""
 
     def __init__(
-        self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, publishing: Publishing
+        self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
-        super().__init__(context, leadership)
+        super().__init__(services, leadership)
         self.channels = channels
         self.publishing = publishing
-        self.delays = RestoredDelays(context, leadership, publishing)
+        self.delays = RestoredDelays(services, leadership, publishing)
         self._opening = 0  # requests that wait until their channel is made
         self._storing: set[ChannelUid] = set()  # channels with an entry on its way
 
@@ -101,7 +103,7 @@ class Restoring(LeaderPart):
 
     def _is_used(self, channel: LiveChannel, first: int) -> bool:
         """True unless the channel is empty, not in use, and can begin at the sequence *first*."""
-        index = self.context.written(channel.info.group, channel.info.uid)
+        index = self.stored.written(channel.info.group, channel.info.uid)
         known = self.group.machine.channel(channel.info.uid)
         last = max(index.last_sequence, known.first_sequence - 1)
         return bool(
@@ -133,7 +135,7 @@ class Restoring(LeaderPart):
     def rows(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
         """A RestoreRowsRequest."""
         request: admin.RestoreRowsRequest = accepted.request
-        error = fault(request, self.context.delivered_bytes_max)
+        error = fault(request, self.nats.delivered_bytes_max)
         if error:
             accepted.refuse(error)
             return
@@ -152,7 +154,7 @@ class Restoring(LeaderPart):
         """Store *parts* in one entry, with batches for the missing sequences before and between them and up to *last*, and with
         the end of the restore, *ended*, if it is given."""
         info = channel.info
-        index, machine = self.context.written(info.group, info.uid), self.group.machine
+        index, machine = self.stored.written(info.group, info.uid), self.group.machine
         oldest = machine.channel(info.uid).first_sequence
         entry, base = Sealed(info.group), channel.next_sequence
         gaps: list[int] = []  # first, last, first, last, ...

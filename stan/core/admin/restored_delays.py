@@ -17,7 +17,6 @@ from stan_protocol.scalars import SECOND, Sequence, WallNanos
 
 from stan import limits
 from stan.core.admin.restored_rows import LATEST
-from stan.core.context import BrokerContext, LeaderPart
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannel
 from stan.core.publishing.deferrals import Deferrals
@@ -25,6 +24,8 @@ from stan.core.publishing.expiry_rows import EXPIRY_BYTES, stamped
 from stan.core.publishing.publishing import Publishing, Sealed
 from stan.core.publishing.row_batch import RowBatch, StoreResult, refusal
 from stan.core.requests.request import AcceptedRequest
+from stan.core.services.leader_part import LeaderPart
+from stan.core.services.services import Services
 from stan.core.state.deferred import Deferred
 from stan.protocol.entries import DEFERRED_UID, encode_batch
 from stan.protocol.proto import entries_pb2 as pb
@@ -35,14 +36,14 @@ _LENGTH = Struct("<I")
 class RestoredDelays(LeaderPart):
     """Stores the messages of `restore_delayed` in one group, while this node leads it."""
 
-    def __init__(self, context: BrokerContext, leadership: Leadership, publishing: Publishing) -> None:
-        super().__init__(context, leadership)
+    def __init__(self, services: Services, leadership: Leadership, publishing: Publishing) -> None:
+        super().__init__(services, leadership)
         self.publishing = publishing
 
     def refusal(self, request: admin.RestoreDelayedRequest) -> str:
         """Why a request cannot be carried out, whatever is there; "" if it can."""
         found = request.messages
-        payload_max = self.context.delivered_bytes_max
+        payload_max = self.nats.delivered_bytes_max
         if any(one.expires_at for one in found):
             payload_max -= EXPIRY_BYTES
         if error := refusal(request.channel, request.rows, len(found), payload_max):
@@ -86,7 +87,7 @@ class RestoredDelays(LeaderPart):
         info, base = hidden.info, hidden.next_sequence
         self.publishing.reserve(hidden)
         entry, oldest = Sealed(info.group), self.group.machine.channel(DEFERRED_UID).first_sequence
-        timestamp = max(self.context.clock.wall, hidden.last_timestamp)
+        timestamp = max(self.node.clock.wall, hidden.last_timestamp)
         entry.parts += encode_batch(DEFERRED_UID, base, count, WallNanos(timestamp), oldest, b"")
         entry.rows.append((RowBatch(b"", count, done), base))
         self.publishing.add_to(entry, hidden, Sequence(base + count), 0)

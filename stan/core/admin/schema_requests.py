@@ -27,10 +27,12 @@ from stan_protocol.schemas.kinds import Compatibility, SchemaError, SchemaKind, 
 from stan_protocol.schemas.rules import NumberedText, SchemaText, fault, incompatible
 
 from stan import errors, limits
-from stan.core.context import META_GROUP, BrokerContext, raw, text
+from stan.core.base.names import raw, text
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
+from stan.core.services.node import META_GROUP
+from stan.core.services.services import Services
 from stan.core.state.meta import MetaResult
 from stan.protocol.proto import entries_pb2 as entries
 
@@ -40,8 +42,13 @@ Then = Callable[[entries.SchemaChange, int], None]
 class SchemaRequests:
     """Handles requests about schemas."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self.context = context
+    def __init__(self, services: Services) -> None:
+        self.nats, self.node, self.reports, self.timers = (
+            services.nats,
+            services.node,
+            services.reports,
+            services.timers,
+        )
         self._waiting: deque[Iterator[int]] = deque()
 
     def handlers(self) -> dict[str, Handler]:
@@ -66,7 +73,7 @@ class SchemaRequests:
             return
         self._waiting.append(self._look(accepted, then))
         if len(self._waiting) == 1:
-            self._go_on(self.context.clock.now)
+            self._go_on(self.node.clock.now)
 
     def _go_on(self, now: Nanos) -> None:
         room = limits.SCHEMA_BYTES_MAX
@@ -77,25 +84,24 @@ class SchemaRequests:
                 self._waiting.popleft()
             except Exception as error:  # noqa: BLE001 - of this request alone
                 self._waiting.popleft()
-                self.context.complain("ERR", f"a request about a schema failed: {errors.fault(error)}")
+                self.reports.complain("ERR", f"a request about a schema failed: {errors.fault(error)}")
             if room < 0:
-                self.context.timers.at(now + 1, self._go_on, META_GROUP)
+                self.timers.at(now + 1, self._go_on, META_GROUP)
                 return
 
     def _look(self, accepted: AcceptedRequest, then: Then) -> Iterator[int]:
         """Answer a request that is refused; else call *then* with the change that it asks for, and the number under which its
         text is registered already (0: it is not). Yields the bytes of the texts that are looked at in the step that follows."""
         request: pb.AddSchemaRequest | pb.CheckSchemaRequest = accepted.request
-        context = self.context
         yield min(len(request.text), limits.SCHEMA_BYTES_MAX)
         error = self._fault(request)
         if error:
             accepted.refuse(error)
             return
-        if context.meta.info is None:
+        if self.node.meta.info is None:
             accepted.busy()
             return
-        found = context.meta.schemas.by_pattern.get(request.pattern)
+        found = self.node.meta.schemas.by_pattern.get(request.pattern)
         promise = request.compatibility if request.HasField("compatibility") else found.compatibility if found else 0
         change = entries.SchemaChange(
             pattern=request.pattern, changed=found.changed if found else 0, kind=request.kind, compatibility=promise
@@ -107,8 +113,8 @@ class SchemaRequests:
             return
         number = request.schema_version if isinstance(request, pb.AddSchemaRequest) else 0
         change.add.version, change.add.text = number, request.text
-        change.add.message, change.add.at = request.message, context.clock.wall
-        error = context.meta.schemas.refusal(change)
+        change.add.message, change.add.at = request.message, self.node.clock.wall
+        error = self.node.meta.schemas.refusal(change)
         if error:
             accepted.refuse(error)
             return
@@ -150,13 +156,13 @@ class SchemaRequests:
         return _clipped(refusals.INVALID_SCHEMA.format(word(schema.kind), why)) if why else ""
 
     def _propose(self, accepted: AcceptedRequest, change: entries.SchemaChange, known: int) -> None:
-        found = self.context.meta.schemas.by_pattern.get(change.pattern)
+        found = self.node.meta.schemas.by_pattern.get(change.pattern)
         if known and found is not None and found.compatibility == change.compatibility:
             accepted.answer(schema_version=known)
             return
 
         def registered(result: MetaResult) -> dict[str, object]:
-            now = self.context.meta.schemas.by_pattern[change.pattern]
+            now = self.node.meta.schemas.by_pattern[change.pattern]
             given = change.add.version or now.last
             return {"schema_version": known or given, "changed": int(result.schemas_changed)}
 
@@ -166,11 +172,11 @@ class SchemaRequests:
 
     def _remove(self, accepted: AcceptedRequest) -> None:
         request: pb.RemoveSchemaRequest = accepted.request
-        found = self.context.meta.schemas.by_pattern.get(request.pattern)
+        found = self.node.meta.schemas.by_pattern.get(request.pattern)
         name = go_quote(text(request.pattern))
         if not _is_pattern(request.pattern):
             accepted.refuse(refusals.INVALID_ADMIN)
-        elif self.context.meta.info is None:
+        elif self.node.meta.info is None:
             accepted.busy()
         elif found is None:
             accepted.refuse(UNKNOWN_SCHEMA.format(name))
@@ -195,7 +201,7 @@ class SchemaRequests:
             accepted.refuse(refusals.INVALID_QUERY)
             return
         response = pb.SchemasResponse()
-        room = self.context.nats.payload_bytes_max - HEAD_ROOM
+        room = self.nats.payload_bytes_max - HEAD_ROOM
         most = min(request.max or limits.REPORT_ITEMS_MAX, limits.REPORT_ITEMS_MAX)
         for pattern, row, version in self._versions(request):
             shown = pb.SchemaStatus(
@@ -217,7 +223,7 @@ class SchemaRequests:
 
     def _versions(self, request: pb.SchemasRequest) -> list[tuple[bytes, entries.ChannelSchema, entries.SchemaVersion]]:
         """What a request asks for, by pattern and number."""
-        schemas = self.context.meta.schemas
+        schemas = self.node.meta.schemas
         if request.channel:
             covering = schemas.of(request.channel)
             rows = {} if covering is None else dict([covering])

@@ -17,9 +17,11 @@ from stan_protocol.scalars import SECOND, ChannelUid, GroupId, Nanos
 
 from stan import limits
 from stan.core.admin.channel_moves import ChannelMoves
-from stan.core.context import META_GROUP, BrokerContext, text
+from stan.core.base.names import text
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
+from stan.core.services.node import META_GROUP
+from stan.core.services.services import Services
 from stan.core.state.meta import ChannelInfo, MetaResult
 
 
@@ -34,8 +36,9 @@ class _Wish:
 class Spreading:
     """Begins the moves that nobody has to ask for."""
 
-    def __init__(self, context: BrokerContext, moves: ChannelMoves) -> None:
-        self.context = context
+    def __init__(self, services: Services, moves: ChannelMoves) -> None:
+        self.faults, self.node, self.placement = services.faults, services.node, services.placement
+        self.reports, self.timers = services.reports, services.timers
         self.moves = moves
         self.unseen: dict[ChannelUid, None] = {}  # channels that are still to be looked at
         self.wishes: dict[ChannelUid, _Wish] = {}
@@ -47,7 +50,7 @@ class Spreading:
         return {"pause_moves": self._pause}
 
     def _pause(self, accepted: AcceptedRequest) -> None:
-        if not self.context.clustered:
+        if not self.node.clustered:
             accepted.refuse(NOT_A_CLUSTER)
             return
         accepted.change_meta(lambda result: {"changed": int(result.pause_changed)}, pause_moves=accepted.request.paused)
@@ -67,7 +70,7 @@ class Spreading:
 
     def applied(self, result: MetaResult) -> None:
         """An entry of the metadata was applied."""
-        if not self.context.leading.leads_meta:
+        if not self.node.leads_meta:
             return
         if result.pool_changed or result.pins_changed or result.policies_changed:
             self._look_at_all()
@@ -86,11 +89,11 @@ class Spreading:
 
     def _needed(self) -> bool:
         """True if a channel may be elsewhere than where it belongs."""
-        return bool(self.context.clustered and (self.context.meta.pool.growths or self.context.meta.pins))
+        return bool(self.node.clustered and (self.node.meta.pool.growths or self.node.meta.pins))
 
     def _look_at_all(self) -> None:
         if self._needed():
-            self.unseen.update(dict.fromkeys(self.context.meta.by_uid))
+            self.unseen.update(dict.fromkeys(self.node.meta.by_uid))
             self._look_at_some()
             self._tick_on()
 
@@ -101,7 +104,7 @@ class Spreading:
         self._count()
 
     def _look_at(self, uid: ChannelUid) -> _Wish | None:
-        info = self.context.meta.by_uid.get(uid)
+        info = self.node.meta.by_uid.get(uid)
         if info is None or self._belongs(info) == info.group:
             self.wishes.pop(uid, None)
             return None
@@ -110,39 +113,39 @@ class Spreading:
     def _belongs(self, info: ChannelInfo) -> GroupId:
         """The group where a channel belongs; where it is, if it stays there: it goes along with another channel, or cannot come
         back, or was placed by hand."""
-        context, meta = self.context, self.context.meta
-        name = context.placed_by(info.name)
+        meta = self.node.meta
+        name = self.placement.placed_by(info.name)
         if name != info.name and name in meta.channels:
             return info.group
         to = meta.pins.get(name, GroupId(0))
         if not to and name in meta.channels.parted.by_part:
             return info.group  # its hash says nothing: parts are in groups one after the other
         if not to:
-            commit = context.meta.commit_of(info.group)  # a channel stays what it is
-            to = context.hashed(name, commit, context.pool_open)
-            sizes = [context.config.store.raft_groups, *(growth.groups for growth in meta.pool.growths)]
-            if to != info.group and info.group not in {context.hashed(name, commit, size) for size in sizes}:
+            commit = self.node.meta.commit_of(info.group)  # a channel stays what it is
+            to = self.placement.hashed(name, commit, self.placement.pool_open)
+            sizes = [self.node.config.store.raft_groups, *(growth.groups for growth in meta.pool.growths)]
+            if to != info.group and info.group not in {self.placement.hashed(name, commit, size) for size in sizes}:
                 return info.group
         return info.group if to in info.left else to
 
     def _count(self) -> None:
-        self.context.leading.held.to_move = len(self.wishes)
+        self.placement.held.to_move = len(self.wishes)
 
     # --- moves ----------------------------------------------------------------------------------------------------------
 
     def _tick_on(self) -> None:
         if not self.ticking and (self.unseen or self.wishes):
             self.ticking = True
-            self.context.timers.at(self.context.clock.now + limits.MOVE_LOOK, self._tick, META_GROUP)
+            self.timers.at(self.node.clock.now + limits.MOVE_LOOK, self._tick, META_GROUP)
 
     def _tick(self, now: Nanos) -> None:
         self.ticking = False
-        if self.context.leading.leads_meta:
-            self.context.within(META_GROUP, self._go_on, now)
+        if self.node.leads_meta:
+            self.faults.within(META_GROUP, self._go_on, now)
             self._tick_on()
 
     def _go_on(self, now: Nanos) -> None:
-        meta = self.context.meta
+        meta = self.node.meta
         if self.unseen:
             self._look_at_some()
         elif now >= self.asked_until and not meta.moves_paused and not any(uid in self.wishes for uid in meta.moving):
@@ -152,12 +155,12 @@ class Spreading:
 
     def _in_turn(self) -> Iterator[ChannelUid]:
         """Channels that may be to move, those first that an operator has pinned."""
-        channels = self.context.meta.channels
-        pinned = (channels[name].uid for name in self.context.meta.pins if name in channels)
+        channels = self.node.meta.channels
+        pinned = (channels[name].uid for name in self.node.meta.pins if name in channels)
         return chain(pinned, self.wishes)
 
     def _begin(self, info: ChannelInfo) -> None:
-        self.asked_until = Nanos(self.context.clock.now + SECOND)
+        self.asked_until = Nanos(self.node.clock.now + SECOND)
         self.moves.begin(info, self._belongs(info), partial(self._told, info))
 
     def _told(self, info: ChannelInfo, error: str, retry: bool) -> None:  # noqa: FBT001 - as Told has it
@@ -165,10 +168,10 @@ class Spreading:
         wish = self.wishes.get(info.uid)
         if error and wish is not None:
             if not retry:
-                self.context.note("WRN", f"Channel {go_quote(text(info.name))} is not moved yet: {error}")
+                self.reports.note("WRN", f"Channel {go_quote(text(info.name))} is not moved yet: {error}")
             self._later(info.uid, wish)
 
     def _later(self, uid: ChannelUid, wish: _Wish) -> None:
         """Move a channel behind the others, and not before a pause."""
-        wish.due, wish.pause = self.context.clock.now + wish.pause, min(2 * wish.pause, limits.MOVE_RETRY_MAX)
+        wish.due, wish.pause = self.node.clock.now + wish.pause, min(2 * wish.pause, limits.MOVE_RETRY_MAX)
         self.wishes[uid] = self.wishes.pop(uid)

@@ -18,6 +18,7 @@ from stan_protocol.scalars import SECOND, ChannelUid, GroupId, Nanos, RaftIndex,
 from stan import limits
 from stan.config import Config
 from stan.core.base.compaction import CompactionState
+from stan.core.base.names import shown
 from stan.core.base.ready import Delivery, Fetch, Indexes, LeaseAnswer, Proposal, ReadResult, Ready
 from stan.core.boundary import loading
 from stan.core.boundary.view import BrokerView
@@ -26,12 +27,14 @@ from stan.core.broker.parts import make_parts
 from stan.core.broker.progress import ProgressWriter
 from stan.core.broker.roles import GroupRoles
 from stan.core.broker.routes import handlers, original_handlers
+from stan.core.clients.authorization import PermissionAuthorizer
 from stan.core.clients.nodes import HeardNodes
-from stan.core.context import META_GROUP, shown
 from stan.core.requests.original_requests import OriginalRequests
 from stan.core.requests.request import Send
 from stan.core.requests.router import Handler, RequestRouter
 from stan.core.requests.table import REQUESTS
+from stan.core.services.node import META_GROUP
+from stan.core.services.services import make_services
 from stan.protocol.entries import STAGING_UID
 
 Numbers = Iterable[GroupId] | None
@@ -43,25 +46,27 @@ class Broker:
 
     def __init__(self, config: Config, indexes: Indexes, reply_prefix: bytes, groups: Numbers = None) -> None:
         """*groups*: the channel groups that this node holds; None: all of them."""
-        self.context = loading.empty(config, indexes, reply_prefix)
+        self.services = make_services(config, indexes, reply_prefix)
+        if config.permissions is not None:
+            self.services.senders.authorizer = PermissionAuthorizer(self.services, config.permissions)
         for number in range(1, config.store.raft_groups + 1) if groups is None else groups:
             self.reset(GroupId(number))
-        self.parts = make_parts(self.context)
-        self.view = BrokerView(self.context, self.parts.publishing)
-        self.roles = GroupRoles(self.context, self.parts)
-        self.committed = CommittedEntries(self.context, self.parts)
-        self.progress = ProgressWriter(self.context)
-        self.router = RequestRouter(self.context)
-        subjects = self.context.nats.subjects
+        self.parts = make_parts(self.services)
+        self.view = BrokerView(self.services, self.parts.publishing)
+        self.roles = GroupRoles(self.services, self.parts)
+        self.committed = CommittedEntries(self.services, self.parts)
+        self.progress = ProgressWriter(self.services)
+        self.router = RequestRouter(self.services)
+        subjects = self.services.nats.subjects
         self.routes = {
             REQUESTS[name].subject(subjects): self.receiver(name, handler)
             for name, handler in handlers(self.parts).items()
         }
         self.requests = {
             getattr(subjects, name).encode(): handle
-            for name, handle in original_handlers(self.context, self.parts).items()
+            for name, handle in original_handlers(self.services, self.parts).items()
         }
-        self.original_requests = OriginalRequests(self.context, self.parts.arrival_order, self.requests)
+        self.original_requests = OriginalRequests(self.services, self.parts.arrival_order, self.requests)
 
     def receiver(self, name: str, handler: Handler, send: Send | None = None) -> Callable[[Frame], None]:
         """Return the function that takes the frames of the request *name* for *handler*, which may be one outside the core."""
@@ -69,7 +74,7 @@ class Broker:
 
     def join_cluster(self, node: str, founders: tuple[str, ...], heard: HeardNodes) -> None:
         """Set this node's name in the cluster. *founders*: the nodes to assume while the metadata lists none."""
-        self.context.reports.events.node = node
+        self.services.reports.events.node = node
         self.parts.nodes.founders, self.parts.nodes.heard = founders, heard
 
     def follow_labels(self) -> None:
@@ -82,34 +87,34 @@ class Broker:
 
     def reset(self, number: GroupId, machine: loading.Machine | None = None) -> None:
         """Put *machine* in place of a group's state, or an empty one; this node does not lead the group."""
-        loading.reset(self.context, number, machine)
-        self.context.stop_serving(number)
+        loading.reset(self.services, number, machine)
+        self.services.leading.stop_serving(number)
 
     restored = staticmethod(loading.restored)
 
     def drop(self, number: GroupId) -> None:
         """Forget a channel group that this node no longer holds; this node does not lead the group."""
-        self.context.groups.pop(number, None)
-        self.context.groups_changed()
-        self.context.stop_serving(number)
+        self.services.node.groups.pop(number, None)
+        self.services.leading.groups_changed()
+        self.services.leading.stop_serving(number)
 
     def replay_entry(self, number: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
         """Apply one entry to the replicated state alone: no request is answered and nothing is delivered."""
-        loading.replay(self.context, number, index, kind, body)
+        loading.replay(self.services.node, number, index, kind, body)
 
     def touch_all(self, number: GroupId) -> None:
         """Mark all of a group's state as changed: the stored rows are lost."""
-        loading.touch_all(self.context, number)
+        loading.touch_all(self.services.node, number)
 
     def take_some_rows(self, number: GroupId, most: int) -> loading.SomeRows | None:
         """Return some of the changed rows of a group's state, to be encoded at once and written with the others; None: there are
         no more than *most*."""
-        return loading.take_some_rows(self.context, number, most)
+        return loading.take_some_rows(self.services.node, number, most)
 
     def take_changed_rows(self, number: GroupId) -> loading.ChangedRows:
         """Return the rows of a group's state that have changed since the last call, to be encoded before the next event and
         written with the group's applied index."""
-        return loading.take_changed_rows(self.context, number)
+        return loading.take_changed_rows(self.services.node, number)
 
     # --- leadership -----------------------------------------------------------------------------------------------------
 
@@ -117,18 +122,18 @@ class Broker:
         """The state is loaded and replayed, and this node runs alone: start to lead every group."""
         self.start(now, wall)
         self.roles.lead_meta(b"")
-        for number in self.context.groups:
-            if number not in self.context.leading.faulty:
-                self.context.within(number, partial(self.roles.lead_group, number, unconfirmed=unconfirmed))
+        for number in self.services.node.groups:
+            if number not in self.services.leading.faulty:
+                self.services.faults.within(number, partial(self.roles.lead_group, number, unconfirmed=unconfirmed))
 
     def start(self, now: Nanos, wall: WallNanos) -> None:
         """Set the clock for the first time and start the timers."""
         self.tick(now, wall)
-        for number, group in self.context.groups.items():
+        for number, group in self.services.node.groups.items():
             group.replay_filter.begun(now, empty=not group.loaded)
-            self.parts.serving.node.begin(number)
-        self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain, META_GROUP)
-        if self.context.clustered:
+            self.parts.serving.of_others.begin(number)
+        self.services.timers.at(now + limits.RETENTION_INTERVAL, self._retain, META_GROUP)
+        if self.services.node.clustered:
             self.parts.moves.start()
 
     def replay(
@@ -140,7 +145,7 @@ class Broker:
     ) -> None:
         """This node leads a group from now on, or some *channels* that have come to it: handle the buffered frames of the group
         since *since* that the previous leader has not handled."""
-        with self.context.leading.replay_of(group):
+        with self.services.leading.replay_of(group):
             self._replay(group, steps, since, channels)
 
     def _replay(
@@ -150,7 +155,6 @@ class Broker:
         since: Nanos,
         channels: frozenset[bytes] | None,
     ) -> None:
-        context = self.context
         if channels is None:
             self.original_requests.forget_pending(group)  # they are among the steps
         frames = [step for step in steps if isinstance(step, Frame)]
@@ -161,7 +165,7 @@ class Broker:
         heard = [step for step in steps if isinstance(step, Publishes)]
         self.parts.publishing.held.forget_replayed(group, {batch.channel for batch in heard})
         left = iter(self.parts.publishing.split_replayed(group, heard, since, channels))
-        parted = self.context.meta.channels.parted.by_name
+        parted = self.services.node.meta.channels.parted.by_name
         for step in steps:
             if isinstance(step, Publishes):
                 parts = next(left)
@@ -169,8 +173,8 @@ class Broker:
                     parts = parts._replace(new=self.parts.doubling.routing.routed(parts.new))
                 self.parts.publishing.take_replayed(parts)
             elif isinstance(step, Acks):
-                found = self.context.acked(step.group, step.key)
-                if found is not None and not found[0].dispatch.is_outdated(found[1], context.clock.wall):
+                found = self.services.leading.acked(step.group, step.key)
+                if found is not None and not found[0].dispatch.is_outdated(found[1], self.services.node.clock.wall):
                     self.step_acks((step,))
             elif isinstance(step, Verdicts):
                 self.step_verdicts(step.frames, replayed=True)
@@ -184,19 +188,18 @@ class Broker:
     def reconfigure(self, config: Config) -> None:
         """Apply changed settings: limits, policies, heartbeats, how a second subscription to a durable is handled. Everything
         else stays as it is."""
-        self.context.config = config
+        self.services.node.config = config
         self.parts.channels.reconfigure()
         self.parts.clients.reconfigure(config.heartbeat)
-        self.context.access.rate_limiter.configure(config.requests)
-        self.context.policies_changed()
+        self.services.senders.rate_limiter.configure(config.requests)
         self.parts.consumer_groups.policies_changed()
 
     def _retain(self, now: Nanos) -> None:
-        self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain, META_GROUP)
+        self.services.timers.at(now + limits.RETENTION_INTERVAL, self._retain, META_GROUP)
         self.parts.channels.expire()
         self.parts.commits.expire()
         self.parts.timed.look(now)
-        self.context.reports.complaints.sum_up(now)
+        self.services.reports.complaints.sum_up(now)
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -206,7 +209,7 @@ class Broker:
 
     def step_survivors(self, names: tuple[str, ...], version: int) -> None:
         """The cluster was rescued: *names* are its nodes, in place of those of *version* in the metadata or before."""
-        if self.context.concerns(META_GROUP):
+        if self.services.leading.concerns(META_GROUP):
             self.parts.nodes.keep_survivors(names, version)
 
     def step_compacted(self, number: GroupId, done: Mapping[ChannelUid, CompactionState]) -> None:
@@ -215,12 +218,12 @@ class Broker:
 
     def to_replay(self, group: GroupId, batches: Iterable[Publishes], at: Nanos) -> Iterator[Publishes]:
         """What of the publishes that came at *at* is to be replayed for a group: for a channel with parts those for each part."""
-        held, parted = self.context.groups.get(group), self.context.meta.channels.parted.by_name
+        held, parted = self.services.node.groups.get(group), self.services.node.meta.channels.parted.by_name
         if held is None:
             return
         for batch in batches:
-            info = self.context.meta.channels.get(batch.channel)
-            old = at < self.context.clock.now - limits.EPHEMERAL_REFUSED_AGE_MAX
+            info = self.services.node.meta.channels.get(batch.channel)
+            old = at < self.services.node.clock.now - limits.EPHEMERAL_REFUSED_AGE_MAX
             if old and info is not None and info.is_ephemeral:
                 continue  # those that are younger are refused
             for one in self.parts.doubling.routing.divided(batch) if parted else (batch,):
@@ -230,7 +233,7 @@ class Broker:
     def requests_to_replay(self, group: GroupId, frames: list[Frame], at: Nanos) -> list[Frame]:
         """Those of the requests that came at *at* which are to be replayed for a group: not those about channels that were
         deleted since, which would be made anew."""
-        held = self.context.groups.get(group)
+        held = self.services.node.groups.get(group)
         deleted = (
             {name for name, since in held.replay_filter.deleted.items() if at <= since} if held is not None else ()
         )
@@ -245,20 +248,19 @@ class Broker:
     def step_publishes(self, batches: Iterable[Publishes]) -> None:
         """Publishes read from NATS."""
         publishes = self.parts.publishing.publishes
-        if self.context.meta.channels.parted.by_name:
+        if self.services.node.meta.channels.parted.by_name:
             batches = self.parts.doubling.routing.routed(batches)
         for batch in batches:
             try:
                 publishes(batch)
             except Exception as error:  # noqa: BLE001 - the border of the group
-                self.context.fail(self.context.group_number(batch.channel), error)
+                self.services.faults.fail(self.services.placement.group_number(batch.channel), error)
 
     def step_acks(self, batches: Iterable[Acks]) -> None:
         """Acks read from NATS. An ack for a subscription that is gone, or of another user, changes nothing (STAN-SPEC 6.5)."""
-        context = self.context
-        authorizer, clock = context.access.authorizer, context.clock
+        authorizer, clock = self.services.senders.authorizer, self.services.node.clock
         for acks in batches:
-            taker = self.context.acked(acks.group, acks.key)
+            taker = self.services.leading.acked(acks.group, acks.key)
             if taker is None:
                 continue
             group, place = taker
@@ -270,16 +272,15 @@ class Broker:
             try:
                 dispatch.ack(place, acks.ranges, clock.now, clock.wall)
             except Exception as error:  # noqa: BLE001 - the border of the group
-                context.fail(group.machine.group, error)
+                self.services.faults.fail(group.machine.group, error)
 
     def step_verdicts(self, frames: Iterable[Frame], *, replayed: bool = False) -> None:
         """Acks read from NATS that say something else than "done", or that ack more than one message. They are judged like acks.
         One that cannot be taken changes nothing, and the log says so. *replayed*: the previous leader may have handled them."""
-        context = self.context
-        clock, inbox, taker = context.clock, b"", None
+        clock, inbox, taker = self.services.node.clock, b"", None
         for frame in frames:
             if frame.subject != inbox:
-                inbox, taker = frame.subject, context.judged(frame.subject)
+                inbox, taker = frame.subject, self.services.senders.judged(frame.subject)
             if taker is None:
                 continue
             group, key = taker
@@ -291,11 +292,13 @@ class Broker:
             except DecodeError:
                 refusal = "it is no Ack"
             except Exception as error:  # noqa: BLE001 - the border of the group
-                context.fail(number, error)
+                self.services.faults.fail(number, error)
                 continue
             if refusal:
                 client = shown(found[1].sub.client_id)
-                context.complain("WRN", f'A verdict of client "{client}" on a message was ignored: {refusal}')
+                self.services.reports.complain(
+                    "WRN", f'A verdict of client "{client}" on a message was ignored: {refusal}'
+                )
 
     def step_malformed(self, frames: Iterable[Frame], pub_sid: int) -> None:
         """Payloads on the publish and ack subjects that could not be taken."""
@@ -303,25 +306,25 @@ class Broker:
             if frame.sid == pub_sid:
                 self.parts.publishing.malformed(frame)
             else:
-                self.context.complain("ERR", f"Unable to process ack on {shown(frame.subject)}: not an ack")
+                self.services.reports.complain("ERR", f"Unable to process ack on {shown(frame.subject)}: not an ack")
 
     def step_frame(self, frame: Frame) -> None:
         """Any other frame: a request of a client or node, or the answer to a request of this broker."""
         if frame.subject in self.requests:
             self.original_requests.receive(frame)
-        elif frame.subject.startswith(self.context.nats.reply_prefix):
-            answered = self.context.answered(frame.subject[len(self.context.nats.reply_prefix) :])
+        elif frame.subject.startswith(self.services.nats.reply_prefix):
+            answered = self.services.requests.answered(frame.subject[len(self.services.nats.reply_prefix) :])
             if answered is not None:
                 answered(None if frame.nobody else frame.payload)
 
     def step_committed(self, group: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
         """An entry is committed, and its record batches are indexed. On every node, in index order."""
-        proposals = self.context.proposals
-        held = self.context.groups.get(group)
+        proposals = self.services.proposals
+        held = self.services.node.groups.get(group)
         if held is not None:
             if not held.applied:
                 held.begun = index - 1
-                self.parts.serving.node.begin(group)
+                self.parts.serving.of_others.begin(group)
             held.applied = index
         ticket = proposals.by_index.pop((group, index), None)
         result = self.committed.apply(group, index, kind, body)
@@ -338,9 +341,9 @@ class Broker:
         if not fetch.cursor_id:
             self.roles.fetched(fetch, batches)
             return
-        group = self.context.groups.get(fetch.group)
+        group = self.services.node.groups.get(fetch.group)
         if group is not None:
-            self.context.outgoing.redeliveries += group.dispatch.fetched(fetch, batches, self.context.clock.now)
+            self.services.outgoing.redeliveries += group.dispatch.fetched(fetch, batches, self.services.node.clock.now)
 
     def step_fetch_failed(self, fetch: Fetch, why: str) -> None:
         """The log could not answer a Fetch; it is retried a second later."""
@@ -350,75 +353,74 @@ class Broker:
         if not fetch.cursor_id:
             self.roles.fetched(fetch, [], why)
             return
-        info = self.context.meta.by_uid.get(fetch.uid)
+        info = self.services.node.meta.by_uid.get(fetch.uid)
         name = shown(info.name) if info else "?"
-        self.context.note("ERR", f"Error looking up message {name}:{fetch.runs[0][0]} ({why})")
-        group = self.context.groups.get(fetch.group)
+        self.services.reports.note("ERR", f"Error looking up message {name}:{fetch.runs[0][0]} ({why})")
+        group = self.services.node.groups.get(fetch.group)
         if group is not None:
-            group.dispatch.read_failed(fetch, Nanos(self.context.clock.now + SECOND))
+            group.dispatch.read_failed(fetch, Nanos(self.services.node.clock.now + SECOND))
 
     def step_disconnected(self) -> None:
         """The connection to NATS is lost: nothing can be sent."""
-        self.context.nats.connected = False
-        self.context.lose_requests()
-        for number, group in self.context.groups.items():
-            self.context.within(number, group.dispatch.pause)
+        self.services.nats.connected = False
+        self.services.requests.lose_all()
+        for number, group in self.services.node.groups.items():
+            self.services.faults.within(number, group.dispatch.pause)
 
     def step_reconnected(self, away_ns: int) -> None:
         """The connection is back after *away_ns*."""
-        self.context.nats.connected = True
+        self.services.nats.connected = True
         self.parts.arrival_order.gap()
         self.parts.clients.restart_all()
         self.parts.consumer_groups.restart_all()
-        for number, group in self.context.groups.items():
-            self.context.within(number, group.dispatch.resume, away_ns)
+        for number, group in self.services.node.groups.items():
+            self.services.faults.within(number, group.dispatch.resume, away_ns)
 
     def step_payload_limit(self, most: int) -> None:
         """NATS takes payloads of at most *most* bytes from us."""
-        self.context.nats.payload_bytes_max = most
+        self.services.nats.payload_bytes_max = most
 
     def step_heard_since(self, since: Nanos) -> None:
         """The replay buffer holds what was read from NATS since *since*, for when this node becomes leader."""
-        self.context.leading.heard_since = since
+        self.services.leading.heard_since = since
 
     def step_loaded(self, number: GroupId, last: RaftIndex) -> None:
         """*last* is the newest entry that the log of a group had when this node began to listen."""
         if number != META_GROUP:
-            group = self.context.groups[number]
+            group = self.services.node.groups[number]
             group.loaded = last
             if last:
-                group.replay_filter.complete_since = self.context.clock.now
+                group.replay_filter.complete_since = self.services.node.clock.now
 
     def step_lease(self, number: GroupId, *, holds: bool) -> None:
         """Report the lease of a group that this node leads. *holds*: no other node can lead the group; otherwise this node sends
         nothing of it. The group may have left this node meanwhile."""
         if number == META_GROUP:
-            self.context.leading.meta_lease = holds
-        elif number in self.context.groups:
-            self.context.groups[number].dispatch.stops.lease_lapsed = not holds
+            self.services.leading.meta_lease = holds
+        elif number in self.services.node.groups:
+            self.services.node.groups[number].dispatch.stops.lease_lapsed = not holds
 
     def step_room(self, number: GroupId, *, closed: bool, full: bool) -> None:
         """Report backpressure of a group that this node leads. *closed*: the group takes no proposals; *full*: entries wait, so
         new messages are collected into larger batches."""
-        context = self.context
-        if closed != (number in context.leading.write_blocked):
-            context.leading.write_blocked = context.leading.write_blocked ^ {number}
-        if full != (number in context.leading.saturated):
-            context.leading.saturated = context.leading.saturated ^ {number}
+        if closed != (number in self.services.leading.write_blocked):
+            self.services.leading.write_blocked = self.services.leading.write_blocked ^ {number}
+        if full != (number in self.services.leading.saturated):
+            self.services.leading.saturated = self.services.leading.saturated ^ {number}
 
     def step_handover(self, number: GroupId, *, under_way: bool) -> None:
         """This node is about to hand a group over that it leads, or that has come to nothing. The next `ready` writes the group's
         progress, and nothing more of it is sent meanwhile: the next leader knows of all that was sent."""
-        if number in self.context.groups:
-            self.context.groups[number].dispatch.stops.handed_over = under_way
+        if number in self.services.node.groups:
+            self.services.node.groups[number].dispatch.stops.handed_over = under_way
 
     def step_fault(self, number: GroupId, error: Exception) -> None:
         """The program failed in a group, outside the broker: the next Ready reports the fault, which freezes the group."""
-        self.context.fail(number, error)
+        self.services.faults.fail(number, error)
 
     def step_alarm(self, at: int, call: Callable[[Nanos], None], group: GroupId) -> None:
         """Run *call* for *group* in the first `ready` at or after *at* (Nanos)."""
-        self.context.timers.at(at, call, group)
+        self.services.timers.at(at, call, group)
 
     def catch_up(self, done: Callable[[bool], None], group: GroupId) -> None:
         """Call *done* once for *group*: with True when this node's copy of the metadata is as new as the leader's, with False if
@@ -427,14 +429,14 @@ class Broker:
 
     def emit(self, kind: str, text: str, **about: Any) -> None:
         """Publish an admin event (stan.core.base.admin_events); *about*: channel=, client_id=, group=, cursor_id=."""
-        self.context.emit(kind, text, **about)
+        self.services.reports.emit(kind, text, **about)
 
     # --- output -------------------------------------------------------------------------------------------------------
 
     def ready(self, now: Nanos, wall: WallNanos, room: int) -> Ready:
         """Return everything to do now; deliveries stop at about *room* bytes. Call it again as long as `has_work`."""
-        context, parts = self.context, self.parts
-        outgoing, timers, clock = context.outgoing, context.timers, context.clock
+        parts = self.parts
+        outgoing, timers, clock = self.services.outgoing, self.services.timers, self.services.node.clock
         clock.now, clock.wall = now, wall
         if (
             (timers.next is not None and timers.next <= now)
@@ -448,30 +450,41 @@ class Broker:
         if parts.publishing.waiting:
             ready.proposals = parts.publishing.seal()
         said = outgoing.responses or outgoing.redeliveries or outgoing.waiting.queue
-        if said or outgoing.notes or outgoing.trims or outgoing.drops:
-            outgoing.drain_into(ready, context.holds)
+        if said or outgoing.trims or outgoing.drops:
+            outgoing.drain_into(ready, self.services.leading.holds)
         progress: object = False  # true: a group that this node leads may have progress to write
         goes_on: object = False  # true: a commit may go on, or messages may have to be moved
-        for number, group in context.leading.led:
+        for number, group in self.services.leading.led:
             dispatch = group.dispatch
             if dispatch.scheduled:
                 room = self._deliver(number, ready, room)
-            reports = dispatch.reports
+            unreported = dispatch.reports
             progress = (
-                progress or reports.cursors or reports.unconfirmed or reports.gone or dispatch.stops.progress_blocked
+                progress
+                or unreported.cursors
+                or unreported.unconfirmed
+                or unreported.gone
+                or dispatch.stops.progress_blocked
             )
             goes_on = goes_on or dispatch.cursors.given_up or group.machine.transactions.under_way
-        if progress or context.proposals.changes:
+        if progress or self.services.proposals.changes:
             self._propose_changes(ready)
-        if goes_on or outgoing.fetches or context.leading.serving.groups:
+        if goes_on or outgoing.fetches or self.services.leading.serving.groups:
             self._go_on(ready, room)
         if outgoing.pub_acks:
             ready.sends += outgoing.pub_acks
             outgoing.pub_acks = []
-        if outgoing.faults or outgoing.replays:
-            outgoing.tell(ready)
+        if outgoing.replays or self.services.faults.new or self.services.reports.notes:
+            self._report(ready)
         ready.deadline = timers.next
         return ready
+
+    def _report(self, ready: Ready) -> None:
+        """Move replays, faults and log lines into *ready*."""
+        outgoing, faults, reports = self.services.outgoing, self.services.faults, self.services.reports
+        ready.replays, outgoing.replays = outgoing.replays, []
+        ready.faults, faults.new = faults.new, []
+        ready.notes, reports.notes = reports.notes, []
 
     def _read_memory(self, ready: Ready) -> None:
         """Answer the reads of ephemeral channels: their messages are here."""
@@ -480,41 +493,41 @@ class Broker:
         for fetch in asked:
             if fetch.uid in stores:
                 found = stores[fetch.uid].read(fetch.runs, fetch.bytes_max)
-                self.context.within(fetch.group, self.step_fetched, fetch, found)
+                self.services.faults.within(fetch.group, self.step_fetched, fetch, found)
 
     def _run_due(self, now: Nanos) -> None:
         """Call the timers that are due, and handle what waits for the end of a read: requests, and news for long polls."""
-        context = self.context
-        if context.timers.next is not None and context.timers.next <= now:
-            context.timers.run(now, context.fail)
+        if self.services.timers.next is not None and self.services.timers.next <= now:
+            self.services.timers.run(now, self.services.faults.fail)
         if self.original_requests.pending:
             self.original_requests.handle_pending()
-        if context.outgoing.news:
-            context.within(META_GROUP, self.parts.long_poll.tell)
+        if self.services.outgoing.news:
+            self.services.faults.within(META_GROUP, self.parts.long_poll.tell)
         if self.parts.channels.delayed:
             self.parts.timed.delays.pump()
-        if context.clock.wall >= self.parts.timed.expiries.next:
+        if self.services.node.clock.wall >= self.parts.timed.expiries.next:
             self.parts.timed.expiries.pump()
 
     def _propose_changes(self, ready: Ready) -> None:
         """Add the progress entries that are due to *ready*, and behind them the changes of this turn."""
-        context = self.context
-        changes = context.proposals.take(context.leading.write_blocked) if context.proposals.changes else []
+        changes = (
+            self.services.proposals.take(self.services.leading.write_blocked) if self.services.proposals.changes else []
+        )
         changing = {change.group for change in changes} if changes else NOTHING
-        for number, group in context.leading.led:
+        for number, group in self.services.leading.led:
             reports = group.dispatch.reports
             if reports.cursors or reports.unconfirmed or reports.gone or group.dispatch.stops.progress_blocked:
                 try:
                     self.progress.report(number, group, ready, changing)
                 except Exception as error:  # noqa: BLE001 - the border of the group
-                    context.fail(number, error)
+                    self.services.faults.fail(number, error)
         ready.proposals += changes
 
     def _go_on(self, ready: Ready, room: int) -> None:
         """Deliver what this node serves for other leaders; continue commits, and moves into dead letter channels."""
-        self.parts.serving.node.deliver(ready, room)
+        self.parts.serving.of_others.deliver(ready, room)
         self.roles.move_given_up()
-        outgoing = self.context.outgoing
+        outgoing = self.services.outgoing
         ready.fetches += outgoing.fetches
         outgoing.fetches.clear()
         self.parts.commits.pump(ready)
@@ -522,16 +535,16 @@ class Broker:
     def _deliver(self, number: GroupId, ready: Ready, room: int) -> int:
         """Add the deliveries of a group to *ready*; returns the room left."""
         try:
-            room = self.context.groups[number].dispatch.pump(ready, self.context.clock.now, room)
+            room = self.services.node.groups[number].dispatch.pump(ready, self.services.node.clock.now, room)
         except Exception as error:  # noqa: BLE001 - the border of the group
-            self.context.fail(number, error)
+            self.services.faults.fail(number, error)
         if ready.fetches and self.parts.channels.stores.by_uid:
             self._read_memory(ready)
         return room
 
     def tick(self, now: Nanos, wall: WallNanos) -> None:
         """Set the time before events are stepped."""
-        clock = self.context.clock
+        clock = self.services.node.clock
         clock.now, clock.wall = now, wall
         if wall >= self.parts.timed.expiries.next:  # before anything is sent
             self.parts.timed.expiries.pump()
@@ -539,20 +552,20 @@ class Broker:
     @property
     def has_work(self) -> bool:
         """True if `ready` would find deliveries to make or proposals to write."""
-        context, outgoing = self.context, self.context.outgoing
+        outgoing = self.services.outgoing
         if outgoing.responses or outgoing.redeliveries or outgoing.pub_acks or outgoing.fetches:
             return True
-        for change in context.proposals.changes:
-            if change.group not in context.leading.write_blocked:
+        for change in self.services.proposals.changes:
+            if change.group not in self.services.leading.write_blocked:
                 return True
         commits = False
-        for number, group in context.leading.serving.groups + context.leading.led:
+        for number, group in self.services.leading.serving.groups + self.services.leading.led:
             dispatch = group.dispatch
             try:
                 if dispatch.scheduled and dispatch.has_work:
                     return True
             except Exception as error:  # noqa: BLE001 - the border of the group
-                context.fail(number, error)
+                self.services.faults.fail(number, error)
             if dispatch.cursors.given_up and not dispatch.stops.mute:
                 return True
             if group.machine.transactions.under_way:
@@ -565,14 +578,14 @@ class Broker:
 
     def written(self, proposal: Proposal, index: RaftIndex) -> None:
         """A proposal is in the log at *index*; its commit follows."""
-        self.context.proposals.by_index[proposal.group, index] = proposal.ticket
+        self.services.proposals.by_index[proposal.group, index] = proposal.ticket
         if self.progress.unwritten:
             self.progress.written(proposal)
 
     def refused(self, proposal: Proposal, why: str) -> None:
         """A proposal could not be written (a full disk, a frozen log): nothing of it happened."""
         self.progress.lost(proposal)
-        waiting = self.context.proposals.waiting.pop(proposal.ticket, None)
+        waiting = self.services.proposals.waiting.pop(proposal.ticket, None)
         if waiting is not None:
             done, _ = waiting
             done(None, why)
@@ -581,7 +594,7 @@ class Broker:
         """It is unknown whether a proposal is in the log, or another leader has to take it: the request behind the proposal is
         not answered."""
         self.progress.lost(proposal)
-        waiting = self.context.proposals.waiting.pop(proposal.ticket, None)
+        waiting = self.services.proposals.waiting.pop(proposal.ticket, None)
         if waiting is not None:
             _, in_doubt = waiting
             in_doubt()
@@ -591,26 +604,28 @@ class Broker:
         The answers wait for the leases of the groups that this node leads."""
         deliveries = [one for one in sends if isinstance(one, Delivery)]
         self._keep_answers([one for one in sends if isinstance(one, LeaseAnswer)])
-        for number, group in (*self.context.leading.led, *self.context.leading.serving.groups):
+        for number, group in (*self.services.leading.led, *self.services.leading.serving.groups):
             lost = [one for one in deliveries if one.group == number]
-            self.context.within(number, group.dispatch.not_sent, lost)
+            self.services.faults.within(number, group.dispatch.not_sent, lost)
 
     def _keep_answers(self, answers: list[LeaseAnswer]) -> None:
-        lost = self.context.outgoing.waiting.add(one for one in answers if all(map(self.context.leads, one.groups)))
+        lost = self.services.outgoing.waiting.add(
+            one for one in answers if all(map(self.services.node.leads, one.groups))
+        )
         if lost:
-            self.context.complain("WRN", f"{lost} answers are not sent: too many wait for a lease")
+            self.services.reports.complain("WRN", f"{lost} answers are not sent: too many wait for a lease")
 
     def freeze(self, number: GroupId) -> None:
         """A group's log failed and takes nothing until a restart: the group sends nothing either."""
-        group = self.context.groups.get(number)
+        group = self.services.node.groups.get(number)
         if group is not None:
             group.dispatch.stops.frozen = True
 
     def fail(self, number: GroupId, why: str) -> None:
         """The program failed in a group, perhaps amid an entry: until a restart this node neither leads the group nor delivers
         or answers anything of it."""
-        self.context.leading.faulty[number] = why
+        self.services.leading.faulty[number] = why
         self.freeze(number)
-        if self.context.leads(number):
+        if self.services.node.leads(number):
             with contextlib.suppress(Exception):  # the state that remains is not used again
                 self.roles.follow_meta() if number == META_GROUP else self.roles.follow_group(number)

@@ -3,8 +3,9 @@
 from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex
 
 from stan.core.broker.parts import BrokerParts
-from stan.core.context import META_GROUP, BrokerContext
 from stan.core.publishing.timed import TIMED_CHANGES
+from stan.core.services.node import META_GROUP
+from stan.core.services.services import Services
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.core.state.transactions import Ended
@@ -15,8 +16,9 @@ from stan.protocol.proto import entries_pb2 as pb
 class CommittedEntries:
     """Applies committed entries, on every node, in the order of their indexes."""
 
-    def __init__(self, context: BrokerContext, parts: BrokerParts) -> None:
-        self.context = context
+    def __init__(self, services: Services, parts: BrokerParts) -> None:
+        self.faults, self.node, self.outgoing = services.faults, services.node, services.outgoing
+        self.placement = services.placement
         self.parts = parts
 
     def apply(self, group: GroupId, index: RaftIndex, kind: int, body: bytes) -> object:
@@ -33,33 +35,31 @@ class CommittedEntries:
         elif kind == Kind.CHANGE:
             result = self._apply_change(group, pb.GroupChange.FromString(body), index)
         elif group == META_GROUP:  # the first entry of a new leader
-            self.context.meta.applied = index
+            self.node.meta.applied = index
             self.parts.read_index.applied()
         return result
 
     def _apply_meta(self, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
         if change.HasField("part_closed"):
             self.parts.doubling.told(change.part_closed)
-        applied = self.context.meta.apply(change, index)
+        applied = self.node.meta.apply(change, index)
         self.parts.clients.applied(applied)
-        if (applied.created or applied.deleted is not None) and self.context.policies.rules:
-            self.context.placement_changed()
+        if (applied.created or applied.deleted is not None) and self.placement.policies.rules:
+            self.placement.changed()
         self.parts.doubling.before(applied.parted)
         for info in applied.created:
-            self.parts.long_poll.registered(info)
-            self.context.within(info.group, self._registered, info)
+            self.faults.within(info.group, self._registered, info)
         if applied.deleted is not None:
-            self.context.within(applied.deleted.group, self._unregistered, applied.deleted, applied.deleted_from)
+            self.faults.within(applied.deleted.group, self._unregistered, applied.deleted, applied.deleted_from)
         self.parts.doubling.changed(applied.parted, divided=bool(applied.created))
         if applied.created or applied.deleted is not None:
             self.parts.consumer_groups.channels_changed(applied)
         if applied.pins_changed or applied.pool_changed:
-            self.context.placement_changed()
+            self.placement.changed()
         self.parts.moves.meta_applied(applied)
         self.parts.spreading.applied(applied)
         if applied.policies_changed or applied.raised:
             self.parts.channels.reconfigure()
-            self.context.policies_changed()
             self.parts.consumer_groups.policies_changed()
         self.parts.read_index.applied()
         return applied
@@ -70,14 +70,15 @@ class CommittedEntries:
         self.parts.long_poll.unregistered(info)
 
     def _registered(self, info: ChannelInfo) -> None:
+        self.parts.long_poll.registered(info)
         self.parts.publishing.registered(info.name, info.group)
         self.parts.channels.registered(info)
-        group = self.context.groups.get(info.group)
+        group = self.node.groups.get(info.group)
         if group is not None:
             group.dispatch.policies_changed(info.uid)
 
     def _apply_change(self, number: GroupId, change: pb.GroupChange, index: RaftIndex) -> GroupResult:
-        machine, name = self.context.groups[number].machine, change.WhichOneof("change")
+        machine, name = self.node.groups[number].machine, change.WhichOneof("change")
         if name is None:  # progress alone, on the hot path: the live view knows already
             return machine.apply(change, index)
         floor = machine.transactions.floor
@@ -88,7 +89,7 @@ class CommittedEntries:
         if applied.operator_change is not None:
             self.parts.cursor_admin.applied(number, applied)
         if machine.transactions.floor > floor:
-            self.context.outgoing.trims.append((number, STAGING_UID, machine.transactions.floor))
+            self.outgoing.trims.append((number, STAGING_UID, machine.transactions.floor))
         if name in TIMED_CHANGES:
             self.parts.timed.applied(number, change, applied)
         self._follow(number, change, applied)

@@ -4,7 +4,6 @@ from stan.core.admin.channel_changes import Deletions
 from stan.core.admin.redriving import Redriving
 from stan.core.admin.restore_requests import Restoring
 from stan.core.broker.parts import BrokerParts
-from stan.core.context import BrokerContext
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.batching import Batching
 from stan.core.publishing.channels import DroppedRuns
@@ -13,12 +12,13 @@ from stan.core.publishing.dead_letters import DeadLetters
 from stan.core.publishing.ephemeral import EphemeralChannels
 from stan.core.publishing.staging import Staging
 from stan.core.publishing.stored_reads import StoredReads
+from stan.core.services.services import Services
 
 
-def make_leader(context: BrokerContext, parts: BrokerParts, leadership: Leadership) -> None:
+def make_leader(services: Services, parts: BrokerParts, leadership: Leadership) -> None:
     """Make the parts of a group's leader that need nothing of the group's live view."""
-    leadership.keep(EphemeralChannels(context, leadership, parts.channels))
+    leadership.keep(EphemeralChannels(services, leadership, parts.channels))
     for small in (StoredReads, DroppedRuns, Deletions):
-        leadership.keep(small(context, leadership))
+        leadership.keep(small(services, leadership))
     for kind in (Batching, Staging, Committing, DeadLetters, Redriving, Restoring):
-        leadership.keep(kind(context, leadership, parts.channels, parts.publishing))
+        leadership.keep(kind(services, leadership, parts.channels, parts.publishing))

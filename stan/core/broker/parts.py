@@ -16,7 +16,6 @@ from stan.core.clients.clients import Clients
 from stan.core.clients.nodes import NodeRequests
 from stan.core.clients.serving import Serving
 from stan.core.clients.subscribing import Subscribing
-from stan.core.context import BrokerContext
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.committing import LedCommits
 from stan.core.publishing.part_doubling import PartDoubling
@@ -26,6 +25,7 @@ from stan.core.publishing.timed import TimedMessages, make_timed
 from stan.core.requests.channel_lookup import ChannelLookup
 from stan.core.requests.read_index import ReadIndex
 from stan.core.requests.request_order import ArrivalOrder
+from stan.core.services.services import Services
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,41 +56,41 @@ class BrokerParts:
     spreading: Spreading
 
 
-def make_parts(context: BrokerContext) -> BrokerParts:
-    """Make the parts of the broker with that context."""
-    read_index = ReadIndex(context)
-    arrival_order = ArrivalOrder(context.nats.subjects.discover.encode(), context.nats.subjects.sub.encode())
-    channels = LiveChannels(context)
-    publishing = Publishing(context, channels, SchemaChecks(context, channels, read_index))
-    clients = Clients(context)
-    nodes = NodeRequests(context)
-    long_poll = LongPoll(context)
-    lookup = ChannelLookup(context, read_index)
-    serving = Serving(context, nodes)
-    timed = make_timed(context, channels, publishing)
-    subscribing = Subscribing(context, channels, clients, read_index, arrival_order, serving)
-    moves = ChannelMoves(context, channels, publishing, clients, subscribing)
+def make_parts(services: Services) -> BrokerParts:
+    """Make the parts of the broker with these services."""
+    read_index = ReadIndex(services)
+    arrival_order = ArrivalOrder(services.nats.subjects.discover.encode(), services.nats.subjects.sub.encode())
+    channels = LiveChannels(services)
+    publishing = Publishing(services, channels, SchemaChecks(services, channels, read_index))
+    clients = Clients(services)
+    nodes = NodeRequests(services)
+    long_poll = LongPoll(services)
+    lookup = ChannelLookup(services, read_index)
+    serving = Serving(services, nodes)
+    timed = make_timed(services, channels, publishing)
+    subscribing = Subscribing(services, channels, clients, read_index, arrival_order, serving)
+    moves = ChannelMoves(services, channels, publishing, clients, subscribing)
     return BrokerParts(
         read_index=read_index,
         lookup=lookup,
         arrival_order=arrival_order,
         channels=channels,
         publishing=publishing,
-        doubling=PartDoubling(context, channels, publishing),
-        commits=LedCommits(context),
+        doubling=PartDoubling(services, channels, publishing),
+        commits=LedCommits(services),
         timed=timed,
         clients=clients,
         subscribing=subscribing,
         serving=serving,
         nodes=nodes,
         long_poll=long_poll,
-        channel_queries=ChannelQueries(context, channels, lookup, long_poll),
-        channel_changes=ChannelChanges(context, channels, lookup),
-        cursor_admin=CursorAdmin(context, channels, lookup),
-        admin_listing=AdminListing(context, channels, lookup, timed.compactions.of),
-        admin_members=AdminMembers(context, clients, nodes, moves),
-        delayed_requests=DelayedRequests(context, lookup),
-        consumer_groups=ConsumerGroupRequests(context),
+        channel_queries=ChannelQueries(services, channels, lookup, long_poll),
+        channel_changes=ChannelChanges(services, channels, lookup),
+        cursor_admin=CursorAdmin(services, channels, lookup),
+        admin_listing=AdminListing(services, channels, lookup, timed.compactions.of),
+        admin_members=AdminMembers(services, clients, nodes, moves),
+        delayed_requests=DelayedRequests(services, lookup),
+        consumer_groups=ConsumerGroupRequests(services),
         moves=moves,
-        spreading=Spreading(context, moves),
+        spreading=Spreading(services, moves),
     )

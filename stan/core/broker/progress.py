@@ -10,8 +10,9 @@ from stan_protocol.scalars import GroupId, Nanos
 
 from stan import limits
 from stan.core.base.ready import Proposal, Ready
-from stan.core.context import BrokerContext, nobody_waits
 from stan.core.leader.local_group import ChannelGroup
+from stan.core.services.proposals import nobody_waits
+from stan.core.services.services import Services
 from stan.protocol.entries import Kind
 
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 class ProgressWriter:
     """Writes the progress of the groups that this node leads, when it is due."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self.context = context
+    def __init__(self, services: Services) -> None:
+        self.leading, self.node, self.proposals = services.leading, services.node, services.proposals
+        self.reports, self.timers = services.reports, services.timers
         self.unwritten: dict[int, pb.GroupChange] = {}  # by ticket: progress entries that are not in the log yet
 
     def _is_due(self, number: GroupId, group: ChannelGroup, ready: Ready, changing: Set[GroupId]) -> bool:
@@ -30,22 +32,22 @@ class ProgressWriter:
         come together with new messages wait for the delivery of these, in the same turn as a rule, so that one entry tells of
         both. A replicated group writes it at intervals, before any change that may move positions, and before it is handed over.
         If the log had no room for the last progress entry, a node alone retries at intervals, too."""
-        context, dispatch = self.context, group.dispatch
+        dispatch = group.dispatch
         stops, waiting = dispatch.stops, dispatch.reports.waiting
-        if not waiting or stops.frozen or number in context.leading.write_blocked:
+        if not waiting or stops.frozen or number in self.leading.write_blocked:
             stops.progress_blocked &= waiting  # the cursors to report may be gone
             return False
         sent, before = dispatch.totals.out_messages, group.reported_deliveries
         if (
-            context.config.cluster is None
+            self.node.config.cluster is None
             and not stops.progress_blocked
             and (sent != before or all(proposal.group != number for proposal in ready.proposals))
         ):
             group.reported_deliveries = sent
             return True
         much = sent - before >= limits.PROGRESS_MESSAGES_MAX
-        due = context.clock.now >= group.report_at > 0 or stops.handed_over
-        if number in changing or due or (much and number not in context.leading.saturated):
+        due = self.node.clock.now >= group.report_at > 0 or stops.handed_over
+        if number in changing or due or (much and number not in self.leading.saturated):
             group.report_at = 0
             group.reported_deliveries = sent
             return True
@@ -56,19 +58,18 @@ class ProgressWriter:
     def written(self, proposal: Proposal) -> None:
         """A proposal is in the log: if it was a progress entry, the log had room for it."""
         if self.unwritten.pop(proposal.ticket, None) is not None:
-            self.context.groups[proposal.group].dispatch.stops.progress_blocked = False
+            self.node.groups[proposal.group].dispatch.stops.progress_blocked = False
 
     def _retry_later(self, number: GroupId, group: ChannelGroup) -> None:
-        group.report_at = self.context.clock.now + limits.PROGRESS_INTERVAL
-        self.context.timers.wake_at(group.report_at, number)
+        group.report_at = self.node.clock.now + limits.PROGRESS_INTERVAL
+        self.timers.wake_at(group.report_at, number)
 
     def report(self, number: GroupId, group: ChannelGroup, ready: Ready, changing: Set[GroupId]) -> None:
         """Add the progress entries of a group to *ready*, if they are due. *changing*: groups with other changes in this turn."""
         if not self._is_due(number, group, ready, changing):
             return
-        context = self.context
-        for change in group.dispatch.reports.take(context.report_moment):
-            ticket = context.proposals.ticket(nobody_waits)
+        for change in group.dispatch.reports.take(self.reports.moment):
+            ticket = self.proposals.ticket(nobody_waits)
             self.unwritten[ticket] = change
             ready.proposals.append(
                 Proposal(number, Kind.CHANGE, change.SerializeToString(), urgent=False, ticket=ticket)
@@ -77,15 +78,15 @@ class ProgressWriter:
     def lost(self, proposal: Proposal) -> None:
         """A proposal is not in the log, or that is unknown: what it reported, if it was a progress entry, is unreported again."""
         change = self.unwritten.pop(proposal.ticket, None)
-        if change is not None and self.context.leads(proposal.group):
-            dispatch, clock = self.context.groups[proposal.group].dispatch, self.context.clock
+        if change is not None and self.node.leads(proposal.group):
+            dispatch, clock = self.node.groups[proposal.group].dispatch, self.node.clock
             dispatch.reports.lost(change, dispatch.cursors, Nanos(clock.now - (clock.wall - change.at)))
 
     @property
     def blocked(self) -> set[GroupId]:
         """Groups that may send nothing because their logs had no room for a progress entry."""
         blocked = set()
-        for number, group in self.context.leading.led:
+        for number, group in self.leading.led:
             if group.dispatch.stops.progress_blocked:
                 blocked.add(number)
         return blocked
@@ -93,7 +94,7 @@ class ProgressWriter:
     def no_room(self, number: GroupId) -> None:
         """The log of a group had no room for a progress entry: the group sends nothing until there is room. Call `ready` once
         more."""
-        group = self.context.groups.get(number)
+        group = self.node.groups.get(number)
         if group is not None and group.leads:
             group.dispatch.stops.progress_blocked = True
             self._retry_later(number, group)

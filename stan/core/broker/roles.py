@@ -6,41 +6,44 @@ from stan_protocol.scalars import GroupId
 from stan.core.base.ready import Fetch, ReadResult
 from stan.core.broker.group_leader import make_leader
 from stan.core.broker.parts import BrokerParts
-from stan.core.context import META_GROUP, BrokerContext, nobody_waits
 from stan.core.publishing.dead_letters import DeadLetters
 from stan.core.publishing.stored_reads import StoredReads
+from stan.core.services.node import META_GROUP
+from stan.core.services.proposals import nobody_waits
+from stan.core.services.services import Services
 from stan.protocol.proto import entries_pb2 as pb
 
 
 class GroupRoles:
     """Makes this node the leader of groups, and a follower again."""
 
-    def __init__(self, context: BrokerContext, parts: BrokerParts) -> None:
-        self.context = context
+    def __init__(self, services: Services, parts: BrokerParts) -> None:
+        self._services = services
+        self.faults, self.leading, self.node = services.faults, services.leading, services.node
+        self.proposals = services.proposals
         self.parts = parts
 
     def was_reset(self, number: GroupId) -> None:
         """A group's state is loaded again after `reset` and may have changed: channels came and went, connections are gone."""
         if number != META_GROUP:
             return
-        meta = self.context.meta
+        meta = self.node.meta
         for gone in [one.info for uid, one in self.parts.channels.by_uid.items() if uid not in meta.by_uid]:
-            self.context.within(gone.group, self.parts.channels.unregistered, gone, whole_of(gone.name))
+            self.faults.within(gone.group, self.parts.channels.unregistered, gone, whole_of(gone.name))
         self.parts.moves.meta_reset()
         for info in [info for info in meta.channels.values() if info.uid not in self.parts.channels.by_uid]:
-            self.context.within(info.group, self.parts.publishing.registered, info.name, info.group)
-            self.context.within(info.group, self.parts.channels.registered, info)
+            self.faults.within(info.group, self.parts.publishing.registered, info.name, info.group)
+            self.faults.within(info.group, self.parts.channels.registered, info)
         self.parts.doubling.reset()
-        for led, _ in self.context.leading.led:
-            self.context.within(led, self.parts.clients.lead_group, led)
+        for led, _ in self.leading.led:
+            self.faults.within(led, self.parts.clients.lead_group, led)
         self.parts.channels.reconfigure()
-        self.context.policies_changed()
         self.parts.long_poll.reset()
         self.parts.read_index.applied()
 
     def founding(self, nuid: bytes) -> pb.ClusterInfo:
         """The identity of a new cluster, *nuid* its unique id; its level is the highest that all live nodes know."""
-        config = self.context.config
+        config = self.node.config
         return pb.ClusterInfo(
             cluster_id=config.cluster_id.encode(),
             raft_groups=config.store.raft_groups,
@@ -50,10 +53,9 @@ class GroupRoles:
 
     def lead_meta(self, nuid: bytes) -> None:
         """This node leads the metadata from now on; *nuid* is for a cluster that has no identity yet."""
-        context = self.context
-        context.leading.leads_meta = True
-        if context.meta.info is None:
-            context.change_meta(nobody_waits, cluster_info=self.founding(nuid))
+        self.node.leads_meta = True
+        if self.node.meta.info is None:
+            self.proposals.change_meta(nobody_waits, cluster_info=self.founding(nuid))
         self.parts.clients.lead()
         self.parts.consumer_groups.lead()
         self.parts.spreading.lead()
@@ -63,20 +65,19 @@ class GroupRoles:
         """This node leads a group from now on, and has applied all earlier entries of it: make the live view, apply the
         current limits, finish what the previous leader left half done. *unconfirmed*: more may have been sent than the log
         records."""
-        context = self.context
-        group = context.groups[number]
+        group = self.node.groups[number]
         unreported = []
-        if number in context.leading.serving.leases:
-            unreported = self.parts.serving.node.take_unreported(number)
+        if number in self.leading.serving.leases:
+            unreported = self.parts.serving.of_others.take_unreported(number)
             group.dispatch.follow()
-            context.stop_serving(number)
+            self.leading.stop_serving(number)
         leadership = group.lead()
-        context.groups_changed()
+        self.leading.groups_changed()
         self.parts.channels.lead(number)
         self.parts.moves.lead(leadership)
-        make_leader(context, self.parts, leadership)
+        make_leader(self._services, self.parts, leadership)
         self.parts.timed.lead(leadership)
-        group.dispatch.lead(context.clock.now, context.clock.wall, self.parts.moves.others(number))
+        group.dispatch.lead(self.node.clock.now, self.node.clock.wall, self.parts.moves.others(number))
         if unconfirmed:
             group.dispatch.mark_unconfirmed()
         self.parts.clients.lead_group(number)
@@ -87,33 +88,32 @@ class GroupRoles:
 
     def fetched(self, fetch: Fetch, batches: list[ReadResult], error: str = "") -> None:
         """The answer to a Fetch of stored messages that a part of a group's leader asked for."""
-        reads = self.context.part(fetch.group, StoredReads)
+        reads = self.leading.part(fetch.group, StoredReads)
         if reads is not None:
             reads.fetched(fetch, batches, error)
 
     def move_given_up(self) -> None:
         """Let the leader of each group move the messages that its positions have given up."""
-        for letters in self.context.all_parts(DeadLetters):
-            self.context.within(letters.number, letters.pump)
+        for letters in self.leading.all_parts(DeadLetters):
+            self.faults.within(letters.number, letters.pump)
 
     def follow_meta(self) -> None:
         """This node no longer leads the metadata: requests whose entries are on their way stay unanswered."""
-        self.context.leading.leads_meta = False
-        self.context.forget(META_GROUP)
+        self.node.leads_meta = False
+        self.leading.forget(META_GROUP)
         self.parts.clients.follow()
         self.parts.consumer_groups.follow()
         self.parts.spreading.follow()
 
     def follow_group(self, number: GroupId) -> None:
         """This node no longer leads a group: of this group, nothing that is on its way is answered or sent."""
-        context = self.context
-        context.groups[number].follow()
-        context.groups_changed()
-        context.forget(number)
+        self.node.groups[number].follow()
+        self.leading.groups_changed()
+        self.leading.forget(number)
         self.parts.moves.follow_group(number)
         self.parts.clients.follow_group(number)
         self.parts.publishing.follow(number)
         self.parts.channels.follow(number)
-        context.groups[number].dispatch.follow()
-        context.serving_changed()
+        self.node.groups[number].dispatch.follow()
+        self.leading.serving_changed()
         self.parts.long_poll.follow(number)

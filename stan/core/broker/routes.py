@@ -11,11 +11,13 @@ from stan_protocol.frames import Frame
 from stan.core.admin.redriving import Redriving
 from stan.core.admin.restore_requests import Handle, Restoring
 from stan.core.broker.parts import BrokerParts
-from stan.core.context import META_GROUP, BrokerContext, nobody_waits
 from stan.core.publishing.batching import Batching
 from stan.core.publishing.committing import Committing
 from stan.core.publishing.staging import Staging
 from stan.core.requests.router import Handler
+from stan.core.services.node import META_GROUP
+from stan.core.services.proposals import nobody_waits
+from stan.core.services.services import Services
 from stan.protocol.proto import entries_pb2 as pb
 
 
@@ -36,7 +38,9 @@ def handlers(parts: BrokerParts) -> Mapping[str, Handler]:
         "commit": lambda accepted: accepted.part(Committing).commit(accepted),
         "abort": lambda accepted: accepted.part(Staging).abort(accepted),
         "admin.redrive": parts.lookup.existing(
-            lambda accepted, info: accepted.context.led(info.group).part(Redriving).redrive(accepted, info)
+            lambda accepted, info: (
+                accepted.services.leading.leadership(info.group).part(Redriving).redrive(accepted, info)
+            )
         ),
         "finish": lambda accepted: accepted.part(Staging).finish(accepted),
         "last_committed": lambda accepted: accepted.part(Staging).last_committed(accepted),
@@ -56,11 +60,13 @@ def handlers(parts: BrokerParts) -> Mapping[str, Handler]:
 def _restoring(parts: BrokerParts, handle: Handle) -> Handler:
     """The handler of a request about a channel that is being restored."""
     return parts.lookup.existing(
-        lambda accepted, info: accepted.context.led(info.group).part(Restoring).with_channel(handle, accepted, info)
+        lambda accepted, info: (
+            accepted.services.leading.leadership(info.group).part(Restoring).with_channel(handle, accepted, info)
+        )
     )
 
 
-def original_handlers(context: BrokerContext, parts: BrokerParts) -> dict[str, Callable[[Frame], None]]:
+def original_handlers(services: Services, parts: BrokerParts) -> dict[str, Callable[[Frame], None]]:
     """The handlers of the requests in `ORIGINAL` that this server answers, by name."""
     found: dict[str, Callable[[Frame], None]] = {
         "discover": parts.clients.connect,
@@ -70,16 +76,16 @@ def original_handlers(context: BrokerContext, parts: BrokerParts) -> dict[str, C
         "unsub": lambda frame: parts.subscribing.leave(frame, unsubscribe=True),
         "sub_close": lambda frame: parts.subscribing.leave(frame, unsubscribe=False),
     }
-    cluster = context.config.cluster
+    cluster = services.node.config.cluster
     if cluster is not None:
-        found["meta"] = lambda frame: _meta_change(context, parts, frame)
+        found["meta"] = lambda frame: _meta_change(services, parts, frame)
         found["serving"] = parts.serving.reported
         if cluster.allow_add_remove:
             found |= {"node_add": parts.nodes.add, "node_remove": parts.nodes.remove}
     return found
 
 
-def _meta_change(context: BrokerContext, parts: BrokerParts, frame: Frame) -> None:
+def _meta_change(services: Services, parts: BrokerParts, frame: Frame) -> None:
     """Another node asks the leader of the metadata for a change of the metadata, or for its read index."""
     try:
         change = pb.MetaChange.FromString(frame.payload)
@@ -88,18 +94,18 @@ def _meta_change(context: BrokerContext, parts: BrokerParts, frame: Frame) -> No
     if change.HasField("move_question"):
         parts.moves.asked(change.move_question, frame.reply)
         return
-    if not context.concerns(META_GROUP):
+    if not services.leading.concerns(META_GROUP):
         return
     match change.WhichOneof("change"):
         case "create_channels":
-            context.change_meta(nobody_waits, create_channels=change.create_channels)
+            services.proposals.change_meta(nobody_waits, create_channels=change.create_channels)
         case "delete_channel":
-            context.change_meta(nobody_waits, delete_channel=change.delete_channel)
+            services.proposals.change_meta(nobody_waits, delete_channel=change.delete_channel)
         case "part_closed":
-            context.change_meta(nobody_waits, part_closed=change.part_closed)
+            services.proposals.change_meta(nobody_waits, part_closed=change.part_closed)
         case "doubling_ended":
-            context.change_meta(nobody_waits, doubling_ended=change.doubling_ended)
+            services.proposals.change_meta(nobody_waits, doubling_ended=change.doubling_ended)
         case "end_move":
-            context.change_meta(nobody_waits, end_move=change.end_move)
+            services.proposals.change_meta(nobody_waits, end_move=change.end_move)
         case None:
             parts.read_index.answer(frame.reply)

@@ -15,8 +15,10 @@ from stan_protocol.frames import Frame, Publishes, Sender
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import go_quote
 
-from stan.core.context import META_GROUP, BrokerContext, text
+from stan.core.base.names import text
 from stan.core.requests.table import ALL, REQUESTS, UNKNOWN, RequestKind, Scope
+from stan.core.services.node import META_GROUP
+from stan.core.services.services import Services
 from stan.core.state.group import Subscription
 from stan.core.state.meta import Client
 from stan.permissions import EVERYTHING, Permissions, Right
@@ -28,10 +30,12 @@ _OWN: Final = _USERS + f"{BROKER}.".encode()
 
 
 class PermissionAuthorizer:
-    """The authorizer of a broker with configured permissions (see `stan.core.context.Authorizer`)."""
+    """The authorizer of a broker with configured permissions (see `stan.core.services.senders.Authorizer`)."""
 
-    def __init__(self, context: BrokerContext, permissions: Permissions) -> None:
-        self.context = context
+    def __init__(self, services: Services, permissions: Permissions) -> None:
+        self.leading, self.nats, self.node = services.leading, services.nats, services.node
+        self.outgoing, self.placement, self.reports = services.outgoing, services.placement, services.reports
+        self.senders = services.senders
         self.permissions = permissions
         self.with_users = bool(permissions.users)
         self._users = {user.name for user in permissions.users}
@@ -45,7 +49,7 @@ class PermissionAuthorizer:
     def ack_prefix(self, client: Client) -> bytes:
         """The prefix of the client's ack inboxes; b"" without users."""
         user = user_of(client.heartbeat_inbox).encode()
-        return said_by(user, ack_subject(self.context.config.cluster_id).encode()) if self.with_users else b""
+        return said_by(user, ack_subject(self.node.config.cluster_id).encode()) if self.with_users else b""
 
     def is_of(self, user: bytes, client: Client) -> bool:
         """True if *client* belongs to *user*; always True without users."""
@@ -62,7 +66,7 @@ class PermissionAuthorizer:
     def own(self, subject: str) -> str:
         """The subject on which this server itself asks what clients ask on *subject*, of itself and the other nodes; with users
         it lies below the broker's own prefix, which the NATS accounts keep users from."""
-        own = self.with_users and subject.startswith(f"{self.context.nats.subjects.extension}.")
+        own = self.with_users and subject.startswith(f"{self.nats.subjects.extension}.")
         return f"{FROM}.{BROKER}.{subject}" if own else subject
 
     # --- publishes --------------------------------------------------------------------------------------------------------
@@ -70,11 +74,11 @@ class PermissionAuthorizer:
     def may_publish(self, batch: Publishes) -> list[bool]:
         """For each publisher of the batch, in order, True if it may publish to the channel, and to the one where its messages are
         stored later if they are delayed; all publishers are known."""
-        reached = self.context.reached(batch.channel)
+        reached = self.placement.reached(batch.channel)
         return [all(self._may_publish(sender, channel) for channel in reached) for sender in batch.senders()]
 
     def _may_publish(self, sender: Sender, channel: bytes) -> bool:
-        client = self.context.sender(sender)
+        client = self.senders.sender(sender)
         if client is None:
             return False
         user = user_of(client.heartbeat_inbox)
@@ -92,7 +96,7 @@ class PermissionAuthorizer:
 
     def subscription_refusal(self, request: wire.SubscriptionRequest, reply: bytes) -> str:
         """Return why a registered client may not make this subscription; "" if it may."""
-        client = self.context.meta.clients.get(request.client_id)
+        client = self.node.meta.clients.get(request.client_id)
         if client is None or not self.owns(reply, client):
             return refusals.UNKNOWN_CLIENT
         rights = [Right.SUBSCRIBE, Right.DURABLE] if request.durable_name else [Right.SUBSCRIBE]
@@ -100,7 +104,7 @@ class PermissionAuthorizer:
 
     def leave_refusal(self, sub: Subscription, reply: bytes, channel: bytes, *, ends_durable: bool) -> str:
         """Return why the requester with that reply subject may not end a subscription; "" if it may."""
-        client = self.context.known(sub.client_id)
+        client = self.senders.known(sub.client_id)
         if client is None or not self.owns(reply, client) or not self.may_ack(user_of(reply).encode(), sub):
             return refusals.UNKNOWN_CLIENT
         rights = [Right.DURABLE] if ends_durable else []
@@ -115,7 +119,7 @@ class PermissionAuthorizer:
 
     def _whole(self, channel: bytes) -> bytes:
         """The channel whose rights count: of a part the one that it belongs to."""
-        return self.context.meta.channels.parted.whole(channel)
+        return self.node.meta.channels.parted.whole(channel)
 
     def _refusal_of(self, user: str, client_id: bytes, rights: Iterable[Right], channel: bytes) -> str:
         whole = self._whole(channel)
@@ -127,7 +131,7 @@ class PermissionAuthorizer:
     def admit(self, frame: Frame) -> Frame | None:
         """The request in the form to be handled, its user's prefix removed; None if it must not be handled: the responsible node
         has answered why."""
-        subjects = self.context.nats.subjects
+        subjects = self.nats.subjects
         if self.with_users and frame.subject.startswith(_OWN):
             return frame._replace(subject=frame.subject[len(_OWN) :])
         asked = self._unwrap(frame) if self.with_users else frame
@@ -144,11 +148,11 @@ class PermissionAuthorizer:
         return asked if admitted else None
 
     def _unwrap(self, frame: Frame) -> Frame | None:
-        found = unwrap(frame, self.context.nats.subjects)
-        if found is None and self.context.leading.leads_meta and not frame.subject.startswith(_USERS):
+        found = unwrap(frame, self.nats.subjects)
+        if found is None and self.node.leads_meta and not frame.subject.startswith(_USERS):
             # Sent in the broker's own account, where no users are: by another server that looks for servers of its cluster.
             response = wire.ConnectResponse(error=refusals.UNKNOWN_USER.encode())
-            self.context.respond(frame.reply, response.SerializeToString())
+            self.outgoing.respond(frame.reply, response.SerializeToString())
         return found
 
     def _may_say(self, frame: Frame, subject: str) -> bool:
@@ -157,7 +161,7 @@ class PermissionAuthorizer:
         Raises:
             DecodeError: if the request cannot be parsed.
         """
-        subjects = self.context.nats.subjects
+        subjects = self.nats.subjects
         if subject == subjects.discover:
             return self._may_connect(frame)
         if subject == subjects.close:
@@ -170,28 +174,28 @@ class PermissionAuthorizer:
         user, client_id = user_of(frame.reply), decode(wire.ConnectRequest, frame.payload).client_id
         if self.permissions.admits(user, client_id):
             return True
-        if self.context.concerns(META_GROUP):
+        if self.leading.concerns(META_GROUP):
             error = refusals.client_not_permitted(text(client_id))
-            self.context.complain("WRN", f"{_who(user, client_id)}: {error}")
-            self.context.respond(frame.reply, wire.ConnectResponse(error=error.encode()).SerializeToString())
+            self.reports.complain("WRN", f"{_who(user, client_id)}: {error}")
+            self.outgoing.respond(frame.reply, wire.ConnectResponse(error=error.encode()).SerializeToString())
         return False
 
     def _may_change_nodes(self, frame: Frame) -> bool:
         user = user_of(frame.reply)
         if self.permissions.allows(user, b"", Right.ADMIN_WRITE, ALL):
             return True
-        if self.context.concerns(META_GROUP):
+        if self.leading.concerns(META_GROUP):
             error = self.refusal(user, b"", Right.ADMIN_WRITE, ALL)
-            self.context.respond(frame.reply, f"-ERR {error}".encode())
+            self.outgoing.respond(frame.reply, f"-ERR {error}".encode())
         return False
 
     def _may_close(self, frame: Frame) -> bool:
-        client = self.context.meta.clients.get(decode(wire.CloseRequest, frame.payload).client_id)
+        client = self.node.meta.clients.get(decode(wire.CloseRequest, frame.payload).client_id)
         if client is None or self.owns(frame.reply, client):
             return True
-        if self.context.concerns(META_GROUP):
+        if self.leading.concerns(META_GROUP):
             refusal = wire.CloseResponse(error=refusals.UNKNOWN_CLIENT.encode())
-            self.context.respond(frame.reply, refusal.SerializeToString())
+            self.outgoing.respond(frame.reply, refusal.SerializeToString())
         return False
 
     def _may_ask(self, frame: Frame, name: str) -> bool:
@@ -215,12 +219,12 @@ class PermissionAuthorizer:
             return True
         if self._has_to_answer(kind, wrong):
             answer = refusals.refused(kind.response(), self.refusal(user, b"", right, wrong))
-            self.context.respond(frame.reply, answer.SerializeToString())
+            self.outgoing.respond(frame.reply, answer.SerializeToString())
         return False
 
     def _allows_all(self, user: str, kind: RequestKind, named: bytes) -> bool:
         """True if the user has the right for a channel or pattern that a request names; to publish, for a delay's target, too."""
-        reached = self.context.reached(named) if kind.rights == (Right.PUBLISH,) else (named,)
+        reached = self.placement.reached(named) if kind.rights == (Right.PUBLISH,) else (named,)
         return all(self._allows(user, kind, channel) for channel in reached)
 
     def _allows(self, user: str, kind: RequestKind, channel: bytes) -> bool:
@@ -235,12 +239,11 @@ class PermissionAuthorizer:
 
     def _has_to_answer(self, kind: RequestKind, channel: bytes) -> bool:
         """True if this node has to answer that the request is refused for *channel*."""
-        context = self.context
         if kind.scope in (Scope.REPLICA, Scope.EACH_NODE):
             return True
         if EVERYTHING in text(channel) or b"*" in channel:  # a request to every leader
-            return context.leading.leads_meta or any(True for _ in context.leading.led)
-        return context.leads(context.group_number(channel))
+            return self.node.leads_meta or any(True for _ in self.leading.led)
+        return self.node.leads(self.placement.group_number(channel))
 
     # --- refusals ---------------------------------------------------------------------------------------------------------
 
@@ -250,7 +253,7 @@ class PermissionAuthorizer:
         return refusals.not_permitted(right.value, text(channel))
 
     def _complain(self, user: str, client_id: bytes, right: Right, channel: bytes) -> None:
-        self.context.complain(
+        self.reports.complain(
             "WRN", lambda: f"{_who(user, client_id)}: {refusals.not_permitted(right.value, text(channel))}"
         )
 

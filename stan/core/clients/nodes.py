@@ -14,7 +14,8 @@ from stan_protocol.scalars import GroupId, Nanos
 
 from stan import level
 from stan.config import is_node_id
-from stan.core.context import META_GROUP, BrokerContext
+from stan.core.services.node import META_GROUP
+from stan.core.services.services import Services
 from stan.core.state.meta import MetaResult
 from stan.labels import Labels, place_rows, places_of
 from stan.limits import LABELS_SETTLE
@@ -59,8 +60,9 @@ class HeardNodes(NamedTuple):
 class NodeRequests:
     """Handles requests to add or remove a node, and takes over the labels of nodes."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self.context = context
+    def __init__(self, services: Services) -> None:
+        self.leading, self.node, self.outgoing = services.leading, services.node, services.outgoing
+        self.proposals, self.reports = services.proposals, services.reports
         self.founders: tuple[str, ...] = ()  # the nodes of the settings, while the metadata lists none
         self.heard = HeardNodes()
         self._labels_told: tuple[list[pb.PlacedNode], Nanos] = ([], Nanos(0))  # what nodes told last, and since when
@@ -69,13 +71,13 @@ class NodeRequests:
     @property
     def replicas(self) -> int:
         """Nodes that keep each group, at most."""
-        cluster = self.context.config.cluster
+        cluster = self.node.config.cluster
         return cluster.replicas if cluster is not None else 1
 
     @property
     def names(self) -> tuple[str, ...]:
         """The nodes that keep groups, sorted."""
-        return tuple(self.context.meta.nodes.names) or self.founders
+        return tuple(self.node.meta.nodes.names) or self.founders
 
     def add(self, frame: Frame) -> None:
         """Answer a request to add a node, which need not run yet."""
@@ -90,14 +92,13 @@ class NodeRequests:
 
         def done(why: str, _retry: bool) -> None:  # noqa: FBT001 - as Told has it
             answer = f"-ERR {doing} node {go_quote(name)}: {why}".encode() if why else OK
-            self.context.respond(frame.reply, answer)
+            self.outgoing.respond(frame.reply, answer)
 
-        if self.context.concerns(META_GROUP):
+        if self.leading.concerns(META_GROUP):
             self.change(name, done, add=add)
 
     def change(self, name: str, done: Told, *, add: bool) -> None:
         """Add or remove a node; only on the leader of the metadata."""
-        context = self.context
         names = sorted({*self.names, name}) if add else [other for other in self.names if other != name]
         passes = False
         if not is_node_id(name):
@@ -109,42 +110,42 @@ class NodeRequests:
         elif self.replicas == 1:
             # A voter is removed by its successor, and a group that may have one voter never has one.
             why = ALONE
-        elif context.meta.info is None:
+        elif self.node.meta.info is None:
             why, passes = TOO_EARLY, True
         elif not self._may_overtake(name) and (why := self.heard.under_way()):
             passes = True
         else:
             told = self._nodes(names, name)
-            context.change_meta(partial(self._changed, name, done, add=add), nodes=told)
+            self.proposals.change_meta(partial(self._changed, name, done, add=add), nodes=told)
             return
         done(why, passes)
 
     def keep_survivors(self, names: tuple[str, ...], version: int) -> None:
         """After a rescue: make these the nodes, if *version* of them is the newest still; only on the leader of the metadata."""
-        meta = self.context.meta
+        meta = self.node.meta
         if meta.info is None or meta.nodes.version > version or self._rescuing:
             return
         self._rescuing = True
         lost = [name for name in self.names if name not in names]
         # As their manifests have it by now: labels are taken over later.
         told = pb.Nodes(names=sorted(names), version=meta.nodes.version + 1)
-        self.context.change_meta(partial(self._rescued, lost), nodes=told)
+        self.proposals.change_meta(partial(self._rescued, lost), nodes=told)
 
     def _rescued(self, lost: list[str], result: object, error: str) -> None:
         self._rescuing = False
         if not error and not (isinstance(result, MetaResult) and result.error):
             for name in lost:
-                self.context.emit("node_removed", f"node {name} was lost, and the cluster was rescued without it")
+                self.reports.emit("node_removed", f"node {name} was lost, and the cluster was rescued without it")
 
     def _may_overtake(self, name: str) -> bool:
         """True if a change of node *name* need not wait for the one under way: it takes that back; or only labels have changed,
         and groups may wait for a node that never comes back and has to be removed."""
-        nodes = self.context.meta.nodes
+        nodes = self.node.meta.nodes
         return name == nodes.changed or (nodes.version > 0 and not nodes.changed)
 
     def _nodes(self, names: Iterable[str], changed: str) -> pb.Nodes:
         """The nodes after a change: with the labels that live ones tell now, and those known before of the others."""
-        meta = self.context.meta
+        meta = self.node.meta
         known = {**places_of(meta.nodes.labels), **self.heard.labels()}
         places = {name: known[name] for name in names if name in known}
         rows = place_rows(places, pb.PlacedNode)
@@ -153,9 +154,9 @@ class NodeRequests:
     def follow_labels(self) -> None:
         """Take over the labels of live nodes, all at once, once they have stayed the same for LABELS_SETTLE and groups are where
         the last change wants them."""
-        context, now = self.context, self.context.clock.now
-        meta = context.meta
-        if not context.leading.leads_meta or meta.info is None:
+        now = self.node.clock.now
+        meta = self.node.meta
+        if not self.node.leads_meta or meta.info is None:
             return
         told = self._nodes(self.names, "")
         rows, (before, since) = list(told.labels), self._labels_told
@@ -163,17 +164,17 @@ class NodeRequests:
             self._labels_told = rows, now
         elif rows != list(meta.nodes.labels) and now >= since + LABELS_SETTLE and not self.heard.under_way():
             self._labels_told = rows, now
-            context.change_meta(self._labelled, nodes=told)
+            self.proposals.change_meta(self._labelled, nodes=told)
 
     def _labelled(self, result: object, _error: str) -> None:
         if isinstance(result, MetaResult) and not result.error:
-            places = places_of(self.context.meta.nodes.labels)
+            places = places_of(self.node.meta.nodes.labels)
             told = "; ".join(f"{node} {labels}" for node, labels in places.items()) or "none"
-            self.context.emit("labels_changed", f"labels of the nodes: {told}")
+            self.reports.emit("labels_changed", f"labels of the nodes: {told}")
 
     def raise_level(self, to: int, done: Told) -> None:
         """Raise the cluster's level to *to*, 0: the highest that all nodes know; only on the leader of the metadata."""
-        levels, meta = self.heard.levels(), self.context.meta
+        levels, meta = self.heard.levels(), self.node.meta
         to = to or max(min(levels.values()), meta.level)
         absent = [name for name in self.names if name not in levels]
         why, passes = "", False
@@ -188,18 +189,18 @@ class NodeRequests:
         elif old := level.too_old(levels, to):
             why = f"these nodes run a version that does not know level {to}: {', '.join(old)}"
         else:
-            self.context.change_meta(partial(self._raised, to, done), raise_level=to)
+            self.proposals.change_meta(partial(self._raised, to, done), raise_level=to)
             return
         done(why, passes)
 
     def _raised(self, to: int, done: Told, result: object, error: str) -> None:
         if isinstance(result, MetaResult) and result.raised:
-            self.context.emit("level_raised", f"the cluster is at level {to}")
+            self.reports.emit("level_raised", f"the cluster is at level {to}")
         done(error, True)  # noqa: FBT003 - as Told has it
 
     def _changed(self, name: str, done: Told, result: object, error: str, *, add: bool) -> None:
         why = error or (result.error if isinstance(result, MetaResult) else "")
         if not why:
             kind, verb = ("node_added", "added to") if add else ("node_removed", "taken out of")
-            self.context.emit(kind, f"node {name} was {verb} the cluster")
+            self.reports.emit(kind, f"node {name} was {verb} the cluster")
         done(why, True)  # noqa: FBT003 - as Told has it

@@ -17,9 +17,12 @@ from stan_protocol.scalars import Nanos
 
 from stan import limits
 from stan.core.base.delivery_policy import NOT_KNOWN, DeliveryPolicy
+from stan.core.base.names import shown
 from stan.core.clients.nodes import NodeRequests
-from stan.core.context import BrokerContext, LeaderPart, nobody_waits, shown
 from stan.core.leader.local_group import Leadership
+from stan.core.services.leader_part import LeaderPart
+from stan.core.services.proposals import nobody_waits
+from stan.core.services.services import Services
 from stan.core.state.group import Cursor, Subscription
 from stan.core.state.serving import willing
 from stan.protocol.entries import Kind
@@ -30,8 +33,9 @@ from stan.protocol.proto.node_pb2 import ServingAnswer, ServingReport
 class ServingLeader(LeaderPart):
     """Gives subscriptions of one group to other nodes, while this node leads it."""
 
-    def __init__(self, context: BrokerContext, leadership: Leadership, nodes: NodeRequests) -> None:
-        super().__init__(context, leadership)
+    def __init__(self, services: Services, leadership: Leadership, nodes: NodeRequests) -> None:
+        super().__init__(services, leadership)
+        self.leading = services.leading
         self.nodes = nodes
         self._since = 0  # RaftIndex: what was taken back before, a node must have applied to be granted a lease
         self._until: dict[bytes, Nanos] = {}  # no lease of that node lasts longer
@@ -47,8 +51,8 @@ class ServingLeader(LeaderPart):
     def lead(self, unreported: Iterable[pb.GroupChange]) -> None:
         """This node leads the group from now on. *unreported*: what it has served before, and the leader before may not know."""
         for change in unreported:
-            self.context.propose(self.number, Kind.CHANGE, change.SerializeToString(), nobody_waits)
-        self.context.serving_changed()
+            self._proposals.propose(self.number, Kind.CHANGE, change.SerializeToString(), nobody_waits)
+        self.leading.serving_changed()
         if any(sub.served.wish for sub in self.group.machine.subscriptions.by_id.values()):
             self._watch()
 
@@ -59,7 +63,7 @@ class ServingLeader(LeaderPart):
 
     def applied(self, cursors: Iterable[Cursor]) -> None:
         """A Serve entry was applied."""
-        context, group, clock = self.context, self.group, self.context.clock
+        group, clock = self.group, self.node.clock
         for cursor in cursors:
             group.dispatch.release(cursor.cursor_id)
             if cursor.server:
@@ -68,14 +72,14 @@ class ServingLeader(LeaderPart):
                 )
                 continue
             group.dispatch.serve(cursor, clock.now, clock.wall, unconfirmed=True)
-            client = context.meta.clients.get(cursor.client_id)
+            client = self.node.meta.clients.get(cursor.client_id)
             if client is not None and client.failing:
                 group.dispatch.set_failed_heartbeat(client.incarnation, failed=True)
-        context.serving_changed()
+        self.leading.serving_changed()
 
     def reported(self, report: ServingReport, reply: bytes) -> None:
         """A node that serves subscriptions reports."""
-        context, node, now = self.context, report.node.encode(), self.context.clock.now
+        node, now = report.node.encode(), self.node.clock.now
         served = [(cursor, cursor.members[0].served) for cursor in self.group.machine.served_by(node)]
         lost = [cursor for cursor, by in served if by.since <= report.begun or by.instance != report.instance]
         if lost:
@@ -84,15 +88,15 @@ class ServingLeader(LeaderPart):
         if granted:
             self._until[node] = Nanos(now + limits.SERVING_TAKEN_BACK)
         if not report.progress:
-            context.respond(reply, ServingAnswer(granted=granted).SerializeToString(), (self.number,))
+            self.outgoing.respond(reply, ServingAnswer(granted=granted).SerializeToString(), (self.number,))
         elif is_progress(report.progress):
-            context.propose(self.number, Kind.CHANGE, report.progress, partial(self._written, reply, granted))
+            self._proposals.propose(self.number, Kind.CHANGE, report.progress, partial(self._written, reply, granted))
         else:
-            context.complain("WRN", f"a report of node {shown(node)} about served subscriptions is no progress")
+            self.reports.complain("WRN", f"a report of node {shown(node)} about served subscriptions is no progress")
 
     def _written(self, reply: bytes, granted: bool, result: object, _error: str) -> None:  # noqa: FBT001
         answer = ServingAnswer(granted=granted, taken=result is not None)
-        self.context.respond(reply, answer.SerializeToString(), (self.number,))
+        self.outgoing.respond(reply, answer.SerializeToString(), (self.number,))
 
     def _may_serve(self, node: bytes, applied: int, now: Nanos) -> bool:
         """True if a node may be granted a lease: it has applied what was taken from it, is wanted, and does not lag."""
@@ -109,10 +113,10 @@ class ServingLeader(LeaderPart):
         """Look now and then after the subscriptions with a wish."""
         if not self._watched:
             self._watched, self._since = True, self._since or self.group.applied
-            self._look(self.context.clock.now)
+            self._look(self.node.clock.now)
 
     def _look(self, now: Nanos) -> None:
-        context, group = self.context, self.group
+        group = self.group
         by_node: dict[bytes, list[Cursor]] = {}
         for sub in group.machine.subscriptions.by_id.values():
             if sub.served.wish:
@@ -125,7 +129,7 @@ class ServingLeader(LeaderPart):
         free = by_node.pop(b"", [])
         for node, cursors in by_node.items():
             until = self._until.setdefault(node, Nanos(now + limits.SERVING_TAKEN_BACK))
-            if node == context.reports.events.node.encode():
+            if node == self.reports.events.node.encode():
                 self._take_back(node, cursors, "leads the group now")
             elif until <= now:
                 self._take_back(node, cursors, "has not reported in time")
@@ -137,8 +141,8 @@ class ServingLeader(LeaderPart):
     def _give(self, cursors: Iterable[Cursor]) -> None:
         """Give subscriptions that the leader serves to other nodes, if there are any that they want. Of one that is in the middle
         of something the window runs empty first."""
-        context, group = self.context, self.group
-        now, heard, me = context.clock.now, self.nodes.heard, context.reports.events.node
+        group = self.group
+        now, heard, me = self.node.clock.now, self.nodes.heard, self.reports.events.node
         copies = heard.holders(self.number)
         able = [name for name in copies if name != me and self._avoided.get(name.encode(), 0) <= now]
         replicas = [name for name in able if copies[name].replica]
@@ -169,15 +173,16 @@ class ServingLeader(LeaderPart):
             self._propose(serve)
 
     def _take_back(self, node: bytes, cursors: Iterable[Cursor], why: str) -> None:
-        context = self.context
         numbers = [cursor.cursor_id for cursor in cursors if cursor.cursor_id not in self._proposed]
         if not numbers:
             return
         self._unwanted.add(node)
-        self._avoided[node] = Nanos(context.clock.now + limits.SERVING_RETRY)
+        self._avoided[node] = Nanos(self.node.clock.now + limits.SERVING_RETRY)
         name = node.decode(errors="replace")
-        context.note("WRN", f"group {self.number}: node {name} {why}: its {len(numbers)} subscriptions are taken back")
-        context.emit(
+        self.reports.note(
+            "WRN", f"group {self.number}: node {name} {why}: its {len(numbers)} subscriptions are taken back"
+        )
+        self.reports.emit(
             "served", f"{len(numbers)} subscriptions are taken back from node {name}, which {why}", group=self.number
         )
         self._propose(pb.Serve(cursor_ids=numbers), node)

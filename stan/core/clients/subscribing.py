@@ -13,15 +13,18 @@ from stan_protocol.refusals import go_quote
 from stan_protocol.scalars import GroupId, WallNanos
 
 from stan import limits
+from stan.core.base.names import shown, text
 from stan.core.clients.clients import Clients
 from stan.core.clients.serving import Serving
-from stan.core.context import LED_ELSEWHERE, META_GROUP, BrokerContext, shown, text
 from stan.core.leader.cursors import LiveMember
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.ephemeral import EphemeralChannels
 from stan.core.requests.read_index import ReadIndex
 from stan.core.requests.request_order import ArrivalOrder
+from stan.core.services.leading import LED_ELSEWHERE
+from stan.core.services.node import META_GROUP
+from stan.core.services.services import Services
 from stan.core.state.group import GroupResult, Subscription
 from stan.core.state.tombstones import below_newest
 from stan.protocol.proto import entries_pb2 as pb
@@ -35,14 +38,16 @@ class Subscribing:
 
     def __init__(
         self,
-        context: BrokerContext,
+        services: Services,
         channels: LiveChannels,
         clients: Clients,
         read_index: ReadIndex,
         arrival_order: ArrivalOrder,
         serving: Serving,
     ) -> None:
-        self.context = context
+        self.leading, self.nats, self.node = services.leading, services.nats, services.node
+        self.outgoing, self.placement, self.proposals = services.outgoing, services.placement, services.proposals
+        self.reports, self.senders, self.stored = services.reports, services.senders, services.stored
         self.channels = channels
         self.clients = clients
         self.read_index = read_index
@@ -56,7 +61,7 @@ class Subscribing:
         try:
             request = decode(wire.SubscriptionRequest, frame.payload)
         except DecodeError as problem:
-            if self.context.concerns(META_GROUP):  # its channel is unknown, so the metadata's leader answers
+            if self.leading.concerns(META_GROUP):  # its channel is unknown, so the metadata's leader answers
                 about_channel = isinstance(problem, TooLong) and problem.field == "subject"
                 error = refusals.INVALID_SUBJECT if about_channel else because(refusals.INVALID_SUBSCRIBE, problem)
                 self._refuse(frame.reply, error)
@@ -66,34 +71,35 @@ class Subscribing:
         if len(frame.payload) > limits.REQUEST_BYTES_MAX:
             self._refuse(frame.reply, refusals.INVALID_SUBSCRIBE)
             return
-        context = self.context
-        if context.leading.replaying is None and not context.access.rate_limiter.admit(
-            context.clock.now, request.client_id
+        if self.leading.replaying is None and not self.senders.rate_limiter.admit(
+            self.node.clock.now, request.client_id
         ):
             self._refuse(frame.reply, refusals.TOO_MANY_REQUESTS)
             return
-        group = self.context.groups[self.context.group_number(request.subject)]
-        if self.context.leading.replaying is None or not self._was_made(group, request, frame.reply):
+        group = self.node.groups[self.placement.group_number(request.subject)]
+        if self.leading.replaying is None or not self._was_made(group, request, frame.reply):
             check = partial(self._check, request, frame.reply, group, group.leadership_epoch)
-            self.read_index.wait(check, group.machine.group, ((context.user_of(frame.reply), request.client_id, b""),))
+            self.read_index.wait(
+                check, group.machine.group, ((self.senders.user_of(frame.reply), request.client_id, b""),)
+            )
 
     def refuse_overtaken(self, frames: Iterable[Frame]) -> list[Frame]:
         """Refuse those of the replayed *frames*, in order of arrival, that ask for a durable for which the same client has asked
         once more since: one subscription has a durable, and the client has given up waiting for the others. So it is if the
         previous leader has executed the newest one, which may have ended since; what it has executed is not refused. Returns the
         refused ones."""
-        subject, newest = self.context.nats.subjects.sub.encode(), dict[tuple[bytes, ...], Frame]()
+        subject, newest = self.nats.subjects.sub.encode(), dict[tuple[bytes, ...], Frame]()
         overtaken: list[Frame] = []
         for frame in frames:
             if frame.subject != subject:
                 continue
             with contextlib.suppress(DecodeError):
                 request = decode(wire.SubscriptionRequest, frame.payload)
-                group = self.context.groups.get(self.context.group_number(request.subject))
+                group = self.node.groups.get(self.placement.group_number(request.subject))
                 made = group is not None and group.joined.get((request.client_id, request.inbox))
                 if not request.durable_name or request.queue_group or not self._is_mine(request.subject):
                     continue
-                name = self.context.user_of(frame.reply), request.client_id, request.subject, request.durable_name
+                name = self.senders.user_of(frame.reply), request.client_id, request.subject, request.durable_name
                 if name in newest:
                     overtaken.append(newest.pop(name))
                 if not made:
@@ -103,7 +109,7 @@ class Subscribing:
         return overtaken
 
     def _is_mine(self, channel: bytes) -> bool:
-        return self.context.concerns(self.context.group_number(channel))
+        return self.leading.concerns(self.placement.group_number(channel))
 
     def _was_made(self, group: ChannelGroup, request: wire.SubscriptionRequest, reply: bytes) -> bool:
         """True if the previous leader has executed this very request. The response is sent again if the subscription still
@@ -111,7 +117,9 @@ class Subscribing:
         _, made = group.joined.get((request.client_id, request.inbox), (0, 0))
         sub = group.machine.subscriptions.by_id.get(made)
         if sub is not None and (sub.client_id, sub.settings.inbox) == (request.client_id, request.inbox):
-            self.context.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.settings.ack_inbox).SerializeToString())
+            self.outgoing.respond(
+                reply, wire.SubscriptionResponse(ack_inbox=sub.settings.ack_inbox).SerializeToString()
+            )
         return made != 0
 
     def _check(
@@ -125,8 +133,8 @@ class Subscribing:
         if not group.leads or group.leadership_epoch != epoch:
             return  # the next leader handles it
         error = self._refusal(request) if new else refusals.NO_METADATA
-        if self.context.access.authorizer is not None and not error:
-            error = self.context.access.authorizer.subscription_refusal(request, reply)
+        if self.senders.authorizer is not None and not error:
+            error = self.senders.authorizer.subscription_refusal(request, reply)
         if error := error or self.channels.parts_refusal(request.subject):
             self._refuse(reply, error)
         else:
@@ -134,7 +142,7 @@ class Subscribing:
 
     @property
     def _unknown_client(self) -> str:
-        return refusals.UNKNOWN_CLIENT if self.context.access.partition is None else refusals.INVALID_SUBSCRIBE
+        return refusals.UNKNOWN_CLIENT if self.placement.partition is None else refusals.INVALID_SUBSCRIBE
 
     def _refusal(self, request: wire.SubscriptionRequest) -> str:
         checks = (
@@ -143,8 +151,8 @@ class Subscribing:
             (request.max_in_flight <= 0, refusals.INVALID_MAX_IN_FLIGHT),
             (not NEW_ONLY <= request.start_position <= FIRST, refusals.INVALID_START),
             (not is_channel_name(request.subject), refusals.INVALID_SUBJECT),
-            (request.client_id not in self.context.meta.clients, self._unknown_client),
-            (not self.context.may_send_to(request.inbox), refusals.INVALID_SUBSCRIBE),
+            (request.client_id not in self.node.meta.clients, self._unknown_client),
+            (not self.senders.may_send_to(request.inbox), refusals.INVALID_SUBSCRIBE),
         )
         return next((error for wrong, error in checks if wrong), "")
 
@@ -161,7 +169,7 @@ class Subscribing:
         elif request.durable_name:
             self._refuse(reply, refusals.NOT_OF_EPHEMERAL.format(go_quote(text(request.subject)), "durables"))
         else:
-            ephemeral = self.context.led(channel.info.group).part(EphemeralChannels)
+            ephemeral = self.leading.leadership(channel.info.group).part(EphemeralChannels)
             ephemeral.open(channel, partial(self._subscribe, request, reply, channel))
 
     def _subscribe(self, request: wire.SubscriptionRequest, reply: bytes, channel: LiveChannel, error: str) -> None:
@@ -169,8 +177,8 @@ class Subscribing:
         if error:
             self._refuse(reply, error)
             return
-        client = self.context.meta.clients.get(request.client_id)
-        authorizer = self.context.access.authorizer
+        client = self.node.meta.clients.get(request.client_id)
+        authorizer = self.senders.authorizer
         if authorizer is not None and client is not None and not authorizer.owns(reply, client):
             client = None  # the client id belongs to another user since
         if client is None or self.arrival_order.is_of_earlier(reply, client):  # closed or replaced since
@@ -190,36 +198,36 @@ class Subscribing:
             ack_wait_s=request.ack_wait_s,
             start_sequence=start,
             subscriptions_max=channel.limits.subscriptions,
-            replace_durable=self.context.config.replace_durable,
-            nuid=self.context.nuid,
-            reply=reply if self.context.clustered else b"",
+            replace_durable=self.node.config.replace_durable,
+            nuid=self.node.nuid,
+            reply=reply if self.node.clustered else b"",
             ack_prefix=authorizer.ack_prefix(client) if authorizer is not None else b"",
             replica=b"" if channel.info.is_ephemeral else self.serving.wish(request),
         )
-        if authorizer is not None and (owner := self.context.user_of(reply)):
+        if authorizer is not None and (owner := self.senders.user_of(reply)):
             subscribe.user = owner
-            meant = self.context.group_of(channel.info).machine.meant(subscribe)
+            meant = self.node.group_of(channel.info).machine.meant(subscribe)
             if meant is not None and not authorizer.is_user(meant.user):
                 subscribe.former_user = meant.user
         done = partial(self._subscribed, request, reply, channel, start)
-        self.context.change_group(channel.info.group, done, subscribe=subscribe)
+        self.proposals.change_group(channel.info.group, done, subscribe=subscribe)
 
     def start_sequence(self, channel: LiveChannel, request: wire.SubscriptionRequest) -> int:
         """First candidate message of a new cursor (STAN-SPEC 5.3); never an error: a position outside the channel is moved to its
         nearest end."""
-        index = self.context.indexes(channel.info.group, channel.info.uid)
+        index = self.stored.indexes(channel.info.group, channel.info.uid)
         last = channel.next_sequence - 1 + channel.unsealed.count  # what was received before this request
         if channel.reservation is not None:  # its rows, and messages that wait behind them, become visible when it ends
             last = channel.reservation.first - 1
         first = index.first_sequence or 1
         match request.start_position:
             case 1:  # last received; the last one may have expired
-                deleted = self.context.deleted(channel.info.group, channel.info.uid)
+                deleted = self.stored.deleted(channel.info.group, channel.info.uid)
                 return max(below_newest(deleted, last, 1) + 1, first) if last else 1
             case 2:
                 if request.start_time_delta < 0:
                     return last + 1
-                found = index.sequence_at(WallNanos(self.context.clock.wall - request.start_time_delta))
+                found = index.sequence_at(WallNanos(self.node.clock.wall - request.start_time_delta))
                 return found or 1
             case 3:
                 return min(max(request.start_sequence, first), last + 1)
@@ -242,18 +250,18 @@ class Subscribing:
             self.channels.watch_idle(channel)
             return
         sub = result.joined
-        client = self.context.meta.clients.get(sub.client_id)
+        client = self.node.meta.clients.get(sub.client_id)
         if client is None or client.incarnation != sub.incarnation:
             self._refuse(reply, refusals.UNKNOWN_CLIENT)
-            self.context.end(channel.info.group, sub.subscription_id)  # the client was closed meanwhile
+            self.proposals.end(channel.info.group, sub.subscription_id)  # the client was closed meanwhile
             return
-        self.context.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.settings.ack_inbox).SerializeToString())
-        self.context.note("DBG", _describe(request, sub, start))
+        self.outgoing.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.settings.ack_inbox).SerializeToString())
+        self.reports.note("DBG", _describe(request, sub, start))
         if sub.served.wish:
             self.serving.joined(channel.info.group, sub)
 
     def _refuse(self, reply: bytes, error: str) -> None:
-        self.context.respond(reply, wire.SubscriptionResponse(error=error.encode()).SerializeToString())
+        self.outgoing.respond(reply, wire.SubscriptionResponse(error=error.encode()).SerializeToString())
 
     # --- unsubscribe, close -----------------------------------------------------------------------------------------------
 
@@ -262,13 +270,13 @@ class Subscribing:
         try:
             request = decode(wire.UnsubscribeRequest, frame.payload)
         except DecodeError as problem:
-            if self.context.concerns(META_GROUP):
+            if self.leading.concerns(META_GROUP):
                 self._refuse(frame.reply, because(refusals.INVALID_UNSUBSCRIBE, problem))
             return
         if not self._is_mine(request.subject):
             return
-        group = self.context.groups[self.context.group_number(request.subject)]
-        again = self.context.leading.replaying is not None
+        group = self.node.groups[self.placement.group_number(request.subject)]
+        again = self.leading.replaying is not None
         leave = partial(
             self._leave, request, frame.reply, group, group.leadership_epoch, unsubscribe=unsubscribe, again=again
         )
@@ -297,13 +305,13 @@ class Subscribing:
         member = self._find(channel, request.inbox)
         if member is None:  # the previous leader may have executed a replayed request and died before it answered
             self._refuse(reply, "" if again else refusals.INVALID_SUBSCRIPTION)
-        elif member.sub.client_id != request.client_id or not self.context.known(request.client_id):
+        elif member.sub.client_id != request.client_id or not self.senders.known(request.client_id):
             self._refuse(reply, refusals.UNKNOWN_CLIENT)
         elif error := self._leave_refusal(group, member, reply, request, unsubscribe=unsubscribe):
             self._refuse(reply, error)
         else:
             done = partial(self._left, channel, member, reply)
-            self.context.leave(channel.info.group, member.sub.subscription_id, done, unsubscribe=unsubscribe)
+            self.proposals.leave(channel.info.group, member.sub.subscription_id, done, unsubscribe=unsubscribe)
 
     def _leave_refusal(
         self,
@@ -314,7 +322,7 @@ class Subscribing:
         *,
         unsubscribe: bool,
     ) -> str:
-        authorizer = self.context.access.authorizer
+        authorizer = self.senders.authorizer
         if authorizer is None:
             return ""
         ends_durable = unsubscribe and group.machine.cursors[member.sub.cursor_id].kind.durable
@@ -322,25 +330,25 @@ class Subscribing:
 
     def lead_group(self, number: GroupId) -> None:
         """This node leads a group from now on: end the subscriptions that the current permissions forbid."""
-        authorizer, machine = self.context.access.authorizer, self.context.groups[number].machine
+        authorizer, machine = self.senders.authorizer, self.node.groups[number].machine
         if authorizer is None:
             return
-        known = {client.incarnation: client for client in self.context.meta.clients.values()}
+        known = {client.incarnation: client for client in self.node.meta.clients.values()}
         for sub in list(machine.subscriptions.by_id.values()):
             cursor, client = machine.cursors[sub.cursor_id], known.get(sub.incarnation)
-            info = self.context.meta.by_uid.get(cursor.uid)
+            info = self.node.meta.by_uid.get(cursor.uid)
             if client is None or info is None or authorizer.may_keep(client, info.name, durable=cursor.kind.durable):
                 continue
-            self.context.note(
+            self.reports.note(
                 "WRN", f"client {shown(sub.client_id)} has no permission any more to read {shown(info.name)}"
             )
-            self.context.end(number, sub.subscription_id)
+            self.proposals.end(number, sub.subscription_id)
 
     def _find(self, channel: LiveChannel, inbox: bytes) -> LiveMember | None:
         """Find a member by its ack inbox, else by its message inbox; members that leave already are passed over."""
-        live = self.context.group_of(channel.info).dispatch.cursors.by_channel.get(channel.info.uid, {})
+        live = self.node.group_of(channel.info).dispatch.cursors.by_channel.get(channel.info.uid, {})
         members = [member for cursor in live.values() for member in cursor.members if not member.leaving]
-        known = self.context.group_of(channel.info).machine.channels.get(channel.info.uid)
+        known = self.node.group_of(channel.info).machine.channels.get(channel.info.uid)
         if known is not None:  # those that other nodes serve
             members += [LiveMember(cursor.members[0]) for cursor in known.cursors.values() if cursor.server]
         by_ack = next((m for m in members if m.sub.settings.ack_inbox == inbox), None)
@@ -358,13 +366,13 @@ class Subscribing:
 
     def applied(self, group: GroupId, result: GroupResult) -> None:
         """A CHANGE entry was applied: the live view follows the replicated state."""
-        part = self.context.groups[group]
-        if result.joined is not None and self.context.clustered:
+        part = self.node.groups[group]
+        if result.joined is not None and self.node.clustered:
             self.remember(part, result.joined)
         if not part.leads:
             if result.left is not None and part.dispatch.cursors.by_id:
                 part.dispatch.leave(result.left, gone=True)
-                self.context.serving_changed()
+                self.leading.serving_changed()
             return
         self._tell(group, result)
         dispatch = part.dispatch
@@ -378,24 +386,24 @@ class Subscribing:
             if channel is not None:
                 self.channels.watch_idle(channel)
         if result.joined is not None and result.joined.served.wish:
-            self.context.serving_changed()
+            self.leading.serving_changed()
 
     def _tell(self, group: GroupId, result: GroupResult) -> None:
         """Publish the admin event that a subscription has begun or ended."""
         sub, cursor = result.joined or result.left, result.cursor
         if sub is None or cursor is None or result.again:
             return
-        info = self.context.meta.by_uid.get(cursor.uid)
+        info = self.node.meta.by_uid.get(cursor.uid)
         channel = b"" if info is None else info.name
         name = f" as {go_quote(text(cursor.name))}" if cursor.name else ""
         kind, verb = ("subscribed", "subscribed to") if result.joined is not None else ("unsubscribed", "left")
         said = f"client {go_quote(text(sub.client_id))} {verb} channel {go_quote(text(channel))}{name}"
-        self.context.emit(kind, said, channel=channel, client_id=sub.client_id, group=group, cursor_id=cursor.cursor_id)
+        self.reports.emit(kind, said, channel=channel, client_id=sub.client_id, group=group, cursor_id=cursor.cursor_id)
 
     def remember(self, group: ChannelGroup, sub: Subscription) -> None:
         """Remember a subscription's request, so that the next leader, which may replay the request after the subscription has
         ended, does not execute it twice."""
-        now = self.context.clock.now
+        now = self.node.clock.now
         joined = group.joined
         joined.pop((sub.client_id, sub.settings.inbox), None)
         joined[sub.client_id, sub.settings.inbox] = now, sub.subscription_id

@@ -1,4 +1,4 @@
-"""One channel group on this node: its replicated state, the live view of it, and the parts of its leader."""
+"""A channel group on this node: its replicated state, the live view of it, and the parts of its leader."""
 
 from dataclasses import dataclass, field
 from typing import Any, TypeVar

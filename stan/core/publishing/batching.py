@@ -21,13 +21,14 @@ from stan_protocol.refusals import BUSY, IDS_FORGOTTEN, INVALID_BATCH, INVALID_F
 
 from stan import limits
 from stan.core.base.shares import Shares, of_user
-from stan.core.context import BrokerContext, LeaderPart
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.part_routing import rows_refusal
 from stan.core.publishing.publishing import ENTRY_BYTES_TARGET, Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later, refusal
 from stan.core.requests.request import AcceptedRequest
+from stan.core.services.leader_part import LeaderPart
+from stan.core.services.services import Services
 from stan.core.state.dedup import Name, ProducerDedup, both
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -65,9 +66,9 @@ class Batching(LeaderPart):
     """Handles the request `batch` in one group, while this node leads it."""
 
     def __init__(
-        self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, publishing: Publishing
+        self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
-        super().__init__(context, leadership)
+        super().__init__(services, leadership)
         self.channels = channels
         self.publishing = publishing
         self.lines: dict[Name, _ProducerQueue] = {}
@@ -102,20 +103,20 @@ class Batching(LeaderPart):
             batch.channel,
             batch.rows,
             batch.number,
-            self.context.message_payload_max(batch.channel),
+            self.nats.message_payload_max(batch.channel),
         )
         if error:
             batch.refuse(error)
         elif self.waiting.of(user) and len(batch.rows) > self.waiting.left(user, limits.BATCH_BYTES_WAITING_MAX):
             batch.refuse(BUSY, retry=True)
         else:
-            self.context.reports.totals.in_messages += batch.number
-            self.context.reports.totals.in_bytes += accepted.request.ByteSize()
+            self.reports.totals.in_messages += batch.number
+            self.reports.totals.in_bytes += accepted.request.ByteSize()
             self.waiting.add(user, len(batch.rows))
             self.channels.open(batch.channel, partial(self._found, batch))
 
     def _found(self, batch: _Batch, channel: LiveChannel | None, error: str) -> None:
-        if channel is not None and (error := rows_refusal(self.context, channel, batch.rows)):
+        if channel is not None and (error := rows_refusal(self.node.meta, channel, batch.rows)):
             self._opened(batch, None, error, error == PARTS_DOUBLING)
         elif channel is None:
             self._opened(batch, None, error, can_open_later(error))
@@ -199,7 +200,7 @@ class Batching(LeaderPart):
             return
         line.busy = True
         remember = pb.RememberIds(
-            uid=named[0], producer=named[1], version=version, ids=b"".join(ids), at=self.context.clock.wall
+            uid=named[0], producer=named[1], version=version, ids=b"".join(ids), at=self.node.clock.wall
         )
         after = partial(self._stored_ids, line, named, counted)
         total = sum(count for _, count in counted)
@@ -242,9 +243,9 @@ class Batching(LeaderPart):
             first += count
             answer = publication(batch.asked.reply, response.SerializeToString())
             if stored.in_memory:
-                self.context.answer_as_leader(self.number, answer)
+                self.outgoing.answer_as_leader(self.number, answer)
             else:
-                self.context.outgoing.pub_acks.append(answer)
+                self.outgoing.pub_acks.append(answer)
 
 
 def _refusal(batch: _Batch) -> str:

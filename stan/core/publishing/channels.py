@@ -29,13 +29,17 @@ from stan_protocol.scalars import ChannelUid, GroupId, Nanos, Sequence, WallNano
 
 from stan import limits
 from stan.config import ChannelLimits
+from stan.core.base.names import text
 from stan.core.base.ready import Index
 from stan.core.base.runs import pairs
-from stan.core.context import LED_ELSEWHERE, BrokerContext, LeaderPart, nobody_waits, text
 from stan.core.leader.ephemeral_messages import EphemeralStores
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.row_batch import RowBatch
 from stan.core.publishing.tiers import Tiers
+from stan.core.services.leader_part import LeaderPart
+from stan.core.services.leading import LED_ELSEWHERE
+from stan.core.services.proposals import nobody_waits
+from stan.core.services.services import Services
 from stan.core.state.ephemeral import Epoch
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo, MetaResult
@@ -153,21 +157,21 @@ class Delay(NamedTuple):
 class DroppedRuns(LeaderPart):
     """The channels that one group has dropped, while this node leads it."""
 
-    def __init__(self, context: BrokerContext, leadership: Leadership) -> None:
-        super().__init__(context, leadership)
+    def __init__(self, services: Services, leadership: Leadership) -> None:
+        super().__init__(services, leadership)
         self._joining = False
 
     def join(self) -> None:
         """Have the group join their runs, if there are many more of them than channels."""
-        context, dropped = self.context, self.group.machine.dropped
-        few = dropped.runs.pieces <= limits.DROPPED_RUNS + 2 * len(context.meta.by_uid)
+        dropped = self.group.machine.dropped
+        few = dropped.runs.pieces <= limits.DROPPED_RUNS + 2 * len(self.node.meta.by_uid)
         if few or self._joining:
             return
 
         def done(_result: object = None, _error: str = "") -> None:
             self._joining = False
 
-        runs = [*chain.from_iterable(dropped.gaps(context.meta.deleted_uids()))]
+        runs = [*chain.from_iterable(dropped.gaps(self.node.meta.deleted_uids()))]
         if runs:
             self._joining = True
             self.change(done, done, gone_channels=pb.GoneChannels(runs=runs))
@@ -176,8 +180,10 @@ class DroppedRuns(LeaderPart):
 class LiveChannels:
     """All channels of the groups that this node leads."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self.context = context
+    def __init__(self, services: Services) -> None:
+        self.faults, self.leading, self.node = services.faults, services.leading, services.node
+        self.outgoing, self.placement, self.proposals = services.outgoing, services.placement, services.proposals
+        self.reports, self.stored, self.timers = services.reports, services.stored, services.timers
         self.by_name: dict[bytes, LiveChannel] = {}
         self.by_uid: dict[ChannelUid, LiveChannel] = {}
         self.opening = Openings()
@@ -188,15 +194,15 @@ class LiveChannels:
         # What a policy asks of messages, and whose schema counts.
         self.schemas: dict[ChannelUid, tuple[int, bytes]] = {}
         self.compressed: set[ChannelUid] = set()  # channels of which a policy wants what is stored compressed
-        self.tiers = Tiers(context)
-        self.stores = EphemeralStores(context.written)  # messages of ephemeral channels
+        self.tiers = Tiers(services)
+        self.stores = EphemeralStores(services.stored.written)  # messages of ephemeral channels
 
     # --- leadership -------------------------------------------------------------------------------------------------
 
     def lead(self, number: GroupId) -> None:
         """This node leads a group from now on: make the live view of its channels, but of those that nobody leads now."""
-        held = self.context.groups[number].machine.moves.held
-        for info in self.context.meta.channels.values():
+        held = self.node.groups[number].machine.moves.held
+        for info in self.node.meta.channels.values():
             if info.group == number and info.uid not in held:
                 self.add(info)
 
@@ -206,7 +212,7 @@ class LiveChannels:
         channels = [channel for channel in self.by_uid.values() if channel.info.group == number]
         for channel in channels:
             self.watch_idle(channel)
-        machine, known = self.context.groups[number].machine, self.context.meta.by_uid
+        machine, known = self.node.groups[number].machine, self.node.meta.by_uid
         moved = machine.moves.held  # to another group, which this copy of the metadata may not know yet
         for uid in sorted(uid for uid in known if uid in machine.dropped and uid not in moved):
             if known[uid].group == number:
@@ -239,14 +245,14 @@ class LiveChannels:
     def open(self, name: bytes, opened: Opened, group: GroupId | None = None) -> None:
         """Find or create channel *name* (a valid name); *opened* is called at once, or once the creation is committed or has
         failed. *group*: the one in which the channel has to be, and which this node leads; None: wherever it belongs."""
-        if name in self.context.leading.held.by_name:
+        if name in self.placement.held.by_name:
             opened(None, CHANNEL_MOVING if group is not None else LED_ELSEWHERE)
             return
         if group is None and self.is_left_to_another(name):
             opened(None, LED_ELSEWHERE)
             return
         channel = self.by_name.get(name)
-        where = self.context.group_number(name) if group is None else group
+        where = self.placement.group_number(name) if group is None else group
         elsewhere = self._is_elsewhere(name, where) if group is not None else ""
         if elsewhere:
             opened(None, elsewhere)
@@ -258,18 +264,18 @@ class LiveChannels:
             opened(None, error)
         else:
             self.opening.begin(name, Opening(where, [opened]))
-            self._create(name, Nanos(self.context.clock.now + limits.FORWARD_PATIENCE))
+            self._create(name, Nanos(self.node.clock.now + limits.FORWARD_PATIENCE))
 
     def is_left_to_another(self, name: bytes) -> bool:
         """True if another node does what is asked of a channel, which it has heard, too: the one that takes over a channel which
         moves, or the leader of the group in which the channel was made meanwhile."""
-        info = self.context.meta.channels.get(name)
-        made_elsewhere = info is not None and name not in self.by_name and not self.context.leads(info.group)
-        return made_elsewhere or name in self.context.leading.held.by_name
+        info = self.node.meta.channels.get(name)
+        made_elsewhere = info is not None and name not in self.by_name and not self.node.leads(info.group)
+        return made_elsewhere or name in self.placement.held.by_name
 
     def _is_elsewhere(self, name: bytes, group: GroupId) -> str:
         """Why a channel cannot be in *group*; "" if it can."""
-        partition, info = self.context.access.partition, self.context.meta.channels.get(name)
+        partition, info = self.placement.partition, self.node.meta.channels.get(name)
         if partition is not None and not partition[name]:
             return CHANNEL_ELSEWHERE
         opening = self.opening.get(name)
@@ -278,16 +284,15 @@ class LiveChannels:
 
     def _create(self, name: bytes, until: Nanos) -> None:
         """Propose to register the channel, or ask the metadata's leader to; `registered` is called once that is applied."""
-        context = self.context
-        commit = EPHEMERAL if context.wanted_commit(name) == EPHEMERAL else 0
+        commit = EPHEMERAL if self.placement.wanted_commit(name) == EPHEMERAL else 0
         group = self.opening[name].group
         row = pb.Channel(name=name, group=group, commit=commit)
-        exact = context.meta.pins.get(name, group) != group  # it belongs to a channel that is there
-        create = pb.CreateChannels(channels=[row], channels_max=context.config.limits.channels, exact=exact)
-        context.ask_meta(partial(self._created, name), create_channels=create)
-        if context.clustered:  # the proposal or the forwarded request may be lost with its leader
-            context.timers.at(
-                context.clock.now + limits.FORWARD_INTERVAL, partial(self._create_again, name, until), group
+        exact = self.node.meta.pins.get(name, group) != group  # it belongs to a channel that is there
+        create = pb.CreateChannels(channels=[row], channels_max=self.node.config.limits.channels, exact=exact)
+        self.proposals.ask_meta(partial(self._created, name), create_channels=create)
+        if self.node.clustered:  # the proposal or the forwarded request may be lost with its leader
+            self.timers.at(
+                self.node.clock.now + limits.FORWARD_INTERVAL, partial(self._create_again, name, until), group
             )
 
     def _create_again(self, name: bytes, until: Nanos, now: Nanos) -> None:
@@ -300,7 +305,7 @@ class LiveChannels:
             self._create(name, until)
 
     def _refusal(self, name: bytes) -> str:
-        meta = self.context.meta
+        meta = self.node.meta
         if name in meta.channels.parted.by_name:
             return self.parts_refusal(name)
         if (reserved := meta.channels.parted.reserves(name)) and folded(name) != folded(reserved):
@@ -313,14 +318,14 @@ class LiveChannels:
             other = asked
         if other is not None:
             return case_conflict(text(name), text(other))
-        maximum = self.context.config.limits.channels
+        maximum = self.node.config.limits.channels
         if maximum and len(meta.channels) + len(self.opening) - (name in self.opening) >= maximum:
             return TOO_MANY_CHANNELS
         return ""
 
     def parts_refusal(self, name: bytes) -> str:
         """Why a channel is not there that is asked for by its own name: it has parts; "" if it has none."""
-        parted = self.context.meta.channels.parted.by_name.get(name)
+        parted = self.node.meta.channels.parted.by_name.get(name)
         if parted is None:
             return ""
         first, *_, last = (go_quote(text(part)) for part in parted.names())
@@ -329,7 +334,7 @@ class LiveChannels:
     def parted_changed(self, name: bytes) -> None:
         """A channel has got parts, so that it is not made itself, or its parts are to be deleted. What waits for a channel to be
         made that is called like a part came before it was known to be one, and may belong to another part."""
-        parted = self.context.meta.channels.parted
+        parted = self.node.meta.channels.parted
         for asked in [one for one in self.opening if parted.reserves(one)]:
             self._opened(asked, None, self._refusal(asked))
         for asked in [one for one in self.opening if parted.whole(one) == name]:
@@ -340,11 +345,11 @@ class LiveChannels:
 
     def _drop_parts(self, channels: Iterable[LiveChannel]) -> None:
         """Delete those of *channels* that are parts of channels which are being deleted."""
-        parted = self.context.meta.channels.parted.by_part
+        parted = self.node.meta.channels.parted.by_part
         for channel in channels:
             found = parted.get(channel.info.name)
             if found is not None and found[0].row.dropping and not channel.deleting:
-                self.context.within(channel.info.group, self.delete, channel)
+                self.faults.within(channel.info.group, self.delete, channel)
 
     def _created(self, name: bytes, result: object, error: str) -> None:
         if name in self.opening:  # not registered
@@ -353,18 +358,18 @@ class LiveChannels:
 
     def registered(self, info: ChannelInfo) -> None:
         """A channel was added to the registry, by this node or another."""
-        if info.group != self.context.home(info.name):
-            self.context.placement_changed()
-        if info.uid in self.context.leading.held.uids:
+        if info.group != self.placement.home(info.name):
+            self.placement.changed()
+        if info.uid in self.placement.held.uids:
             self._opened(info.name, None, LED_ELSEWHERE)
-        elif self.context.leads(info.group):
+        elif self.node.leads(info.group):
             channel = self.add(info)
             if channel.deleting:
                 self._opened(info.name, None, CHANNEL_DELETING)
                 self.unregister(info.uid)
                 return
-            self.context.note("INF", f"Channel {go_quote(text(info.name))} has been created")
-            self.context.emit(
+            self.reports.note("INF", f"Channel {go_quote(text(info.name))} has been created")
+            self.reports.emit(
                 "channel_created",
                 f"channel {go_quote(text(info.name))} was created",
                 channel=info.name,
@@ -378,19 +383,18 @@ class LiveChannels:
         opening = self.opening.end(name)
         if opening is not None:
             for opened in opening.waiting:
-                self.context.within(opening.group, opened, channel, error)
+                self.faults.within(opening.group, opened, channel, error)
 
     def add(self, info: ChannelInfo) -> LiveChannel:
         """Make the live view of a registered channel."""
-        context = self.context
-        machine = context.group_of(info).machine
+        machine = self.node.group_of(info).machine
         channel = LiveChannel(
             info=info,
             deleting=info.uid in machine.dropped,  # dropped, but the registry still lists it
             limits=self._limits_of(info),
             next_sequence=self.written_end(info),
-            last_timestamp=context.written(info.group, info.uid).last_timestamp,
-            idle_since=context.clock.now,
+            last_timestamp=self.stored.written(info.group, info.uid).last_timestamp,
+            idle_since=self.node.clock.now,
             restoring=machine.restores.under_way(info.uid),
         )
         commit = machine.transactions.under_way.get(info.uid)
@@ -400,14 +404,14 @@ class LiveChannels:
         if channel.limits.age_ns:
             self.aging.add(info.uid)
         if info.is_ephemeral:
-            context.group_of(info).dispatch.reports.unrecorded.add(info.uid)
+            self.node.group_of(info).dispatch.reports.unrecorded.add(info.uid)
         self.watch_idle(channel)
         return channel
 
     def written_end(self, info: ChannelInfo) -> int:
         """The next sequence after all committed messages, visible or not."""
-        last = self.context.written(info.group, info.uid).last_sequence
-        return max(last + 1, self.context.group_of(info).machine.channel(info.uid).first_sequence, 1)
+        last = self.stored.written(info.group, info.uid).last_sequence
+        return max(last + 1, self.node.group_of(info).machine.channel(info.uid).first_sequence, 1)
 
     # --- what the limits remove -----------------------------------------------------------------------------------------
 
@@ -436,16 +440,16 @@ class LiveChannels:
     def kept_for_tier(self, channel: LiveChannel) -> int:
         """How many messages of a channel its limits would remove, and its tier has not passed."""
         info = channel.info
-        index = self.context.indexes(info.group, info.uid)
+        index = self.stored.indexes(info.group, info.uid)
         if info.uid not in self.tiers.by_channel or not index.last_sequence or channel.reservation or channel.restoring:
             return 0
-        wanted = _first_within(channel.limits, channel, self.context.written(info.group, info.uid), 0, 0)
-        wanted = max(wanted, _younger_than(channel.limits.age_ns, index, self.context.clock.wall))
+        wanted = _first_within(channel.limits, channel, self.stored.written(info.group, info.uid), 0, 0)
+        wanted = max(wanted, _younger_than(channel.limits.age_ns, index, self.node.clock.wall))
         return max(0, min(wanted, index.last_sequence + 1) - max(index.first_sequence, 1))
 
     def _warn(self, channel: LiveChannel, messages: int, size: int) -> None:
         lim = channel.limits
-        self.context.note(
+        self.reports.note(
             "WRN",
             f"Reached limits for store {go_quote(text(channel.info.name))} (msgs={messages}/{lim.msgs} "
             f"bytes={size}/{lim.bytes}), dropping old messages to make room for new ones",
@@ -454,19 +458,19 @@ class LiveChannels:
     def retain(self, channels: list[LiveChannel]) -> None:
         """Apply the current limits: at start (STAN-SPEC 7.1), when leadership begins, and when limits change."""
         for channel in channels:
-            self.context.within(channel.info.group, self._retain, channel)
+            self.faults.within(channel.info.group, self._retain, channel)
 
     def _retain(self, channel: LiveChannel) -> None:
-        index = self.context.indexes(channel.info.group, channel.info.uid)
+        index = self.stored.indexes(channel.info.group, channel.info.uid)
         if index.last_sequence:
-            written = self.context.written(channel.info.group, channel.info.uid)
+            written = self.stored.written(channel.info.group, channel.info.uid)
             self._trim(channel, max(self.first_after(channel, written, 0, 0), self._unexpired(channel)))
 
     def expire(self) -> None:
         """Remove messages older than their channel's age limit, and what has waited for a tier that has it now."""
         for uid in self.aging:
             channel = self.by_uid[uid]
-            self.context.within(channel.info.group, self._expire, channel)
+            self.faults.within(channel.info.group, self._expire, channel)
         self.retain([self.by_uid[uid] for uid in self.tiers.by_channel])
 
     def _expire(self, channel: LiveChannel) -> None:
@@ -474,8 +478,8 @@ class LiveChannels:
 
     def _unexpired(self, channel: LiveChannel) -> int:
         """The oldest sequence that an age limit lets stay; 0: it removes nothing."""
-        info, wall = channel.info, self.context.clock.wall
-        index = self.context.indexes(info.group, info.uid)
+        info, wall = channel.info, self.node.clock.wall
+        index = self.stored.indexes(info.group, info.uid)
         first, tier = _younger_than(channel.limits.age_ns, index, wall), self.tiers.by_channel.get(info.uid)
         if tier is None or not first:
             return first
@@ -484,37 +488,40 @@ class LiveChannels:
 
     def _trim(self, channel: LiveChannel, first: int) -> None:
         info = channel.info
-        index = self.context.indexes(info.group, info.uid)
-        known = self.context.group_of(info).machine.channel(info.uid).first_sequence
+        index = self.stored.indexes(info.group, info.uid)
+        known = self.node.group_of(info).machine.channel(info.uid).first_sequence
         if channel.reservation is not None or channel.restoring or first <= max(index.first_sequence, known, 1):
             return
         if info.is_ephemeral:
             self.stores.trim(info.uid, first)
             return
         trim = pb.Trim(first_sequences=[info.uid, first])
-        self.context.change_group(info.group, nobody_waits, trim=trim)
+        self.proposals.change_group(info.group, nobody_waits, trim=trim)
 
     def trimmed(self, group: GroupId, trim: pb.Trim) -> None:
         """A Trim entry was applied."""
         for uid, first in pairs(trim.first_sequences):
-            self.context.outgoing.trims.append((group, ChannelUid(uid), Sequence(first)))
+            self.outgoing.trims.append((group, ChannelUid(uid), Sequence(first)))
 
     def epoch_begun(self, group: GroupId, uid: ChannelUid) -> None:
         """An epoch of an ephemeral channel has begun; on every node, so that all logs tell the same of it: it has no messages."""
-        part = self.context.groups[group]
-        self.context.outgoing.trims.append((group, uid, Sequence(part.machine.channel(uid).first_sequence)))
+        part = self.node.groups[group]
+        self.outgoing.trims.append((group, uid, Sequence(part.machine.channel(uid).first_sequence)))
         part.dispatch.begin_epoch(uid)
 
     def removed(self, group: GroupId, removal: pb.Removal) -> None:
         """A Removal entry was applied."""
-        uid, part = ChannelUid(removal.uid), self.context.groups[group]
-        self.context.outgoing.trims.append((group, uid, Sequence(part.machine.channel(uid).first_sequence)))
+        uid, part = ChannelUid(removal.uid), self.node.groups[group]
+        self.outgoing.trims.append((group, uid, Sequence(part.machine.channel(uid).first_sequence)))
         part.dispatch.removed(uid, removal)
 
     def reconfigure(self) -> None:
-        """Apply changed limits of the configuration, also to messages that are stored already."""
+        """Apply changed limits, also to messages that are stored already, and changed policies of delivery."""
         channels = [*self.by_uid.values()]
-        self.retain([one for one in channels if self.context.within(one.info.group, self._limit, one)])
+        self.retain([one for one in channels if self.faults.within(one.info.group, self._limit, one)])
+        self.placement.changed()
+        for number, group in self.leading.led:
+            self.faults.within(number, group.dispatch.policies_changed)
 
     def refresh(self, uid: ChannelUid) -> None:
         """A channel's limits were edited."""
@@ -524,8 +531,8 @@ class LiveChannels:
 
     def restored(self, group: GroupId, uid: ChannelUid) -> None:
         """A restore of a channel has begun or ended."""
-        machine = self.context.groups[group].machine
-        self.context.outgoing.trims.append((group, uid, Sequence(machine.channel(uid).first_sequence)))
+        machine = self.node.groups[group].machine
+        self.outgoing.trims.append((group, uid, Sequence(machine.channel(uid).first_sequence)))
         channel = self.by_uid.get(uid)
         if channel is None:
             return
@@ -549,14 +556,14 @@ class LiveChannels:
         return True
 
     def _limits_of(self, info: ChannelInfo) -> ChannelLimits:
-        configured = self.context.config.limits.for_channel(text(whole_of(info.name)))
-        if info.name in self.context.meta.channels.parted.by_part:
+        configured = self.node.config.limits.for_channel(text(whole_of(info.name)))
+        if info.name in self.node.meta.channels.parted.by_part:
             configured = replace(configured, inactivity_ns=0)
-        found = self.context.group_of(info).machine.limit_overrides.in_force(info.uid, configured)
+        found = self.node.group_of(info).machine.limit_overrides.in_force(info.uid, configured)
         if info.is_ephemeral:  # no policy about stored messages is in force
-            self._note_schema(info, self.context.policies.of(info.name, b"").schema, b"")
+            self._note_schema(info, self.placement.policies.of(info.name, b"").schema, b"")
             return found
-        policy = self.context.policies.of(info.name, b"")
+        policy = self.placement.policies.of(info.name, b"")
         if policy.ttl:
             self.ttls[info.uid] = policy.ttl
         else:
@@ -576,7 +583,7 @@ class LiveChannels:
 
     def _note_schema(self, info: ChannelInfo, asked: int, target: bytes) -> None:
         """Note what is asked of messages of a channel; of one with a delay, what is asked of its target, if nothing of itself."""
-        later = self.context.policies.of(target, b"").schema if target and asked == OFF else OFF
+        later = self.placement.policies.of(target, b"").schema if target and asked == OFF else OFF
         if asked == OFF and later == OFF:
             self.schemas.pop(info.uid, None)
         else:
@@ -590,7 +597,7 @@ class LiveChannels:
         error = self.delay_trouble(channel.info, delay)
         if error:
             return error
-        index = self.context.written(channel.info.group, channel.info.uid)
+        index = self.stored.written(channel.info.group, channel.info.uid)
         waiting = channel.next_sequence - (index.first_sequence or channel.next_sequence) + channel.unsealed.count
         full = delay.room.msgs and waiting + count > delay.room.msgs
         if full or (delay.room.bytes and index.bytes + channel.uncommitted_bytes >= delay.room.bytes):
@@ -602,9 +609,9 @@ class LiveChannels:
         name, target = text(info.name), text(delay.target)
         if not delay.target:
             return NO_DELAY_TARGET.format(go_quote(name))
-        if self.context.policies.of(delay.target, b"").delay:
+        if self.placement.policies.of(delay.target, b"").delay:
             return DELAY_TARGET_DELAYED.format(go_quote(name), go_quote(target))
-        if self.context.group_number(delay.target) != info.group:
+        if self.placement.group_number(delay.target) != info.group:
             return DELAY_TARGET_ELSEWHERE.format(go_quote(name), go_quote(target))
         return ""
 
@@ -613,18 +620,18 @@ class LiveChannels:
     def watch_idle(self, channel: LiveChannel) -> None:
         """Start the MaxInactivity timer of a channel without online subscriptions (STAN-SPEC 7.5)."""
         if channel.limits.inactivity_ns and not self._active(channel):
-            channel.idle_since = self.context.clock.now
+            channel.idle_since = self.node.clock.now
             if not channel.idle_at:
                 self._arm_idle(channel, channel.idle_since + channel.limits.inactivity_ns)
 
     def _arm_idle(self, channel: LiveChannel, at: int) -> None:
         channel.idle_at = at
-        self.context.timers.at(at, partial(self._idle, channel, at), channel.info.group)
+        self.timers.at(at, partial(self._idle, channel, at), channel.info.group)
 
     def _active(self, channel: LiveChannel) -> bool:
         if channel.pending_subscribes:
             return True
-        group, uid = self.context.group_of(channel.info), channel.info.uid
+        group, uid = self.node.group_of(channel.info), channel.info.uid
         if group.dispatch.cursors.by_channel.get(uid):
             return True
         known = group.machine.channels.get(uid)  # other nodes may serve subscriptions
@@ -652,12 +659,12 @@ class LiveChannels:
         if channel.reservation is not None or channel.restoring:
             return True
         tier = self.tiers.by_channel.get(channel.info.uid)
-        last = self.context.indexes(channel.info.group, channel.info.uid).last_sequence
+        last = self.stored.indexes(channel.info.group, channel.info.uid).last_sequence
         if tier is not None and self.tiers.waits(channel.info, last):
             room = tier.room.inactivity_ns
             if not room or now < channel.idle_since + room:
                 return True
-        machine = self.context.group_of(channel.info).machine
+        machine = self.node.group_of(channel.info).machine
         return channel.info.uid in machine.transactions.parts or machine.delayed(channel.info.uid) > 0
 
     def delete(self, channel: LiveChannel, done: Callable[[str], None] = lambda _error: None) -> None:
@@ -665,16 +672,16 @@ class LiveChannels:
         with "" once the channel's group has dropped it, or with why it was not removed."""
         channel.deleting = True
         drop = pb.DropChannel(uid=channel.info.uid)
-        self.context.change_group(channel.info.group, partial(self._dropped, channel, done), drop_channel=drop)
+        self.proposals.change_group(channel.info.group, partial(self._dropped, channel, done), drop_channel=drop)
 
     def _dropped(self, channel: LiveChannel, done: Callable[[str], None], result: object, error: str) -> None:
         done(error)
         if not isinstance(result, GroupResult):
-            self.context.note("ERR", f"Unable to delete channel {go_quote(text(channel.info.name))}: {error}")
+            self.reports.note("ERR", f"Unable to delete channel {go_quote(text(channel.info.name))}: {error}")
             channel.deleting = False
             self.watch_idle(channel)
-            again = self.context.clock.now + limits.FORWARD_INTERVAL
-            self.context.timers.at(again, lambda _now: self._drop_parts(self._led(channel)), channel.info.group)
+            again = self.node.clock.now + limits.FORWARD_INTERVAL
+            self.timers.at(again, lambda _now: self._drop_parts(self._led(channel)), channel.info.group)
             return
         self.unregister(channel.info.uid)
 
@@ -684,35 +691,30 @@ class LiveChannels:
 
     def unregister(self, uid: ChannelUid) -> None:
         """Remove a channel that its group has dropped from the registry; `unregistered` is called once that is applied."""
-        context = self.context
-        info = context.meta.by_uid.get(uid)
-        if info is None or not context.leads(info.group):
+        info = self.node.meta.by_uid.get(uid)
+        if info is None or not self.node.leads(info.group):
             return
-        context.ask_meta(self._not_deleted, delete_channel=pb.DeleteChannel(uid=uid))
-        if context.clustered:
-            context.timers.at(
-                context.clock.now + limits.FORWARD_INTERVAL, lambda _now: self.unregister(uid), info.group
-            )
+        self.proposals.ask_meta(self._not_deleted, delete_channel=pb.DeleteChannel(uid=uid))
+        if self.node.clustered:
+            self.timers.at(self.node.clock.now + limits.FORWARD_INTERVAL, lambda _now: self.unregister(uid), info.group)
 
     def _not_deleted(self, result: object, error: str) -> None:
         if result is None:
-            self.context.note("ERR", f"Unable to take a deleted channel out of the registry: {error}")
+            self.reports.note("ERR", f"Unable to take a deleted channel out of the registry: {error}")
 
     def unregistered(self, deleted: ChannelInfo, deleted_from: bytes) -> None:
         """The channel was removed from the registry; *deleted_from*: the channel with parts of which it was a part, if it was."""
-        self.context.placement_changed()  # its name may belong to another group now
+        self.placement.changed()  # its name may belong to another group now
         self._forget_replays(deleted, deleted_from)
-        self.context.outgoing.drops.append(
-            (deleted.group, deleted.uid)
-        )  # whoever asked meanwhile has made its index anew
-        for dropped in self.context.all_parts(DroppedRuns):
+        self.outgoing.drops.append((deleted.group, deleted.uid))  # whoever asked meanwhile has made its index anew
+        for dropped in self.leading.all_parts(DroppedRuns):
             dropped.join()
         channel = self.by_uid.get(deleted.uid)
         if channel is not None:
             self._forget(channel)
             name = go_quote(text(channel.info.name))
-            self.context.note("INF", f"Channel {name} has been deleted")
-            self.context.emit(
+            self.reports.note("INF", f"Channel {name} has been deleted")
+            self.reports.emit(
                 "channel_deleted",
                 f"channel {name} was deleted",
                 channel=channel.info.name,
@@ -722,10 +724,10 @@ class LiveChannels:
     def _forget_replays(self, deleted: ChannelInfo, deleted_from: bytes) -> None:
         """Requests that came before about channels that are gone are not replayed; nor are publishes, where the group that a name
         belongs to now has no fingerprints of them."""
-        now = self.context.clock.now
-        for name in {deleted.name, deleted_from} if self.context.clustered else ():
-            number = self.context.group_number(name)
-            group = self.context.groups.get(number) if name else None
+        now = self.node.clock.now
+        for name in {deleted.name, deleted_from} if self.node.clustered else ():
+            number = self.placement.group_number(name)
+            group = self.node.groups.get(number) if name else None
             if group is not None:
                 group.replay_filter.forget_old(now)
                 group.replay_filter.deleted[name] = now
@@ -746,20 +748,20 @@ class LiveChannels:
     def keep_messages(self, channel: LiveChannel, epoch: Epoch) -> None:
         """This node has begun an epoch of an ephemeral channel: from now on its messages are here."""
         self.stores.begin(channel.info.uid, epoch)
-        self.context.written = self.stores  # not before: most nodes never have such a channel
+        self.stored.written = self.stores  # not before: most nodes never have such a channel
         channel.next_sequence = epoch.first
 
     def _forget_messages(self, uid: ChannelUid) -> None:
         """This node does not lead an ephemeral channel any more, or it is gone."""
         self.stores.forget(uid)
         if not self.stores.by_uid:
-            self.context.written = self.stores.logs
+            self.stored.written = self.stores.logs
 
     def drop_committed(self, group: GroupId, uid: ChannelUid) -> None:
         """A DropChannel entry was applied."""
-        self.context.groups[group].dispatch.drop_channel(uid)
+        self.node.groups[group].dispatch.drop_channel(uid)
         self._forget_messages(uid)
-        self.context.outgoing.drops.append((group, uid))
+        self.outgoing.drops.append((group, uid))
 
 
 def _first_within(lim: ChannelLimits, channel: LiveChannel, index: Index, count: int, size: int) -> int:

@@ -106,7 +106,7 @@ class CommitQueues:
 
 def waiting_commit(accepted: AcceptedRequest) -> WaitingCommit | str:
     """What a request wants; or why it is invalid, whatever is staged."""
-    request, context = accepted.request, accepted.context
+    request, placement = accepted.request, accepted.services.placement
     shares = {request.channel: [*request.txns]}
     if len(request.more) >= limits.COMMIT_CHANNELS_MAX:
         return refusals.TOO_MANY_COMMITTED.format(limits.COMMIT_CHANNELS_MAX)
@@ -117,7 +117,7 @@ def waiting_commit(accepted: AcceptedRequest) -> WaitingCommit | str:
     known = is_app(request.app, request.writer) and request.version >= 0
     if not known or twice or len(shares) <= len(request.more):
         return refusals.INVALID_TRANSACTION
-    groups = {name: context.group_number(name) for name in shares}
+    groups = {name: placement.group_number(name) for name in shares}
     here = {name: txns for name, txns in shares.items() if name == request.channel or groups[name] == accepted.number}
     return WaitingCommit(accepted, here, {name: groups[name] for name in shares if name not in here})
 

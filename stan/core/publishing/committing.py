@@ -22,8 +22,8 @@ from stan_protocol import refusals
 from stan_protocol.scalars import ChannelUid, GroupId, Nanos, Sequence, WallNanos
 
 from stan import limits
+from stan.core.base.names import shown
 from stan.core.base.ready import Fetch, ReadResult, Ready
-from stan.core.context import BrokerContext, LeaderPart, nobody_waits, shown
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannel, LiveChannels, Reservation
 from stan.core.publishing.commit_requests import CommitQueues, WaitingCommit, sequences_of, waiting_commit
@@ -32,6 +32,9 @@ from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.publishing.staging import PASSING, Staging
 from stan.core.publishing.stored_reads import stored_messages
 from stan.core.requests.request import AcceptedRequest
+from stan.core.services.leader_part import LeaderPart
+from stan.core.services.proposals import nobody_waits
+from stan.core.services.services import Services
 from stan.core.state.group import GroupResult
 from stan.core.state.transactions import Ended, TransactionRefused, Transactions, writer_refusal
 from stan.invariant import invariant
@@ -61,9 +64,10 @@ class Committing(LeaderPart):
     """Decides the commits of one group and carries them out, while this node leads it."""
 
     def __init__(
-        self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, publishing: Publishing
+        self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
-        super().__init__(context, leadership)
+        super().__init__(services, leadership)
+        self.leading = services.leading
         self.channels = channels
         self.publishing = publishing
         self._asked = CommitQueues()
@@ -137,7 +141,7 @@ class Committing(LeaderPart):
             sequences = sequences_of(known, uid, accepted, waiting.txns[channel.info.name])
             if isinstance(sequences, str):
                 return self._answer(waiting, sequences)
-            at, writer = self.context.clock.wall, request.writer
+            at, writer = self.node.clock.wall, request.writer
             told = pb.Commit(uid=uid, app=request.app, version=request.version, at=at, user=user, writer=writer)
             told.sequences.extend(sequences)
             commits.append(told)
@@ -176,7 +180,7 @@ class Committing(LeaderPart):
             if any(self._deciding.get(ChannelUid(one.uid)) is commits for one in commits):
                 self._decided(commits, None, refusals.BUSY)
 
-        self.at(self.context.clock.now, look)
+        self.at(self.node.clock.now, look)
 
     def _decided(self, commits: list[pb.Commit], result: object, error: str) -> None:
         uids = [ChannelUid(one.uid) for one in commits if self._deciding.get(ChannelUid(one.uid)) is commits]
@@ -202,8 +206,8 @@ class Committing(LeaderPart):
         for uid in uids:
             self._carriers.pop(uid, None)
             self._deciding.pop(uid, None)
-            if uid in self.context.outgoing.watched:
-                self.context.outgoing.news.add(uid)
+            if uid in self.outgoing.watched:
+                self.outgoing.news.add(uid)
         self._release(uids)
         for given_up in ended.given_up:
             uids += self._refuse(self._asked.of_version(given_up), refusals.STAGED_GONE, retry=False)
@@ -231,11 +235,11 @@ class Committing(LeaderPart):
     def _can_go_on(self, carrier: CommitRun | None) -> bool:
         if carrier is None:
             return True
-        if carrier.pause_until > self.context.clock.now:
+        if carrier.pause_until > self.node.clock.now:
             return False
         if carrier.broken:
             return not carrier.in_flight
-        under_way = sum(here.bytes_under_way for here in self.context.all_parts(Committing))
+        under_way = sum(here.bytes_under_way for here in self.leading.all_parts(Committing))
         return bool(carrier.unread and not carrier.fetch and under_way < limits.COMMIT_BYTES_IN_FLIGHT)
 
     @property
@@ -280,18 +284,18 @@ class Committing(LeaderPart):
 
     def _can_refer(self, channel: LiveChannel) -> bool:
         """True if staged parts can become batches of the channel where they lie."""
-        uid, sql = channel.info.uid, self.context.config.store.kind == "sql"
+        uid, sql = channel.info.uid, self.node.config.store.kind == "sql"
         return not sql and uid not in self.channels.compressed and uid not in self.channels.ttls
 
     def _refer(self, carrier: CommitRun, parts: list[pb.StagedPart], entry: Sealed) -> None:
         """Put into *entry* that the parts become batches of their channel. Commits that begin in one turn share an entry."""
         channel, info = carrier.channel, carrier.channel.info
-        timestamp = max(self.context.clock.wall, channel.last_timestamp)
+        timestamp = max(self.node.clock.wall, channel.last_timestamp)
         count, base, sizes = sum(part.count for part in parts), channel.next_sequence, []
         for part in parts:
             sizes.append(sealed_size(info.name, part.bytes, part.count, base, timestamp))
             base += part.count
-        index = self.context.written(info.group, info.uid)
+        index = self.stored.written(info.group, info.uid)
         size = index.accounted(sum(sizes), count)
         first = self.channels.first_after(channel, index, count, size)
         references, base = [], channel.next_sequence
@@ -306,7 +310,7 @@ class Committing(LeaderPart):
         step, stored = partial(self._change, carrier, info.uid, count), partial(self._stored, carrier, in_flight)
         entry.rows.append((RowBatch(b"", count, stored, step), channel.next_sequence))
         self.publishing.add_to(entry, channel, base, size)
-        channel.last_timestamp, channel.idle_since = timestamp, self.context.clock.now
+        channel.last_timestamp, channel.idle_since = timestamp, self.node.clock.now
 
     def _read(self, carrier: CommitRun) -> Fetch:
         """Make a Fetch for the next parts, about as many bytes as one entry holds."""
@@ -369,21 +373,21 @@ class Committing(LeaderPart):
         channel = carrier.channel
         carrier.failures += 1
         if carrier.failures == 1:
-            self.context.note("ERR", f"Error reading rows staged for {shown(channel.info.name)} ({why})")
-        if carrier.failures >= limits.COMMIT_READS_MAX and not carrier.in_flight and not self.context.clustered:
+            self.reports.note("ERR", f"Error reading rows staged for {shown(channel.info.name)} ({why})")
+        if carrier.failures >= limits.COMMIT_READS_MAX and not carrier.in_flight and not self.node.clustered:
             carrier.failures = 0
             step = pb.CommitStep(uid=channel.info.uid, given_up=True)
-            self.context.note("ERR", f"A commit to {shown(channel.info.name)} is given up: its rows cannot be read")
+            self.reports.note("ERR", f"A commit to {shown(channel.info.name)} is given up: its rows cannot be read")
             self.change(nobody_waits, commit_step=step)
         self._pause(carrier, refusals.UNREADABLE)
 
     def _pause(self, carrier: CommitRun, error: str) -> None:
         """Pause a commit that cannot continue now, and refuse the requests and publishes that wait for it."""
-        at = Nanos(self.context.clock.now + limits.COMMIT_RETRY)
+        at = Nanos(self.node.clock.now + limits.COMMIT_RETRY)
         if carrier.pause_until < at:
             carrier.pause_until = at
-            self.context.timers.wake_at(at, self.number)
-        if not self.context.clustered:  # else another leader may store what this one has refused
+            self._timers.wake_at(at, self.number)
+        if not self.node.clustered:  # else another leader may store what this one has refused
             self.publishing.refuse_waiting(carrier.channel, error)
         self._next(self._refuse(self._asked.of(carrier.channel.info.uid), error, retry=True))
 
@@ -391,48 +395,48 @@ class Committing(LeaderPart):
 class LedCommits:
     """The commits of all groups that this node leads."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, services: Services) -> None:
+        self.faults, self.leading, self.node = services.faults, services.leading, services.node
 
     @property
     def has_work(self) -> bool:
         """True if `pump` would find something to do."""
-        within = self._context.within
-        return any(within(commits.number, commits.has_work) for commits in self._context.all_parts(Committing))
+        within = self.faults.within
+        return any(within(commits.number, commits.has_work) for commits in self.leading.all_parts(Committing))
 
     def pump(self, ready: Ready) -> None:
         """Continue the commits under way; adds Fetches to *ready*."""
-        for commits in self._context.all_parts(Committing):
-            self._context.within(commits.number, commits.pump, ready)
+        for commits in self.leading.all_parts(Committing):
+            self.faults.within(commits.number, commits.pump, ready)
 
     def expire(self) -> None:
         """Drop staged parts that were not committed in time."""
-        for staging in self._context.all_parts(Staging):
-            self._context.within(staging.number, staging.expire)
+        for staging in self.leading.all_parts(Staging):
+            self.faults.within(staging.number, staging.expire)
 
     def fetched(self, fetch: Fetch, batches: list[ReadResult]) -> None:
         """The answer to a Fetch of `pump`."""
-        commits = self._context.part(fetch.group, Committing)
+        commits = self.leading.part(fetch.group, Committing)
         if commits is not None:
             commits.fetched(fetch, batches)
 
     def read_failed(self, fetch: Fetch, why: str) -> None:
         """The log could not answer."""
-        commits = self._context.part(fetch.group, Committing)
+        commits = self.leading.part(fetch.group, Committing)
         if commits is not None:
             commits.read_failed(fetch, why)
 
     def dropped(self, number: GroupId, uid: ChannelUid) -> None:
         """A channel is gone; on every node that holds the group."""
-        commits = self._context.part(number, Committing)
+        commits = self.leading.part(number, Committing)
         if commits is not None:
             commits.dropped(uid)
 
     def ended(self, number: GroupId, ended: Ended) -> None:
         """Commits are complete, or given up; on every node that holds the group."""
         for one in (*ended.committed, *ended.given_up):
-            self._context.groups[number].dispatch.uncovered(ChannelUid(one.uid))
-        commits = self._context.part(number, Committing)
+            self.node.groups[number].dispatch.uncovered(ChannelUid(one.uid))
+        commits = self.leading.part(number, Committing)
         if commits is not None:
             commits.ended(ended)
 

@@ -16,9 +16,11 @@ from stan import limits
 from stan.core.base.compaction import Compaction, CompactionState
 from stan.core.base.delivery_policy import KEEP_FIRST
 from stan.core.base.ready import Index
-from stan.core.context import BrokerContext, LeaderPart, nobody_waits
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannels
+from stan.core.services.leader_part import LeaderPart
+from stan.core.services.proposals import nobody_waits
+from stan.core.services.services import Services
 from stan.core.state.compactions import Compactions
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -26,8 +28,8 @@ from stan.protocol.proto import entries_pb2 as pb
 class CompactionProgress:
     """How far the logs of this node have got with the channels that are compacted."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, services: Services) -> None:
+        self.node = services.node
         self._by_group: dict[GroupId, Mapping[ChannelUid, CompactionState]] = {}
 
     def compacted(self, number: GroupId, done: Mapping[ChannelUid, CompactionState]) -> None:
@@ -35,7 +37,7 @@ class CompactionProgress:
         before, reported = self._by_group.get(number, {}), {}
         for uid, state in done.items():
             known = before.get(uid)
-            ended = known.ended if known is not None and known.passes == state.passes else self._context.clock.wall
+            ended = known.ended if known is not None and known.passes == state.passes else self.node.clock.wall
             reported[uid] = state._replace(ended=ended)
         self._by_group[number] = reported
 
@@ -48,9 +50,10 @@ class Compacting(LeaderPart):
     """Proposes how far the channels of one group are compacted, while this node leads it."""
 
     def __init__(
-        self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, progress: CompactionProgress
+        self, services: Services, leadership: Leadership, channels: LiveChannels, progress: CompactionProgress
     ) -> None:
-        super().__init__(context, leadership)
+        super().__init__(services, leadership)
+        self.placement = services.placement
         self.channels = channels
         self.progress = progress
         self._next_look = Nanos(0)
@@ -60,7 +63,7 @@ class Compacting(LeaderPart):
         if now < self._next_look:
             return
         self._next_look = Nanos(now + limits.COMPACTION_INTERVAL)
-        if any(rule.compact for rule in self.context.policies.rules):
+        if any(rule.compact for rule in self.placement.policies.rules):
             found = list(self._further())
             for at in range(0, len(found), limits.COMPACTED_CHANNELS_MAX):
                 compacted = pb.Compacted(channels=found[at : at + limits.COMPACTED_CHANNELS_MAX])
@@ -73,10 +76,10 @@ class Compacting(LeaderPart):
             info = channel.info
             if info.group != self.number or channel.deleting or channel.restoring:
                 continue
-            policy = self.context.policies.of(info.name, b"")
+            policy = self.placement.policies.of(info.name, b"")
             if not policy.compact or policy.delay or info.is_ephemeral:
                 continue
-            index, before = self.context.indexes(self.number, info.uid), known.of(info.uid)
+            index, before = self.stored.indexes(self.number, info.uid), known.of(info.uid)
             until = self._older_than(index, policy.min_age)
             if channel.reservation is not None:
                 until = min(until, channel.reservation.first - 1)
@@ -102,7 +105,7 @@ class Compacting(LeaderPart):
 
     def _older_than(self, index: Index, age: int) -> int:
         """The last sequence that is older than *age*; 0: none is."""
-        since = WallNanos(self.context.clock.wall - age)
+        since = WallNanos(self.node.clock.wall - age)
         if not index.last_sequence or index.first_timestamp >= since:
             return 0  # what has gone from the front of this log may be there on other nodes
         return max(0, index.sequence_at(since) - 1)

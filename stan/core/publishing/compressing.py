@@ -15,9 +15,9 @@ from itertools import groupby
 from stan_protocol.frames import Publishes
 from stan_protocol.scalars import ChannelUid, GroupId
 
-from stan.core.context import BrokerContext
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.row_batch import RowBatch
+from stan.core.services.services import Services
 from stan.core.state.meta import ChannelInfo
 from stan.protocol.compressed_batches import BatchCompressor, in_clear, kept
 from stan.protocol.entries import RecordBatch
@@ -56,8 +56,8 @@ class CompressedTotals:
 class Compressing:
     """What becomes of batches that are sealed, in the groups that this node leads."""
 
-    def __init__(self, context: BrokerContext, channels: LiveChannels) -> None:
-        self.context = context
+    def __init__(self, services: Services, channels: LiveChannels) -> None:
+        self.node = services.node
         self.channels = channels
         self.framed: set[ChannelUid] = set()  # channels in which a batch may wait that came compressed
         self.totals = {"client": CompressedTotals(), "leader": CompressedTotals(), "nobody": CompressedTotals()}
@@ -69,7 +69,7 @@ class Compressing:
     @property
     def is_possible(self) -> bool:
         """True if the store can keep compressed batches."""
-        return self.context.config.store.kind != "sql"
+        return self.node.config.store.kind != "sql"
 
     def kept(self, info: ChannelInfo, base: int, bodies: Seq[bytes], frame: bytes, records: bytes) -> tuple[bytes, int]:
         """What the log keeps of a batch, and the size that its header tells.
@@ -91,7 +91,7 @@ class Compressing:
             found = self._compressor.kept(info.name, b"".join(bodies), records)
         by = ("client" if frame else "leader") if found[1] else "nobody"
         self.totals[by].add(len(records), len(found[0]))
-        if found[1] and self.context.groups[info.group].dispatch.cursors.by_channel.get(info.uid):
+        if found[1] and self.node.groups[info.group].dispatch.cursors.by_channel.get(info.uid):
             self._on_their_way.setdefault(info.group, {})[info.uid, base] = records
         return found
 

@@ -21,10 +21,10 @@ from stan_protocol.scalars import Nanos
 from stan_protocol.units import counted
 
 from stan import limits
+from stan.core.base.names import shown
 from stan.core.base.payload_limit import FLAG_ROOM, MESSAGE_ROOM
 from stan.core.base.ready import ReadResult
 from stan.core.base.runs import Run, Runs
-from stan.core.context import BrokerContext, LeaderPart, shown, shown_position
 from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.deliveries import recalled
 from stan.core.leader.local_group import Leadership
@@ -33,6 +33,8 @@ from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.publishing.stored_reads import StoredReads, stored_messages
+from stan.core.services.leader_part import LeaderPart
+from stan.core.services.services import Services
 from stan.core.state.meta import ChannelInfo
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -72,9 +74,9 @@ class DeadLetters(LeaderPart):
     """Moves messages that positions of one group have given up, while this node leads it."""
 
     def __init__(
-        self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, publishing: Publishing
+        self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
-        super().__init__(context, leadership)
+        super().__init__(services, leadership)
         self.channels = channels
         self.publishing = publishing
 
@@ -95,14 +97,14 @@ class DeadLetters(LeaderPart):
         live = self._view(cursor_id)
         if live is None:
             return
-        moves, info = live.retries.moves, self.context.meta.by_uid.get(live.cursor.uid)
+        moves, info = live.retries.moves, self.node.meta.by_uid.get(live.cursor.uid)
         if moves is None or moves.busy or info is None or not live.policy.dead_letter or live.cursor.paused:
             return
         if not live.retries.exhausted.size:
             return
         moves.busy = True
         rate = live.policy.dead_letter_rate
-        if rate and moves.in_last_minute(self.context.clock.now) >= rate:
+        if rate and moves.in_last_minute(self.node.clock.now) >= rate:
             self._pause(info, live, moves)
         else:
             into = live.policy.dead_letters_of(info.name)
@@ -127,7 +129,7 @@ class DeadLetters(LeaderPart):
             return
         moves.busy = False
         live = self._live(cursor_id, moves)
-        info = self.context.meta.by_uid.get(live.cursor.uid) if live is not None else None
+        info = self.node.meta.by_uid.get(live.cursor.uid) if live is not None else None
         if live is None or info is None:
             return
         if into is None or into.info.group != self.number:
@@ -149,7 +151,7 @@ class DeadLetters(LeaderPart):
         """The lowest messages that were given up, as many as one read may hold and the policy still allows."""
         rate, room = live.policy.dead_letter_rate, MESSAGES_MAX
         if rate:
-            room = min(room, rate - moves.in_last_minute(self.context.clock.now))
+            room = min(room, rate - moves.in_last_minute(self.node.clock.now))
         return live.retries.exhausted.peek(room)[: limits.BATCHES_PER_READ_MAX]
 
     def _read(
@@ -215,7 +217,7 @@ class DeadLetters(LeaderPart):
         return found
 
     def _letter(self, live: LiveCursor, info: ChannelInfo, into: LiveChannel, run: Run, stored: bytes) -> _Letter:
-        most, message = self.context.nats.payload_bytes_max, wire.MsgProto.FromString(stored)
+        most, message = self.nats.payload_bytes_max, wire.MsgProto.FromString(stored)
         reason = letters.EXHAUSTED
         if run.first in live.retries.rejected:
             reason = letters.REJECTED
@@ -228,7 +230,7 @@ class DeadLetters(LeaderPart):
         ]
         error = live.retries.moves.errors.get(run.first) if live.retries.moves is not None else None
         row = letters.row(message, [*added, (letters.ERROR, error)] if error else added, letters.ADDED)
-        if error and len(row) > self.context.delivered_bytes_max - MESSAGE_ROOM - len(into.info.name):
+        if error and len(row) > self.nats.delivered_bytes_max - MESSAGE_ROOM - len(into.info.name):
             row = letters.row(message, added, letters.ADDED)
         return _Letter(run.first, row, reason)
 
@@ -237,7 +239,7 @@ class DeadLetters(LeaderPart):
     def _change(self, move: _Move, _first: int) -> bytes:
         """What goes with the copies: what was not reported yet of the position, and that the messages are settled."""
         live = self._live(move.cursor_id, move.moves)
-        moment = self.context.report_moment
+        moment = self.reports.moment
         progress = [live.report(pb.Progress(), moment)] if live is not None and live.has_unreported else []
         runs = move.runs
         for run in runs:
@@ -258,7 +260,7 @@ class DeadLetters(LeaderPart):
                 self._not_stored(move, live, stored.error)
             return
         moves.fault = ""
-        moves.recent.append((self.context.clock.now, len(move.moved)))
+        moves.recent.append((self.node.clock.now, len(move.moved)))
         moves.total += len(move.moved)
         for letter in move.moved:
             moves.errors.pop(letter.sequence, None)
@@ -272,7 +274,7 @@ class DeadLetters(LeaderPart):
         self._again(move.cursor_id, limits.DEAD_LETTER_RETRY)
         if not live.members:
             return  # nothing of it is reported but what a member does
-        unreported, told, clock = live.unreported, move.told, self.context.clock
+        unreported, told, clock = live.unreported, move.told, self.node.clock
         unreported.last_sent = -1
         if told is not None and told.progress:
             unreported.sent[:0] = recalled(told.progress[0], Nanos(clock.now - (clock.wall - told.at)))
@@ -292,7 +294,7 @@ class DeadLetters(LeaderPart):
             if live is not None:
                 self.group.dispatch.cursors.give_up(live)
 
-        self.group.dispatch.timers.at(self.context.clock.now + pause, look)
+        self.group.dispatch.timers.at(self.node.clock.now + pause, look)
 
     # --- the breaker --------------------------------------------------------------------------------------------------
 
@@ -307,7 +309,7 @@ class DeadLetters(LeaderPart):
             if result is None:
                 self._again(cursor.cursor_id, limits.DEAD_LETTER_RETRY)
                 return
-            text = f'{shown_position(cursor)} of "{shown(info.name)}" is paused: {why}'
+            text = f'{cursor.in_words} of "{shown(info.name)}" is paused: {why}'
             self._emit("paused", text, info, cursor.client_id, cursor.cursor_id)
 
         self.change(done, done, pause_cursor=pause)
@@ -323,7 +325,7 @@ class DeadLetters(LeaderPart):
             if count > 1
             else next(iter(reasons))
         )
-        of = f" of {shown_position(cursor)}" if cursor is not None else ""
+        of = f" of {cursor.in_words}" if cursor is not None else ""
         text = f'{which} of "{shown(move.source.name)}" moved to "{shown(move.into.info.name)}"{of}: {why}'
         self._emit("dead_letters", text, move.source, b"" if cursor is None else cursor.client_id, move.cursor_id)
 
@@ -333,11 +335,11 @@ class DeadLetters(LeaderPart):
             return
         moves.fault = why
         cursor = live.cursor
-        text = f'messages of "{shown(info.name)}" given up for {shown_position(cursor)} stay pending: {why}'
+        text = f'messages of "{shown(info.name)}" given up for {cursor.in_words} stay pending: {why}'
         self._emit("dead_letters_fault", text, info, cursor.client_id, cursor.cursor_id)
 
     def _emit(self, kind: str, text: str, info: ChannelInfo, client_id: bytes, cursor_id: int) -> None:
         """Write a line to the log, and publish it as an admin event about a position."""
-        self.context.complain("WRN", text)
+        self.reports.complain("WRN", text)
         about = {"channel": info.name, "client_id": client_id, "group": self.number, "cursor_id": cursor_id}
-        self.context.emit(kind, text, **about)
+        self.reports.emit(kind, text, **about)

@@ -8,8 +8,8 @@ from stan_protocol.frames import Publishes
 from stan_protocol.scalars import ChannelUid, GroupId, Sequence
 
 from stan.config import ChannelLimits
-from stan.core.context import BrokerContext
 from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.services.services import Services
 from stan.core.state.deferred import Deferred
 from stan.core.state.meta import ChannelInfo
 from stan.protocol.entries import DEFERRED_UID
@@ -47,18 +47,18 @@ class Deferrals:
         heapq.heappush(self.soonest, (due, first))
 
 
-def deferrals(context: BrokerContext, channels: LiveChannels, number: GroupId) -> Deferrals:
+def deferrals(services: Services, channels: LiveChannels, number: GroupId) -> Deferrals:
     """What a node keeps that leads a group from now on."""
     info = ChannelInfo(DEFERRED_NAME, DEFERRED_UID, number)
-    index = context.written(number, DEFERRED_UID)
+    index = services.stored.written(number, DEFERRED_UID)
     hidden = LiveChannel(
         info=info,
         limits=ChannelLimits(msgs=0, bytes=0),
         next_sequence=channels.written_end(info),
         last_timestamp=index.last_timestamp,
-        idle_since=context.clock.now,
+        idle_since=services.node.clock.now,
     )
-    batches = context.groups[number].machine.part(Deferred).batches
+    batches = services.node.groups[number].machine.part(Deferred).batches
     soonest = [(batch.dues[0] if len(batch.dues) == 1 else batch.due, first) for first, batch in batches.items()]
     heapq.heapify(soonest)
     return Deferrals(hidden, soonest)

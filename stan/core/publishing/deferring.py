@@ -16,9 +16,9 @@ from stan_protocol.scalars import MILLISECOND, ChannelUid, Nanos
 
 from stan import limits
 from stan.core.base.delivery_policy import DEFAULT
+from stan.core.base.names import shown
 from stan.core.base.ready import ReadResult
 from stan.core.base.runs import runs_of
-from stan.core.context import BrokerContext, LeaderPart, shown
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import DelayFaults, LiveChannel, LiveChannels
 from stan.core.publishing.deferrals import deferrals
@@ -26,6 +26,8 @@ from stan.core.publishing.late import letters_of, mark, tell
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, row_of
 from stan.core.publishing.stored_reads import StoredReads, stored_messages
+from stan.core.services.leader_part import LeaderPart
+from stan.core.services.services import Services
 from stan.core.state.deferred import Deferred
 from stan.core.state.meta import ChannelInfo
 from stan.protocol.entries import DEFERRED_UID
@@ -41,12 +43,13 @@ class Deferring(LeaderPart):
     """Moves the deferred messages of one group that are due, while this node leads it."""
 
     def __init__(
-        self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, publishing: Publishing
+        self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
-        super().__init__(context, leadership)
+        super().__init__(services, leadership)
+        self.placement = services.placement
         self.channels = channels
         self.publishing = publishing
-        self.state = deferrals(context, channels, self.number)
+        self.state = deferrals(services, channels, self.number)
         leadership.keep(self.state)
         self._faults = leadership.part(DelayFaults).by_channel
         if self.state.soonest:
@@ -56,17 +59,17 @@ class Deferring(LeaderPart):
     def _deferred(self) -> Deferred:
         return self.group.machine.part(Deferred)
 
-    def stored(self, deferred: pb.Deferred) -> None:
+    def added(self, deferred: pb.Deferred) -> None:
         """Messages were stored that wait."""
         due = min(deferred.dues)
         self.state.expect(due, deferred.sequence)
-        self._arm(due - self.context.clock.wall)
+        self._arm(due - self.node.clock.wall)
 
     # --- what is due ------------------------------------------------------------------------------------------------------
 
     def _arm(self, wait: int) -> None:
         """Look in *wait* ns, or sooner: the wall clock may be set."""
-        now = self.context.clock.now
+        now = self.node.clock.now
         at = now + min(max(wait, 0), limits.DELAY_LOOK)
         if not now < self.state.armed <= at:
             self.state.armed = at
@@ -83,12 +86,12 @@ class Deferring(LeaderPart):
             if due:
                 self._read(due)
         if self.state.soonest:
-            wait = self.state.soonest[0][0] - self.context.clock.wall
+            wait = self.state.soonest[0][0] - self.node.clock.wall
             self._arm(max(wait, MILLISECOND) if not self.state.busy and wait > 0 else limits.DELAY_LOOK)
 
     def _due(self) -> list[Due]:
         """The messages that are due, the oldest first, not more than one entry moves."""
-        deferred, wall, now, most = self._deferred, self.context.clock.wall, self.context.clock.now, 0
+        deferred, wall, now, most = self._deferred, self.node.clock.wall, self.node.clock.now, 0
         self.state.blocked = {uid: until for uid, until in self.state.blocked.items() if until > now}
         found: list[Due] = []
         looked_at: list[tuple[int, int]] = []
@@ -147,7 +150,7 @@ class Deferring(LeaderPart):
         read = dict(stored_messages(batches, [(runs[0][0], runs[-1][1])]))
         end = max(read, default=runs[-1][1])
         by_channel: dict[ChannelUid, list[Place]] = defaultdict(list)  # by due time
-        wall = self.context.clock.wall  # it may have been set back since they were found to be due
+        wall = self.node.clock.wall  # it may have been set back since they were found to be due
         for sequence, (first, due) in moving.items():
             if sequence <= end and due <= wall and deferred.holds(first, sequence):
                 by_channel[deferred.batches[first].uid].append((sequence, first))
@@ -180,9 +183,9 @@ class Deferring(LeaderPart):
         there = [read[sequence] for sequence, _ in places if sequence in read]
         if len(there) < len(places):
             lost = f"{len(places) - len(there)} delayed messages of group {self.number} are lost: the log does not have them"
-            self.context.note("ERR", lost)
-        if channel is None and (uid in self.context.meta.by_uid or uid >= self.context.meta.next_uid):
-            self.state.blocked[uid] = self.context.clock.now + limits.DELAY_RETRY  # this copy of the metadata is behind
+            self.reports.note("ERR", lost)
+        if channel is None and (uid in self.node.meta.by_uid or uid >= self.node.meta.next_uid):
+            self.state.blocked[uid] = self.node.clock.now + limits.DELAY_RETRY  # this copy of the metadata is behind
         elif channel is None or not there:  # nobody can get them
             self.state.entries += 1
             self._settle(pb.DeferredGone(places=named))
@@ -210,20 +213,20 @@ class Deferring(LeaderPart):
 
     def _late(self, uid: ChannelUid, places: list[Place]) -> int:
         """How many of these messages, the oldest ones, are given up because they are too late."""
-        context, info = self.context, self.context.meta.by_uid.get(uid)
-        policy = context.policies.of(info.name, b"") if info is not None else DEFAULT
+        info = self.node.meta.by_uid.get(uid)
+        policy = self.placement.policies.of(info.name, b"") if info is not None else DEFAULT
         if info is None or not policy.max_late:
             return 0
         letters = policy.dead_letters_of(info.name)
-        if letters and not letters_of(context, letters, info.group):
+        if letters and not letters_of(self.placement, self.reports, letters, info.group):
             return 0
-        before = context.clock.wall - policy.max_late
+        before = self.node.clock.wall - policy.max_late
         return sum(self.state.moving[sequence][1] < before for sequence, _ in places)
 
     def _give_up(self, uid: ChannelUid, places: list[Place], read: dict[int, bytes]) -> None:
         """Store messages as dead letters; where a policy names no channel for those they are dropped."""
-        info = self.context.meta.by_uid[uid]
-        letters = self.context.policies.of(info.name, b"").dead_letters_of(info.name)
+        info = self.node.meta.by_uid[uid]
+        letters = self.placement.policies.of(info.name, b"").dead_letters_of(info.name)
         gone = pb.DeferredGone(places=[number for sequence, first in places for number in (first, sequence)])
         batches = self._deferred.batches
         there = [
@@ -235,7 +238,7 @@ class Deferring(LeaderPart):
         self.state.entries += 1
         if not letters or not messages:
             self._settle(gone)
-            tell(self.context, info, len(places), letters)
+            tell(self.reports, info, len(places), letters)
             return
         for message, (_, its_id) in zip(messages, there, strict=True):
             mark(message, info, its_id)
@@ -245,7 +248,7 @@ class Deferring(LeaderPart):
             if channel is None:
                 self._stored(info, StoreResult(error=error))
                 return
-            tell(self.context, info, len(messages), letters)
+            tell(self.reports, info, len(messages), letters)
             self._store(channel, info, messages, change)
 
         self.channels.open(letters, opened)
@@ -254,9 +257,9 @@ class Deferring(LeaderPart):
 
     def _wait(self, info: ChannelInfo, error: str) -> None:
         """Messages cannot be moved into a channel now: try again later, and those of other channels go on."""
-        self.state.blocked[info.uid] = self.context.clock.now + limits.DELAY_RETRY
+        self.state.blocked[info.uid] = self.node.clock.now + limits.DELAY_RETRY
         self._faults[info.uid] = error
-        self.context.complain("WRN", f"Delayed messages cannot be moved to channel {shown(info.name)}: {error}")
+        self.reports.complain("WRN", f"Delayed messages cannot be moved to channel {shown(info.name)}: {error}")
 
     def _stored(self, info: ChannelInfo, stored: StoreResult) -> None:
         if self.leadership.ended:
@@ -281,5 +284,5 @@ class Deferring(LeaderPart):
     def _not_read(self, why: str) -> None:
         """The log could not answer; it is asked again after DELAY_RETRY."""
         self.state.moving = {}
-        self.context.complain("ERR", f"Delayed messages of group {self.number} cannot be read: {why}")
+        self.reports.complain("ERR", f"Delayed messages of group {self.number} cannot be read: {why}")
         self._arm(limits.DELAY_RETRY)

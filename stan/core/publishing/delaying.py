@@ -16,14 +16,17 @@ from stan_protocol.refusals import CHANNEL_MOVING
 from stan_protocol.scalars import MILLISECOND, ChannelUid, WallNanos
 
 from stan import limits
+from stan.core.base.names import shown
 from stan.core.base.ready import ReadResult
-from stan.core.context import META_GROUP, BrokerContext, LeaderPart, shown
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import Delay, DelayFaults, LiveChannel, LiveChannels
 from stan.core.publishing.late import letters_of, mark, tell
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, row_of
 from stan.core.publishing.stored_reads import StoredReads, stored_messages
+from stan.core.services.leader_part import LeaderPart
+from stan.core.services.node import META_GROUP
+from stan.core.services.services import Services
 from stan.protocol.proto import entries_pb2 as pb
 
 
@@ -41,8 +44,9 @@ class Move:
 class DelayClock:
     """The time to look next for due messages in the channels with a delay that this node leads."""
 
-    def __init__(self, context: BrokerContext, channels: LiveChannels) -> None:
-        self._context = context
+    def __init__(self, services: Services, channels: LiveChannels) -> None:
+        self.faults, self.leading, self.node = services.faults, services.leading, services.node
+        self.timers = services.timers
         self._channels = channels
         self._look_at = 0  # Nanos
         self._armed = 0  # Nanos: when a turn will run to look
@@ -53,19 +57,19 @@ class DelayClock:
 
     def pump(self) -> None:
         """Move due messages, if it is time to look."""
-        context, now = self._context, self._context.clock.now
+        now = self.node.clock.now
         if now >= self._look_at:
             wait = limits.DELAY_LOOK
             for uid, delay in [*self._channels.delayed.items()]:
                 channel = self._channels.by_uid.get(uid)
-                delaying = context.part(channel.info.group, Delaying) if channel is not None else None
+                delaying = self.leading.part(channel.info.group, Delaying) if channel is not None else None
                 if channel is not None and delaying is not None:
-                    again = context.within(channel.info.group, delaying.look, channel, delay)
+                    again = self.faults.within(channel.info.group, delaying.look, channel, delay)
                     wait = min(wait, max(again or wait, MILLISECOND))
             self._look_at = now + wait
             if not now < self._armed <= self._look_at:
                 self._armed = self._look_at
-                context.timers.wake_at(self._armed, META_GROUP)
+                self.timers.wake_at(self._armed, META_GROUP)
 
 
 class Delaying(LeaderPart):
@@ -73,13 +77,14 @@ class Delaying(LeaderPart):
 
     def __init__(
         self,
-        context: BrokerContext,
+        services: Services,
         leadership: Leadership,
         channels: LiveChannels,
         publishing: Publishing,
         clock: DelayClock,
     ) -> None:
-        super().__init__(context, leadership)
+        super().__init__(services, leadership)
+        self.placement = services.placement
         self.channels = channels
         self.publishing = publishing
         self.clock = clock
@@ -91,20 +96,20 @@ class Delaying(LeaderPart):
 
     def look(self, channel: LiveChannel, delay: Delay) -> int:
         """Begin to move what is due in a channel. Returns in how many ns to look again."""
-        context, info = self.context, channel.info
+        info = channel.info
         soon = min(limits.DELAY_LOOK, delay.delay)
         if info.uid in self._under_way or channel.closed or channel.reservation is not None:
             return soon
-        index = context.indexes(info.group, info.uid)
-        first = max(index.first_sequence, context.group_of(info).machine.channel(info.uid).first_sequence)
+        index = self.stored.indexes(info.group, info.uid)
+        first = max(index.first_sequence, self.node.group_of(info).machine.channel(info.uid).first_sequence)
         if not index.last_sequence or first > index.last_sequence:
             self._faults.pop(info.uid, None)
             return soon
-        until = context.clock.wall - delay.delay
+        until = self.node.clock.wall - delay.delay
         last = min(index.sequence_at(WallNanos(until + 1)) - 1, index.last_sequence)
         if last < first:
             return min(soon, index.first_timestamp - until)
-        if (pause := self._paused.get(info.uid, 0) - context.clock.now) > 0:
+        if (pause := self._paused.get(info.uid, 0) - self.node.clock.now) > 0:
             return pause
         self._begin(Move(channel, delay, first, last))
         return soon
@@ -146,12 +151,12 @@ class Delaying(LeaderPart):
         if target is None or target.closed or move.channel.closed:
             self._failed(move, "" if target is None else target.closed or move.channel.closed)
             return
-        deleted = self.context.deleted(info.group, info.uid)
+        deleted = self.stored.deleted(info.group, info.uid)
         last = 0
         bodies: list[wire.MsgProto] = []
         late: list[wire.MsgProto] = []
-        too_late = self.context.clock.wall - move.delay.delay - move.delay.max_late if move.delay.max_late else 0
-        due = self.context.clock.wall - move.delay.delay
+        too_late = self.node.clock.wall - move.delay.delay - move.delay.max_late if move.delay.max_late else 0
+        due = self.node.clock.wall - move.delay.delay
         for sequence, record in stored_messages(batches, [(move.first, move.last)]):
             if deleted is not None and deleted.within(sequence, sequence):
                 last = sequence
@@ -166,7 +171,7 @@ class Delaying(LeaderPart):
             (late if message.timestamp < too_late else bodies).append(message)
         if not last:
             lost = f"Delayed messages {move.first} to {move.last} of channel {shown(move.channel.info.name)} are lost"
-            self.context.note("ERR", f"{lost}: the log does not have them")
+            self.reports.note("ERR", f"{lost}: the log does not have them")
         if late:  # the oldest ones, so these alone now
             last = late[-1].sequence
             self._give_up(move, late, last)
@@ -186,7 +191,7 @@ class Delaying(LeaderPart):
                 done(StoreResult() if result is not None else StoreResult(error=error))
 
             held = partial(trimmed, None, CHANNEL_MOVING)
-            self.context.change_group(move.channel.info.group, trimmed, held, trim=trim.trim)
+            self._proposals.change_group(move.channel.info.group, trimmed, held, trim=trim.trim)
 
     def _stored(self, move: Move, stored: StoreResult) -> None:
         if not self._goes_on(move):
@@ -197,7 +202,7 @@ class Delaying(LeaderPart):
         del self._under_way[move.channel.info.uid]
         self._faults.pop(move.channel.info.uid, None)
         if move.too_late:
-            tell(self.context, move.channel.info, move.too_late, move.delay.dead_letters)
+            tell(self.reports, move.channel.info, move.too_late, move.delay.dead_letters)
         self.clock.look_soon()
 
     # --- what is too late ---------------------------------------------------------------------------------------------------
@@ -208,7 +213,7 @@ class Delaying(LeaderPart):
         if not name:
             move.too_late = len(late)
             self._store(move, move.channel, [], last)
-        elif letters_of(self.context, name, move.channel.info.group):
+        elif letters_of(self.placement, self.reports, name, move.channel.info.group):
             self.channels.open(name, partial(self._give_to, move, late, last))
         else:
             self._store(move, self.channels.by_name[move.delay.target], late, last)
@@ -232,10 +237,10 @@ class Delaying(LeaderPart):
         """Messages cannot be moved now: try again later."""
         info = move.channel.info
         self._under_way.pop(info.uid, None)
-        self._paused[info.uid] = self.context.clock.now + limits.DELAY_RETRY
+        self._paused[info.uid] = self.node.clock.now + limits.DELAY_RETRY
         self._faults[info.uid] = error
         text = f"Delayed messages of channel {shown(info.name)} cannot be moved to {shown(move.delay.target)}: {error}"
-        self.context.complain("WRN", text)
+        self.reports.complain("WRN", text)
 
     def dropped(self, uid: ChannelUid) -> None:
         """A channel is gone: forget its move."""

@@ -18,12 +18,14 @@ from stan_protocol.refusals import go_quote
 from stan_protocol.scalars import ChannelUid, Nanos, Sequence, WallNanos
 
 from stan import limits
+from stan.core.base.names import text
 from stan.core.base.ready import ReadResult
-from stan.core.context import BrokerContext, LeaderPart, text
 from stan.core.leader.ephemeral_messages import EphemeralMessages
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.row_batch import RowBatch, StoreResult
+from stan.core.services.leader_part import LeaderPart
+from stan.core.services.services import Services
 from stan.core.state.ephemeral import BLOCK_BITS
 from stan.core.state.group import GroupResult
 from stan.protocol.kernel import server as kernel
@@ -40,8 +42,8 @@ Opened = Callable[[str], None]
 class EphemeralChannels(LeaderPart):
     """The epochs of one group's ephemeral channels, and the messages in them, while this node leads the group."""
 
-    def __init__(self, context: BrokerContext, leadership: Leadership, channels: LiveChannels) -> None:
-        super().__init__(context, leadership)
+    def __init__(self, services: Services, leadership: Leadership, channels: LiveChannels) -> None:
+        super().__init__(services, leadership)
         self.channels = channels
         self._epochs: dict[ChannelUid, list[Opened]] = {}  # that are proposed, and who waits for them
         self._more: dict[ChannelUid, list[Opened]] = {}  # more sequences that are proposed, and who waits
@@ -82,7 +84,7 @@ class EphemeralChannels(LeaderPart):
             self._more[uid].append(goes_on)
 
     def _begin(self, channel: LiveChannel) -> None:
-        epoch = pb.EphemeralEpoch(uid=channel.info.uid, at=self.context.clock.wall)
+        epoch = pb.EphemeralEpoch(uid=channel.info.uid, at=self.node.clock.wall)
         done, in_doubt = partial(self._begun, channel), partial(self._in_doubt, channel)
         self.change(done, in_doubt, ephemeral_epoch=epoch)
 
@@ -96,11 +98,11 @@ class EphemeralChannels(LeaderPart):
             elif uid in self._epochs:
                 self._begin(channel)
 
-        self.at(self.context.clock.now + limits.FORWARD_INTERVAL, again)
+        self.at(self.node.clock.now + limits.FORWARD_INTERVAL, again)
 
     def _begun(self, channel: LiveChannel, result: object, error: str) -> None:
         """The entry was applied, or is not written."""
-        context, info = self.context, channel.info
+        info = channel.info
         waiting = self._epochs.pop(info.uid, [])
         if isinstance(result, GroupResult):
             error = result.error
@@ -109,8 +111,10 @@ class EphemeralChannels(LeaderPart):
             self.channels.keep_messages(channel, epoch)
             if epoch.number > 1:
                 name = go_quote(text(info.name))
-                context.note("INF", f"Ephemeral channel {name} is empty: this node leads it now (epoch {epoch.number})")
-                context.emit("channel_emptied", f"channel {name} is empty", channel=info.name, group=info.group)
+                self.reports.note(
+                    "INF", f"Ephemeral channel {name} is empty: this node leads it now (epoch {epoch.number})"
+                )
+                self.reports.emit("channel_emptied", f"channel {name} is empty", channel=info.name, group=info.group)
         for opened in waiting:
             opened(error)
 
@@ -142,7 +146,7 @@ class EphemeralChannels(LeaderPart):
     def seal(self, channel: LiveChannel, batches: list[Publishes | RowBatch]) -> bool:
         """Give messages their sequences, keep them, and acknowledge them; there is an epoch. Returns False if it has too few
         sequences left: nothing was sealed."""
-        context, info = self.context, channel.info
+        info = channel.info
         stores, count = self.channels.stores, sum(map(COUNT_OF, batches))
         store, base = stores.by_uid[info.uid], channel.next_sequence
         left = store.epoch.last - base + 1
@@ -150,16 +154,16 @@ class EphemeralChannels(LeaderPart):
             self._need_more(channel, store)
             if left < count:
                 return False
-        timestamp = WallNanos(max(context.clock.wall, channel.last_timestamp))
+        timestamp = WallNanos(max(self.node.clock.wall, channel.last_timestamp))
         records = kernel.seal(info.name, base, timestamp, [*map(BODIES_OF, batches)])
         first = self.channels.first_after(channel, store, count, store.accounted(len(records), count))
         stores.add(info.uid, Sequence(base), count, timestamp, records)
         stores.trim(info.uid, first)
         channel.next_sequence, channel.last_timestamp = base + count, timestamp
-        channel.idle_since = context.clock.now
+        channel.idle_since = self.node.clock.now
         self._acknowledge(batches, base)
-        if info.uid in context.outgoing.watched:
-            context.outgoing.news.add(info.uid)
+        if info.uid in self.outgoing.watched:
+            self.outgoing.news.add(info.uid)
         dispatch = self.group.dispatch
         if dispatch.cursors.by_channel.get(info.uid):
             dispatch.committed(info.uid, ReadResult(base, count, records))
@@ -167,7 +171,7 @@ class EphemeralChannels(LeaderPart):
         return True
 
     def _acknowledge(self, batches: list[Publishes | RowBatch], base: int) -> None:
-        context, acked = self.context, 0
+        acked = 0
         acks: list[bytes] = []
         for batch in batches:
             if isinstance(batch, RowBatch):
@@ -179,15 +183,15 @@ class EphemeralChannels(LeaderPart):
             base += batch.count
         joined = b"".join(acks)
         if joined:
-            context.answer_as_leader(self.number, joined)
-        context.reports.totals.acked_in_memory += acked
+            self.outgoing.answer_as_leader(self.number, joined)
+        self.reports.totals.acked_in_memory += acked
 
     def _make_room(self) -> None:
         uid = self.channels.stores.make_room()
         channel = None if uid is None else self.channels.by_uid.get(uid)
         if channel is not None and channel.info.uid not in self.channels.warned:
             self.channels.warned.add(channel.info.uid)
-            self.context.note(
+            self.reports.note(
                 "WRN",
                 f"Ephemeral channels of this node have more than {limits.EPHEMERAL_BYTES_MAX} bytes together: "
                 f"the oldest messages of {go_quote(text(channel.info.name))} are dropped",

@@ -18,9 +18,11 @@ from stan_protocol.scalars import MILLISECOND, SECOND, ChannelUid, Nanos
 
 from stan import limits
 from stan.core.base.runs import pairs
-from stan.core.context import META_GROUP, BrokerContext, LeaderPart
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannels
+from stan.core.services.leader_part import LeaderPart
+from stan.core.services.node import META_GROUP
+from stan.core.services.services import Services
 from stan.core.state.expiries import ChannelExpiries, Expiries
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -31,16 +33,17 @@ NO_END: Final = (1 << 64) - 1
 class ExpiryClock:
     """The next expiry in the groups that this node leads."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, services: Services) -> None:
+        self.faults, self.leading, self.node = services.faults, services.leading, services.node
+        self.timers = services.timers
         self.next: int = NEVER
         """Unix ns: when something is due, or may be; NEVER: nothing is."""
         self._armed = 0  # Nanos: when a turn will run to look
 
     def set(self) -> None:
         """Look again when something is due next, and let a turn run then."""
-        clock, next_at = self._context.clock, NEVER
-        for expiring in self._context.all_parts(Expiring):
+        clock, next_at = self.node.clock, NEVER
+        for expiring in self.leading.all_parts(Expiring):
             if expiring.soonest:
                 next_at = min(next_at, expiring.soonest[0][0] * SECOND)
         self.next = next_at
@@ -48,27 +51,25 @@ class ExpiryClock:
             wait = min(max(next_at - clock.wall, MILLISECOND), limits.DELAY_LOOK)
             if not clock.now < self._armed <= clock.now + wait:
                 self._armed = clock.now + wait
-                self._context.timers.at(self._armed, self._tick, META_GROUP)
+                self.timers.at(self._armed, self._tick, META_GROUP)
 
     def _tick(self, now: Nanos) -> None:
         """A turn runs, and looks if it is time; the next one is armed."""
-        if now >= self._armed and self.next != NEVER and self._context.clock.wall < self.next:
+        if now >= self._armed and self.next != NEVER and self.node.clock.wall < self.next:
             self.set()
 
     def pump(self) -> None:
         """Remove expired messages: the wall clock has reached `next`."""
-        for expiring in self._context.all_parts(Expiring):
-            self._context.within(expiring.number, expiring.look)
+        for expiring in self.leading.all_parts(Expiring):
+            self.faults.within(expiring.number, expiring.look)
         self.set()
 
 
 class Expiring(LeaderPart):
     """Removes expired messages of one group, while this node leads it."""
 
-    def __init__(
-        self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, clock: ExpiryClock
-    ) -> None:
-        super().__init__(context, leadership)
+    def __init__(self, services: Services, leadership: Leadership, channels: LiveChannels, clock: ExpiryClock) -> None:
+        super().__init__(services, leadership)
         self.channels = channels
         self.clock = clock
         self.soonest: list[tuple[int, ChannelUid]] = []  # heap: when (Unix s) to look, at which channel
@@ -116,7 +117,7 @@ class Expiring(LeaderPart):
     def look(self) -> None:
         """Hold the channels in which something is due, and remove it."""
         second, listed, dispatch = (
-            self.context.clock.wall // SECOND,
+            self.node.clock.wall // SECOND,
             self._listed,
             self.group.dispatch,
         )

@@ -4,16 +4,18 @@ from stan_protocol import dead_letters as letters
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import GroupId
 
-from stan.core.context import BrokerContext, shown
+from stan.core.base.names import shown
+from stan.core.services.placement import ChannelPlacement
+from stan.core.services.reports import Reports
 from stan.core.state.meta import ChannelInfo
 
 
-def letters_of(context: BrokerContext, name: bytes, group: GroupId) -> bytes:
+def letters_of(placement: ChannelPlacement, reports: Reports, name: bytes, group: GroupId) -> bytes:
     """The channel *name* for dead letters if it is, or will be, in the *group* of the messages; b"": there is none. Elsewhere a
     message cannot be stored in one entry."""
-    if name and context.group_number(name) != group:
+    if name and placement.group_number(name) != group:
         text = f"Messages that are later than max_late are delivered: {shown(name)} is in another group than they are"
-        context.complain("WRN", text)
+        reports.complain("WRN", text)
         return b""
     return name
 
@@ -26,10 +28,10 @@ def mark(message: wire.MsgProto, info: ChannelInfo, sequence: int) -> None:
     letters.rewrite(message, told, letters.ADDED)
 
 
-def tell(context: BrokerContext, info: ChannelInfo, count: int, channel: bytes) -> None:
+def tell(reports: Reports, info: ChannelInfo, count: int, channel: bytes) -> None:
     """Tell operators that *count* messages of a channel were given up."""
-    context.reports.totals.late_messages += count
+    reports.totals.late_messages += count
     where = f"stored in {shown(channel)}" if channel else "dropped, as no policy names a channel for dead letters"
     text = f"{count} delayed messages of channel {shown(info.name)} were later than max_late: {where}"
-    context.note("WRN", text)
-    context.emit("late_messages", text, channel=info.name, group=info.group)
+    reports.note("WRN", text)
+    reports.emit("late_messages", text, channel=info.name, group=info.group)

@@ -18,13 +18,14 @@ from stan_protocol.refusals import MOVE_WAITS_DELAYED, MOVE_WAITS_STAGED, go_quo
 from stan_protocol.scalars import MILLISECOND, GroupId, KiB, Nanos
 
 from stan import limits
+from stan.core.base.names import text
 from stan.core.base.ready import Replay
-from stan.core.context import BrokerContext, text
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.deferrals import Deferrals
 from stan.core.publishing.part_routing import PartRouting
 from stan.core.publishing.publishing import Publishing
+from stan.core.services.services import Services
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.part_closings import PartClosings
 from stan.core.state.parted import Parted
@@ -55,37 +56,44 @@ class _Doubling:
 class PartDoubling:
     """Closes the parts that this node leads, and opens them again."""
 
-    def __init__(self, context: BrokerContext, channels: LiveChannels, publishing: Publishing) -> None:
-        self.context = context
+    def __init__(self, services: Services, channels: LiveChannels, publishing: Publishing) -> None:
+        self.faults, self.leading, self.nats, self.node = (
+            services.faults,
+            services.leading,
+            services.nats,
+            services.node,
+        )
+        self.outgoing, self.placement, self.proposals = services.outgoing, services.placement, services.proposals
+        self.reports, self.timers = services.reports, services.timers
         self.channels = channels
         self.publishing = publishing
-        self.routing = PartRouting(context)
+        self.routing = PartRouting(services)
         self._under_way: dict[bytes, _Doubling] = {}  # by channel
 
     def told(self, change: pb.PartClosed) -> None:
         """A part has told that it is closed, perhaps not for the first time."""
         seen = self._under_way.get(change.name)
         if seen is not None and seen.number == change.doubling and change.part not in seen.told:
-            since = self.context.clock.now - change.known_for + limits.MOVE_KNOWN_MARGIN
+            since = self.node.clock.now - change.known_for + limits.MOVE_KNOWN_MARGIN
             seen.told[change.part] = _Told(change.fingerprints, Nanos(since))
 
     def before(self, name: bytes) -> None:
         """The metadata tell something new of a channel with parts, before new parts are led; b"": of none."""
         if name:
-            self.context.placement_changed()
+            self.placement.changed()
             self.channels.parted_changed(name)
 
     def changed(self, name: bytes, *, divided: bool) -> None:
         """The metadata tell something new of a channel with parts: it is made, or a doubling has begun, or has ended. *divided*:
         there are more parts than before."""
-        whole = self.context.meta.channels.parted.by_name.get(name)
+        whole = self.node.meta.channels.parted.by_name.get(name)
         if whole is None:
             return
         row, seen = whole.row, self._under_way.get(name)
         if divided:
             self.publishing.forget_held(whole.names())  # divided by what this copy of the metadata knew before
         if row.doubling and (seen is None or seen.number != row.doubling):
-            since = Nanos(self.context.clock.now - limits.MOVE_KNOWN_MIN)
+            since = Nanos(self.node.clock.now - limits.MOVE_KNOWN_MIN)
             self._under_way[name] = _Doubling(row.doubling, since)
         elif divided and row.splits:
             self._divide(whole, row.splits[-1].parts, seen)
@@ -96,7 +104,7 @@ class PartDoubling:
     def reset(self) -> None:
         """The metadata were loaded again: there may be more parts than before, of which nothing is known that came meanwhile."""
         self._under_way.clear()
-        for whole in self.context.meta.channels.parted.by_name.values():
+        for whole in self.node.meta.channels.parted.by_name.values():
             if whole.row.splits:
                 self.publishing.forget_held(whole.names())
                 self._divide(whole, whole.row.splits[0].parts, None)
@@ -107,11 +115,11 @@ class PartDoubling:
         for part in whole.names() if whole.row.doubling or whole.row.settled else ():
             channel = self.channels.by_name.get(part)
             if channel is not None and (whole.row.doubling or channel.unsealed.halted):
-                self.context.within(channel.info.group, self._look, channel)
+                self.faults.within(channel.info.group, self._look, channel)
 
     def lead(self, number: GroupId) -> None:
         """This node leads a group from now on."""
-        parted = self.context.meta.channels.parted.by_part
+        parted = self.node.meta.channels.parted.by_part
         for name, (whole, _) in parted.items() if parted else ():
             channel = self.channels.by_name.get(name)
             if channel is not None and channel.info.group == number and (whole.row.doubling or self._closed(channel)):
@@ -120,16 +128,15 @@ class PartDoubling:
     def _divide(self, whole: Parted, before: int, seen: _Doubling | None) -> None:
         """There are more parts than *before*: new ones know what is in the log of the part to which it belonged then, as far as
         that has told it, and take what came meanwhile."""
-        context = self.context
-        for number, name in enumerate(whole.names()) if context.clustered else ():
-            info = context.meta.channels.get(name)
-            group = context.groups.get(info.group) if info is not None else None
+        for number, name in enumerate(whole.names()) if self.node.clustered else ():
+            info = self.node.meta.channels.get(name)
+            group = self.node.groups.get(info.group) if info is not None else None
             if info is not None and group is not None:
-                context.within(info.group, self._divide_part, info, group, number - before, seen)
+                self.faults.within(info.group, self._divide_part, info, group, number - before, seen)
 
     def _divide_part(self, info: ChannelInfo, group: ChannelGroup, parent: int, seen: _Doubling | None) -> None:
         """*parent*: the number of the part from which a new part comes; negative: the part was there before."""
-        known, name, now = group.replay_filter, info.name, self.context.clock.now
+        known, name, now = group.replay_filter, info.name, self.node.clock.now
         known.forget_old(now)
         known.divide(name, now)
         known.answered[name] = now if seen is None else seen.since
@@ -139,13 +146,13 @@ class PartDoubling:
         told = seen.told.get(parent) if seen is not None else None
         if seen is not None and told is not None:
             known.taken_over[name] = told.known_since
-            known.adopt(told.fingerprints, name, now, self.context.leading.heard_since)
+            known.adopt(told.fingerprints, name, now, self.leading.heard_since)
             if group.leads:
                 self._take_heard(info, seen.since)
 
     def _take_heard(self, info: ChannelInfo, since: Nanos) -> None:
         """Take what came for a part since *since* that no log has."""
-        replays, names = self.context.outgoing.replays, frozenset((info.name,))
+        replays, names = self.outgoing.replays, frozenset((info.name,))
         for at, one in enumerate(replays):
             if (one.group, one.publishes_since) == (info.group, since):
                 replays[at] = one._replace(channels=one.channels | names)
@@ -154,11 +161,11 @@ class PartDoubling:
 
     def _closed(self, channel: LiveChannel) -> int:
         """The newest doubling for which a part was closed."""
-        return self.context.group_of(channel.info).machine.part(PartClosings).of(channel.info.uid)
+        return self.node.group_of(channel.info).machine.part(PartClosings).of(channel.info.uid)
 
     def _look(self, channel: LiveChannel, _now: Nanos = Nanos(0)) -> None:  # noqa: B008 - a number
         """Do what is next for a part."""
-        found = self.context.meta.channels.parted.by_part.get(channel.info.name)
+        found = self.node.meta.channels.parted.by_part.get(channel.info.name)
         if found is None or self.channels.by_uid.get(channel.info.uid) is not channel:
             return
         whole, unsealed, closed = found[0], channel.unsealed, self._closed(channel)
@@ -169,10 +176,8 @@ class PartDoubling:
                 self._open(channel)
         elif closed == whole.row.doubling:
             unsealed.halted = True  # an earlier leader may have closed it
-            patience = limits.FINGERPRINT_PATIENCE if self.context.clustered else 0
-            self.context.timers.at(
-                self.context.clock.now + patience, partial(self._tell, channel, closed), channel.info.group
-            )
+            patience = limits.FINGERPRINT_PATIENCE if self.node.clustered else 0
+            self.timers.at(self.node.clock.now + patience, partial(self._tell, channel, closed), channel.info.group)
         else:
             self._close(channel, whole)
 
@@ -186,11 +191,11 @@ class PartDoubling:
             return
         change = pb.ClosePart(uid=channel.info.uid, doubling=whole.row.doubling)
         done = partial(self._done, channel)
-        self.context.change_group(channel.info.group, done, partial(done, None, ""), close_part=change)
+        self.proposals.change_group(channel.info.group, done, partial(done, None, ""), close_part=change)
 
     def _waits_for(self, channel: LiveChannel) -> str:
         """Why a part cannot be closed now; "" if it can."""
-        machine = self.context.group_of(channel.info).machine
+        machine = self.node.group_of(channel.info).machine
         if machine.transactions.parts.get(channel.info.uid):
             return MOVE_WAITS_STAGED
         return MOVE_WAITS_DELAYED if machine.delayed(channel.info.uid) else ""
@@ -199,7 +204,7 @@ class PartDoubling:
         """A part takes messages again, first those that came meanwhile."""
         if self._waits_for_log(channel):  # what is on its way would be taken for new
             return
-        found = self.context.meta.channels.parted.by_part.get(channel.info.name)
+        found = self.node.meta.channels.parted.by_part.get(channel.info.name)
         seen = self._under_way.get(found[0].name) if found is not None else None
         self.publishing.forget_held((channel.info.name,))
         channel.unsealed.halted = False
@@ -207,29 +212,27 @@ class PartDoubling:
 
     def _waits_for_log(self, channel: LiveChannel) -> bool:
         """True if messages of a part are on their way into the log: then it is looked at again a little later."""
-        hidden = self.context.led(channel.info.group).part(Deferrals).hidden
+        hidden = self.leading.leadership(channel.info.group).part(Deferrals).hidden
         waits = channel.reservation is not None
         waits |= any(one.unsealed.count or one.uncommitted_bytes for one in (channel, hidden))
         if waits:
-            self.context.timers.at(
-                self.context.clock.now + LOOK_INTERVAL, partial(self._look, channel), channel.info.group
-            )
+            self.timers.at(self.node.clock.now + LOOK_INTERVAL, partial(self._look, channel), channel.info.group)
         return waits
 
     def _done(self, channel: LiveChannel, result: object, _error: str) -> None:
         again = 0 if result is not None else limits.FORWARD_INTERVAL
-        self.context.timers.at(self.context.clock.now + again, partial(self._look, channel), channel.info.group)
+        self.timers.at(self.node.clock.now + again, partial(self._look, channel), channel.info.group)
 
     def _tell(self, channel: LiveChannel, doubling: int, _now: Nanos) -> None:
         """Tell the metadata that a part is closed, again and again until they say that the doubling has ended."""
-        found = self.context.meta.channels.parted.by_part.get(channel.info.name)
+        found = self.node.meta.channels.parted.by_part.get(channel.info.name)
         if found is None or self.channels.by_uid.get(channel.info.uid) is not channel:
             return
         whole, number = found
         if whole.row.doubling != doubling:
             return
-        name, known = channel.info.name, self.context.group_of(channel.info).replay_filter
-        room = min(limits.PART_FINGERPRINTS_BYTES_MAX, self.context.nats.payload_bytes_max - ROOM)
+        name, known = channel.info.name, self.node.group_of(channel.info).replay_filter
+        room = min(limits.PART_FINGERPRINTS_BYTES_MAX, self.nats.payload_bytes_max - ROOM)
         fingerprints, left_out = known.newest_of(name, room, limits.MOVE_KNOWN_MIN)
         told = pb.PartClosed(
             name=whole.name,
@@ -237,15 +240,15 @@ class PartDoubling:
             part=number,
             last=channel.next_sequence - 1,
             fingerprints=fingerprints,
-            known_for=self.context.clock.now - max(left_out, known.known_since((name,))),
+            known_for=self.node.clock.now - max(left_out, known.known_since((name,))),
         )
-        self.context.ask_meta(part_closed=told)
-        again = self.context.clock.now + limits.FORWARD_INTERVAL
-        self.context.timers.at(again, partial(self._tell, channel, doubling), channel.info.group)
+        self.proposals.ask_meta(part_closed=told)
+        again = self.node.clock.now + limits.FORWARD_INTERVAL
+        self.timers.at(again, partial(self._tell, channel, doubling), channel.info.group)
 
     def _give_up(self, whole: Parted, channel: LiveChannel, why: str) -> None:
         name = go_quote(text(channel.info.name))
-        self.context.note("WRN", f"The parts of channel {go_quote(text(whole.name))} are not doubled: {name}: {why}")
-        self.context.ask_meta(doubling_ended=pb.DoublingEnded(name=whole.name, doubling=whole.row.doubling))
-        again = self.context.clock.now + limits.FORWARD_INTERVAL
-        self.context.timers.at(again, partial(self._look, channel), channel.info.group)
+        self.reports.note("WRN", f"The parts of channel {go_quote(text(whole.name))} are not doubled: {name}: {why}")
+        self.proposals.ask_meta(doubling_ended=pb.DoublingEnded(name=whole.name, doubling=whole.row.doubling))
+        again = self.node.clock.now + limits.FORWARD_INTERVAL
+        self.timers.at(again, partial(self._look, channel), channel.info.group)

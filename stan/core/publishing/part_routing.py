@@ -17,8 +17,10 @@ from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import PARTS_DOUBLING, WRONG_PART, go_quote, not_permitted
 
 from stan.core.base.batch_split import owner_of, split
-from stan.core.context import BrokerContext, text
+from stan.core.base.names import text
 from stan.core.publishing.channels import LiveChannel
+from stan.core.services.services import Services
+from stan.core.state.meta import MetaMachine
 from stan.core.state.parted import Parted
 from stan.permissions import Right
 from stan.protocol.kernel import server as kernel
@@ -30,10 +32,10 @@ NO_KEY = -1
 """In place of a part."""
 
 
-def rows_refusal(context: BrokerContext, channel: LiveChannel, rows: bytes) -> str:
+def rows_refusal(meta: MetaMachine, channel: LiveChannel, rows: bytes) -> str:
     """Why rows cannot be stored in a channel: it is a part to which the key of one does not belong, or is being doubled; "" if
     they can. Rows without a key are wherever who sends them wants."""
-    found = context.meta.channels.parted.by_part.get(channel.info.name)
+    found = meta.channels.parted.by_part.get(channel.info.name)
     if found is None:
         return ""
     whole, number = found
@@ -60,15 +62,16 @@ def _by_keys(whole: Parted, bodies: bytes, slots: bytes, ends: bytes) -> Iterato
 class PartRouting:
     """Divides publishes among the parts of channels."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self.context = context
+    def __init__(self, services: Services) -> None:
+        self.faults, self.node, self.outgoing = services.faults, services.node, services.outgoing
+        self.placement, self.senders = services.placement, services.senders
         self._slots: Remembered[bytes, int] = Remembered()  # of client ids
 
     def routed(self, batches: Iterable[Publishes]) -> list[Publishes]:
         """What of *batches* is to be taken, by part. Called only where a channel has parts."""
         found: list[Publishes] = []
         for batch in batches:
-            part = self.context.meta.channels.parted.by_part.get(batch.channel)
+            part = self.node.meta.channels.parted.by_part.get(batch.channel)
             try:
                 found += self._divided(batch) if part is None else self._fitting(batch, *part)
             except Exception as error:  # noqa: BLE001 - the border of the groups that the parts are in
@@ -87,13 +90,13 @@ class PartRouting:
     def _fail(self, channel: bytes, error: Exception) -> None:
         """A batch could not be divided, maybe because of what is in it, which all nodes hear: the groups that would store it are
         frozen, and neither the metadata nor other groups."""
-        whole = self.context.meta.channels.parted.by_name.get(channel)
+        whole = self.node.meta.channels.parted.by_name.get(channel)
         names = (channel,) if whole is None else whole.names()
-        for number in sorted({self.context.group_number(name) for name in names}):
-            self.context.fail(number, error)
+        for number in sorted({self.placement.group_number(name) for name in names}):
+            self.faults.fail(number, error)
 
     def _divided(self, batch: Publishes) -> list[Publishes]:
-        whole = self.context.meta.channels.parted.by_name.get(batch.channel)
+        whole = self.node.meta.channels.parted.by_name.get(batch.channel)
         if whole is None:
             return [batch]
         numbers = self.parts_of(whole, batch)
@@ -107,7 +110,7 @@ class PartRouting:
         """What of a batch for a part belongs there; the rest is refused."""
         numbers = self.parts_of(whole, batch)
         fitting, acks = split(batch, [one == number for one in numbers])
-        if acks and self.context.leads(self.context.group_number(batch.channel)):
+        if acks and self.node.leads(self.placement.group_number(batch.channel)):
             other, _ = split(batch, [one != number for one in numbers])
             if other is not None:
                 self._refuse(other, whole)
@@ -115,15 +118,15 @@ class PartRouting:
 
     def _refuse(self, batch: Publishes, whole: Parted) -> None:
         """Refuse what belongs to other parts; who may not publish there is told just that, and nothing of parts."""
-        group, authorizer = self.context.group_number(batch.channel), self.context.access.authorizer
+        group, authorizer = self.placement.group_number(batch.channel), self.senders.authorizer
         permitted: Publishes | None = batch
         if authorizer is not None:
             permitted, acks = kernel.select(batch, authorizer.may_publish(batch))
             error = not_permitted(Right.PUBLISH.value, text(whole.name))
-            self.context.answer_as_leader(group, kernel.refuse(acks, error.encode()))
+            self.outgoing.answer_as_leader(group, kernel.refuse(acks, error.encode()))
         if permitted is not None:
             error = WRONG_PART.format(go_quote(text(batch.channel)), go_quote(text(whole.name)))
-            self.context.answer_as_leader(group, kernel.refuse(permitted.acks, error.encode()))
+            self.outgoing.answer_as_leader(group, kernel.refuse(permitted.acks, error.encode()))
 
     def parts_of(self, whole: Parted, batch: Publishes) -> Sequence[int]:
         """The part of each message."""

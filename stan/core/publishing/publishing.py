@@ -22,8 +22,8 @@ from stan_protocol.scalars import ChannelUid, GroupId, MiB, Nanos, RaftIndex
 from stan import limits
 from stan.core.base import payload_limit as oversize
 from stan.core.base.batch_split import split
+from stan.core.base.names import text
 from stan.core.base.ready import Proposal, ReadResult, Replay
-from stan.core.context import LED_ELSEWHERE, META_GROUP, BrokerContext, InDoubt, nobody_waits, text
 from stan.core.leader.publish_replay import SplitBatch, encode
 from stan.core.publishing.channels import LiveChannel, LiveChannels, Reservation
 from stan.core.publishing.compressing import Compressing, apart, frame_of
@@ -42,6 +42,10 @@ from stan.core.publishing.expiry_rows import (
 from stan.core.publishing.held_publishes import HeldBatch, HeldPublishes
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.publishing.schema_checks import SchemaChecks
+from stan.core.services.leading import LED_ELSEWHERE
+from stan.core.services.node import META_GROUP
+from stan.core.services.proposals import InDoubt, nobody_waits
+from stan.core.services.services import Services
 from stan.core.state.deferred import Deferred
 from stan.core.state.expiries import Expiries
 from stan.permissions import Right
@@ -87,11 +91,18 @@ class Sealed:
 class Publishing:
     """The publish path of the channels that this node leads."""
 
-    def __init__(self, context: BrokerContext, channels: LiveChannels, schemas: SchemaChecks) -> None:
-        self.context = context
+    def __init__(self, services: Services, channels: LiveChannels, schemas: SchemaChecks) -> None:
+        self.faults, self.leading, self.nats, self.node = (
+            services.faults,
+            services.leading,
+            services.nats,
+            services.node,
+        )
+        self.outgoing, self.placement, self.proposals = services.outgoing, services.placement, services.proposals
+        self.reports, self.senders, self.stored = services.reports, services.senders, services.stored
         self.channels = channels
         self.schemas = schemas
-        self.compressing = Compressing(context, channels)
+        self.compressing = Compressing(services, channels)
         self.read_index = schemas.read_index
         self.waiting: dict[GroupId, dict[ChannelUid, LiveChannel]] = {}  # channels with unsealed messages
         self.held = HeldPublishes()
@@ -102,26 +113,25 @@ class Publishing:
 
     def publishes(self, batch: Publishes) -> None:
         """Take the publishes of one channel in one read."""
-        context = self.context
-        partition, faulty = context.access.partition, context.leading.faulty
+        partition, faulty = self.placement.partition, self.leading.faulty
         if partition is not None and not partition[batch.channel]:
             return  # the channel is another server's
-        totals = context.reports.totals
+        totals = self.reports.totals
         totals.in_messages += batch.count
         totals.in_bytes += batch.payload_bytes
         if batch.replied:
             totals.unanswered_messages += batch.replied.count(0)
-        if context.config.cluster is not None:
-            if batch.channel in context.leading.held.by_name:
+        if self.node.config.cluster is not None:
+            if batch.channel in self.placement.held.by_name:
                 return  # whoever takes the channel over has heard them
-            info = context.meta.channels.get(batch.channel)
-            group = context.groups.get(context.group_number(batch.channel) if info is None else info.group)
+            info = self.node.meta.channels.get(batch.channel)
+            group = self.node.groups.get(self.placement.group_number(batch.channel) if info is None else info.group)
             if group is None or group.leadership is None:
                 return
             if group.replay_filter.lagging:
-                self.take_replayed(group.replay_filter.split(batch, context.clock.now))
+                self.take_replayed(group.replay_filter.split(batch, self.node.clock.now))
                 return
-        elif faulty and (number := context.group_number(batch.channel)) in faulty:
+        elif faulty and (number := self.placement.group_number(batch.channel)) in faulty:
             self._refuse(batch.acks, refusals.GROUP_FROZEN.format(number, faulty[number]), batch.channel)
             return
         self.take(batch)
@@ -129,14 +139,14 @@ class Publishing:
     def take_replayed(self, parts: SplitBatch) -> None:
         """Take the publishes that are new, and acknowledge those that are in the log already."""
         if parts.acks:
-            self.context.outgoing.pub_acks.append(parts.acks)
+            self.outgoing.pub_acks.append(parts.acks)
         for batch in parts.new:
             self.take(batch)
 
     def take(self, batch: Publishes) -> None:
         """Take publishes that are not in the log yet. Those of unknown clients wait until this copy of the metadata is known to
         be as new as the leader's."""
-        client_of, waiting, user = self.context.sender, self.held.publishers, batch.user
+        client_of, waiting, user = self.senders.sender, self.held.publishers, batch.user
         keep = []
         for client_id, conn_id in batch.publishers:
             sender = (user, client_id, conn_id)
@@ -163,18 +173,18 @@ class Publishing:
             self._take_known(kept)
 
     def _hold(self, batch: Publishes) -> None:
-        if self.context.clustered and self._is_too_much():
+        if self.node.clustered and self._is_too_much():
             self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
             return
-        group = self.context.group_number(batch.channel)
-        self.held.wait_for_metadata(HeldBatch(group, batch, self.context.leading.replaying is not None))
+        group = self.placement.group_number(batch.channel)
+        self.held.wait_for_metadata(HeldBatch(group, batch, self.leading.replaying is not None))
         self.read_index.wait(partial(self._take_waiting_batch, batch), group, batch.senders())
 
     def _take_waiting_batch(self, batch: Publishes, new: bool) -> None:  # noqa: FBT001 - the answer of read_index
         waiting = self.held.for_metadata
         if not waiting or waiting[0].batch is not batch:
             return  # taken with an earlier batch, or this node no longer leads the group
-        known = self.context.sender
+        known = self.senders.sender
         held = self.held.let_go()
         kept, refused = kernel.select(held.batch, [known(sender) is not None for sender in batch.senders()])
         if new:
@@ -198,13 +208,13 @@ class Publishing:
     def _take_known(self, batch: Publishes, known: bool | None = None, *, replayed: bool = False) -> None:  # noqa: FBT001
         """Take publishes of known clients. *known*: this copy of the metadata is as new as the leader's, or could not be brought
         up to it; None: nobody has asked. *replayed*: the leader before may have taken them."""
-        replayed = replayed or self.context.leading.replaying is not None
-        if batch.channel in self.context.leading.held.by_name or (replayed and self._refuses_emptied(batch)):
+        replayed = replayed or self.leading.replaying is not None
+        if batch.channel in self.placement.held.by_name or (replayed and self._refuses_emptied(batch)):
             return
         if len(batch.channel) > limits.CHANNEL_NAME_BYTES_MAX:
             self._refuse(batch.acks, refusals.INVALID_PUBLISH, batch.channel)
             return
-        authorizer = self.context.access.authorizer
+        authorizer = self.senders.authorizer
         if authorizer is not None and not all(verdicts := authorizer.may_publish(batch)):
             permitted, acks = kernel.select(batch, verdicts)
             error = refusals.not_permitted(
@@ -214,11 +224,10 @@ class Publishing:
             if permitted is None:
                 return
             batch = permitted
-        context = self.context
-        room = context.config.requests.payload_bytes - oversize.MESSAGE_ROOM - len(batch.channel)
-        room = min(room, context.nats.payload_bytes_max - oversize.MESSAGE_ROOM - len(batch.channel))
-        if len(batch.bodies) > room or context.config.requests.message_bytes:  # else all messages fit
-            fitting, refused = oversize.part(batch, context.message_payload_max(batch.channel))
+        room = self.node.config.requests.payload_bytes - oversize.MESSAGE_ROOM - len(batch.channel)
+        room = min(room, self.nats.payload_bytes_max - oversize.MESSAGE_ROOM - len(batch.channel))
+        if len(batch.bodies) > room or self.node.config.requests.message_bytes:  # else all messages fit
+            fitting, refused = oversize.part(batch, self.nats.message_payload_max(batch.channel))
             self._refuse(refused, refusals.MESSAGE_TOO_LARGE, batch.channel)
             if fitting is None:
                 return
@@ -270,7 +279,7 @@ class Publishing:
         objections = self.schemas.objections(channel.info.uid, batch.bodies, batch.count)
         if not objections:
             return batch
-        if known is None and self.context.clustered:
+        if known is None and self.node.clustered:
             self._hold(batch)
             return None
         if known is False:
@@ -279,17 +288,17 @@ class Publishing:
             return kept
         kept, refusals, unjudged = self.schemas.part(batch, objections)
         for one in refusals:
-            self.context.answer_as_leader(channel.info.group, one)
+            self.outgoing.answer_as_leader(channel.info.group, one)
         self._refuse_for_now(unjudged, next(why for why in objections if why))
         return kept
 
     def _defer(self, channel: LiveChannel, batch: Publishes) -> None:
         """Take publishes that are due later: they wait in the group's hidden channel."""
-        context, info = self.context, channel.info
+        info = channel.info
         if channel.unsealed.halted:
             self._wait_for_parts(batch.acks)
             return
-        latest = context.clock.wall + limits.DELAY_MAX
+        latest = self.node.clock.wall + limits.DELAY_MAX
         fitting, refused = split(batch, [due <= latest for due in array("q", batch.times.dues)])
         self._refuse(refused, refusals.DELAYED_TOO_LONG, batch.channel)
         if fitting is not None and fitting.times.ttls:
@@ -301,8 +310,8 @@ class Publishing:
             dues, ttls = array("q", fitting.times.dues), array("q", fitting.times.ttls)
             times = [expiry(due, ttl) if ttl else 0 for due, ttl in zip(dues, ttls, strict=True)]
             bodies = stamped(bodies, array("q", times))
-        hidden = context.led(info.group).part(Deferrals).hidden
-        left = context.group_of(info).machine.part(Deferred).shares.left(batch.user, limits.DEFERRED_MAX)
+        hidden = self.leading.leadership(info.group).part(Deferrals).hidden
+        left = self.node.group_of(info).machine.part(Deferred).shares.left(batch.user, limits.DEFERRED_MAX)
         stored = partial(self._deferred, fitting)
         change = partial(deferred_change, info.uid, fitting)
         rows = RowBatch(bodies, fitting.count, stored, change, source=fitting)
@@ -319,8 +328,7 @@ class Publishing:
 
     def _with_room(self, batch: Publishes) -> Publishes | None:
         """What of a batch can be delivered when it tells when it expires (None if nothing can); the rest is refused."""
-        context = self.context
-        most = min(context.message_payload_max(batch.channel), context.delivered_bytes_max - EXPIRY_BYTES)
+        most = min(self.nats.message_payload_max(batch.channel), self.nats.delivered_bytes_max - EXPIRY_BYTES)
         fitting, refused = oversize.part(batch, most)
         self._refuse(refused, refusals.MESSAGE_TOO_LARGE, batch.channel)
         return fitting
@@ -331,9 +339,7 @@ class Publishing:
         fitting = self._with_ttls(batch) if batch.times.ttls else self._with_room(batch)
         if fitting is None:
             return
-        times = times_of(
-            fitting.times.ttls, fitting.count, self.context.clock.wall, self.channels.ttls.get(info.uid, 0)
-        )
+        times = times_of(fitting.times.ttls, fitting.count, self.node.clock.wall, self.channels.ttls.get(info.uid, 0))
         stored = partial(self._deferred, fitting)
         rows = RowBatch(stamped(fitting.bodies, times), fitting.count, stored, source=fitting)
         if not self._list_expiring(channel, rows, times, limits.EXPIRING_RUNS_MAX):
@@ -347,7 +353,7 @@ class Publishing:
         runs, found = runs_of(times)
         if not found:
             return True
-        machine = self.context.group_of(info).machine
+        machine = self.node.group_of(info).machine
         gone = machine.tombstones.by_channel.get(info.uid)
         known = machine.part(Expiries).pieces(info.uid) + (gone.pieces if gone is not None else 0)
         if known + len(found) > most:
@@ -363,17 +369,17 @@ class Publishing:
         else:
             acks = batch.acks
             if batch.numbered:
-                level = self.context.ack_level(self.context.group_number(batch.channel))
+                level = self.placement.ack_level(self.placement.group_number(batch.channel))
                 acks = kernel.number(acks, batch.replied, stored.first, level)
-            self.context.outgoing.pub_acks.append(acks)
+            self.outgoing.pub_acks.append(acks)
 
     def _open(self, batch: Publishes, *, replayed: bool) -> None:
         if self.channels.is_left_to_another(batch.channel):
             return
-        if self.context.clustered and self._is_too_much():
+        if self.node.clustered and self._is_too_much():
             self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
             return
-        held = HeldBatch(self.context.group_number(batch.channel), batch, replayed)
+        held = HeldBatch(self.placement.group_number(batch.channel), batch, replayed)
         self.channels.open(batch.channel, partial(self._opened, self.held.wait_for_channel(held)))
 
     def _opened(self, number: int, channel: LiveChannel | None, error: str) -> None:
@@ -386,7 +392,7 @@ class Publishing:
                 self._take_into(channel, batch)
         elif error == LED_ELSEWHERE:
             return
-        elif error == NO_METADATA or batch.channel in self.context.meta.channels.parted.by_name:
+        elif error == NO_METADATA or batch.channel in self.node.meta.channels.parted.by_name:
             self._refuse_for_now(batch.acks, error)  # it has got parts meanwhile, whose leaders may have taken it
         else:
             self._refuse(batch.acks, error, batch.channel)
@@ -400,7 +406,7 @@ class Publishing:
             error = refusals.NOT_OF_EPHEMERAL.format(refusals.go_quote(text(info.name)), what) if what else ""
         # What is put back into the hidden channel of delayed messages expires in its own channel, not there.
         if not error and info.uid != DEFERRED_UID and (info.uid in ttls or TAG in rows.bodies):
-            rows.bodies, times = restamped(rows.bodies, self.context.clock.wall, ttls.get(info.uid, 0))
+            rows.bodies, times = restamped(rows.bodies, self.node.clock.wall, ttls.get(info.uid, 0))
             rows.frame = b""
             most = limits.EXPIRING_RUNS_MAX if not rows.priority else UNBOUNDED
             error = "" if self._list_expiring(channel, rows, times, most) else refusals.TOO_MANY_EXPIRING
@@ -448,7 +454,7 @@ class Publishing:
             return True  # whoever takes the channel over has heard the publishes
         if isinstance(batch, RowBatch) and batch.priority:
             unsealed.priority.append(batch)
-        elif (self.context.config.cluster is not None or channel.reservation is not None) and self._is_too_much():
+        elif (self.node.config.cluster is not None or channel.reservation is not None) and self._is_too_much():
             return False
         else:
             unsealed.others.append(batch)
@@ -459,53 +465,49 @@ class Publishing:
     def _is_too_much(self) -> bool:
         """True if too much waits to take more. Asked in a cluster, and of a reserved channel; else the edge reads less."""
         waiting = sum(self.unsealed.values()) + sum(self.uncommitted.values()) + sum(self.held.bytes.values())
-        waiting += self.context.outgoing.waiting.bytes
+        waiting += self.outgoing.waiting.bytes
         return waiting > limits.UNCOMMITTED_BYTES_MAX
 
     def _refuse(self, acks: bytes, error: str, channel: bytes) -> None:
         """Refuse publishes to *channel*. Of a node that stood still nothing leaves: another one may have taken them meanwhile."""
         # A server alone leads every group, so it does not have to look the channel's up.
-        number = self.context.group_number(channel) if self.context.clustered else META_GROUP
+        number = self.placement.group_number(channel) if self.node.clustered else META_GROUP
         self.refuse_as_leader(number, acks, error)
 
     def refuse_as_leader(self, number: GroupId, acks: bytes, error: str) -> None:
         """Refuse publishes that another leader of the group might take."""
-        acks = oversize.answerable(acks, self.context.nats.payload_bytes_max)
+        acks = oversize.answerable(acks, self.nats.payload_bytes_max)
         if acks:
-            self.context.answer_as_leader(number, kernel.refuse(acks, error.encode()))
+            self.outgoing.answer_as_leader(number, kernel.refuse(acks, error.encode()))
 
     def _wait_for_parts(self, acks: bytes) -> None:
         """Publishes come while the parts of their channel are doubled: whoever leads their part afterwards has heard them. A node
         alone has no replay buffer, and refuses them."""
-        if not self.context.clustered:
+        if not self.node.clustered:
             self.refuse_as_leader(META_GROUP, acks, refusals.PARTS_DOUBLING)
 
     def _refuse_for_now(self, acks: bytes, error: str) -> None:
         """Refuse publishes for a reason that passes. In a cluster they stay unanswered: the next leader replays what it has
         buffered, and may store what this leader could not. A publisher that received an error must not find its message stored
         later."""
-        if not self.context.clustered:
+        if not self.node.clustered:
             self.refuse_as_leader(META_GROUP, acks, error)  # of a server alone it is no matter which
         elif acks:
-            self.context.complain("WRN", f"publishes are not answered ({error})")
+            self.reports.complain("WRN", f"publishes are not answered ({error})")
 
     def malformed(self, frame: Frame) -> None:
         """Refuse a payload on the publish subject that is no PubMsg, has no guid, or names another channel than its subject."""
-        channel = frame.subject[len(self.context.nats.subjects.pub_prefix) + 1 :]
-        if _is_control(frame.payload) or not self.context.leads(self.context.group_number(channel)):
+        channel = frame.subject[len(self.nats.subjects.pub_prefix) + 1 :]
+        if _is_control(frame.payload) or not self.node.leads(self.placement.group_number(channel)):
             return
         guid = b""
         with contextlib.suppress(DecodeError):
             guid = wire.PubMsg.FromString(frame.payload).guid
-            self.context.reports.totals.in_messages += 1
-            self.context.reports.totals.in_bytes += len(frame.payload)
-        if (
-            frame.reply
-            and can_be_answered(frame)
-            and len(guid) <= self.context.nats.payload_bytes_max - oversize.ERROR_ROOM
-        ):
+            self.reports.totals.in_messages += 1
+            self.reports.totals.in_bytes += len(frame.payload)
+        if frame.reply and can_be_answered(frame) and len(guid) <= self.nats.payload_bytes_max - oversize.ERROR_ROOM:
             payload = wire.PubAck(guid=guid, error=refusals.INVALID_PUBLISH.encode()).SerializeToString()
-            self.context.outgoing.pub_acks.append(publication(frame.reply, payload))
+            self.outgoing.pub_acks.append(publication(frame.reply, payload))
 
     # --- sealing ------------------------------------------------------------------------------------------------------
 
@@ -513,14 +515,14 @@ class Publishing:
         """Give all waiting messages their sequences and timestamp. Returns one proposal per group, or several if the entry would
         get larger than ENTRY_BYTES_TARGET. Saturated and write-blocked groups wait."""
         proposals: list[Proposal] = []
-        leading = self.context.leading
+        leading = self.leading
         for group in (*self.waiting,):
             if group in leading.saturated or group in leading.write_blocked:
                 continue
             try:
                 proposals += self._seal_group(group)
             except Exception as error:  # noqa: BLE001 - the border of the group
-                self.context.fail(group, error)
+                self.faults.fail(group, error)
         return proposals
 
     def _seal_group(self, group: GroupId) -> list[Proposal]:
@@ -553,7 +555,7 @@ class Publishing:
         return proposals
 
     def _ephemeral(self, channel: LiveChannel) -> EphemeralChannels:
-        return self.context.led(channel.info.group).part(EphemeralChannels)
+        return self.leading.leadership(channel.info.group).part(EphemeralChannels)
 
     def _keep_in_memory(self, channel: LiveChannel, waiting: list[Publishes | RowBatch]) -> None:
         """Seal messages of an ephemeral channel, as far as its epoch has sequences; the others wait for more."""
@@ -585,20 +587,20 @@ class Publishing:
     @property
     def can_seal(self) -> bool:
         """True if `seal` would find something to do."""
-        leading = self.context.leading
+        leading = self.leading
         for group in self.waiting:  # noqa: SIM110 - no generator, as each turn asks
             if group not in leading.saturated and group not in leading.write_blocked:
                 return True
         return False
 
     def _seal_channel(self, channel: LiveChannel, batches: list[Publishes | RowBatch], entry: Sealed) -> None:
-        context, info = self.context, channel.info
+        info = channel.info
         count = sum(map(COUNT_OF, batches))
         base = channel.next_sequence
-        timestamp = max(context.clock.wall, channel.last_timestamp)
+        timestamp = max(self.node.clock.wall, channel.last_timestamp)
         bodies = [*map(BODIES_OF, batches)]
         records = kernel.seal(info.name, base, timestamp, bodies)
-        index = context.written(info.group, info.uid)
+        index = self.stored.written(info.group, info.uid)
         size = index.accounted(len(records), count)
         first = self.channels.first_after(channel, index, count, size)
         kept, told = records, 0
@@ -609,10 +611,10 @@ class Publishing:
         entry.channels.append((channel, base, count, size))
         channel.next_sequence = base + count
         channel.last_timestamp = timestamp
-        channel.idle_since = context.clock.now
+        channel.idle_since = self.node.clock.now
         channel.uncommitted_bytes += size
         self.uncommitted[info.group] += size
-        fingerprinted = context.config.cluster is not None
+        fingerprinted = self.node.config.cluster is not None
         for batch in batches:
             if isinstance(batch, RowBatch):
                 entry.rows.append((batch, base))
@@ -621,7 +623,7 @@ class Publishing:
             else:
                 acks = batch.acks
                 if batch.numbered:
-                    acks = kernel.number(acks, batch.replied, base, context.ack_level(info.group))
+                    acks = kernel.number(acks, batch.replied, base, self.placement.ack_level(info.group))
                 entry.acks.append(acks)
                 entry.acked += batch.count - (batch.replied.count(0) if batch.replied else 0)
                 if fingerprinted:
@@ -636,12 +638,12 @@ class Publishing:
                 entry.parts += encode_change(rows.change(first))
             if rows.expiring is not None:
                 entry.parts += encode_change(rows.expiring(first))
-        ticket = self.context.proposals.ticket(partial(self._done, entry), in_doubt)
+        ticket = self.proposals.ticket(partial(self._done, entry), in_doubt)
         return Proposal(entry.group, Kind.RECORDS, b"".join(entry.parts), urgent=True, ticket=ticket)
 
     def propose(self, entry: Sealed, in_doubt: InDoubt = nobody_waits) -> None:
         """Propose an *entry* that was made elsewhere, see `add_to`."""
-        self.context.proposals.changes.append(self._close(entry, in_doubt))
+        self.proposals.changes.append(self._close(entry, in_doubt))
 
     def add_to(self, entry: Sealed, channel: LiveChannel, next_sequence: int, size: int) -> None:
         """Note what an *entry* that is made elsewhere has of a channel: *size* accounted bytes; it continues with
@@ -658,13 +660,12 @@ class Publishing:
     ) -> list[SplitBatch]:
         """This node leads the group from now on, or some *channels* of it: split each of the *heard* batches, buffered since
         *since*, into publishes to take and publishes that are in the log already. Empty for the metadata group."""
-        context = self.context
         if group == META_GROUP:
             return []
-        replay_filter = context.groups[group].replay_filter
+        replay_filter = self.node.groups[group].replay_filter
         if channels is None:
-            return replay_filter.begin(heard, context.clock.now, since)
-        return replay_filter.begin_channels(channels, heard, context.clock.now, since)
+            return replay_filter.begin(heard, self.node.clock.now, since)
+        return replay_filter.begin_channels(channels, heard, self.node.clock.now, since)
 
     def follow(self, group: GroupId) -> None:
         """This node no longer leads the group: forget its waiting publishes, the next leader has buffered them, too."""
@@ -677,9 +678,8 @@ class Publishing:
     def registered(self, name: bytes, group: GroupId) -> None:
         """A channel was added to the registry, as this copy of the metadata learns now. What waits for it, and was heard as for
         another group, may be in its log already, if another node has made it: it is heard once more, beside what the log has."""
-        context = self.context
-        if context.clustered and context.leads(group) and self.held.forget_foreign(name, group):
-            context.outgoing.replays.append(Replay(group, frozenset((name,))))
+        if self.node.clustered and self.node.leads(group) and self.held.forget_foreign(name, group):
+            self.outgoing.replays.append(Replay(group, frozenset((name,))))
 
     def forget_held(self, channels: Collection[bytes]) -> None:
         """Publishes to these parts of a channel that wait for the metadata may belong to others now: they are as if they came
@@ -700,9 +700,9 @@ class Publishing:
             for acks in entry.acks:
                 self.refuse_as_leader(entry.group, acks, error)
         else:
-            self.context.outgoing.pub_acks += entry.acks
+            self.outgoing.pub_acks += entry.acks
             if entry.acked:
-                acked = self.context.reports.totals.acked
+                acked = self.reports.totals.acked
                 acked[entry.group] = acked.get(entry.group, 0) + entry.acked
         for rows, first in entry.rows:
             taken = StoreResult(first, first + rows.count - 1)
@@ -712,11 +712,10 @@ class Publishing:
         self, number: GroupId, index: RaftIndex, batches: list[RecordBatch], fingerprints: memoryview | None
     ) -> None:
         """A RECORDS entry is committed and indexed: its messages are visible (on every node, own entry or not)."""
-        context = self.context
-        group, outgoing = context.groups[number], context.outgoing
-        if fingerprints is not None and context.config.cluster is not None:
-            since = context.leading.heard_since
-            group.replay_filter.apply(fingerprints, context.clock.now, since, old=index <= group.loaded)
+        group, outgoing = self.node.groups[number], self.outgoing
+        if fingerprints is not None and self.node.config.cluster is not None:
+            since = self.leading.heard_since
+            group.replay_filter.apply(fingerprints, self.node.clock.now, since, old=index <= group.loaded)
         machine, cursors = group.machine, group.dispatch.cursors.by_channel
         for batch in batches:
             uid, base, count, _, first, *_ = batch

@@ -29,9 +29,10 @@ from stan_protocol.schemas.rules import SchemaText
 
 from stan.core.base import payload_limit as oversize
 from stan.core.base.batch_split import split
-from stan.core.context import BrokerContext, text
+from stan.core.base.names import text
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.requests.read_index import ReadIndex
+from stan.core.services.services import Services
 from stan.limits import SCHEMA_REFUSAL_BYTES_MAX
 from stan.policies import KNOWN
 from stan.protocol.kernel import server as kernel
@@ -48,8 +49,8 @@ VERSION_DIGITS_MAX = 9
 class SchemaChecks:
     """Checks messages by the schemas in the metadata, as this node's copy has them."""
 
-    def __init__(self, context: BrokerContext, channels: LiveChannels, read_index: ReadIndex) -> None:
-        self.context = context
+    def __init__(self, services: Services, channels: LiveChannels, read_index: ReadIndex) -> None:
+        self.nats, self.node, self.reports = services.nats, services.node, services.reports
         self.channels = channels
         self.read_index = read_index
         self._registry: tuple[object, int] = None, 0  # and its changes, when the following was found
@@ -81,17 +82,17 @@ class SchemaChecks:
         answered = [error for error, answer in zip(errors, replied, strict=True) if answer]
         refusals: list[bytes] = []
         unjudged: list[bytes] = []
-        most = self.context.nats.payload_bytes_max - ERROR_FIELD_BYTES
+        most = self.nats.payload_bytes_max - ERROR_FIELD_BYTES
         for error, (frame, size) in zip(answered, oversize.ack_frames(batch.acks), strict=True):
             if error.startswith(UNJUDGED):
                 unjudged.append(frame)
             elif error and size + len(error.encode()) <= most:
                 refusals.append(kernel.refuse(frame, error.encode()))
         refused = len(errors) - errors.count("")
-        self.context.reports.totals.refused_by_schema += refused
+        self.reports.totals.refused_by_schema += refused
         # No word of a publisher's.
         told = next(error for error in errors if error).removeprefix(STAN).partition(": /")[0]
-        self.context.complain("WRN", f"messages to channel {go_quote(text(batch.channel))} are refused: {told}")
+        self.reports.complain("WRN", f"messages to channel {go_quote(text(batch.channel))} are refused: {told}")
         return kept, refusals, b"".join(unjudged)
 
     def rows(
@@ -114,7 +115,7 @@ class SchemaChecks:
         known: bool,  # noqa: FBT001 - an answer
     ) -> None:
         error = self._row_error(channel, rows, count)
-        if not self.context.leads(channel.info.group):
+        if not self.node.leads(channel.info.group):
             return
         if self.channels.by_uid.get(channel.info.uid) is not channel or channel.closed:
             done(None, channel.closed or CHANNEL_DELETING, True)  # noqa: FBT003
@@ -122,7 +123,7 @@ class SchemaChecks:
             done(channel, "", False)  # noqa: FBT003
         else:
             if known:
-                self.context.reports.totals.refused_by_schema += count
+                self.reports.totals.refused_by_schema += count
             done(None, error if known else BUSY, not known or error.startswith(UNJUDGED))
 
     def _row_error(self, channel: LiveChannel, rows: bytes, count: int) -> str:
@@ -156,7 +157,7 @@ class SchemaChecks:
         return _clipped(SCHEMA_MISMATCH.format(version, name, why)) if why else ""
 
     def _schema(self, channel: bytes) -> tuple[bytes, pb.ChannelSchema] | None:
-        schemas = self.context.meta.schemas
+        schemas = self.node.meta.schemas
         if (schemas, schemas.changes) != self._registry:
             self._registry = schemas, schemas.changes
             self._schemas.clear()

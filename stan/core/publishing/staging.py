@@ -14,13 +14,15 @@ from stan_protocol.scalars import WallNanos
 from stan import limits
 from stan.config import ChannelLimits
 from stan.core.base.shares import Shares
-from stan.core.context import BrokerContext, LeaderPart, nobody_waits
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.part_routing import rows_refusal
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, refusal
 from stan.core.requests.request import AcceptedRequest
+from stan.core.services.leader_part import LeaderPart
+from stan.core.services.proposals import nobody_waits
+from stan.core.services.services import Services
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.transactions import TransactionRefused, Transactions, is_same, writer_refusal
@@ -38,9 +40,10 @@ class Staging(LeaderPart):
     """Handles the requests stage, abort, finish and last_committed in one group, while this node leads it."""
 
     def __init__(
-        self, context: BrokerContext, leadership: Leadership, channels: LiveChannels, publishing: Publishing
+        self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
-        super().__init__(context, leadership)
+        super().__init__(services, leadership)
+        self.placement = services.placement
         self.channels = channels
         self.publishing = publishing
         info = ChannelInfo(STAGING_NAME, STAGING_UID, self.number)
@@ -48,8 +51,8 @@ class Staging(LeaderPart):
             info=info,
             limits=ChannelLimits(msgs=0, bytes=0),
             next_sequence=channels.written_end(info),
-            last_timestamp=context.written(self.number, STAGING_UID).last_timestamp,
-            idle_since=context.clock.now,
+            last_timestamp=services.stored.written(self.number, STAGING_UID).last_timestamp,
+            idle_since=services.node.clock.now,
         )
         self._opening = Shares()  # requests that wait for their channel, by user
 
@@ -57,11 +60,10 @@ class Staging(LeaderPart):
 
     def stage(self, accepted: AcceptedRequest) -> None:
         """A StageRequest."""
-        context = self.context
         request = accepted.request
         rows: bytes = request.rows  # reading it makes a copy
         names = is_app(request.app) and 0 < len(request.txn) <= limits.TXN_BYTES_MAX and request.version >= 0
-        payload_max = context.message_payload_max(request.channel)
+        payload_max = self.nats.message_payload_max(request.channel)
         error = refusal(request.channel, rows, request.count, payload_max)
         if error or not names:
             accepted.refuse(error if names else refusals.INVALID_TRANSACTION)
@@ -72,7 +74,7 @@ class Staging(LeaderPart):
             self.channels.open(request.channel, partial(self._found, accepted, rows))
 
     def _found(self, accepted: AcceptedRequest, rows: bytes, channel: LiveChannel | None, error: str) -> None:
-        if channel is not None and (error := rows_refusal(self.context, channel, rows)):
+        if channel is not None and (error := rows_refusal(self.node.meta, channel, rows)):
             self._opened(accepted, rows, None, error, error == refusals.PARTS_DOUBLING)
         elif channel is None:
             self._opened(accepted, rows, None, error, error in PASSING)
@@ -106,9 +108,9 @@ class Staging(LeaderPart):
             accepted.refuse(refusals.APP_OF_ANOTHER)
         elif known.find(part.uid, part.user, part.txn, part.part) or known.is_done(part.uid, part.app, part.version):
             self._answer(accepted, part, StoreResult())
-        elif self.context.leading.held.waited_for.get(
-            channel.info.uid, 0
-        ) > self.context.clock.now and not known.has_begun(part):
+        elif self.placement.held.waited_for.get(channel.info.uid, 0) > self.node.clock.now and not known.has_begun(
+            part
+        ):
             accepted.refuse(refusals.CHANNEL_MOVING, retry=True)
         elif not known.has_staging_room(part.user):
             accepted.refuse(refusals.STAGED_TOO_MUCH, retry=True)
@@ -117,7 +119,7 @@ class Staging(LeaderPart):
             self.publishing.add(self._hidden, RowBatch(body, 1, answer, partial(self._change, part)))
 
     def _change(self, part: pb.StagedPart, sequence: int) -> bytes:
-        part.sequence, part.at = sequence, self.context.clock.wall
+        part.sequence, part.at = sequence, self.node.clock.wall
         return pb.GroupChange(staged=part).SerializeToString()
 
     def _answer(self, accepted: AcceptedRequest, part: pb.StagedPart, stored: StoreResult) -> None:
@@ -143,7 +145,7 @@ class Staging(LeaderPart):
 
     def expire(self) -> None:
         """Drop staged parts that were not committed within STAGED_AGE_MAX."""
-        before = WallNanos(self.context.clock.wall - limits.STAGED_AGE_MAX)
+        before = WallNanos(self.node.clock.wall - limits.STAGED_AGE_MAX)
         if self.group.machine.transactions.staged_before(before):
             self.change(nobody_waits, drop_staged=pb.DropStaged(before=before))
 
@@ -158,7 +160,7 @@ class Staging(LeaderPart):
         finished = pb.Finished(
             app=request.app,
             version=request.version,
-            at=self.context.clock.wall,
+            at=self.node.clock.wall,
             user=accepted.user,
             writer=request.writer,
         )

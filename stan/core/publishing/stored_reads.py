@@ -7,8 +7,9 @@ from stan_protocol.scalars import ChannelUid
 
 from stan import limits
 from stan.core.base.ready import Fetch, ReadResult
-from stan.core.context import BrokerContext, LeaderPart
 from stan.core.leader.local_group import Leadership
+from stan.core.services.leader_part import LeaderPart
+from stan.core.services.services import Services
 
 Found = Callable[[list[ReadResult], str], None]
 """Called with the record batches that hold the messages, as far as one read goes, and ""; or with none and why that failed."""
@@ -17,21 +18,22 @@ Found = Callable[[list[ReadResult], str], None]
 class StoredReads(LeaderPart):
     """Asks for stored messages of one group. An answer that comes when this node no longer leads the group is dropped."""
 
-    def __init__(self, context: BrokerContext, leadership: Leadership) -> None:
-        super().__init__(context, leadership)
+    def __init__(self, services: Services, leadership: Leadership) -> None:
+        super().__init__(services, leadership)
+        self.faults = services.faults
         self._waiting: dict[int, Found] = {}  # by number of the Fetch
 
     def ask(self, uid: ChannelUid, runs: tuple[tuple[int, int], ...], found: Found) -> None:
         """Read the messages *runs* of a channel, [first, last] each; *found* is called once."""
         number = self.group.dispatch.fetch_number()
         self._waiting[number] = found
-        self.context.outgoing.fetches.append(Fetch(self.number, uid, 0, runs, limits.READ_BYTES_MAX, number))
+        self.outgoing.fetches.append(Fetch(self.number, uid, 0, runs, limits.READ_BYTES_MAX, number))
 
     def fetched(self, fetch: Fetch, batches: list[ReadResult], error: str = "") -> None:
         """The answer to a Fetch of `ask`."""
         found = self._waiting.pop(fetch.number, None)
         if found is not None:
-            self.context.within(self.number, found, batches, error)
+            self.faults.within(self.number, found, batches, error)
 
 
 def stored_messages(batches: list[ReadResult], runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:

@@ -12,7 +12,8 @@ from stan_protocol.scalars import ChannelUid
 
 from stan.config import ChannelLimits
 from stan.core.base.delivery_policy import DeliveryPolicy
-from stan.core.context import BrokerContext, text
+from stan.core.base.names import text
+from stan.core.services.services import Services
 from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.meta import ChannelInfo
 from stan.protocol.proto import entries_pb2 as pb
@@ -32,8 +33,8 @@ class Tier:
 class Tiers:
     """The channels of the groups that this node leads whose limits wait for a tier."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self.context = context
+    def __init__(self, services: Services) -> None:
+        self.node, self.reports = services.node, services.reports
         self.by_channel: dict[ChannelUid, Tier] = {}
 
     def note(self, info: ChannelInfo, policy: DeliveryPolicy, in_force: ChannelLimits) -> None:
@@ -62,7 +63,7 @@ class Tiers:
 
     def position(self, info: ChannelInfo, tier: Tier) -> int:
         """The sequence that the tier has to pass next; 0 if its position was never set."""
-        places = self.context.group_of(info).machine.part(Bookmarks).by_channel.get(info.uid, {})
+        places = self.node.group_of(info).machine.part(Bookmarks).by_channel.get(info.uid, {})
         place = places.get(tier.name)
         return 0 if place is None else place.sequence
 
@@ -83,7 +84,7 @@ class Tiers:
     def _hold(self, info: ChannelInfo, tier: Tier, wanted: int) -> None:
         if not tier.held_until:
             names = go_quote(text(info.name)), go_quote(text(tier.name))
-            self.context.note(
+            self.reports.note(
                 "WRN", "Channel {} keeps more than its limits until position {} has passed it".format(*names)
             )
         tier.held_until = max(tier.held_until, wanted)
@@ -91,11 +92,11 @@ class Tiers:
     def _lose(self, info: ChannelInfo, tier: Tier, first: int, sure: int) -> None:
         if not tier.lost:
             names = go_quote(text(info.name)), go_quote(text(tier.name))
-            self.context.note(
+            self.reports.note(
                 "ERR", "Limits of channel {} remove messages that position {} has not passed".format(*names)
             )
         tier.lost += first - sure
-        self.context.reports.totals.tier_lost_messages += first - sure
+        self.reports.totals.tier_lost_messages += first - sure
         tier.lost_until = first
 
     def waits(self, info: ChannelInfo, last: int) -> bool:

@@ -11,9 +11,9 @@ from stan_protocol.patterns import ONE, REST
 from stan_protocol.refusals import UNKNOWN_CHANNEL
 
 from stan import limits
-from stan.core.context import BrokerContext
 from stan.core.requests.read_index import ReadIndex
 from stan.core.requests.request import AcceptedRequest
+from stan.core.services.services import Services
 from stan.core.state.meta import ChannelInfo, MetaMachine
 
 HEAD_ROOM: Final = 8 * limits.RAFT_GROUPS_MAX + 64
@@ -27,8 +27,8 @@ Found = Callable[[AcceptedRequest, ChannelInfo], None]
 class ChannelLookup:
     """Finds the channels that requests name, and waits for newer metadata where that is needed."""
 
-    def __init__(self, context: BrokerContext, read_index: ReadIndex) -> None:
-        self.context = context
+    def __init__(self, services: Services, read_index: ReadIndex) -> None:
+        self.leading, self.node, self.placement = services.leading, services.node, services.placement
         self.read_index = read_index
         self._waiting = 0  # requests that wait for the metadata
         self._names: tuple[MetaMachine | None, int, int, list[bytes]] = (None, 0, 0, [])
@@ -41,26 +41,26 @@ class ChannelLookup:
         name = accepted.name
 
         def look(known: bool) -> None:  # noqa: FBT001 - an answer
-            info = self.context.meta.channels.get(name)
-            if not known or not self.context.holds((self.context.group_number(name),)):
+            info = self.node.meta.channels.get(name)
+            if not known or not self.leading.holds((self.placement.group_number(name),)):
                 accepted.busy()
             elif info is None or self.is_dropped(info):
                 accepted.refuse(UNKNOWN_CHANNEL)
             else:
                 found(accepted, info)
 
-        if name in self.context.meta.channels:
+        if name in self.node.meta.channels:
             look(True)  # noqa: FBT003
         else:
             self.catch_up(accepted, look)
 
     def is_dropped(self, info: ChannelInfo) -> bool:
         """True if the channel's group has dropped it and the metadata still lists it."""
-        return info.uid in self.context.group_of(info).machine.dropped
+        return info.uid in self.node.group_of(info).machine.dropped
 
     def sorted_names(self) -> list[bytes]:
         """The sorted names of all channels; cached until a channel comes or goes. Callers must not change the list."""
-        meta = self.context.meta
+        meta = self.node.meta
         machine, next_uid, count, _ = self._names
         if machine is not meta or (next_uid, count) != (meta.next_uid, len(meta.channels)):
             self._names = (meta, meta.next_uid, len(meta.channels), sorted(meta.channels))

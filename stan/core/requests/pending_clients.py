@@ -12,7 +12,8 @@ from stan_protocol.frames import Sender
 from stan_protocol.scalars import GroupId, Nanos
 
 from stan import limits
-from stan.core.context import META_GROUP, BrokerContext
+from stan.core.services.node import META_GROUP
+from stan.core.services.services import Services
 
 
 @dataclass(slots=True)
@@ -25,8 +26,9 @@ class _Awaiting:
 class PendingClients:
     """Callbacks that wait for clients to be registered here; bounded in time, and by what the callers hold."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, services: Services) -> None:
+        self.faults, self.node, self.senders = services.faults, services.node, services.senders
+        self.timers = services.timers
         self._waiting: list[_Awaiting] = []
         self._failed: dict[Sender, None] = {}  # did not come in time; oldest first
 
@@ -40,12 +42,11 @@ class PendingClients:
             return
         awaiting = _Awaiting(strangers, group, call)
         self._waiting.append(awaiting)
-        context = self._context
         late = partial(self._late, awaiting)
-        context.timers.at(context.clock.now + limits.PARTITION_CLIENT_PATIENCE, late, META_GROUP)
+        self.timers.at(self.node.clock.now + limits.PARTITION_CLIENT_PATIENCE, late, META_GROUP)
 
     def _is_known(self, publisher: Sender) -> bool:
-        known = self._context.sender(publisher) is not None
+        known = self.senders.sender(publisher) is not None
         if known:
             self._failed.pop(publisher, None)
         return known
@@ -57,7 +58,7 @@ class PendingClients:
         there = [one for one in self._waiting if all(map(self._is_known, one.publishers))]
         self._waiting = [one for one in self._waiting if one not in there]
         for one in there:
-            self._context.within(one.group, one.call, True)  # noqa: FBT003
+            self.faults.within(one.group, one.call, True)  # noqa: FBT003
 
     def _late(self, awaiting: _Awaiting, _now: Nanos) -> None:
         if awaiting not in self._waiting:
@@ -69,4 +70,4 @@ class PendingClients:
         if len(self._failed) > limits.PARTITION_STRANGERS_MAX:
             for publisher in list(self._failed)[: limits.PARTITION_STRANGERS_PRUNED]:
                 del self._failed[publisher]
-        self._context.within(awaiting.group, awaiting.call, True)  # noqa: FBT003
+        self.faults.within(awaiting.group, awaiting.call, True)  # noqa: FBT003

@@ -16,8 +16,9 @@ from stan_protocol.frames import Sender
 from stan_protocol.scalars import GroupId, Nanos, RaftIndex
 
 from stan import limits
-from stan.core.context import META_GROUP, BrokerContext
 from stan.core.requests.pending_clients import PendingClients
+from stan.core.services.node import META_GROUP
+from stan.core.services.services import Services
 from stan.protocol.proto import entries_pb2 as pb
 
 INDEX_DIGITS_MAX = 20
@@ -32,25 +33,30 @@ class _Waiting(NamedTuple):
 class ReadIndex:
     """Callbacks that wait for a copy of the metadata that is new enough, served in rounds of one question each."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self.context = context
+    def __init__(self, services: Services) -> None:
+        self.faults, self.leading, self.nats, self.node = (
+            services.faults,
+            services.leading,
+            services.nats,
+            services.node,
+        )
+        self.outgoing, self.requests, self.timers = services.outgoing, services.requests, services.timers
         self._round: list[_Waiting] = []  # wait for the current question
         self._later: list[_Waiting] = []  # came after that question was sent
         self._question = 0  # number of the current question; answers to older ones are ignored
         self._target: RaftIndex | None = None  # the answer: the index that this copy has to reach
-        self._pending_clients = PendingClients(context) if context.config.partitioning else None
+        self._pending_clients = PendingClients(services) if services.node.config.partitioning else None
 
     def wait(self, call: Callable[[bool], None], group: GroupId, publishers: Iterable[Sender] = ()) -> None:
         """Call *call* once for *group*: True when this copy of the metadata is new enough, False if that did not succeed in time.
         *publishers*: the senders that should be registered by then; used only by servers that share a cluster's channels."""
-        context = self.context
         if self._pending_clients is not None:
             self._pending_clients.wait(publishers, call, group)
             return
-        if (not context.clustered or self._surely_leads) and not self._round:
+        if (not self.node.clustered or self._surely_leads) and not self._round:
             call(True)  # noqa: FBT003 - the answer
             return
-        waiting = _Waiting(Nanos(context.clock.now + limits.CATCHUP_PATIENCE), group, call)
+        waiting = _Waiting(Nanos(self.node.clock.now + limits.CATCHUP_PATIENCE), group, call)
         if self._round:
             self._later.append(waiting)
         else:
@@ -60,20 +66,19 @@ class ReadIndex:
     @property
     def _surely_leads(self) -> bool:
         """True if this node leads the metadata and holds the lease, so that no other node can lead it."""
-        return self.context.leading.leads_meta and self.context.leading.meta_lease
+        return self.node.leads_meta and self.leading.meta_lease
 
     def applied(self) -> None:
         """A metadata entry was applied, or this node leads the metadata from now on: run the callbacks that are due."""
-        context = self.context
         if self._pending_clients is not None:
             self._pending_clients.applied()
         while self._round and (
-            self._surely_leads or (self._target is not None and context.meta.applied >= self._target)
+            self._surely_leads or (self._target is not None and self.node.meta.applied >= self._target)
         ):
             done, self._round, self._later, self._target = self._round, self._later, [], None
             self._question += 1
             for waiting in done:
-                context.within(waiting.group, waiting.call, True)  # noqa: FBT003
+                self.faults.within(waiting.group, waiting.call, True)  # noqa: FBT003
             if self._round and not self._surely_leads:
                 self._ask()
                 return
@@ -81,15 +86,14 @@ class ReadIndex:
     def answer(self, reply: bytes) -> None:
         """Answer another node with the applied index; only a leader that holds its lease may answer."""
         if self._surely_leads:
-            self.context.respond(reply, b"%d" % self.context.meta.applied, (META_GROUP,))
+            self.outgoing.respond(reply, b"%d" % self.node.meta.applied, (META_GROUP,))
 
     def _ask(self) -> None:
-        context = self.context
         self._question += 1
         self._target = None
         body = pb.MetaChange().SerializeToString()
         answered = partial(self._answered, self._question)
-        context.request(META_GROUP, context.nats.subjects.meta.encode(), limits.FORWARD_INTERVAL, answered, body)
+        self.requests.send(META_GROUP, self.nats.subjects.meta.encode(), limits.FORWARD_INTERVAL, answered, body)
 
     def _answered(self, question: int, answer: bytes | None) -> None:
         if question != self._question or not self._round:
@@ -98,7 +102,7 @@ class ReadIndex:
             self._target = RaftIndex(int(answer))
             self.applied()
             if question == self._question and self._round:
-                self.context.timers.at(self._round[-1].until, partial(self._late, question), META_GROUP)
+                self.timers.at(self._round[-1].until, partial(self._late, question), META_GROUP)
         else:
             self._give_up()
 
@@ -109,7 +113,7 @@ class ReadIndex:
 
     def _give_up(self) -> None:
         """Call those whose time is over with False, and ask again for the others."""
-        now = self.context.clock.now
+        now = self.node.clock.now
         late = [waiting for waiting in self._round if waiting.until <= now]
         self._round = [waiting for waiting in self._round if waiting.until > now]
         if not self._round:
@@ -117,4 +121,4 @@ class ReadIndex:
         if self._round:
             self._ask()
         for waiting in late:
-            self.context.within(waiting.group, waiting.call, False)  # noqa: FBT003
+            self.faults.within(waiting.group, waiting.call, False)  # noqa: FBT003

@@ -8,9 +8,12 @@ from google.protobuf.message import Message
 from stan_protocol.refusals import BUSY, SCHEMA_CHANGED, go_quote, refused
 from stan_protocol.scalars import GroupId
 
-from stan.core.context import LED_ELSEWHERE, META_GROUP, BrokerContext, text
+from stan.core.base.names import text
 from stan.core.leader.local_group import ChannelGroup, Part
 from stan.core.requests.table import RequestKind
+from stan.core.services.leading import LED_ELSEWHERE
+from stan.core.services.node import META_GROUP
+from stan.core.services.services import Services
 from stan.core.state.meta import MetaResult
 
 PASSING: Final = frozenset((SCHEMA_CHANGED,))
@@ -23,7 +26,7 @@ Send = Callable[[bytes, bytes, tuple[GroupId, ...]], None]
 class AcceptedRequest(NamedTuple):
     """A request that this node has to answer."""
 
-    context: BrokerContext
+    services: Services
     kind: RequestKind
     reply: bytes
     groups: tuple[GroupId, ...]
@@ -44,11 +47,11 @@ class AcceptedRequest(NamedTuple):
     @property
     def group(self) -> ChannelGroup:
         """The channel group of a request to its leader."""
-        return self.context.groups[self.number]
+        return self.services.node.groups[self.number]
 
     def part(self, kind: type[Part]) -> Part:
         """The part of class *kind* of the leader of the request's group."""
-        return self.context.led(self.number).part(kind)
+        return self.services.leading.leadership(self.number).part(kind)
 
     @property
     def name(self) -> bytes:
@@ -59,11 +62,11 @@ class AcceptedRequest(NamedTuple):
     @property
     def user(self) -> bytes:
         """The user who sent the request; b"" if NATS does not report users."""
-        return self.context.user_of(self.reply)
+        return self.services.senders.user_of(self.reply)
 
     def begin_answer(self) -> Any:
         """An empty answer to a request to all leaders: the number of groups in the cluster and the groups of this node."""
-        return self.kind.response(pool=self.context.pool_open, groups=self.groups)
+        return self.kind.response(pool=self.services.placement.pool_open, groups=self.groups)
 
     def answer(self, **fields: object) -> None:
         """Send the response with *fields*; a change that succeeded is published as an admin event, too."""
@@ -87,7 +90,7 @@ class AcceptedRequest(NamedTuple):
             else:
                 self.answer(**answer(result))
 
-        self.context.change_meta(done, **change)
+        self.services.proposals.change_meta(done, **change)
 
     def _emit(self, changed: object) -> None:
         """Publish the admin event about an operator's change."""
@@ -98,14 +101,14 @@ class AcceptedRequest(NamedTuple):
         client_id = getattr(self.request, "client_id", b"")
         who = f" {go_quote(text(client_id))}" if client_id else ""
         said = f"an operator asked for: {words}{who}{where}, {changed} changed"
-        self.context.emit("admin", said, channel=channel, client_id=client_id, group=self.number)
+        self.services.reports.emit("admin", said, channel=channel, client_id=client_id, group=self.number)
 
     def refuse(self, error: str, *, retry: bool = False) -> None:
         """Answer with an error, but LED_ELSEWHERE: another node answers; *retry*: the error passes, the client may ask again."""
         if error == LED_ELSEWHERE:
             return
         # The name shows at least that the node is there.
-        named = {"node": self.context.reports.events.node} if self.kind.named else {}
+        named = {"node": self.services.reports.events.node} if self.kind.named else {}
         self.answer_with(refused(self.kind.response(retry=retry, **named), error))
 
     def busy(self) -> None:

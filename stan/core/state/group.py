@@ -33,6 +33,7 @@ from stan_protocol.refusals import (
 from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex, Sequence
 
 from stan import limits
+from stan.core.base.names import shown
 from stan.core.base.runs import Run, Runs, counted_runs, from_flat, pairs, size_of
 from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.compactions import Compactions
@@ -189,6 +190,13 @@ class Cursor:
     maybe_sent_until: int = 0  # sequences up to here may have been sent although no entry records it
     past: CursorPast = field(default_factory=CursorPast)
     override: CursorOverride | None = None  # what an operator has changed
+
+    @property
+    def in_words(self) -> str:
+        """The position for a log line."""
+        if self.name:
+            return f'{"queue group" if self.kind.shared else "durable"} "{shown(self.name)}"'
+        return f'a subscription of client "{shown(self.client_id)}"'
 
     @property
     def paused(self) -> bool:

@@ -15,7 +15,7 @@ from functools import partial
 from stan_protocol.scalars import GroupId, Nanos, RaftIndex
 
 from stan import limits
-from stan.core.context import META_GROUP
+from stan.core.services.node import META_GROUP
 from stan.edge.cluster.agreement import Agreement
 from stan.edge.cluster.host import Done, Host
 from stan.edge.cluster.links import PeerLinks

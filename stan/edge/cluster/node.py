@@ -18,7 +18,7 @@ from stan import limits
 from stan.config import ClusterConfig, Config
 from stan.core.broker.broker import Broker
 from stan.core.clients.nodes import CopyHolder, HeardNodes
-from stan.core.context import META_GROUP
+from stan.core.services.node import META_GROUP
 from stan.edge.cluster.balance import Balance
 from stan.edge.cluster.copies import GroupCopies
 from stan.edge.cluster.group_sync import GroupSync

@@ -15,7 +15,7 @@ from stan_protocol.scalars import GroupId, Nanos
 
 from stan import limits
 from stan.config import ClusterConfig
-from stan.core.context import META_GROUP
+from stan.core.services.node import META_GROUP
 from stan.edge.cluster.growth import PoolGrowth
 from stan.edge.cluster.host import Host
 from stan.edge.cluster.membership import difference

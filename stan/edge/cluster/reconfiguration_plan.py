@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from stan_protocol.scalars import GroupId
 
-from stan.core.context import META_GROUP
+from stan.core.services.node import META_GROUP
 
 
 class ReconfigurationView(NamedTuple):

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from stan_protocol.scalars import GroupId
 
-from stan.core.context import META_GROUP
+from stan.core.services.node import META_GROUP
 from stan.edge.cluster.membership import EPOCH_BITS, epoch_name, epoch_number
 from stan.errors import StanError
 from stan.raft.placement import heaviest, place

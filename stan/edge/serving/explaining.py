@@ -16,8 +16,8 @@ from stan_protocol.scalars import GroupId, RaftIndex, Sequence
 from stan import limits
 from stan.core.admin.cursor_admin import which
 from stan.core.admin.message_account import Account, StagedMessage, state_of
+from stan.core.base.names import text
 from stan.core.broker.broker import Broker
-from stan.core.context import text
 from stan.core.requests.request import AcceptedRequest
 from stan.core.state.group import Cursor
 from stan.core.state.meta import ChannelInfo

@@ -17,10 +17,10 @@ from stan_protocol.refusals import UNREADABLE
 from stan_protocol.scalars import ChannelUid, GroupId, Sequence
 
 from stan import limits
+from stan.core.base.names import shown
 from stan.core.base.ready import ReadResult
 from stan.core.boundary.fetches import FetchRules, FramedBatch, Place, Refusal
 from stan.core.broker.broker import Broker
-from stan.core.context import shown
 from stan.core.requests.request import AcceptedRequest
 from stan.edge.batch_lookup import LOOKUP_ATTEMPTS, from_memory, refs_that_fill
 from stan.edge.nats.gateway import Gateway

@@ -18,8 +18,8 @@ from stan_protocol.refusals import INVALID_ADMIN, UNKNOWN_CHANNEL
 from stan_protocol.scalars import GroupId, Sequence
 
 from stan import limits
+from stan.core.base.names import shown
 from stan.core.broker.broker import Broker
-from stan.core.context import shown
 from stan.core.requests.request import AcceptedRequest
 from stan.core.state.meta import ChannelInfo
 from stan.edge.batch_lookup import LOOKUP_ATTEMPTS

@@ -18,7 +18,7 @@ from stan_protocol.scalars import ChannelUid, GroupId, MiB, Nanos, RaftIndex, Se
 
 from stan.config import Config
 from stan.core.broker.broker import Broker
-from stan.core.context import META_GROUP
+from stan.core.services.node import META_GROUP
 from stan.edge.log import ServerLog
 from stan.edge.storage.data_directory import DataDirectory, Disk, claim_directory
 from stan.edge.storage.groupfiles import GroupFiles, groups_on_disk

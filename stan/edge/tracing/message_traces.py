@@ -17,10 +17,10 @@ from google.protobuf.message import DecodeError
 from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex, WallNanos
 
 from stan import limits
+from stan.core.base.names import shown
 from stan.core.base.ready import Proposal
 from stan.core.base.runs import pairs
 from stan.core.boundary.view import BrokerView
-from stan.core.context import shown
 from stan.edge.tracing.export import Span
 from stan.edge.tracing.sampling import Sampler, SpanIds, carried, ids_of
 from stan.log.types import Entry

@@ -17,7 +17,7 @@ from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.config import Config
-from stan.core.context import text
+from stan.core.base.names import text
 from stan.errors import Refused, StanError
 from stan.monitor.dashboard import actions, explaining, listing, messages, rows
 from stan.monitor.dashboard.cluster_snapshot import ChannelTable, ClusterSnapshot, CursorTable, searched

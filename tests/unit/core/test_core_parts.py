@@ -23,8 +23,8 @@ from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import ChannelLimits, Config, StoreLimits
+from stan.core.base.faults import Faults
 from stan.core.boundary.loading import restored
-from stan.core.context import BrokerContext
 from stan.core.publishing.part_routing import PartRouting
 from stan.core.state.meta import MetaMachine
 from stan.core.state.parted import NOT_THAT_MANY_PARTS
@@ -319,7 +319,7 @@ def test_what_cannot_be_divided_freezes_the_groups_of_its_parts_alone(node, monk
     node.lead(1, 2, 3)
     plain = next(name for name in map("plain{}".format, range(99)) if node.broker.view.group_number(name.encode()) == 3)
     monkeypatch.setattr(PartRouting, "parts_of", broken)
-    monkeypatch.setattr(BrokerContext, "fail", lambda _context, number, _error: failed.append(number))
+    monkeypatch.setattr(Faults, "fail", lambda _faults, number, _error: failed.append(number))
 
     node.hears(*(keyed(b"me", name.encode(), name) for name in ("sales", "sales.~1", plain)))
     assert failed == [1, 2, 2]

@@ -9,7 +9,7 @@ from stan_protocol.scalars import SECOND
 
 from stan.config import StoreLimits
 from stan.core.base.timers import Timers
-from stan.core.context import LED_ELSEWHERE
+from stan.core.services.leading import LED_ELSEWHERE
 from tests.kit.core_harness import Node, pub_frame
 from tests.kit.everywhere import MANY, Everywhere
 

@@ -1,0 +1,42 @@
+"""The base of everything that belongs to the leader of one group."""
+
+from collections.abc import Callable
+
+from stan_protocol.scalars import GroupId, Nanos
+
+from stan.core.leader.local_group import ChannelGroup, Leadership
+from stan.core.services.proposals import Done, InDoubt, nobody_waits
+from stan.core.services.services import Services
+
+
+class LeaderPart:
+    """A part of the leader of one group: made with its leadership, and dropped with it."""
+
+    def __init__(self, services: Services, leadership: Leadership) -> None:
+        self.node, self.nats, self.stored = services.node, services.nats, services.stored
+        self.outgoing, self.reports = services.outgoing, services.reports
+        self.leadership = leadership
+        self._proposals, self._timers = services.proposals, services.timers
+
+    @property
+    def group(self) -> ChannelGroup:
+        """The group."""
+        return self.leadership.group
+
+    @property
+    def number(self) -> GroupId:
+        """The number of the group."""
+        return self.leadership.number
+
+    def change(self, done: Done, in_doubt: InDoubt = nobody_waits, **change: object) -> None:
+        """Propose one CHANGE of the group (see `ProposedChanges.change_group`)."""
+        self._proposals.change_group(self.number, done, in_doubt, **change)
+
+    def at(self, deadline: int, call: Callable[[Nanos], None]) -> None:
+        """Call `call(now)` in the first turn at or after *deadline* (Nanos), if this leadership lasts until then."""
+
+        def alarm(now: Nanos) -> None:
+            if not self.leadership.ended:
+                call(now)
+
+        self._timers.at(deadline, alarm, self.number)

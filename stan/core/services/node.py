@@ -1,0 +1,44 @@
+"""The state of one node: its settings, its clock, the metadata, and the channel groups that it holds."""
+
+from dataclasses import dataclass, field
+
+from stan_protocol.scalars import GroupId, Nanos, WallNanos
+
+from stan.config import Config
+from stan.core.base.admin_events import Clock
+from stan.core.leader.local_group import ChannelGroup
+from stan.core.state.meta import ChannelInfo, MetaMachine
+
+META_GROUP = GroupId(0)
+
+
+@dataclass(slots=True)
+class Node:
+    """The state of one node; the edge replaces the settings, a loaded snapshot replaces the metadata or a group."""
+
+    config: Config
+    meta: MetaMachine = field(default_factory=MetaMachine)
+    groups: dict[GroupId, ChannelGroup] = field(default_factory=dict)
+    clock: Clock = field(default_factory=lambda: Clock(Nanos(0), WallNanos(0)))
+    leads_meta: bool = False
+
+    @property
+    def clustered(self) -> bool:
+        """True if this broker is a node of a cluster."""
+        return self.config.cluster is not None
+
+    @property
+    def nuid(self) -> bytes:
+        """The unique id of the cluster; b"" while the cluster is not founded."""
+        return self.meta.info.nuid if self.meta.info is not None else b""
+
+    def group_of(self, info: ChannelInfo) -> ChannelGroup:
+        """The group that holds a channel."""
+        return self.groups[info.group]
+
+    def leads(self, group: GroupId) -> bool:
+        """True if this node leads *group*."""
+        if group == META_GROUP:
+            return self.leads_meta
+        found = self.groups.get(group)
+        return found is not None and found.leads

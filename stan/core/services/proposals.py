@@ -1,0 +1,136 @@
+"""ProposedChanges of changes: made for a group, on their way to its log, and the callbacks that wait for their outcome."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from stan_protocol.channels import publication
+from stan_protocol.scalars import SECOND, GroupId, RaftIndex
+
+from stan import limits
+from stan.core.base.ready import Proposal
+from stan.core.base.timers import Timers
+from stan.core.services.nats import NatsState
+from stan.core.services.node import META_GROUP, Node
+from stan.core.services.outgoing import Outgoing
+from stan.core.services.placement import ChannelPlacement
+from stan.core.services.reports import Reports
+from stan.protocol.entries import Kind
+from stan.protocol.proto import entries_pb2 as pb
+
+Done = Callable[[object, str], None]
+"""Called once with the result of the entry (MetaResult, GroupResult, True) and "", or with None and why it was refused."""
+
+InDoubt = Callable[[], None]
+"""Called instead if the fate of the entry is unknown, or another leader has to take it: the request must not be answered.
+Neither callback is called once this node no longer leads the group."""
+
+Waiting = tuple[Done, InDoubt]
+"""The callbacks that wait for the outcome of one proposal."""
+
+
+def nobody_waits(_result: object = None, _error: str = "") -> None:
+    """A callback that does nothing: no request waits, the outcome shows in the replicated state."""
+
+
+@dataclass(slots=True)
+class ProposedChanges:
+    """ProposedChanges of this node, of all groups that it leads."""
+
+    node: Node
+    nats: NatsState
+    placement: ChannelPlacement
+    outgoing: Outgoing
+    reports: Reports
+    timers: Timers
+    changes: list[Proposal] = field(default_factory=list)  # not proposed yet
+    waiting: dict[int, Waiting] = field(default_factory=dict)  # by ticket
+    by_index: dict[tuple[GroupId, RaftIndex], int] = field(default_factory=dict)  # -> ticket
+    tickets: int = 0
+
+    def ticket(self, done: Done, in_doubt: InDoubt = nobody_waits) -> int:
+        """Register the callbacks of one proposal; returns the number under which its outcome comes back."""
+        self.tickets += 1
+        self.waiting[self.tickets] = done, in_doubt
+        return self.tickets
+
+    def take(self, blocked: frozenset[GroupId]) -> list[Proposal]:
+        """Take the changes that can be proposed now; those of *blocked* groups stay."""
+        now = [change for change in self.changes if change.group not in blocked]
+        self.changes = [change for change in self.changes if change.group in blocked] if blocked else []
+        return now
+
+    def forget(self, group: GroupId) -> None:
+        """This node no longer leads the group: drop its proposals on their way; no callback learns an outcome."""
+        tickets = [self.by_index.pop(key) for key in [key for key in self.by_index if key[0] == group]]
+        tickets += [change.ticket for change in self.changes if change.group == group]
+        for ticket in tickets:
+            self.waiting.pop(ticket, None)
+        self.changes = [change for change in self.changes if change.group != group]
+
+    # --- the metadata -------------------------------------------------------------------------------------------------
+
+    def change_meta(self, done: Done, **change: object) -> None:
+        """Propose one META change, e.g. `connect=pb.Connect(...)`; only on the leader of the metadata."""
+        body = pb.MetaChange(**change).SerializeToString()  # type: ignore[arg-type]
+        self.changes.append(Proposal(META_GROUP, Kind.META, body, urgent=True, ticket=self.ticket(done)))
+
+    def forward_meta(self, **change: object) -> None:
+        """Ask the leader of the metadata to propose a change. There is no answer: the change shows in the metadata, or never."""
+        body = pb.MetaChange(**change).SerializeToString()  # type: ignore[arg-type]
+        self.outgoing.responses.append(publication(self.nats.subjects.meta.encode(), body))
+
+    def ask_meta(self, done: Done = nobody_waits, **change: object) -> None:
+        """Propose a META change if this node leads the metadata, with *done* for its outcome; else `forward_meta`."""
+        if self.node.leads_meta:
+            self.change_meta(done, **change)
+        else:
+            self.forward_meta(**change)
+
+    # --- a channel group ----------------------------------------------------------------------------------------------
+
+    def propose(self, group: GroupId, kind: Kind, body: bytes, done: Done) -> None:
+        """Propose an entry that is encoded already; unreported progress of the group is written before it."""
+        self.changes.append(Proposal(group, kind, body, urgent=True, ticket=self.ticket(done)))
+
+    def change_group(self, group: GroupId, done: Done, in_doubt: InDoubt = nobody_waits, **change: object) -> None:
+        """Propose one CHANGE of a channel group; unreported progress of the group is written before it. Nothing is proposed of a
+        channel that is held for a move to another group: its next leader has received the request, too."""
+        if self.placement.held.uids and self._is_held(group, change):
+            in_doubt()
+            return
+        change |= {"at": self.node.clock.wall, "node": self.reports.events.node.encode()}
+        body = pb.GroupChange(**change).SerializeToString()  # type: ignore[arg-type]
+        self.changes.append(Proposal(group, Kind.CHANGE, body, urgent=True, ticket=self.ticket(done, in_doubt)))
+
+    def _is_held(self, group: GroupId, change: dict[str, Any]) -> bool:
+        machine = self.node.groups[group].machine
+        return any(machine.uid_of(name, part) in self.placement.held.uids for name, part in change.items())
+
+    def leave(self, group: GroupId, subscription_id: int, done: Done, *, unsubscribe: bool = False) -> None:
+        """Propose that a subscription ends (closed, or unsubscribed); from now on nothing is sent to it."""
+        found = self.node.groups[group].dispatch.cursors.by_subscription.get(subscription_id)
+        if found is not None:
+            found[1].leaving = True
+        leave = pb.Leave(subscription_id=subscription_id, unsubscribe=unsubscribe)
+        self.change_group(group, done, leave=leave)
+
+    def end(self, group: GroupId, subscription_id: int, done: Callable[[], None] = lambda: None) -> None:
+        """Close a subscription whose client is gone, or has no permission for it: `leave`, retried every second until it is
+        written or another node leads the group; *done* is called once it is written."""
+
+        def outcome(result: object, _error: str) -> None:
+            if result is None:
+                self.timers.at(self.node.clock.now + SECOND, lambda _now: self.end(group, subscription_id, done), group)
+            else:
+                done()
+
+        if not self.node.leads(group):
+            return
+        if self._is_held(
+            group, {"leave": pb.Leave(subscription_id=subscription_id)}
+        ):  # perhaps it stays here after all
+            later = self.node.clock.now + limits.FORWARD_INTERVAL
+            self.timers.at(later, lambda _now: self.end(group, subscription_id, done), group)
+        else:
+            self.leave(group, subscription_id, outcome)
