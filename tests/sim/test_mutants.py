@@ -499,7 +499,7 @@ def divides_by_chance(original, routing, whole, batch):
 @breaks(PartRouting, "parts_of", "cluster-partitioned", 4, "check")
 def divides_differently(original, routing, whole, batch):
     """What the leader of one part skips, and that of another one does not take either, is never stored; or it is stored twice."""
-    shift = batch.channel == whole.name and routing.services.reports.events.node in ("n0", "n1")
+    shift = batch.channel == whole.name and routing.node.name in ("n0", "n1")
     return [(number + shift) % whole.parts for number in original(routing, whole, batch)]
 
 

@@ -61,7 +61,7 @@ class AdminListing:
             services.nats,
             services.node,
         )
-        self.placement, self.reports, self.stored = services.placement, services.reports, services.stored
+        self.placement, self.stored = services.placement, services.stored
         self.timers = services.timers
         self.channels = channels
         self.lookup = lookup
@@ -345,7 +345,7 @@ class AdminListing:
             inbox=settings.inbox,
             user=cursor.user,
             policy=self.placement.policies.shown(info.name, cursor.name),
-            served_by=cursor.server or (self.reports.events.node.encode() if cursor.members else b""),
+            served_by=cursor.server or (self.node.name.encode() if cursor.members else b""),
             part_of=self.node.meta.channels.parted.part_of(info.name),
             last_ack=cursor.past.acked_at,
         )

@@ -232,7 +232,7 @@ class MoveSource(LeaderPart):
         answer: pb.MoveAnswer,
         room: int | None = None,
     ) -> None:
-        group, node = self.group, self.reports.events.node.encode()
+        group, node = self.group, self.node.name.encode()
         answer.told_by = b"%b %d" % (node, group.leadership_epoch)
         at = question.told_from if question.told_by == answer.told_by else 0
         names = [info.name for info in infos]

@@ -23,10 +23,9 @@ class Clock:
 
 @dataclass(slots=True)
 class AdminEvents:
-    """Makes the frames of events. `node`: name of this node; "" for a node alone."""
+    """Makes the frames of events."""
 
     prefix: str
-    node: str = ""
     begun: int = 0  # Nanos: start of the current second
     sent: int = 0  # events in the current second
     left_out: int = 0
@@ -34,6 +33,7 @@ class AdminEvents:
     def frames(
         self,
         clock: Clock,
+        node: str,
         kind: str,
         text: str,
         *,
@@ -42,20 +42,22 @@ class AdminEvents:
         group: int = 0,
         cursor_id: int = 0,
     ) -> list[bytes]:
-        """The NATS frames to send for an event: empty when too many were sent this second. *kind* is a token of the subject,
-        *text* a sentence for people."""
+        """The NATS frames to send for an event: empty when too many were sent this second. *node*: the name of this node, "" if
+        it is alone; *kind*: a token of the subject; *text*: a sentence for people."""
         frames = []
         if clock.now - self.begun >= SECOND:
             if self.left_out:
-                frames.append(self._frame(clock, "left_out", pb.Event(text=f"{self.left_out} events were left out")))
+                frames.append(
+                    self._frame(clock, node, "left_out", pb.Event(text=f"{self.left_out} events were left out"))
+                )
             self.begun, self.sent, self.left_out = clock.now, 0, 0
         if self.sent >= limits.EVENTS_PER_SECOND_MAX:
             self.left_out += 1
             return frames
         self.sent += 1
         event = pb.Event(text=text, channel=channel, client_id=client_id, group=group, cursor_id=cursor_id)
-        return [*frames, self._frame(clock, kind, event)]
+        return [*frames, self._frame(clock, node, kind, event)]
 
-    def _frame(self, clock: Clock, kind: str, event: pb.Event) -> bytes:
-        event.time, event.node, event.kind = clock.wall, self.node, kind
+    def _frame(self, clock: Clock, node: str, kind: str, event: pb.Event) -> bytes:
+        event.time, event.node, event.kind = clock.wall, node, kind
         return publication(f"{self.prefix}.{kind}".encode(), event.SerializeToString())

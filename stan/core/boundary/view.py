@@ -86,7 +86,7 @@ class BrokerView:
     @property
     def node(self) -> str:
         """The name of this node; "" alone."""
-        return self._services.reports.events.node
+        return self._services.node.name
 
     @property
     def now(self) -> Nanos:

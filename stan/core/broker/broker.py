@@ -74,7 +74,7 @@ class Broker:
 
     def join_cluster(self, node: str, founders: tuple[str, ...], heard: HeardNodes) -> None:
         """Set this node's name in the cluster. *founders*: the nodes to assume while the metadata lists none."""
-        self.services.reports.events.node = node
+        self.services.node.name = node
         self.parts.nodes.founders, self.parts.nodes.heard = founders, heard
 
     def follow_labels(self) -> None:

@@ -129,7 +129,7 @@ class ServingLeader(LeaderPart):
         free = by_node.pop(b"", [])
         for node, cursors in by_node.items():
             until = self._until.setdefault(node, Nanos(now + limits.SERVING_TAKEN_BACK))
-            if node == self.reports.events.node.encode():
+            if node == self.node.name.encode():
                 self._take_back(node, cursors, "leads the group now")
             elif until <= now:
                 self._take_back(node, cursors, "has not reported in time")
@@ -142,7 +142,7 @@ class ServingLeader(LeaderPart):
         """Give subscriptions that the leader serves to other nodes, if there are any that they want. Of one that is in the middle
         of something the window runs empty first."""
         group = self.group
-        now, heard, me = self.node.clock.now, self.nodes.heard, self.reports.events.node
+        now, heard, me = self.node.clock.now, self.nodes.heard, self.node.name
         copies = heard.holders(self.number)
         able = [name for name in copies if name != me and self._avoided.get(name.encode(), 0) <= now]
         replicas = [name for name in able if copies[name].replica]

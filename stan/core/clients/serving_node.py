@@ -90,7 +90,7 @@ class ServingNode:
 
     @property
     def _me(self) -> bytes:
-        return self.reports.events.node.encode()
+        return self.node.name.encode()
 
     def _report_from_now_on(self, number: GroupId, group: ChannelGroup) -> None:
         if self._reporting.get(number) is group:
@@ -119,7 +119,7 @@ class ServingNode:
         changes: list[pb.GroupChange | None] = [*(again or self._progress(group))]
         for change in changes or [None]:
             report = ServingReport(
-                node=self.reports.events.node,
+                node=self.node.name,
                 group=number,
                 begun=group.begun,
                 instance=self.nodes.heard.instance(),

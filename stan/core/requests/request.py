@@ -108,7 +108,7 @@ class AcceptedRequest(NamedTuple):
         if error == LED_ELSEWHERE:
             return
         # The name shows at least that the node is there.
-        named = {"node": self.services.reports.events.node} if self.kind.named else {}
+        named = {"node": self.services.node.name} if self.kind.named else {}
         self.answer_with(refused(self.kind.response(retry=retry, **named), error))
 
     def busy(self) -> None:

@@ -35,7 +35,7 @@ class RequestRouter:
     def __init__(self, services: Services) -> None:
         self._services = services
         self.leading, self.node, self.outgoing = services.leading, services.node, services.outgoing
-        self.placement, self.reports, self.senders = services.placement, services.reports, services.senders
+        self.placement, self.senders = services.placement, services.senders
 
     def receiver(self, kind: RequestKind, handler: Handler, send: Send | None = None) -> Callable[[Frame], None]:
         """Return the function that takes the frames of one kind of request. *send*: None: answers leave with the next Ready."""
@@ -93,7 +93,7 @@ class RequestRouter:
             case Scope.EACH_NODE | Scope.REPLICA:
                 return ()
             case Scope.NAMED_NODE:
-                return () if request.node == self.reports.events.node else None
+                return () if request.node == self.node.name else None
             case Scope.LEADERS:
                 return tuple(sorted(number for number, _ in self.leading.led)) or None
             case Scope.METADATA:

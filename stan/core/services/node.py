@@ -17,6 +17,7 @@ class Node:
     """The state of one node; the edge replaces the settings, a loaded snapshot replaces the metadata or a group."""
 
     config: Config
+    name: str = ""  # in the cluster; "": a node alone
     meta: MetaMachine = field(default_factory=MetaMachine)
     groups: dict[GroupId, ChannelGroup] = field(default_factory=dict)
     clock: Clock = field(default_factory=lambda: Clock(Nanos(0), WallNanos(0)))

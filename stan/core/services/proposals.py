@@ -14,7 +14,6 @@ from stan.core.services.nats import NatsState
 from stan.core.services.node import META_GROUP, Node
 from stan.core.services.outgoing import Outgoing
 from stan.core.services.placement import ChannelPlacement
-from stan.core.services.reports import Reports
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -41,7 +40,6 @@ class ProposedChanges:
     nats: NatsState
     placement: ChannelPlacement
     outgoing: Outgoing
-    reports: Reports
     timers: Timers
     changes: list[Proposal] = field(default_factory=list)  # not proposed yet
     waiting: dict[int, Waiting] = field(default_factory=dict)  # by ticket
@@ -99,7 +97,7 @@ class ProposedChanges:
         if self.placement.held.uids and self._is_held(group, change):
             in_doubt()
             return
-        change |= {"at": self.node.clock.wall, "node": self.reports.events.node.encode()}
+        change |= {"at": self.node.clock.wall, "node": self.node.name.encode()}
         body = pb.GroupChange(**change).SerializeToString()  # type: ignore[arg-type]
         self.changes.append(Proposal(group, Kind.CHANGE, body, urgent=True, ticket=self.ticket(done, in_doubt)))
 

@@ -46,7 +46,7 @@ class Reports:
     def moment(self) -> ReportMoment:
         """The moment of progress entries that are made now."""
         clock = self._node.clock
-        return ReportMoment(clock.now, clock.wall, self.events.node.encode())
+        return ReportMoment(clock.now, clock.wall, self._node.name.encode())
 
     def note(self, level: str, text: str) -> None:
         """Write a log line for the operator; *level*: INF, WRN, ERR or DBG."""
@@ -59,4 +59,4 @@ class Reports:
 
     def emit(self, kind: str, text: str, **about: Any) -> None:
         """Publish an admin event (stan.core.base.admin_events); *about*: channel=, client_id=, group=, cursor_id=."""
-        self._outgoing.responses += self.events.frames(self._node.clock, kind, text, **about)
+        self._outgoing.responses += self.events.frames(self._node.clock, self._node.name, kind, text, **about)
