@@ -10,10 +10,12 @@ from typing import NamedTuple, Protocol, TypeVar
 from stan_protocol.ack_levels import AckLevel
 from stan_protocol.scalars import ChannelUid, GroupId
 
+from stan.core.admin.consumer_groups_leader import ConsumerGroupsLeader
 from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.core.base.runs import Run, Runs
 from stan.core.boundary.loading import restored
 from stan.core.broker.broker import Broker
+from stan.core.clients.registration import Registration
 from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.batching import Batching
@@ -366,6 +368,23 @@ class BrokerState:
             len(services.senders.closing),
             len(services.outgoing.watched),
         )
+
+    @property
+    def connects_under_way(self) -> int:
+        """How many connects this node is about to answer as the leader of the metadata."""
+        registration = self._services.leading.meta_part(Registration)
+        return 0 if registration is None else len(registration.checking) + len(registration.next)
+
+    def failed_heartbeats(self, incarnation: int) -> int:
+        """How many heartbeats of a connection in a row had no answer, as the leader of the metadata counts them."""
+        registration = self._services.leading.meta_part(Registration)
+        return 0 if registration is None else registration.heartbeats[incarnation].failures
+
+    @property
+    def watched_consumer_groups(self) -> set[bytes]:
+        """The consumer groups that this node has a live view of, as the leader of the metadata."""
+        groups = self._services.leading.meta_part(ConsumerGroupsLeader)
+        return set() if groups is None else set(groups.live)
 
     @property
     def next_timer(self) -> int | None:

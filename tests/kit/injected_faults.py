@@ -19,6 +19,7 @@ from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.channels import LiveChannel
 from stan.core.requests.request import AcceptedRequest
+from stan.core.services.leader_part import MetaPart
 from stan.core.services.services import Services
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import ChannelInfo, MetaMachine
@@ -40,7 +41,7 @@ GROUP_OF = {
     Replay: lambda replay: replay.group,
 }
 LOOK_UPS = {"__init__", "leads"}
-OF_ALL_GROUPS = (*get_type_hints(Services).values(), BrokerView, Broker, MetaMachine, Spreading)
+OF_ALL_GROUPS = (*get_type_hints(Services).values(), BrokerView, Broker, MetaMachine, MetaPart, Spreading)
 """Their methods only look something up, begin a call for a group, are called within its border, or are the metadata's."""
 CHANGES = {"change_group", "end", "leave", "propose"}
 """Methods of `Proposals` that are not of these."""

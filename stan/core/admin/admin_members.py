@@ -14,8 +14,8 @@ from stan.core.admin.policy_requests import PolicyRequests
 from stan.core.admin.pool_requests import PoolRequests
 from stan.core.admin.schema_requests import SchemaRequests
 from stan.core.base.names import text
-from stan.core.clients.clients import Clients
 from stan.core.clients.nodes import NodeRequests
+from stan.core.clients.registration import Registration
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.services.services import Services
@@ -25,9 +25,8 @@ from stan.core.state.meta import MetaResult
 class AdminMembers:
     """Handles operators' requests about clients, nodes and policies."""
 
-    def __init__(self, services: Services, clients: Clients, nodes: NodeRequests, moves: ChannelMoves) -> None:
+    def __init__(self, services: Services, nodes: NodeRequests, moves: ChannelMoves) -> None:
         self.node, self.reports = services.node, services.reports
-        self.clients = clients
         self.nodes = nodes
         self.policies = PolicyRequests(services)
         self.schemas = SchemaRequests(services)
@@ -65,7 +64,7 @@ class AdminMembers:
             self.reports.note("INF", f"[Client:{text(client.client_id)}] Evicted by an operator")
             accepted.answer(changed=int(result.gone is not None))
 
-        self.clients.disconnect(client, done, asked=False)
+        accepted.part(Registration).disconnect(client, done, asked=False)
 
     def _change(self, accepted: AcceptedRequest, *, add: bool) -> None:
         if not self.node.clustered:

@@ -189,10 +189,9 @@ class Broker:
         """Apply changed settings: limits, policies, heartbeats, how a second subscription to a durable is handled. Everything
         else stays as it is."""
         self.services.node.config = config
-        self.parts.channels.reconfigure()
+        self.committed.policies_changed()
         self.parts.clients.reconfigure(config.heartbeat)
         self.services.senders.rate_limiter.configure(config.requests)
-        self.parts.consumer_groups.policies_changed()
 
     def _retain(self, now: Nanos) -> None:
         self.services.timers.at(now + limits.RETENTION_INTERVAL, self._retain, META_GROUP)
@@ -371,8 +370,7 @@ class Broker:
         """The connection is back after *away_ns*."""
         self.services.nats.connected = True
         self.parts.arrival_order.gap()
-        self.parts.clients.restart_all()
-        self.parts.consumer_groups.restart_all()
+        self.roles.reconnected()
         for number, group in self.services.node.groups.items():
             self.services.faults.within(number, group.dispatch.resume, away_ns)
 

@@ -2,6 +2,7 @@
 
 from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex
 
+from stan.core.admin.consumer_groups_leader import ConsumerGroupsLeader
 from stan.core.broker.parts import BrokerParts
 from stan.core.publishing.timed import TIMED_CHANGES
 from stan.core.services.node import META_GROUP
@@ -17,8 +18,8 @@ class CommittedEntries:
     """Applies committed entries, on every node, in the order of their indexes."""
 
     def __init__(self, services: Services, parts: BrokerParts) -> None:
-        self.faults, self.node, self.outgoing = services.faults, services.node, services.outgoing
-        self.placement = services.placement
+        self.faults, self.leading, self.node = services.faults, services.leading, services.node
+        self.outgoing, self.placement = services.outgoing, services.placement
         self.parts = parts
 
     def apply(self, group: GroupId, index: RaftIndex, kind: int, body: bytes) -> object:
@@ -52,17 +53,24 @@ class CommittedEntries:
         if applied.deleted is not None:
             self.faults.within(applied.deleted.group, self._unregistered, applied.deleted, applied.deleted_from)
         self.parts.doubling.changed(applied.parted, divided=bool(applied.created))
-        if applied.created or applied.deleted is not None:
-            self.parts.consumer_groups.channels_changed(applied)
+        consumer_groups = self.leading.meta_part(ConsumerGroupsLeader)
+        if consumer_groups is not None and (applied.created or applied.deleted is not None):
+            consumer_groups.channels_changed(applied)
         if applied.pins_changed or applied.pool_changed:
             self.placement.changed()
         self.parts.moves.meta_applied(applied)
         self.parts.spreading.applied(applied)
         if applied.policies_changed or applied.raised:
-            self.parts.channels.reconfigure()
-            self.parts.consumer_groups.policies_changed()
+            self.policies_changed()
         self.parts.read_index.applied()
         return applied
+
+    def policies_changed(self) -> None:
+        """The configuration or the metadata have other limits or policies."""
+        self.parts.channels.reconfigure()
+        consumer_groups = self.leading.meta_part(ConsumerGroupsLeader)
+        if consumer_groups is not None:
+            consumer_groups.policies_changed()
 
     def _unregistered(self, info: ChannelInfo, deleted_from: bytes) -> None:
         self.parts.channels.unregistered(info, deleted_from)

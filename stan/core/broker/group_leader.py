@@ -1,10 +1,12 @@
-"""The leader of one channel group: its parts, made when this node begins to lead the group, and dropped when that ends."""
+"""The leader of the metadata, and that of one channel group: their parts, made when this node begins to lead, and dropped when
+that ends."""
 
 from stan.core.admin.channel_changes import Deletions
+from stan.core.admin.consumer_groups_leader import ConsumerGroupsLeader
 from stan.core.admin.redriving import Redriving
 from stan.core.admin.restore_requests import Restoring
 from stan.core.broker.parts import BrokerParts
-from stan.core.leader.local_group import Leadership
+from stan.core.leader.local_group import LeaderParts, Leadership
 from stan.core.publishing.batching import Batching
 from stan.core.publishing.channels import DroppedRuns
 from stan.core.publishing.committing import Committing
@@ -22,3 +24,10 @@ def make_leader(services: Services, parts: BrokerParts, leadership: Leadership) 
         leadership.keep(small(services, leadership))
     for kind in (Batching, Staging, Committing, DeadLetters, Redriving, Restoring):
         leadership.keep(kind(services, leadership, parts.channels, parts.publishing))
+
+
+def make_meta_leader(services: Services, parts: BrokerParts) -> None:
+    """Make the parts of the leader of the metadata."""
+    leader = services.node.meta_leader = LeaderParts()
+    leader.keep(parts.clients.make_registration(leader))
+    leader.keep(ConsumerGroupsLeader(services, leader))

@@ -7,7 +7,6 @@ from stan.core.admin.admin_members import AdminMembers
 from stan.core.admin.channel_changes import ChannelChanges
 from stan.core.admin.channel_moves import ChannelMoves
 from stan.core.admin.channel_queries import ChannelQueries
-from stan.core.admin.consumer_group_requests import ConsumerGroupRequests
 from stan.core.admin.cursor_admin import CursorAdmin
 from stan.core.admin.delayed_requests import DelayedRequests
 from stan.core.admin.long_poll import LongPoll
@@ -51,7 +50,6 @@ class BrokerParts:
     admin_listing: AdminListing
     admin_members: AdminMembers
     delayed_requests: DelayedRequests
-    consumer_groups: ConsumerGroupRequests
     moves: ChannelMoves
     spreading: Spreading
 
@@ -88,9 +86,8 @@ def make_parts(services: Services) -> BrokerParts:
         channel_changes=ChannelChanges(services, channels, lookup),
         cursor_admin=CursorAdmin(services, channels, lookup),
         admin_listing=AdminListing(services, channels, lookup, timed.compactions.of),
-        admin_members=AdminMembers(services, clients, nodes, moves),
+        admin_members=AdminMembers(services, nodes, moves),
         delayed_requests=DelayedRequests(services, lookup),
-        consumer_groups=ConsumerGroupRequests(services),
         moves=moves,
         spreading=Spreading(services, moves),
     )

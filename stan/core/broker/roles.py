@@ -3,9 +3,11 @@
 from stan_protocol.channels import whole_of
 from stan_protocol.scalars import GroupId
 
+from stan.core.admin.consumer_groups_leader import ConsumerGroupsLeader
 from stan.core.base.ready import Fetch, ReadResult
-from stan.core.broker.group_leader import make_leader
+from stan.core.broker.group_leader import make_leader, make_meta_leader
 from stan.core.broker.parts import BrokerParts
+from stan.core.clients.registration import Registration
 from stan.core.publishing.dead_letters import DeadLetters
 from stan.core.publishing.stored_reads import StoredReads
 from stan.core.services.node import META_GROUP
@@ -53,11 +55,9 @@ class GroupRoles:
 
     def lead_meta(self, nuid: bytes) -> None:
         """This node leads the metadata from now on; *nuid* is for a cluster that has no identity yet."""
-        self.node.leads_meta = True
+        make_meta_leader(self._services, self.parts)
         if self.node.meta.info is None:
             self.proposals.change_meta(nobody_waits, cluster_info=self.founding(nuid))
-        self.parts.clients.lead()
-        self.parts.consumer_groups.lead()
         self.parts.spreading.lead()
         self.parts.read_index.applied()
 
@@ -92,6 +92,13 @@ class GroupRoles:
         if reads is not None:
             reads.fetched(fetch, batches, error)
 
+    def reconnected(self) -> None:
+        """The NATS connection is back: clients that could not be reached until now get their time once more."""
+        for kind in (Registration, ConsumerGroupsLeader):
+            part = self.leading.meta_part(kind)
+            if part is not None:
+                part.restart_all()
+
     def move_given_up(self) -> None:
         """Let the leader of each group move the messages that its positions have given up."""
         for letters in self.leading.all_parts(DeadLetters):
@@ -99,10 +106,9 @@ class GroupRoles:
 
     def follow_meta(self) -> None:
         """This node no longer leads the metadata: requests whose entries are on their way stay unanswered."""
-        self.node.leads_meta = False
+        if self.node.meta_leader is not None:
+            self.node.meta_leader.ended, self.node.meta_leader = True, None
         self.leading.forget(META_GROUP)
-        self.parts.clients.follow()
-        self.parts.consumer_groups.follow()
         self.parts.spreading.follow()
 
     def follow_group(self, number: GroupId) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from google.protobuf.message import DecodeError
 from stan_protocol.frames import Frame
 
+from stan.core.admin.consumer_groups_leader import ConsumerGroupsLeader
 from stan.core.admin.redriving import Redriving
 from stan.core.admin.restore_requests import Handle, Restoring
 from stan.core.broker.parts import BrokerParts
@@ -29,7 +30,6 @@ def handlers(parts: BrokerParts) -> Mapping[str, Handler]:
         parts.channel_changes,
         parts.cursor_admin,
         parts.delayed_requests,
-        parts.consumer_groups,
         parts.spreading,
     )
     return {
@@ -44,7 +44,8 @@ def handlers(parts: BrokerParts) -> Mapping[str, Handler]:
         ),
         "finish": lambda accepted: accepted.part(Staging).finish(accepted),
         "last_committed": lambda accepted: accepted.part(Staging).last_committed(accepted),
-        "consumer_group": parts.consumer_groups.heard,
+        "consumer_group": lambda accepted: accepted.part(ConsumerGroupsLeader).poll(accepted),
+        "admin.consumer_groups": lambda accepted: accepted.part(ConsumerGroupsLeader).list(accepted),
         "parts": parts.admin_members.parted.listed,
         "schemas": parts.admin_members.schemas.listed,
         **parts.channel_queries.handlers(),

@@ -53,18 +53,16 @@ class ChannelGroup:
         return self.dispatch.cursors.by_id.get(cursor_id)
 
 
-class Leadership:
-    """The parts of the leader of one group, one object per class.
+class LeaderParts:
+    """The parts of a leader, one object per class.
 
-    It is made when the node begins to lead and dropped as a whole when that ends: the next one begins empty, and no part has to
-    clear anything itself.
+    They are made when the node begins to lead and dropped as a whole when that ends: the next leadership begins empty, and no
+    part has to clear anything itself.
     """
 
-    __slots__ = ("_parts", "ended", "group", "number")
+    __slots__ = ("_parts", "ended")
 
-    def __init__(self, group: ChannelGroup) -> None:
-        self.group = group
-        self.number: GroupId = group.machine.group
+    def __init__(self) -> None:
         self.ended = False
         """True once this node no longer leads the group: callbacks that come then have nothing to do."""
         self._parts: dict[type, Any] = {}
@@ -85,3 +83,14 @@ class Leadership:
     def find(self, kind: type[Part]) -> Part | None:
         """The part of class *kind*; None if there is none yet."""
         return self._parts.get(kind)
+
+
+class Leadership(LeaderParts):
+    """The leader of one channel group."""
+
+    __slots__ = ("group", "number")
+
+    def __init__(self, group: ChannelGroup) -> None:
+        super().__init__()
+        self.group = group
+        self.number: GroupId = group.machine.group

@@ -51,7 +51,10 @@ class AcceptedRequest(NamedTuple):
 
     def part(self, kind: type[Part]) -> Part:
         """The part of class *kind* of the leader of the request's group."""
-        return self.services.leading.leadership(self.number).part(kind)
+        leader = self.services.node.meta_leader
+        return (leader if leader and self.number == META_GROUP else self.services.leading.leadership(self.number)).part(
+            kind
+        )
 
     @property
     def name(self) -> bytes:

@@ -1,10 +1,11 @@
-"""The base of everything that belongs to the leader of one group."""
+"""The bases of everything that belongs to the leader of the metadata, or of one channel group."""
 
 from collections.abc import Callable
 
 from stan_protocol.scalars import GroupId, Nanos
 
-from stan.core.leader.local_group import ChannelGroup, Leadership
+from stan.core.leader.local_group import ChannelGroup, LeaderParts, Leadership
+from stan.core.services.node import META_GROUP
 from stan.core.services.proposals import Done, InDoubt, nobody_waits
 from stan.core.services.services import Services
 
@@ -40,3 +41,25 @@ class LeaderPart:
                 call(now)
 
         self._timers.at(deadline, alarm, self.number)
+
+
+class MetaPart:
+    """A part of the leader of the metadata: made with its leadership, and dropped with it."""
+
+    def __init__(self, services: Services, leadership: LeaderParts) -> None:
+        self.node, self.nats, self.leading = services.node, services.nats, services.leading
+        self.outgoing, self.reports, self.proposals = services.outgoing, services.reports, services.proposals
+        self.leadership = leadership
+        self._timers = services.timers
+
+    def at(self, deadline: int, call: Callable[[Nanos], None]) -> None:
+        """Call `call(now)` in the first turn at or after *deadline* (Nanos), if this leadership lasts until then."""
+
+        def alarm(now: Nanos) -> None:
+            if not self.leadership.ended:
+                call(now)
+
+        self._timers.at(deadline, alarm, META_GROUP)
+
+    def restart_all(self) -> None:
+        """The NATS connection is back: clients that could not be reached until now get their time once more."""

@@ -71,15 +71,19 @@ class Leading:
         )
 
     def leadership(self, number: GroupId) -> Leadership:
-        """The leadership of a group that this node leads."""
+        """The leadership of a channel group that this node leads."""
         leadership = self.node.groups[number].leadership
         assert leadership is not None  # noqa: S101 - for mypy
         return leadership
 
     def part(self, number: GroupId, kind: type[Part]) -> Part | None:
-        """The part of class *kind* of the leader of a group; None if this node does not lead it."""
+        """The part of class *kind* of the leader of a channel group; None if this node does not lead it."""
         group = self.node.groups.get(number)
         return None if group is None or group.leadership is None else group.leadership.find(kind)
+
+    def meta_part(self, kind: type[Part]) -> Part | None:
+        """The part of class *kind* of the leader of the metadata; None if this node does not lead it."""
+        return None if self.node.meta_leader is None else self.node.meta_leader.find(kind)
 
     def all_parts(self, kind: type[Part]) -> Iterator[Part]:
         """The part of class *kind* of the leader of each group that this node leads."""

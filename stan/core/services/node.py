@@ -6,7 +6,7 @@ from stan_protocol.scalars import GroupId, Nanos, WallNanos
 
 from stan.config import Config
 from stan.core.base.admin_events import Clock
-from stan.core.leader.local_group import ChannelGroup
+from stan.core.leader.local_group import ChannelGroup, LeaderParts
 from stan.core.state.meta import ChannelInfo, MetaMachine
 
 META_GROUP = GroupId(0)
@@ -21,7 +21,7 @@ class Node:
     meta: MetaMachine = field(default_factory=MetaMachine)
     groups: dict[GroupId, ChannelGroup] = field(default_factory=dict)
     clock: Clock = field(default_factory=lambda: Clock(Nanos(0), WallNanos(0)))
-    leads_meta: bool = False
+    meta_leader: LeaderParts | None = None  # while this node leads the metadata
 
     @property
     def clustered(self) -> bool:
@@ -32,6 +32,11 @@ class Node:
     def nuid(self) -> bytes:
         """The unique id of the cluster; b"" while the cluster is not founded."""
         return self.meta.info.nuid if self.meta.info is not None else b""
+
+    @property
+    def leads_meta(self) -> bool:
+        """True if this node leads the metadata."""
+        return self.meta_leader is not None
 
     def group_of(self, info: ChannelInfo) -> ChannelGroup:
         """The group that holds a channel."""

@@ -320,7 +320,7 @@ def test_dead_letters_and_waiting_messages_are_for_who_names_them() -> None:
 )
 def test_impossible_requests_are_refused_with_the_bound(harness, wrong, why) -> None:
     assert Member(harness, "a").ask(**wrong).error.decode() == f"{refusals.INVALID_CONSUMER}: {why}"
-    assert not harness.broker.parts.consumer_groups.live
+    assert not harness.state.watched_consumer_groups
 
 
 def test_bounds(harness, monkeypatch) -> None:

@@ -186,13 +186,13 @@ def test_one_answer_forgives_all_failures(harness):
 def test_ping_of_a_client_with_failed_heartbeats_brings_the_next_one_at_once(calm):
     calm.connect("me", conn_id="c", alive=False)
     calm.pass_time(41)
-    assert calm.broker.parts.clients.heartbeats[2].failures == 1
+    assert calm.state.failed_heartbeats(2) == 1
     calm.hear()
     calm.alive.add("hb.me.0")
 
     assert not ping(calm, b"c").error
     calm.pass_time(0.002)
-    assert calm.broker.parts.clients.heartbeats[2].failures == 0
+    assert calm.state.failed_heartbeats(2) == 0
 
 
 def test_ping_while_a_heartbeat_is_without_answer_brings_the_next_one_at_once(calm):
@@ -203,9 +203,9 @@ def test_ping_while_a_heartbeat_is_without_answer_brings_the_next_one_at_once(ca
 
     assert not ping(calm, b"c").error
     calm.pass_time(0.002)
-    assert calm.broker.parts.clients.heartbeats[2].failures == 0
+    assert calm.state.failed_heartbeats(2) == 0
     calm.pass_time(20)
-    assert calm.broker.parts.clients.heartbeats[2].failures == 0
+    assert calm.state.failed_heartbeats(2) == 0
 
 
 def test_ping_of_a_healthy_client_brings_no_heartbeat(calm):

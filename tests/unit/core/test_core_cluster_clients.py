@@ -83,7 +83,7 @@ def test_a_connect_that_is_committed_already_is_accepted_again(node):
     node.feed_meta(connect=pb.Connect(client=pb.Client(client_id=b"me", conn_id=b"c1", heartbeat_inbox=b"hb.c1")))
     node.lead(0)
     assert not node.answer("r", wire.ConnectResponse).error
-    assert node.broker.parts.clients.checking == {}
+    assert not node.state.connects_under_way
 
 
 @pytest.mark.parametrize("committed", [False, True])
@@ -192,7 +192,7 @@ def test_who_asks_again_while_it_is_registered_takes_its_own_place(registering):
     assert not registering.answer("r2", wire.ConnectResponse).error
     assert registering.answer("r3", wire.ConnectResponse).error == CLIENT_REGISTERED.encode()
     assert registered(registering) == {b"c2"}
-    assert registering.broker.parts.clients.next == {}
+    assert not registering.state.connects_under_way
 
 
 def test_who_asks_while_another_of_that_name_is_registered_is_refused_if_that_one_is_there(registering):
@@ -208,7 +208,7 @@ def test_who_waits_for_another_to_be_registered_is_left_to_the_next_leader(regis
     registering.follow(0)
     registering.hold = False
     registering.pass_time(1)
-    assert registering.broker.parts.clients.next == {}
+    assert not registering.state.connects_under_way
     assert registering.hear("r1") == registering.hear("r2") == []
 
 

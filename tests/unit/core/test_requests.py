@@ -165,7 +165,7 @@ def test_connects_with_long_names_are_refused_and_leave_nothing(harness, field):
     answer = harness.ask("_STAN.discover.test-cluster", wire_pb2.ConnectRequest(**asked), wire_pb2.ConnectResponse)
     assert answer.error.decode() == f"stan: invalid connection request: {field} is longer than 1024 bytes"
     assert harness.state.clients.keys() <= {b"me"}
-    assert not harness.broker.parts.clients.checking
+    assert not harness.state.connects_under_way
     assert not harness.notes
 
 

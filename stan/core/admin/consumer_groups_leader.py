@@ -21,9 +21,10 @@ from stan import limits
 from stan.core.admin.live_consumer_group import LiveConsumerGroup, MemberPoll
 from stan.core.base.names import text
 from stan.core.base.shares import of_user, of_whom, share_left
+from stan.core.leader.local_group import LeaderParts
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
-from stan.core.requests.router import Handler
+from stan.core.services.leader_part import MetaPart
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
 from stan.core.state.consumer_groups import ConsumerGroup
@@ -31,34 +32,21 @@ from stan.core.state.meta import MetaResult
 from stan.protocol.proto import entries_pb2 as entries
 
 EMPTY = ConsumerGroup()
-"""What the metadata know of a group without members. It never changes."""
+"""The metadata of a group without members. It never changes."""
 
 
-class ConsumerGroupRequests:
-    """Handles the requests of members, and questions of operators about consumer groups."""
+class ConsumerGroupsLeader(MetaPart):
+    """Divides channels among the members of consumer groups, and answers members and operators, while this node leads the
+    metadata."""
 
-    def __init__(self, services: Services) -> None:
-        self.leading, self.nats, self.node = services.leading, services.nats, services.node
-        self.placement, self.proposals, self.reports = services.placement, services.proposals, services.reports
-        self.senders, self.timers = services.senders, services.timers
-        self.live: dict[bytes, LiveConsumerGroup] = {}  # by name; only on the leader of the metadata
+    def __init__(self, services: Services, leadership: LeaderParts) -> None:
+        super().__init__(services, leadership)
+        self.placement, self.senders = services.placement, services.senders
+        self.live: dict[bytes, LiveConsumerGroup] = {}  # by name
         self._patrol_at = 0  # Nanos when the leases are looked at next; 0: there is no group
-
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each request of operators, by name."""
-        return {"consumer_groups": self._list}
-
-    # --- leadership ---------------------------------------------------------------------------------------------------
-
-    def lead(self) -> None:
-        """This node leads the metadata from now on: each member gets a full lease before it counts as gone."""
-        for name in self.node.meta.consumer_groups.by_name:
-            self._found(name)
+        for name in self.node.meta.consumer_groups.by_name:  # each member gets a full lease before it counts as gone
+            self._group(name)
         self.restart_all()
-
-    def follow(self) -> None:
-        """This node no longer leads the metadata: who waits asks the next leader."""
-        self.live.clear()
 
     def restart_all(self) -> None:
         """Members could not be heard until now: each gets a full lease."""
@@ -68,22 +56,22 @@ class ConsumerGroupRequests:
                 live.deadlines[member] = now + row.lease_ms * MILLISECOND
             self._soon(name)
 
-    def _found(self, name: bytes) -> LiveConsumerGroup:
+    def _group(self, name: bytes) -> LiveConsumerGroup:
         """The live view of a group; it is made if there is none."""
-        found = self.live.get(name)
-        if found is None:
-            found = self.live[name] = LiveConsumerGroup(name)
+        group = self.live.get(name)
+        if group is None:
+            group = self.live[name] = LiveConsumerGroup(name)
             if not self._patrol_at:
                 self._patrol_next(self.node.clock.now)
-        return found
+        return group
 
     def _known(self, name: bytes) -> ConsumerGroup:
-        """What the metadata know of a group."""
+        """The metadata of a group."""
         return self.node.meta.consumer_groups.by_name.get(name, EMPTY)
 
     # --- members ------------------------------------------------------------------------------------------------------
 
-    def heard(self, accepted: AcceptedRequest) -> None:
+    def poll(self, accepted: AcceptedRequest) -> None:
         """A ConsumerGroupRequest: a member joins, is alive, releases channels or leaves."""
         request: pb.ConsumerGroupRequest = accepted.request
         refusal = self._refusal(request, accepted.user, self._named(accepted))
@@ -103,7 +91,7 @@ class ConsumerGroupRequests:
         if changes and not self.senders.rate_limiter.admit(now, accepted.user):
             accepted.refuse(refusals.TOO_MANY_REQUESTS, retry=True)
             return
-        live = self._found(name)
+        live = self._group(name)
         earlier = live.polls.pop(member, None)
         if earlier is not None:
             self._tell(live, member, earlier)
@@ -197,12 +185,12 @@ class ConsumerGroupRequests:
         live = self.live[name]
         if not live.due:
             live.due = True
-            self.timers.at(self.node.clock.now, lambda _now: self._divide(name), META_GROUP)
+            self.at(self.node.clock.now, lambda _now: self._divide(name))
 
     def _divide(self, name: bytes) -> None:
         """Divide the channels of a group among its members, and tell those who wait what is theirs now."""
         live = self.live.get(name)
-        if live is None or not self.node.leads_meta:
+        if live is None:
             return
         live.due = False
         if live.proposed_at:
@@ -230,7 +218,7 @@ class ConsumerGroupRequests:
             self._divide(name)
             return
         self.reports.note("WRN", f"the channels of a consumer group could not be divided: {error or result.error}")  # type: ignore[attr-defined]
-        self.timers.at(self.node.clock.now + limits.CONSUMER_RETRY, lambda _now: self._divide(name), META_GROUP)
+        self.at(self.node.clock.now + limits.CONSUMER_RETRY, lambda _now: self._divide(name))
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
@@ -266,12 +254,12 @@ class ConsumerGroupRequests:
 
     def _patrol_next(self, now: int) -> None:
         self._patrol_at = now + limits.CONSUMER_PATROL
-        self.timers.at(self._patrol_at, self._patrol, META_GROUP)
+        self.at(self._patrol_at, self._patrol)
 
     def _patrol(self, now: Nanos) -> None:
         """Look for leases that are over and for requests that have waited long enough."""
         late, self._patrol_at = now - self._patrol_at, 0
-        if not self.live or not self.node.leads_meta:
+        if not self.live:
             return
         self._patrol_next(now)
         if not self.nats.connected or not self.leading.holds((META_GROUP,)) or META_GROUP in self.leading.write_blocked:
@@ -290,7 +278,7 @@ class ConsumerGroupRequests:
 
     # --- operators ----------------------------------------------------------------------------------------------------
 
-    def _list(self, accepted: AcceptedRequest) -> None:
+    def list(self, accepted: AcceptedRequest) -> None:
         """A ConsumerGroupsRequest."""
         request: admin.ConsumerGroupsRequest = accepted.request
         if request.group:
