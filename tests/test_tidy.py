@@ -45,14 +45,15 @@ FAN_OUT_MAX = 13
 """How many other modules a module imports, words, protocol and status aside."""
 
 COMPOSED = {
-    "stan.core.broker.parts": 31,
-    "stan.core.publishing.publishing": 15,
+    "stan.core.broker.parts": 30,
+    "stan.core.broker.group_leader": 17,
+    "stan.core.publishing.publishing": 14,
     "stan.core.state.group": 15,
     "stan.core.broker.broker": 15,
     "stan.server.compose": 27,
-    "stan.edge.cluster.node": 22,
-    "stan.edge.storage.storage": 15,
-    "stan.server.main": 15,
+    "stan.edge.cluster.node": 20,
+    "stan.edge.storage.storage": 14,
+    "stan.server.main": 14,
     "stan_client": 17,
     "pyspark_stan": 14,
 }

@@ -19,7 +19,7 @@ from stan.core.clients.registration import Registration
 from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.batching import Batching
-from stan.core.services.node import META_GROUP
+from stan.core.services.node import META_GROUP, Node
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.core.state.group import Cursor, CursorKind, CursorPast, GroupMachine, Subscription, SubscriptionSettings
@@ -40,8 +40,8 @@ class Part(Protocol):
     """What a broker is composed of."""
 
     @property
-    def services(self) -> Services:
-        """What it shares with the others."""
+    def node(self) -> Node:
+        """The state of its node."""
 
 
 class ClientState(NamedTuple):
@@ -405,7 +405,7 @@ def policies_changed(broker: Broker) -> None:
 
 def wall_of(part: Part) -> int:
     """The time of the broker of which *part* is a part, Unix ns."""
-    return part.services.node.clock.wall
+    return part.node.clock.wall
 
 
 def _taken(kind: type[Record], *sources: object, **made: object) -> Record:

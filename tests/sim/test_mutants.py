@@ -472,10 +472,10 @@ def stores_later_what_wants_no_ack(original, self, batch, held=[]):  # noqa: B00
 def begins_without_an_entry(_original, self, channel):
     """The leader takes the next epoch for its own before the log has it."""
     info = channel.info
-    known = self.services.node.groups[info.group].machine.part(EphemeralEpochs).of(info.uid)
+    known = self.node.groups[info.group].machine.part(EphemeralEpochs).of(info.uid)
     block = known.block + 1
     self.channels.stores.begin(info.uid, Epoch(known.number + 1, (block << BLOCK_BITS) + 1, block))
-    self.services.stored.written = self.channels.stores
+    self.stored.written = self.channels.stores
     channel.next_sequence = (block << BLOCK_BITS) + 1
     for opened in self._of(channel).epochs.pop(info.uid):
         opened("")

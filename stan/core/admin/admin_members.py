@@ -1,18 +1,10 @@
-"""Changes that operators ask of the leader of the metadata: a client is put out, a node is added or removed, the level raised,
-a policy set, a channel pinned, made with parts or given another commit, a schema registered, the pool of groups grown."""
+"""Requests of operators to the leader of the metadata about clients, nodes and the level."""
 
 from functools import partial
 
 from stan_protocol import refusals
 from stan_protocol.refusals import NOT_A_CLUSTER
 
-from stan.core.admin.channel_moves import ChannelMoves
-from stan.core.admin.commit_requests import CommitRequests
-from stan.core.admin.part_requests import PartRequests
-from stan.core.admin.pin_requests import PinRequests
-from stan.core.admin.policy_requests import PolicyRequests
-from stan.core.admin.pool_requests import PoolRequests
-from stan.core.admin.schema_requests import SchemaRequests
 from stan.core.base.names import text
 from stan.core.clients.nodes import NodeRequests
 from stan.core.clients.registration import Registration
@@ -23,17 +15,11 @@ from stan.core.state.meta import MetaResult
 
 
 class AdminMembers:
-    """Handles operators' requests about clients, nodes and policies."""
+    """Handles operators' requests about clients and nodes."""
 
-    def __init__(self, services: Services, nodes: NodeRequests, moves: ChannelMoves) -> None:
+    def __init__(self, services: Services, nodes: NodeRequests) -> None:
         self.node, self.reports = services.node, services.reports
         self.nodes = nodes
-        self.policies = PolicyRequests(services)
-        self.schemas = SchemaRequests(services)
-        self.pool = PoolRequests(services, nodes)
-        self.pins = PinRequests(services, moves)
-        self.commits = CommitRequests(services, moves)
-        self.parted = PartRequests(services)
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
@@ -42,12 +28,6 @@ class AdminMembers:
             "add_node": partial(self._change, add=True),
             "remove_node": partial(self._change, add=False),
             "raise_level": self._raise_level,
-            **self.policies.handlers(),
-            **self.pins.handlers(),
-            **self.commits.handlers(),
-            **self.parted.handlers(),
-            **self.schemas.handlers(),
-            **self.pool.handlers(),
         }
 
     def _evict_client(self, accepted: AcceptedRequest) -> None:

@@ -13,7 +13,6 @@ from stan.core.base.names import text
 from stan.core.clients.clients import Clients
 from stan.core.clients.subscribing import Subscribing
 from stan.core.leader.local_group import Leadership
-from stan.core.publishing.expiring import Expiring
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
@@ -68,7 +67,8 @@ class GroupMoves(LeaderPart):
             if arrived is not None and arrived.stage is Stage.ARRIVED and info.uid not in self._unsent:
                 self.group.dispatch.mark_unconfirmed(info.uid)
             self.reports.note("INF", f"Channel {go_quote(text(info.name))} goes on in group {self.number}")
-            self.leadership.part(Expiring).took_over(info.uid)
+            for part in self.leadership.all(LeaderPart):
+                part.took_over(info.uid)
         if infos:
             self.clients.lead_group(self.number)
             self.subscribing.lead_group(self.number)

@@ -83,7 +83,7 @@ class Broker:
 
     def follow_pool(self) -> None:
         """Open the pool of groups if all of its new groups have leaders; call now and then."""
-        self.parts.admin_members.pool.follow()
+        self.parts.pool.follow()
 
     def reset(self, number: GroupId, machine: loading.Machine | None = None) -> None:
         """Put *machine* in place of a group's state, or an empty one; this node does not lead the group."""
@@ -197,7 +197,7 @@ class Broker:
         self.services.timers.at(now + limits.RETENTION_INTERVAL, self._retain, META_GROUP)
         self.parts.channels.expire()
         self.parts.commits.expire()
-        self.parts.timed.look(now)
+        self.parts.compactions.look(now)
         self.services.reports.complaints.sum_up(now)
 
     # --- events -------------------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class Broker:
 
     def step_compacted(self, number: GroupId, done: Mapping[ChannelUid, CompactionState]) -> None:
         """How far the log of a group has got with its channels that are compacted."""
-        self.parts.timed.compactions.compacted(number, done)
+        self.parts.compactions.compacted(number, done)
 
     def to_replay(self, group: GroupId, batches: Iterable[Publishes], at: Nanos) -> Iterator[Publishes]:
         """What of the publishes that came at *at* is to be replayed for a group: for a channel with parts those for each part."""
@@ -441,7 +441,7 @@ class Broker:
             or self.original_requests.pending
             or outgoing.news
             or parts.channels.delayed
-            or wall >= parts.timed.expiries.next
+            or wall >= parts.expiries.next
         ):
             self._run_due(now)
         ready = Ready()
@@ -502,9 +502,9 @@ class Broker:
         if self.services.outgoing.news:
             self.services.faults.within(META_GROUP, self.parts.long_poll.tell)
         if self.parts.channels.delayed:
-            self.parts.timed.delays.pump()
-        if self.services.node.clock.wall >= self.parts.timed.expiries.next:
-            self.parts.timed.expiries.pump()
+            self.parts.delays.pump()
+        if self.services.node.clock.wall >= self.parts.expiries.next:
+            self.parts.expiries.pump()
 
     def _propose_changes(self, ready: Ready) -> None:
         """Add the progress entries that are due to *ready*, and behind them the changes of this turn."""
@@ -544,8 +544,8 @@ class Broker:
         """Set the time before events are stepped."""
         clock = self.services.node.clock
         clock.now, clock.wall = now, wall
-        if wall >= self.parts.timed.expiries.next:  # before anything is sent
-            self.parts.timed.expiries.pump()
+        if wall >= self.parts.expiries.next:  # before anything is sent
+            self.parts.expiries.pump()
 
     @property
     def has_work(self) -> bool:

@@ -3,14 +3,16 @@
 from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex
 
 from stan.core.admin.consumer_groups_leader import ConsumerGroupsLeader
+from stan.core.base.runs import flat_of, size_of
 from stan.core.broker.parts import BrokerParts
-from stan.core.publishing.timed import TIMED_CHANGES
+from stan.core.services.leader_part import LeaderPart
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
+from stan.core.state.deferred import Deferred
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.core.state.transactions import Ended
-from stan.protocol.entries import STAGING_UID, Kind, decode_records
+from stan.protocol.entries import DEFERRED_UID, STAGING_UID, Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
 
 
@@ -19,7 +21,7 @@ class CommittedEntries:
 
     def __init__(self, services: Services, parts: BrokerParts) -> None:
         self.faults, self.leading, self.node = services.faults, services.leading, services.node
-        self.outgoing, self.placement = services.outgoing, services.placement
+        self.outgoing, self.placement, self.reports = services.outgoing, services.placement, services.reports
         self.parts = parts
 
     def apply(self, group: GroupId, index: RaftIndex, kind: int, body: bytes) -> object:
@@ -98,9 +100,15 @@ class CommittedEntries:
             self.parts.cursor_admin.applied(number, applied)
         if machine.transactions.floor > floor:
             self.outgoing.trims.append((number, STAGING_UID, machine.transactions.floor))
-        if name in TIMED_CHANGES:
-            self.parts.timed.applied(number, change, applied)
+        if name == "expired":
+            self._expired(number, applied)
+        elif name in ("deferred", "deferred_gone", "drop_channel"):
+            self._trim_deferred(number)
         self._follow(number, change, applied)
+        leadership = self.node.groups[number].leadership
+        for part in leadership.all(LeaderPart) if leadership is not None else ():
+            if name in part.follows:
+                part.followed(change)
         return applied
 
     def _follow(self, number: GroupId, change: pb.GroupChange, applied: GroupResult) -> None:
@@ -126,3 +134,18 @@ class CommittedEntries:
                 self.parts.commits.dropped(number, uid)
         if isinstance(applied.of_part, Ended):
             self.parts.commits.ended(number, applied.of_part)
+
+    def _trim_deferred(self, number: GroupId) -> None:
+        """Remove messages of the hidden channel that wait no more."""
+        floor = self.node.groups[number].machine.part(Deferred).floor
+        if floor > 1:
+            self.outgoing.trims.append((number, DEFERRED_UID, floor))
+
+    def _expired(self, number: GroupId, applied: GroupResult) -> None:
+        """Remove expired messages."""
+        runs_by_channel = applied.of_part
+        assert isinstance(runs_by_channel, dict)  # noqa: S101 - for mypy
+        for uid, runs in runs_by_channel.items():
+            self.parts.channels.removed(number, pb.Removal(uid=uid, deleted=flat_of(runs)))
+            if self.node.leads(number):
+                self.reports.totals.expired_messages += size_of(runs)

@@ -7,9 +7,15 @@ from stan.core.admin.admin_members import AdminMembers
 from stan.core.admin.channel_changes import ChannelChanges
 from stan.core.admin.channel_moves import ChannelMoves
 from stan.core.admin.channel_queries import ChannelQueries
+from stan.core.admin.commit_requests import CommitRequests
 from stan.core.admin.cursor_admin import CursorAdmin
 from stan.core.admin.delayed_requests import DelayedRequests
 from stan.core.admin.long_poll import LongPoll
+from stan.core.admin.part_requests import PartRequests
+from stan.core.admin.pin_requests import PinRequests
+from stan.core.admin.policy_requests import PolicyRequests
+from stan.core.admin.pool_requests import PoolRequests
+from stan.core.admin.schema_requests import SchemaRequests
 from stan.core.admin.spreading import Spreading
 from stan.core.clients.clients import Clients
 from stan.core.clients.nodes import NodeRequests
@@ -17,10 +23,12 @@ from stan.core.clients.serving import Serving
 from stan.core.clients.subscribing import Subscribing
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.committing import LedCommits
+from stan.core.publishing.compacting import CompactionProgress
+from stan.core.publishing.delaying import DelayClock
+from stan.core.publishing.expiring import ExpiryClock
 from stan.core.publishing.part_doubling import PartDoubling
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.schema_checks import SchemaChecks
-from stan.core.publishing.timed import TimedMessages, make_timed
 from stan.core.requests.channel_lookup import ChannelLookup
 from stan.core.requests.read_index import ReadIndex
 from stan.core.requests.request_order import ArrivalOrder
@@ -38,7 +46,9 @@ class BrokerParts:
     publishing: Publishing
     doubling: PartDoubling
     commits: LedCommits
-    timed: TimedMessages
+    delays: DelayClock
+    expiries: ExpiryClock
+    compactions: CompactionProgress
     clients: Clients
     subscribing: Subscribing
     serving: Serving
@@ -49,6 +59,12 @@ class BrokerParts:
     cursor_admin: CursorAdmin
     admin_listing: AdminListing
     admin_members: AdminMembers
+    policies: PolicyRequests
+    schemas: SchemaRequests
+    pool: PoolRequests
+    pins: PinRequests
+    commit_kinds: CommitRequests
+    parted: PartRequests
     delayed_requests: DelayedRequests
     moves: ChannelMoves
     spreading: Spreading
@@ -65,7 +81,7 @@ def make_parts(services: Services) -> BrokerParts:
     long_poll = LongPoll(services)
     lookup = ChannelLookup(services, read_index)
     serving = Serving(services, nodes)
-    timed = make_timed(services, channels, publishing)
+    compactions = CompactionProgress(services)
     subscribing = Subscribing(services, channels, clients, read_index, arrival_order, serving)
     moves = ChannelMoves(services, channels, publishing, clients, subscribing)
     return BrokerParts(
@@ -76,7 +92,9 @@ def make_parts(services: Services) -> BrokerParts:
         publishing=publishing,
         doubling=PartDoubling(services, channels, publishing),
         commits=LedCommits(services),
-        timed=timed,
+        delays=DelayClock(services, channels),
+        expiries=ExpiryClock(services),
+        compactions=compactions,
         clients=clients,
         subscribing=subscribing,
         serving=serving,
@@ -85,8 +103,14 @@ def make_parts(services: Services) -> BrokerParts:
         channel_queries=ChannelQueries(services, channels, lookup, long_poll),
         channel_changes=ChannelChanges(services, channels, lookup),
         cursor_admin=CursorAdmin(services, channels, lookup),
-        admin_listing=AdminListing(services, channels, lookup, timed.compactions.of),
-        admin_members=AdminMembers(services, nodes, moves),
+        admin_listing=AdminListing(services, channels, lookup, compactions.of),
+        admin_members=AdminMembers(services, nodes),
+        policies=PolicyRequests(services),
+        schemas=SchemaRequests(services),
+        pool=PoolRequests(services, nodes),
+        pins=PinRequests(services, moves),
+        commit_kinds=CommitRequests(services, moves),
+        parted=PartRequests(services),
         delayed_requests=DelayedRequests(services, lookup),
         moves=moves,
         spreading=Spreading(services, moves),

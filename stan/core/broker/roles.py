@@ -76,7 +76,6 @@ class GroupRoles:
         self.parts.channels.lead(number)
         self.parts.moves.lead(leadership)
         make_leader(self._services, self.parts, leadership)
-        self.parts.timed.lead(leadership)
         group.dispatch.lead(self.node.clock.now, self.node.clock.wall, self.parts.moves.others(number))
         if unconfirmed:
             group.dispatch.mark_unconfirmed()

@@ -71,6 +71,10 @@ class LeaderParts:
         """Add a part."""
         self._parts[type(part)] = part
 
+    def all(self, kind: type[Part]) -> list[Part]:
+        """The parts of class *kind* or one that is derived from it."""
+        return [part for part in self._parts.values() if isinstance(part, kind)]
+
     def part(self, kind: type[Part]) -> Part:
         """The part of class *kind*, which was made with the leadership.
 

@@ -29,7 +29,7 @@ class CompactionProgress:
     """How far the logs of this node have got with the channels that are compacted."""
 
     def __init__(self, services: Services) -> None:
-        self.node = services.node
+        self.faults, self.leading, self.node = services.faults, services.leading, services.node
         self._by_group: dict[GroupId, Mapping[ChannelUid, CompactionState]] = {}
 
     def compacted(self, number: GroupId, done: Mapping[ChannelUid, CompactionState]) -> None:
@@ -40,6 +40,11 @@ class CompactionProgress:
             ended = known.ended if known is not None and known.passes == state.passes else self.node.clock.wall
             reported[uid] = state._replace(ended=ended)
         self._by_group[number] = reported
+
+    def look(self, now: Nanos) -> None:
+        """Compact messages that have become old enough, if it is time to look."""
+        for compacting in self.leading.all_parts(Compacting):
+            self.faults.within(compacting.number, compacting.look, now)
 
     def of(self, number: GroupId, uid: ChannelUid) -> CompactionState | None:
         """How far the log of this node has got with a channel; None: it has not begun."""

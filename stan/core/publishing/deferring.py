@@ -42,6 +42,8 @@ Place = tuple[int, int]
 class Deferring(LeaderPart):
     """Moves the deferred messages of one group that are due, while this node leads it."""
 
+    follows = frozenset({"deferred"})
+
     def __init__(
         self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
@@ -59,10 +61,10 @@ class Deferring(LeaderPart):
     def _deferred(self) -> Deferred:
         return self.group.machine.part(Deferred)
 
-    def added(self, deferred: pb.Deferred) -> None:
+    def followed(self, change: pb.GroupChange) -> None:
         """Messages were stored that wait."""
-        due = min(deferred.dues)
-        self.state.expect(due, deferred.sequence)
+        due = min(change.deferred.dues)
+        self.state.expect(due, change.deferred.sequence)
         self._arm(due - self.node.clock.wall)
 
     # --- what is due ------------------------------------------------------------------------------------------------------

@@ -75,6 +75,8 @@ class DelayClock:
 class Delaying(LeaderPart):
     """Moves the messages of one group that are due, while this node leads it."""
 
+    follows = frozenset({"drop_channel"})
+
     def __init__(
         self,
         services: Services,
@@ -242,8 +244,9 @@ class Delaying(LeaderPart):
         text = f"Delayed messages of channel {shown(info.name)} cannot be moved to {shown(move.delay.target)}: {error}"
         self.reports.complain("WRN", text)
 
-    def dropped(self, uid: ChannelUid) -> None:
+    def followed(self, change: pb.GroupChange) -> None:
         """A channel is gone: forget its move."""
+        uid = ChannelUid(change.drop_channel.uid)
         self._under_way.pop(uid, None)
         self._paused.pop(uid, None)
 

@@ -68,6 +68,8 @@ class ExpiryClock:
 class Expiring(LeaderPart):
     """Removes expired messages of one group, while this node leads it."""
 
+    follows = frozenset({"expiring", "expired", "restore", "commit_step"})
+
     def __init__(self, services: Services, leadership: Leadership, channels: LiveChannels, clock: ExpiryClock) -> None:
         super().__init__(services, leadership)
         self.channels = channels
@@ -94,16 +96,18 @@ class Expiring(LeaderPart):
             self._known.add((at, uid))
             heapq.heappush(self.soonest, (at, uid))
 
-    def listed(self, change: pb.Expiring) -> None:
-        """Messages were stored that expire."""
-        self._expect(min(change.at), ChannelUid(change.uid))
+    def followed(self, change: pb.GroupChange) -> None:
+        """Messages were stored that expire, or are removed, or more of a channel may be visible than before, and due already."""
+        match change.WhichOneof("change"):
+            case "expiring":
+                self._expect(min(change.expiring.at), ChannelUid(change.expiring.uid))
+            case "expired":
+                self._removed(change.expired)
+            case "restore" | "commit_step" as name:
+                if self.clock.next == NEVER:
+                    return
+                self._expect(0, ChannelUid(getattr(change, name).uid))
         self.clock.set()
-
-    def look_at(self, uid: ChannelUid) -> None:
-        """More of a channel may be visible than before, and due already."""
-        if self.clock.next != NEVER:
-            self._expect(0, uid)
-            self.clock.set()
 
     def took_over(self, uid: ChannelUid) -> None:
         """The group has taken a channel over."""
@@ -184,8 +188,8 @@ class Expiring(LeaderPart):
 
     # --- what is gone -----------------------------------------------------------------------------------------------------
 
-    def removed(self, change: pb.Expired) -> None:
-        """Expired messages are removed: their channels are held no longer."""
+    def _removed(self, change: pb.Expired) -> None:
+        """Deliver the channels again from which expired messages are removed."""
         listed = self._listed
         uids = [ChannelUid(uid) for uid, _ in pairs(change.channels)]
         for uid in uids:
@@ -193,4 +197,3 @@ class Expiring(LeaderPart):
             if due is not None:
                 self._expect(due.next, uid)  # what is due by now is looked at before anything is sent
         self._release(uid for uid in uids if uid not in self._waiting)
-        self.clock.set()

@@ -1,17 +1,22 @@
 """The bases of everything that belongs to the leader of the metadata, or of one channel group."""
 
 from collections.abc import Callable
+from typing import ClassVar
 
-from stan_protocol.scalars import GroupId, Nanos
+from stan_protocol.scalars import ChannelUid, GroupId, Nanos
 
 from stan.core.leader.local_group import ChannelGroup, LeaderParts, Leadership
 from stan.core.services.node import META_GROUP
 from stan.core.services.proposals import Done, InDoubt, nobody_waits
 from stan.core.services.services import Services
+from stan.protocol.proto import entries_pb2 as pb
 
 
 class LeaderPart:
     """A part of the leader of one group: made with its leadership, and dropped with it."""
+
+    follows: ClassVar[frozenset[str]] = frozenset()
+    """Names of the changes of the group with which `followed` is called."""
 
     def __init__(self, services: Services, leadership: Leadership) -> None:
         self.node, self.nats, self.stored = services.node, services.nats, services.stored
@@ -41,6 +46,12 @@ class LeaderPart:
                 call(now)
 
         self._timers.at(deadline, alarm, self.number)
+
+    def followed(self, change: pb.GroupChange) -> None:
+        """One of the changes in `follows` was applied."""
+
+    def took_over(self, uid: ChannelUid) -> None:
+        """The group has taken a channel over from another one."""
 
 
 class MetaPart:
