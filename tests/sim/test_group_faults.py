@@ -79,9 +79,9 @@ def wrap(find, name, wrapper):
 
 
 def break_publishes(node, number):
-    publishing, view = node.broker.parts.publishing, node.broker.view
-    take = publishing.take
-    publishing.take = lambda batch: broken() if view.group_number(batch.channel) == number else take(batch)
+    filters, view = node.broker.parts.filters, node.broker.view
+    admit = filters.admit
+    filters.admit = lambda batch, *more: broken() if view.group_number(batch.channel) == number else admit(batch, *more)
 
 
 def broker(node, _number):

@@ -35,9 +35,9 @@ from stan.core.publishing.dead_letters import DeadLetters
 from stan.core.publishing.deferring import Deferring
 from stan.core.publishing.ephemeral import EphemeralChannels
 from stan.core.publishing.expiring import Expiring, ExpiryClock
+from stan.core.publishing.filters import PublishFilters
 from stan.core.publishing.part_doubling import PartDoubling
 from stan.core.publishing.part_routing import PartRouting
-from stan.core.publishing.publishing import Publishing
 from stan.core.services.leading import ServingState
 from stan.core.services.placement import ChannelPlacement
 from stan.core.state import group
@@ -453,12 +453,12 @@ def never_ends_a_lease(original, self, known, _now):
 # --- publishes without an ack, ephemeral channels -----------------------------------------------------------------------
 
 
-@breaks(Publishing, "publishes", "silent", (0,), "check_silent")
+@breaks(PublishFilters, "publishes", "silent", (0,), "check_silent")
 def drops_what_wants_no_ack(original, self, batch):
     return None if batch.replied.count(0) else original(self, batch)
 
 
-@breaks(Publishing, "publishes", "silent", 3, "check_real_time")
+@breaks(PublishFilters, "publishes", "silent", 3, "check_real_time")
 def stores_later_what_wants_no_ack(original, self, batch, held=[]):  # noqa: B006
     if batch.replied.count(0) == batch.count and not held:
         held.append(batch)
@@ -477,12 +477,17 @@ def begins_without_an_entry(_original, self, channel):
     self.channels.stores.begin(info.uid, Epoch(known.number + 1, (block << BLOCK_BITS) + 1, block))
     self.stored.written = self.channels.stores
     channel.next_sequence = (block << BLOCK_BITS) + 1
-    for opened in self._of(channel).epochs.pop(info.uid):
+    for opened in self._epochs.pop(info.uid):
         opened("")
 
 
+def passes_all(_filters, batch, _attempt):
+    """A filter of publishes without effect."""
+    return batch, b"", ""
+
+
 # what the last leader may have acknowledged is stored once more
-mutant("takes what was heard before", "cluster-ephemeral", 12, "", (Publishing, "_refuses_emptied", no))
+mutant("takes what was heard before", "cluster-ephemeral", 12, "", (PublishFilters, "_not_emptied", passes_all))
 mutant("loses answers with the lease", "ephemeral-stops", (13, 15), "", (Broker, "_keep_answers", nothing))
 
 

@@ -12,6 +12,8 @@ from tests.sim.test_cluster_faults import calm_world
 ROOT = Path(__file__).parents[2]
 STEP = re.compile(r"^\| (\d+) [^|]*\| `([\w/]+\.py)` `(\w+)` \|", re.MULTILINE)
 STEPS_MAX = 12
+FUNCTIONS_MAX = 22
+"""Of the core, from the read to the proposal of the entry."""
 
 
 def walk_of_a_publish():
@@ -71,6 +73,13 @@ def test_one_publish_goes_the_way_that_the_page_tells():
     for number, step in enumerate(steps, 1):
         assert step in left, f"step {number}, {step}, was not called after those before it"
         left = left[left.index(step) + 1 :]
+
+
+def test_few_functions_of_the_core_lie_between_a_read_and_its_entry():
+    calls = called_until_acknowledged(*quiet_world())
+    start, end = calls.index(("core/broker/broker.py", "step_publishes")), calls.index(("edge/driver.py", "_propose"))
+    passed = {call for call in calls[start:end] if call[0].startswith("core/")}
+    assert len(passed) <= FUNCTIONS_MAX, sorted(passed)
 
 
 def test_a_quiet_cluster_goes_no_part_of_that_way_by_itself():

@@ -163,15 +163,14 @@ class Broker:
         followed += self.parts.subscribing.refuse_overtaken(frames)
         skipped = {id(frame) for frame in (*done, *followed)}  # one that was sent again equals the first
         heard = [step for step in steps if isinstance(step, Publishes)]
-        self.parts.publishing.held.forget_replayed(group, {batch.channel for batch in heard})
-        left = iter(self.parts.publishing.split_replayed(group, heard, since, channels))
+        left = iter(self.parts.filters.split_replayed(group, heard, since, channels))
         parted = self.services.node.meta.channels.parted.by_name
         for step in steps:
             if isinstance(step, Publishes):
                 parts = next(left)
                 if parted:
                     parts = parts._replace(new=self.parts.doubling.routing.routed(parts.new))
-                self.parts.publishing.take_replayed(parts)
+                self.parts.filters.admit_replayed(parts)
             elif isinstance(step, Acks):
                 found = self.services.leading.acked(step.group, step.key)
                 if found is not None and not found[0].dispatch.is_outdated(found[1], self.services.node.clock.wall):
@@ -246,7 +245,7 @@ class Broker:
 
     def step_publishes(self, batches: Iterable[Publishes]) -> None:
         """Publishes read from NATS."""
-        publishes = self.parts.publishing.publishes
+        publishes = self.parts.filters.publishes
         if self.services.node.meta.channels.parted.by_name:
             batches = self.parts.doubling.routing.routed(batches)
         for batch in batches:
@@ -303,7 +302,7 @@ class Broker:
         """Payloads on the publish and ack subjects that could not be taken."""
         for frame in frames:
             if frame.sid == pub_sid:
-                self.parts.publishing.malformed(frame)
+                self.parts.filters.malformed(frame)
             else:
                 self.services.reports.complain("ERR", f"Unable to process ack on {shown(frame.subject)}: not an ack")
 

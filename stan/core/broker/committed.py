@@ -81,7 +81,7 @@ class CommittedEntries:
 
     def _registered(self, info: ChannelInfo) -> None:
         self.parts.long_poll.registered(info)
-        self.parts.publishing.registered(info.name, info.group)
+        self.parts.filters.registered(info.name, info.group)
         self.parts.channels.registered(info)
         group = self.node.groups.get(info.group)
         if group is not None:

@@ -26,6 +26,7 @@ from stan.core.publishing.committing import LedCommits
 from stan.core.publishing.compacting import CompactionProgress
 from stan.core.publishing.delaying import DelayClock
 from stan.core.publishing.expiring import ExpiryClock
+from stan.core.publishing.filters import PublishFilters
 from stan.core.publishing.part_doubling import PartDoubling
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.schema_checks import SchemaChecks
@@ -44,6 +45,7 @@ class BrokerParts:
     arrival_order: ArrivalOrder
     channels: LiveChannels
     publishing: Publishing
+    filters: PublishFilters
     doubling: PartDoubling
     commits: LedCommits
     delays: DelayClock
@@ -76,6 +78,7 @@ def make_parts(services: Services) -> BrokerParts:
     arrival_order = ArrivalOrder(services.nats.subjects.discover.encode(), services.nats.subjects.sub.encode())
     channels = LiveChannels(services)
     publishing = Publishing(services, channels, SchemaChecks(services, channels, read_index))
+    filters = PublishFilters(services, channels, publishing)
     clients = Clients(services)
     nodes = NodeRequests(services)
     long_poll = LongPoll(services)
@@ -90,7 +93,8 @@ def make_parts(services: Services) -> BrokerParts:
         arrival_order=arrival_order,
         channels=channels,
         publishing=publishing,
-        doubling=PartDoubling(services, channels, publishing),
+        filters=filters,
+        doubling=PartDoubling(services, channels, filters),
         commits=LedCommits(services),
         delays=DelayClock(services, channels),
         expiries=ExpiryClock(services),

@@ -34,7 +34,7 @@ class GroupRoles:
             self.faults.within(gone.group, self.parts.channels.unregistered, gone, whole_of(gone.name))
         self.parts.moves.meta_reset()
         for info in [info for info in meta.channels.values() if info.uid not in self.parts.channels.by_uid]:
-            self.faults.within(info.group, self.parts.publishing.registered, info.name, info.group)
+            self.faults.within(info.group, self.parts.filters.registered, info.name, info.group)
             self.faults.within(info.group, self.parts.channels.registered, info)
         self.parts.doubling.reset()
         for led, _ in self.leading.led:

@@ -65,15 +65,6 @@ class Unsealed:
         """Number of messages."""
         return sum(batch.count for batch in (*self.priority, *self.others))
 
-    def take(self, *, others: bool) -> list[Publishes | RowBatch]:
-        """Take out the batches with priority and, if *others*, all other batches behind them."""
-        taken: list[Publishes | RowBatch] = [*self.priority]
-        self.priority = []
-        if others:
-            taken += self.others
-            self.others = []
-        return taken
-
 
 @dataclass(slots=True)
 class Reservation:

@@ -388,7 +388,7 @@ class Committing(LeaderPart):
             carrier.pause_until = at
             self._timers.wake_at(at, self.number)
         if not self.node.clustered:  # else another leader may store what this one has refused
-            self.publishing.refuse_waiting(carrier.channel, error)
+            self.publishing.resume(carrier.channel, error)
         self._next(self._refuse(self._asked.of(carrier.channel.info.uid), error, retry=True))
 
 

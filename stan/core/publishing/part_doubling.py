@@ -23,8 +23,8 @@ from stan.core.base.ready import Replay
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.deferrals import Deferrals
+from stan.core.publishing.filters import PublishFilters
 from stan.core.publishing.part_routing import PartRouting
-from stan.core.publishing.publishing import Publishing
 from stan.core.services.services import Services
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.part_closings import PartClosings
@@ -56,7 +56,7 @@ class _Doubling:
 class PartDoubling:
     """Closes the parts that this node leads, and opens them again."""
 
-    def __init__(self, services: Services, channels: LiveChannels, publishing: Publishing) -> None:
+    def __init__(self, services: Services, channels: LiveChannels, filters: PublishFilters) -> None:
         self.faults, self.leading, self.nats, self.node = (
             services.faults,
             services.leading,
@@ -66,7 +66,7 @@ class PartDoubling:
         self.outgoing, self.placement, self.proposals = services.outgoing, services.placement, services.proposals
         self.reports, self.timers = services.reports, services.timers
         self.channels = channels
-        self.publishing = publishing
+        self.filters = filters
         self.routing = PartRouting(services)
         self._under_way: dict[bytes, _Doubling] = {}  # by channel
 
@@ -91,7 +91,7 @@ class PartDoubling:
             return
         row, seen = whole.row, self._under_way.get(name)
         if divided:
-            self.publishing.forget_held(whole.names())  # divided by what this copy of the metadata knew before
+            self.filters.forget_waiting(whole.names())  # divided by what this copy of the metadata knew before
         if row.doubling and (seen is None or seen.number != row.doubling):
             since = Nanos(self.node.clock.now - limits.MOVE_KNOWN_MIN)
             self._under_way[name] = _Doubling(row.doubling, since)
@@ -106,7 +106,7 @@ class PartDoubling:
         self._under_way.clear()
         for whole in self.node.meta.channels.parted.by_name.values():
             if whole.row.splits:
-                self.publishing.forget_held(whole.names())
+                self.filters.forget_waiting(whole.names())
                 self._divide(whole, whole.row.splits[0].parts, None)
             self._look_at_all(whole)
 
@@ -206,7 +206,7 @@ class PartDoubling:
             return
         found = self.node.meta.channels.parted.by_part.get(channel.info.name)
         seen = self._under_way.get(found[0].name) if found is not None else None
-        self.publishing.forget_held((channel.info.name,))
+        self.filters.forget_waiting((channel.info.name,))
         channel.unsealed.halted = False
         self._take_heard(channel.info, seen.since if seen is not None else Nanos(0))
 

@@ -355,8 +355,8 @@ def test_publishes_of_an_unknown_connection_wait_for_the_metadata_in_order(node)
     assert node.meta_says(len(node.logs[0]))
     assert node.pub_acks() == ["", ""]
     assert node.stored() == [b"1", b"2"]
-    assert not node.broker.parts.publishing.held.for_metadata
-    assert not node.broker.parts.publishing.held.publishers
+    assert not node.broker.parts.filters.waiting.for_metadata
+    assert not node.broker.parts.filters.waiting.publishers
 
 
 def test_what_waited_for_the_metadata_is_left_to_the_leader_of_the_group_in_which_the_channel_was_made(node):
@@ -368,9 +368,9 @@ def test_what_waited_for_the_metadata_is_left_to_the_leader_of_the_group_in_whic
     node.meta_says(len(node.logs[0]))
     assert node.pub_acks() == []
     assert node.publish("bar", b"2", client_id="new") == []
-    publishing = node.broker.parts.publishing
-    assert not publishing.held.for_metadata
-    assert not any(publishing.held.bytes.values())
+    waiting = node.broker.parts.filters.waiting
+    assert not waiting.for_metadata
+    assert not any(waiting.bytes.values())
 
 
 def test_others_do_not_wait_with_them(node):
@@ -388,8 +388,8 @@ def test_what_waits_is_not_answered_when_the_metadata_has_no_leader(node):
     node.publish("foo", b"1", client_id="new")
     node.pass_time(limits.CATCHUP_PATIENCE / SECOND + 1)
     assert node.pub_acks() == []
-    assert not node.broker.parts.publishing.held.for_metadata
-    assert not node.broker.parts.publishing.held.publishers
+    assert not node.broker.parts.filters.waiting.for_metadata
+    assert not node.broker.parts.filters.waiting.publishers
 
 
 def test_what_waited_when_leadership_was_lost_is_not_taken_twice(node):

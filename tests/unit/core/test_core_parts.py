@@ -731,7 +731,7 @@ def test_what_waits_for_the_metadata_over_a_doubling_is_stored_where_it_belongs_
     assert node.pub_acks() == [""]
     assert node.stored("orders.~0") == []
     assert node.stored("orders.~4") == [b"1"]
-    assert not node.broker.parts.publishing.held.publishers
+    assert not node.broker.parts.filters.waiting.publishers
 
 
 def test_what_has_waited_for_the_metadata_since_long_before_a_doubling_is_taken_afterwards(node) -> None:

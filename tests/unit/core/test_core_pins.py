@@ -101,7 +101,7 @@ def test_what_waits_while_its_channel_is_pinned_is_stored_once(node, known) -> N
     node.feed_channel("foo", THERE)
     node.turn()
     assert node.broker.parts.channels.by_name[b"foo"].next_sequence == 2
-    assert not any(node.broker.parts.publishing.held.bytes.values())
+    assert not any(node.broker.parts.filters.waiting.bytes.values())
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["waits for its channel", "waits for the metadata"])
@@ -127,7 +127,7 @@ def test_what_waits_for_a_channel_that_is_elsewhere_is_not_stored_twice(node, kn
         node.meta_says(len(node.logs[0]))
     assert node.broker.parts.channels.by_name[b"foo"].next_sequence == 3
     assert node.pub_acks() == ["", ""]
-    assert not any(node.broker.parts.publishing.held.bytes.values())
+    assert not any(node.broker.parts.filters.waiting.bytes.values())
 
 
 def test_what_belongs_to_a_pinned_channel_follows_it_before_that_is_made(node) -> None:

@@ -34,7 +34,7 @@ def node():
 
 
 def test_a_replay_that_fails_leaves_the_other_groups_their_requests(node, monkeypatch):
-    monkeypatch.setattr(node.broker.parts.publishing, "split_replayed", broken)
+    monkeypatch.setattr(node.broker.parts.filters, "split_replayed", broken)
     node.follow(1)
     node.hears(pub_frame("sick", "guid"))
     node.lead(1)

@@ -190,7 +190,7 @@ def test_publishes_of_long_names_are_refused_at_once():
     harness = CoreHarness()
     harness.connect()
     assert harness.publish("foo", b"1", client_id=LONG.decode()) == [refusals.INVALID_PUBLISH]
-    assert not harness.broker.parts.publishing.held.for_metadata
+    assert not harness.broker.parts.filters.waiting.for_metadata
     assert harness.publish("x" * 5000, b"1") == [refusals.INVALID_PUBLISH]
 
 
