@@ -45,7 +45,7 @@ FAN_OUT_MAX = 13
 """How many other modules a module imports, words, protocol and status aside."""
 
 COMPOSED = {
-    "stan.core.broker.parts": 30,
+    "stan.core.broker.parts": 31,
     "stan.core.broker.group_leader": 17,
     "stan.core.publishing.publishing": 14,
     "stan.core.state.group": 15,

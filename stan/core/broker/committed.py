@@ -44,7 +44,7 @@ class CommittedEntries:
 
     def _apply_meta(self, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
         if change.HasField("part_closed"):
-            self.parts.doubling.told(change.part_closed)
+            self.parts.doubling.part_closed(change.part_closed)
         applied = self.node.meta.apply(change, index)
         self.parts.clients.applied(applied)
         if (applied.created or applied.deleted is not None) and self.placement.policies.rules:

@@ -218,7 +218,7 @@ class LiveChannels:
         self._drop_parts(channels)
 
     def leave(self, info: ChannelInfo) -> LiveChannel | None:
-        """A channel goes to another group: forget it. Returns what was known of it."""
+        """A channel goes to another group: forget it. Returns the live view of it."""
         channel = self.by_uid.get(info.uid)
         if channel is not None:
             self._forget(channel)
@@ -258,8 +258,8 @@ class LiveChannels:
             self._create(name, Nanos(self.node.clock.now + limits.FORWARD_PATIENCE))
 
     def is_left_to_another(self, name: bytes) -> bool:
-        """True if another node does what is asked of a channel, which it has heard, too: the one that takes over a channel which
-        moves, or the leader of the group in which the channel was made meanwhile."""
+        """True if another node answers requests for a channel, which it has received, too: the one that takes over a channel
+        that moves, or the leader of the group in which the channel was made meanwhile."""
         info = self.node.meta.channels.get(name)
         made_elsewhere = info is not None and name not in self.by_name and not self.node.leads(info.group)
         return made_elsewhere or name in self.placement.held.by_name
@@ -458,7 +458,7 @@ class LiveChannels:
             self._trim(channel, max(self.first_after(channel, written, 0, 0), self._unexpired(channel)))
 
     def expire(self) -> None:
-        """Remove messages older than their channel's age limit, and what has waited for a tier that has it now."""
+        """Remove messages older than their channel's age limit, and those that have waited for a tier that has them now."""
         for uid in self.aging:
             channel = self.by_uid[uid]
             self.faults.within(channel.info.group, self._expire, channel)
@@ -572,13 +572,13 @@ class LiveChannels:
         self.delayed[info.uid] = Delay(policy.delay, target, policy.max_late, policy.dead_letters_of(target), found)
         return replace(found, msgs=0, bytes=0, age_ns=0, inactivity_ns=0)
 
-    def _note_schema(self, info: ChannelInfo, asked: int, target: bytes) -> None:
-        """Note what is asked of messages of a channel; of one with a delay, what is asked of its target, if nothing of itself."""
-        later = self.placement.policies.of(target, b"").schema if target and asked == OFF else OFF
-        if asked == OFF and later == OFF:
+    def _note_schema(self, info: ChannelInfo, mode: int, target: bytes) -> None:
+        """Note the check that policies want for messages of a channel; of one without a check but a delay, that of its target."""
+        later = self.placement.policies.of(target, b"").schema if target and mode == OFF else OFF
+        if mode == OFF and later == OFF:
             self.schemas.pop(info.uid, None)
         else:
-            self.schemas[info.uid] = (asked, whole_of(info.name)) if asked != OFF else (later, target)
+            self.schemas[info.uid] = (mode, whole_of(info.name)) if mode != OFF else (later, target)
 
     def delay_refusal(self, channel: LiveChannel, count: int) -> str:
         """Why *count* messages more cannot be delayed in a channel; "" if they can, or if it has no delay."""
@@ -596,7 +596,7 @@ class LiveChannels:
         return ""
 
     def delay_trouble(self, info: ChannelInfo, delay: Delay) -> str:
-        """What is wrong with the delay of a channel, so that its messages cannot be moved; "" if nothing is."""
+        """The fault of a delay of a channel, so that its messages cannot be moved; "" if nothing is."""
         name, target = text(info.name), text(delay.target)
         if not delay.target:
             return NO_DELAY_TARGET.format(go_quote(name))

@@ -1,13 +1,13 @@
 """The parts of a channel are doubled: what the leader of each part does, until the metadata have twice as many.
 
-    the metadata say so ─► nothing new is taken ─► what was taken is committed ─► `close_part` in the part's own log
-        ─► a pause, in which all nodes hear what is in that log ─► the metadata are told its newest sequence and fingerprints
-    all parts have told ─► the new parts are there, and everybody divides by twice as many ─► what came meanwhile is taken
+    the metadata say so ─► parts take no more messages ─► earlier ones are committed ─► `close_part` in each part's own log
+        ─► a pause, in which all nodes learn the end of that log ─► the metadata get its newest sequence and fingerprints
+    from all parts ─► the new parts are there, and all nodes divide by twice as many ─► messages of the pause are taken
 
-Promises: a message is in one part; none that was taken before is taken again by a new part, and none is stored in a part behind
-its mark before all nodes may divide by the new number. In a cluster what is published meanwhile waits: whoever leads its part
-afterwards has heard it, and takes what no fingerprint tells of, whenever he learns that the parts are there. A node alone refuses
-it. While a transaction or delayed messages wait for a part, the doubling is given up. Whoever leads next goes on.
+Promises: a message is in one part; none that was taken before is taken again by a new part, and none is stored in a part after
+its mark before all nodes may divide by the new number. In a cluster publishes wait during the doubling: the next leader of their
+part has buffered them, and takes those without a fingerprint once it learns that the parts are there. A node alone refuses them.
+While a transaction or delayed messages wait for a part, the doubling is given up. The next leader continues it.
 """
 
 from dataclasses import dataclass, field
@@ -38,18 +38,18 @@ LOOK_INTERVAL = 20 * MILLISECOND
 
 
 class _Told(NamedTuple):
-    """What a closed part has told."""
+    """The report of a closed part."""
 
     fingerprints: bytes
-    known_since: Nanos  # of what came later, they are of all that is in its log
+    known_since: Nanos  # they are of all later messages in its log
 
 
 @dataclass(slots=True)
 class _Doubling:
-    """One doubling, as this node has seen it."""
+    """A doubling, as this node has seen it."""
 
     number: int
-    since: Nanos  # what came before is not replayed, see `ReplayFilter.answered`
+    since: Nanos  # earlier publishes are not replayed, see `ReplayFilter.answered`
     told: dict[int, _Told] = field(default_factory=dict)  # by part
 
 
@@ -70,8 +70,8 @@ class PartDoubling:
         self.routing = PartRouting(services)
         self._under_way: dict[bytes, _Doubling] = {}  # by channel
 
-    def told(self, change: pb.PartClosed) -> None:
-        """A part has told that it is closed, perhaps not for the first time."""
+    def part_closed(self, change: pb.PartClosed) -> None:
+        """A part reports that it is closed, perhaps not for the first time."""
         seen = self._under_way.get(change.name)
         if seen is not None and seen.number == change.doubling and change.part not in seen.told:
             since = self.node.clock.now - change.known_for + limits.MOVE_KNOWN_MARGIN
@@ -110,11 +110,11 @@ class PartDoubling:
                 self._divide(whole, whole.row.splits[0].parts, None)
             self._look_at_all(whole)
 
-    def _look_at_all(self, whole: Parted) -> None:
-        """Do what is next for the parts that this node leads, if there is something."""
-        for part in whole.names() if whole.row.doubling or whole.row.settled else ():
+    def _look_at_all(self, parted: Parted) -> None:
+        """Do the next step for the parts that this node leads, if there is one."""
+        for part in parted.names() if parted.row.doubling or parted.row.settled else ():
             channel = self.channels.by_name.get(part)
-            if channel is not None and (whole.row.doubling or channel.unsealed.halted):
+            if channel is not None and (parted.row.doubling or channel.unsealed.halted):
                 self.faults.within(channel.info.group, self._look, channel)
 
     def lead(self, number: GroupId) -> None:
@@ -125,10 +125,10 @@ class PartDoubling:
             if channel is not None and channel.info.group == number and (whole.row.doubling or self._closed(channel)):
                 self._look(channel)
 
-    def _divide(self, whole: Parted, before: int, seen: _Doubling | None) -> None:
-        """There are more parts than *before*: new ones know what is in the log of the part to which it belonged then, as far as
-        that has told it, and take what came meanwhile."""
-        for number, name in enumerate(whole.names()) if self.node.clustered else ():
+    def _divide(self, parted: Parted, before: int, seen: _Doubling | None) -> None:
+        """There are more parts than *before*: new ones learn which messages are in the log of the part from which they come, as
+        far as that has reported them, and take the messages that came during the doubling."""
+        for number, name in enumerate(parted.names()) if self.node.clustered else ():
             info = self.node.meta.channels.get(name)
             group = self.node.groups.get(info.group) if info is not None else None
             if info is not None and group is not None:
@@ -151,7 +151,7 @@ class PartDoubling:
                 self._take_heard(info, seen.since)
 
     def _take_heard(self, info: ChannelInfo, since: Nanos) -> None:
-        """Take what came for a part since *since* that no log has."""
+        """Take publishes to a part that came since *since* and that no log has."""
         replays, names = self.outgoing.replays, frozenset((info.name,))
         for at, one in enumerate(replays):
             if (one.group, one.publishes_since) == (info.group, since):
@@ -164,7 +164,7 @@ class PartDoubling:
         return self.node.group_of(channel.info).machine.part(PartClosings).of(channel.info.uid)
 
     def _look(self, channel: LiveChannel, _now: Nanos = Nanos(0)) -> None:  # noqa: B008 - a number
-        """Do what is next for a part."""
+        """Do the next step for a part."""
         found = self.node.meta.channels.parted.by_part.get(channel.info.name)
         if found is None or self.channels.by_uid.get(channel.info.uid) is not channel:
             return
@@ -177,19 +177,19 @@ class PartDoubling:
         elif closed == whole.row.doubling:
             unsealed.halted = True  # an earlier leader may have closed it
             patience = limits.FINGERPRINT_PATIENCE if self.node.clustered else 0
-            self.timers.at(self.node.clock.now + patience, partial(self._tell, channel, closed), channel.info.group)
+            self.timers.at(self.node.clock.now + patience, partial(self._report, channel, closed), channel.info.group)
         else:
             self._close(channel, whole)
 
-    def _close(self, channel: LiveChannel, whole: Parted) -> None:
+    def _close(self, channel: LiveChannel, parted: Parted) -> None:
         waits = self._waits_for(channel)
         if waits:
-            self._give_up(whole, channel, waits)
+            self._give_up(parted, channel, waits)
             return
         channel.unsealed.halted = True
         if self._waits_for_log(channel):
             return
-        change = pb.ClosePart(uid=channel.info.uid, doubling=whole.row.doubling)
+        change = pb.ClosePart(uid=channel.info.uid, doubling=parted.row.doubling)
         done = partial(self._done, channel)
         self.proposals.change_group(channel.info.group, done, partial(done, None, ""), close_part=change)
 
@@ -223,8 +223,8 @@ class PartDoubling:
         again = 0 if result is not None else limits.FORWARD_INTERVAL
         self.timers.at(self.node.clock.now + again, partial(self._look, channel), channel.info.group)
 
-    def _tell(self, channel: LiveChannel, doubling: int, _now: Nanos) -> None:
-        """Tell the metadata that a part is closed, again and again until they say that the doubling has ended."""
+    def _report(self, channel: LiveChannel, doubling: int, _now: Nanos) -> None:
+        """Report to the metadata that a part is closed, again and again until they say that the doubling has ended."""
         found = self.node.meta.channels.parted.by_part.get(channel.info.name)
         if found is None or self.channels.by_uid.get(channel.info.uid) is not channel:
             return
@@ -244,11 +244,11 @@ class PartDoubling:
         )
         self.proposals.ask_meta(part_closed=told)
         again = self.node.clock.now + limits.FORWARD_INTERVAL
-        self.timers.at(again, partial(self._tell, channel, doubling), channel.info.group)
+        self.timers.at(again, partial(self._report, channel, doubling), channel.info.group)
 
-    def _give_up(self, whole: Parted, channel: LiveChannel, why: str) -> None:
+    def _give_up(self, parted: Parted, channel: LiveChannel, why: str) -> None:
         name = go_quote(text(channel.info.name))
-        self.reports.note("WRN", f"The parts of channel {go_quote(text(whole.name))} are not doubled: {name}: {why}")
-        self.proposals.ask_meta(doubling_ended=pb.DoublingEnded(name=whole.name, doubling=whole.row.doubling))
+        self.reports.note("WRN", f"The parts of channel {go_quote(text(parted.name))} are not doubled: {name}: {why}")
+        self.proposals.ask_meta(doubling_ended=pb.DoublingEnded(name=parted.name, doubling=parted.row.doubling))
         again = self.node.clock.now + limits.FORWARD_INTERVAL
         self.timers.at(again, partial(self._look, channel), channel.info.group)

@@ -54,7 +54,7 @@ ENTRY_BYTES_TARGET = 1 * MiB
 
 
 class Sealed:
-    """One RECORDS entry on its way: the acks to send when it is committed, the sequences to take back when it is not. No
+    """A RECORDS entry on its way: the acks to send when it is committed, the sequences to take back when it is not. No
     dataclass: each publish that comes alone makes one."""
 
     __slots__ = ("acked", "acks", "channels", "fingerprinted", "group", "parts", "rows", "size")

@@ -1,4 +1,4 @@
-"""Whether messages fit the schema of their channel, where a policy asks for it; on the leader, before they get their sequences.
+"""Checks messages by the schema of their channel, where a policy asks for it; on the leader, before they get their sequences.
 
 Messages are checked once, when they are published. What the broker moves (dead letters, messages that come when they are due) or
 an operator puts back (redrives, restores) is not checked again: it may be older than the schema.
@@ -72,7 +72,7 @@ class SchemaChecks:
         return refused if any(refused) else []
 
     def part(self, batch: Publishes, errors: list[str]) -> tuple[Publishes | None, list[bytes], bytes]:
-        """Part what is refused, as `objections` tells, from the rest.
+        """Part the messages that `objections` refuses from the others.
 
         Returns: what stays (None if nothing), the PubAcks that refuse, and the prepared acks of messages that this server cannot
         judge, but another one may.
@@ -179,8 +179,8 @@ class SchemaChecks:
         return found
 
 
-def _clipped(told: str) -> str:
-    encoded = told.encode("utf-8", "replace")
+def _clipped(refusal: str) -> str:
+    encoded = refusal.encode("utf-8", "replace")
     if len(encoded) <= SCHEMA_REFUSAL_BYTES_MAX:
-        return told
+        return refusal
     return f"{encoded[:SCHEMA_REFUSAL_BYTES_MAX].decode('utf-8', 'ignore')}..."
