@@ -71,6 +71,15 @@ def test_a_channel_whose_timer_fails_freezes_its_group_and_not_the_metadata(node
     assert node.connect("other").error == b""
 
 
+def test_a_long_poll_that_fails_at_a_new_channel_freezes_its_group_and_not_the_metadata(node, monkeypatch):
+    monkeypatch.setattr(node.broker.parts.long_poll, "registered", broken)
+    node.feed_channel("sick.too", 1)
+    monkeypatch.undo()
+    node.turn()
+    assert node.faults.keys() == {1}
+    assert node.connect("other").error == b""
+
+
 def opened(channels, *arguments):
     answers = []
     channels.open(*arguments[:1], lambda channel, error: answers.append((channel is not None, error)), *arguments[1:])
