@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from itertools import pairwise
+from operator import attrgetter
 from random import Random
 
 import pytest
@@ -335,13 +336,19 @@ def test_a_channel_with_a_delay_heeds_the_schema_of_its_target() -> None:
 
 
 @pytest.fixture
-def node():
+def early_node():
+    """A node that knows the schema, and not yet the channel."""
     made = Node(config=replace(CLUSTERED, policies=(PolicyRule(pattern="orders", schema=VALID),)))
     made.feed_client()
-    made.feed_channel("orders", 1)
     made.feed_meta(schema=version(FIRST))
-    made.lead(1)
+    made.lead(*range(1, CLUSTERED.store.raft_groups + 1))
     return made
+
+
+@pytest.fixture
+def node(early_node):
+    early_node.feed_channel("orders", 1)
+    return early_node
 
 
 def version(schema, **more):
@@ -351,7 +358,7 @@ def version(schema, **more):
 def answer(node, index):
     """The leader of the metadata says how new its state is."""
     said = b"%d" % index
-    for asked in node.hear("_STAN.node.test-cluster.meta"):
+    for asked in filter(attrgetter("reply"), node.hear("_STAN.node.test-cluster.meta")):
         node.hears(b"MSG %b 3 %d\r\n%b\r\n" % (asked.reply.encode(), len(said), said))
     node.turn()
 
@@ -365,6 +372,19 @@ def test_a_node_asks_for_newer_metadata_before_it_refuses(node) -> None:
     changed = node.follower(0).schemas.by_pattern[b"orders"].changed
     answer(node, applied + 1)
     assert node.stored("orders", 1) == []
+    node.feed_meta(schema=version(SECOND_, changed=changed))
+    node.turn()
+    assert node.stored("orders", 1) == [GOOD, b'{"id": 2}']
+
+
+def test_publishes_that_wait_for_their_channel_and_then_for_its_schema_keep_their_order(early_node) -> None:
+    node = early_node
+    assert publish(node, (GOOD, 2)) == []
+    assert publish(node, (b'{"id": 2}', None)) == []
+    node.feed_channel("orders", 1)
+    node.turn()
+    changed = node.follower(0).schemas.by_pattern[b"orders"].changed
+    answer(node, node.state.applied + 1)
     node.feed_meta(schema=version(SECOND_, changed=changed))
     node.turn()
     assert node.stored("orders", 1) == [GOOD, b'{"id": 2}']
