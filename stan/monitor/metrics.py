@@ -338,9 +338,9 @@ class _CursorSeries:
         if live is None:
             last_sent, unacked = cursor.last_sent, [cursor.to_redeliver, *(sub.pending for sub in cursor.members)]
         else:
-            last_sent, unacked = live.last_sent, [live.owed, *(member.window for member in live.members)]
+            last_sent, unacked = live.last_sent, live.pending.everywhere
         unacked = [runs for runs in unacked if runs]
-        held_back = 0 if live is None else live.held_back
+        held_back = 0 if live is None else live.pending.held_back
         self._lag.add_metric(label, held_back + max(0, index.last_sequence - max(last_sent, index.first_sequence - 1)))
         self._pending.add_metric(label, sum(map(len, unacked)) - held_back)
         window = sum(sub.settings.max_in_flight for sub in cursor.members)
@@ -358,10 +358,10 @@ class _CursorSeries:
         self._oldest.add_metric(label, age / SECOND)
 
     def _add_given_up(self, label: tuple[str, ...], cursor: Cursor, live: LiveCursor | None) -> None:
-        retries = None if live is None else live.retries
-        moves = None if retries is None else retries.moves
-        self._exhausted.add_metric(label, 0 if retries is None else len(retries.exhausted))
-        self._rejected.add_metric(label, 0 if retries is None else retries.rejections)
+        pending = None if live is None else live.pending
+        moves = None if pending is None else pending.moves
+        self._exhausted.add_metric(label, 0 if pending is None else len(pending.given_up))
+        self._rejected.add_metric(label, 0 if pending is None else pending.rejections)
         self._dead_letters.add_metric(label, 0 if moves is None else moves.total)
         self._paused.add_metric(label, float(cursor.override is not None and bool(cursor.override.pause_reason)))
 

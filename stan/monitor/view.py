@@ -126,7 +126,7 @@ def members_of(group: GroupView, cursor: Cursor) -> list[CursorMember]:
     reached = cursor.last_sent if live is None else live.last_sent
     # The replicated `last_sent` of a member is written only now and then: the furthest member has the cursor's own position.
     furthest = max(cursor.members, key=lambda sub: sub.last_sent)
-    to_redeliver = 0 if cursor.kind.shared else len(cursor.to_redeliver if live is None else live.owed)
+    to_redeliver = 0 if cursor.kind.shared else len(cursor.to_redeliver if live is None else live.pending.owed)
     found = []
     for sub in cursor.members:
         window = windows.get(sub.subscription_id, sub.pending)

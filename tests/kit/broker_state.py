@@ -18,6 +18,7 @@ from stan.core.broker.broker import Broker
 from stan.core.clients.registration import Registration
 from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.local_group import ChannelGroup
+from stan.core.leader.pending import CAUSE, alike
 from stan.core.publishing.batching import Batching
 from stan.core.services.node import META_GROUP, Node
 from stan.core.services.proposals import nobody_waits
@@ -25,6 +26,7 @@ from stan.core.services.services import Services
 from stan.core.state.group import Cursor, CursorKind, CursorPast, GroupMachine, Subscription, SubscriptionSettings
 from stan.core.state.meta import MetaMachine
 from stan.core.state.state_codec import snapshot_group
+from stan.invariant import InvariantError
 from stan.protocol.proto import entries_pb2 as pb
 
 
@@ -296,6 +298,16 @@ class BrokerState:
         (only,) = self.live_positions(group, channel)
         return only
 
+    def misplaced(self, group: int = 1) -> list[str]:
+        """What is wrong with the tables that tell where the messages of the positions are that this node serves."""
+        found = []
+        for live in self._group(group).dispatch.cursors.by_id.values():
+            try:
+                live.check()
+            except InvariantError as error:
+                found.append(f"position {live.cursor.cursor_id}: {error}")
+        return found
+
     def stops(self, group: int = 1) -> Stops:
         """Why this node sends nothing of a group now."""
         return _taken(Stops, self._group(group).dispatch.stops)
@@ -429,8 +441,19 @@ def _position(one: Cursor) -> Position:
 def _live(one: LiveCursor) -> LivePosition:
     members = tuple(_taken(LiveMemberState, member, member.sub, member.sub.settings) for member in one.members)
     sent = tuple((sent.first, sent.last) for sent in one.unreported.sent)
-    reads = one.reads
-    sources = one, one.retries, one.cursor
+    reads, pending = one.reads, one.pending
+    nobodys = [Run(first, last, 0, why & CAUSE) for first, last, why, _ in pending.owed]
     return _taken(
-        LivePosition, *sources, members=members, sent=sent, reading=reads.fetching, batches=len(reads.batches)
+        LivePosition,
+        one,
+        one.cursor,
+        members=members,
+        sent=sent,
+        reading=reads.fetching,
+        batches=len(reads.batches),
+        owed=tuple(alike(pending.owed)),
+        delayed=tuple(pending.paused),
+        working=tuple(pending.worked_on),
+        exhausted=tuple(alike(pending.given_up)),
+        causes=tuple(sorted([*pending.paused, *nobodys])),
     )

@@ -84,7 +84,9 @@ class Scene:
         return WALL_START
 
     def change_committed(self, broker, group, index, kind, body):
-        """A node has applied an entry: the history keeps its changes."""
+        """A node has applied an entry: the history keeps its changes, and the tables of what it serves are looked at."""
+        for wrong in BrokerState(broker).misplaced(group):
+            self.complain(f"check_pending: {wrong}")
         if (group, index) in self.history.changes or kind not in (Kind.CHANGE, Kind.RECORDS):
             return
         bodies = [body] if kind == Kind.CHANGE else decode_records(body)[2]

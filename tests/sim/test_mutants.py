@@ -21,12 +21,12 @@ from stan.core.base.runs import Run, Runs
 from stan.core.broker.broker import Broker
 from stan.core.clients.serving_leader import ServingLeader
 from stan.core.clients.serving_node import ServingNode
-from stan.core.leader import cursor_override_live
+from stan.core.leader import cursor_override_live, dispatch
 from stan.core.leader.cursors import LiveCursor, LiveMember, MessagesAhead, Unreported
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.key_order import KeyOrder
+from stan.core.leader.pending import Pending
 from stan.core.leader.publish_replay import ReplayFilter
-from stan.core.leader.retries import Retries
 from stan.core.publishing import delaying, publishing
 from stan.core.publishing.batching import Batching
 from stan.core.publishing.channels import LiveChannels
@@ -166,9 +166,9 @@ def forgets_acks(original, self, entry, moment=None):
     return entry
 
 
-@breaks(Retries, "owe", "node", 20, "check_causes", stops=True)
-def records_another_cause(original, self, first, last, cause):
-    original(self, first, last, Cause.NEGATIVE_ACK if cause is Cause.ACK_WAIT_OVER else cause)
+@breaks(Pending, "owe", "node", 20, "check_causes", stops=True)
+def records_another_cause(original, self, run, cause):
+    original(self, run, Cause.NEGATIVE_ACK if cause is Cause.ACK_WAIT_OVER else cause)
 
 
 def one_slot_more(self, slots=LiveMember.open_slots.fget):
@@ -376,12 +376,26 @@ def forgets_counts(_original, flat, _counts):
     return iter(Runs([Run(first, last) for first, last in group.pairs(flat)]))
 
 
-@breaks(Retries, "refused", "verdicts", 6)
-def knows_no_pause(_original, _self, run, _cursor, _policy, _sent, now, _delay):
-    return run._replace(deadline=now)
+@breaks(dispatch, "pause_after_nak", "verdicts", 6)
+def knows_no_pause(_original, _policy, _run, _cursor, _sent, now, _delay):
+    return now
 
 
-mutant("ignores work", "verdicts", 6, "", (Retries, "worked_on", lambda _self, run, *_: run))
+mutant("ignores work", "verdicts", 6, "", (Pending, "work", nothing))
+mutant("leaves what is settled paused", "verdicts", 6, "check_pending", (Pending, "wake", lambda *_: []))
+
+
+@breaks(Pending, "spend", "verdicts", 6, "check_pending")
+def gives_up_and_sends_again(original, self, policy):
+    spent = original(self, policy)
+    for run in spent:
+        self.due.add(run)
+    return spent
+
+
+@breaks(Pending, "settle", "dead-letters", 6, "check_pending", stops=True)
+def settles_for_one_member_alone(_original, self, first, last):
+    return [run for window in self.windows[:1] for run in window.remove(first, last)]
 
 
 @breaks(Redriving, "_change", "cluster-redrives", 3, stops=False)
@@ -396,7 +410,7 @@ def settles_before_it_is_stored(original, self, info, cursor_id, into, moves, pi
     live = self._live(cursor_id, moves)
     for run in picked if live is not None else ():
         live.unreported.mark(run.first, run.last)
-        live.holders(run.first, run.last)
+        live.pending.settle(run.first, run.last)
         self.group.dispatch.reports.mark(live)
     original(self, info, cursor_id, into, moves, picked, batches, error)
 

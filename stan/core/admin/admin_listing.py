@@ -23,7 +23,7 @@ from stan_protocol.scalars import ChannelUid, GroupId, Nanos
 from stan import limits
 from stan.core.base.names import text
 from stan.core.base.ready import Index
-from stan.core.base.runs import Run, Runs, counted_of, size_of
+from stan.core.base.runs import Run, Runs, counted_of
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.publishing.channels import DelayFaults, LiveChannels
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM, ChannelLookup, matcher
@@ -309,13 +309,15 @@ class AdminListing:
         group = self.node.group_of(info)
         index = self.stored.indexes(info.group, info.uid)
         live = group.dispatch.cursors.by_id.get(cursor.cursor_id)
-        last_sent, owed = (cursor.last_sent, cursor.to_redeliver) if live is None else (live.last_sent, live.owed)
+        last_sent, owed = (
+            (cursor.last_sent, cursor.to_redeliver) if live is None else (live.last_sent, live.pending.owed)
+        )
         windows = (
             [sub.pending for sub in cursor.members] if live is None else [member.window for member in live.members]
         )
         lowest = min((runs.first for runs in (owed, *windows) if runs), default=last_sent + 1)
         durable_name, queue_group = names(cursor)
-        held_back = 0 if live is None else live.held_back
+        held_back = 0 if live is None else live.pending.held_back
         settings = cursor.settings
         shown = pb.CursorStatus(
             channel=info.name,
@@ -360,16 +362,13 @@ class AdminListing:
         return shown
 
     def _add_live(self, shown: pb.CursorStatus, live: LiveCursor) -> None:
-        retries, shown.last_ack = live.retries, live.past.acked_at
-        shown.redelivered, shown.exhausted, shown.delayed = (
-            retries.redelivered,
-            len(retries.exhausted),
-            len(retries.delayed),
-        )
-        shown.rejected = retries.rejections
-        shown.given_up_rejected = size_of(retries.exhausted.shared(retries.rejected))
-        if retries.moves is not None:
-            shown.dead_letters, shown.dead_letter_fault = retries.moves.total, retries.moves.fault.encode()
+        table, shown.last_ack = live.pending, live.past.acked_at
+        shown.redelivered, shown.rejected = table.redelivered, table.rejections
+        shown.exhausted, shown.delayed = len(table.given_up), len(table.paused)
+        shown.given_up_rejected = sum(run.size for run in table.rejected)
+        moves = table.moves
+        if moves is not None:
+            shown.dead_letters, shown.dead_letter_fault = moves.total, moves.fault.encode()
         members = {member.sub.subscription_id: member for member in live.members}
         furthest = max(live.members, key=lambda member: member.window.last)
         active = live.takers[0] if live.policy.failover and live.cursor.kind.shared else None

@@ -253,12 +253,12 @@ def _is_same(step: admin.ExplainStep, known: admin.ExplainStep) -> bool:
 def state_of(cursor: Cursor, live: LiveCursor | None, sequence: int, *, gone: bool = False) -> str:
     """Return the state of a message now, as answers tell it. *live*: the leader's view of the cursor; None: it has no online
     member. *gone*: the channel does not have it any more."""
-    owed = cursor.to_redeliver if live is None else live.to_redeliver
-    if live is not None and sequence in live.retries.exhausted:
-        return "rejected" if sequence in live.retries.rejected else "exhausted"
+    owed = cursor.to_redeliver if live is None else live.pending.due
+    if live is not None and sequence in live.pending.given_up:
+        return "rejected" if live.pending.is_rejected(sequence) else "exhausted"
     if sequence in owed:
         return "owed"
-    if live is not None and any(sequence in member.window for member in live.members):
+    if live is not None and sequence in live.pending:
         return "pending"
     skipped = cursor.override is not None and sequence in cursor.override.skipped
     if skipped or sequence <= (cursor.last_sent if live is None else live.last_sent):

@@ -20,7 +20,7 @@ class Run(NamedTuple):
 
     first: int
     last: int
-    deadline: int = 0  # Nanos; 0 = none
+    deadline: int = 0  # Nanos; 0 = none; or another number, as stan.core.leader.pending has it
     count: int = 0  # type: ignore[assignment]  # redeliveries so far
 
     @property
@@ -206,6 +206,8 @@ class Runs:
 
     def cut_each(self, parts: Seq[tuple[int, ...]]) -> list[Run]:
         """As `within`, of many parts, disjoint and in increasing order."""
+        if len(parts) * _MANY < len(self._runs):
+            return [run for part in parts for run in self.within(part[0], part[1])]
         return kernel.take(self._runs, parts)[0]
 
     def add_each(self, firsts: list[int], lasts: list[int], deadline: int = 0, count: int = 0) -> None:
@@ -290,12 +292,12 @@ class Runs:
         return at - 1 if at > 0 and runs[at - 1].last >= sequence else at
 
 
-def flat_of(found: Iterable[tuple[int, int]]) -> list[int]:
-    """first, last, first, last, ... of pairs in increasing order, with neighbours joined: the form in entries and rows."""
+def flat_of(found: Iterable[tuple[int, ...]]) -> list[int]:
+    """first, last, first, last, ... of runs in increasing order, with neighbours joined: the form in entries and rows."""
     return kernel.flat(found)
 
 
-def counted_of(found: Iterable[Run]) -> tuple[list[int], list[int]]:
+def counted_of(found: Iterable[tuple[int, ...]]) -> tuple[list[int], list[int]]:
     """first, last, first, last, ... of runs in increasing order, with neighbours of the same count joined, and these counts. One
     below 0, of a message whose first delivery was taken back, is told as 0."""
     out: list[int] = []

@@ -5,11 +5,8 @@ Between proposal and commit the leader continues with the cursor as it was. Deli
 reported with the previous epoch, so that a repeat of them is flagged, whichever leader sends it.
 """
 
-from stan.core.base.causes import Cause
 from stan.core.base.runs import Run, Runs
 from stan.core.leader.cursors import LiveCursor
-from stan.core.leader.key_order import KeyOrder
-from stan.core.leader.retries import is_last
 from stan.core.state.group import OperatorChange
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -70,77 +67,46 @@ def _moved(live: LiveCursor, before: int) -> None:
 def _drop_all(live: LiveCursor, to: int) -> None:
     """The cursor goes on behind *to*, and owes nothing."""
     for member in live.members:
-        member.window.clear()
         if member.adaptive is not None:
             member.adaptive.forget_late()
-    live.to_redeliver.clear()
-    live.retries.clear()
+    live.pending.clear()
     live.unreported.marks.clear()
     live.reads.batches.clear()
     live.reads.fetching = live.ahead.maybe_sent_until = 0  # an answer to the Fetch under way is ignored
     live.last_sent = live.unreported.last_sent = to
-    if live.order is not None:
-        live.order = KeyOrder()
 
 
 def _skipped(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
     _new_epoch(live)
     for first, last in runs:
-        live.holders(first, last)
+        live.pending.settle(first, last)
         if last > live.last_sent:
             live.ahead.skip.merge(Run(max(first, live.last_sent + 1), last))
     # Progress entries of the previous epoch may have been ignored meanwhile: report everything again.
-    held = [member.window for member in live.members] + [live.to_redeliver, live.retries.exhausted]
     known = [member.pending for member in live.cursor.members] + [live.cursor.to_redeliver]
-    for part in (*held, *known):
+    for part in (*live.pending.everywhere, *known):
         for run in part:
             live.unreported.mark(run.first, run.last)
     live.unreported.last_sent = -1
 
 
 def _sent_again(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
-    """Where deliveries are limited they are counted anew, from the first one on, and at least one is allowed."""
-    limited, exhausted = bool(live.policy.max_deliver), live.retries.exhausted
     for first, last in runs:
-        found = [run for member in live.members for run in member.window.remove(first, last)]
-        if limited or exhausted.size:
-            found += [*live.to_redeliver.remove(first, last), *exhausted.remove(first, last)]
-        live.retries.forget(first, last)
-        live.retries.rejected.remove(first, last)
-        for run in found:
-            live.to_redeliver.add(Run(run.first, run.last, 0, 0 if limited else run.count))
-            live.unreported.mark(run.first, run.last)
-            if live.order is not None:
-                live.order.owed(run.first, run.last)
-            if limited:
-                live.retries.granted.merge(Run(run.first, run.last))
-        for run in live.to_redeliver.within(first, last):
-            live.retries.owe(run.first, run.last, Cause.MOVED)
+        live.unreported.mark_each(live.pending.send_again(first, last, counted=bool(live.policy.max_deliver)))
 
 
 def _resumed(live: LiveCursor) -> None:
     """An operator lets the position go on, after an outage perhaps: what was given up and is no dead letter yet is sent once
-    more, and dead letters are counted anew. What a client has rejected stays given up."""
-    retries, moves = live.retries, live.retries.moves
-    if moves is not None:
-        moves.recent.clear()
-    for run in list(retries.exhausted):
-        for first, last in retries.rejected.missing(run.first, run.last):
-            for part in moves.picked.missing(first, last) if moves is not None else [(first, last)]:
-                for again in retries.exhausted.remove(*part):
-                    live.to_redeliver.add(again)
-                    retries.owe(again.first, again.last, Cause.MOVED)
-                    if live.order is not None:
-                        live.order.owed(again.first, again.last)
-    for run in live.to_redeliver:
-        if is_last(live.policy, run.count):
-            retries.granted.merge(Run(run.first, run.last))
+    more, and dead letters are counted from zero again. What a client has rejected stays given up."""
+    if live.pending.moves is not None:
+        live.pending.moves.recent.clear()
+    live.pending.resume(live.policy)
 
 
 def _given_up(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
     """The messages are in the dead letter channel: they are settled."""
     for first, last in runs:
-        live.holders(first, last)
+        live.pending.settle(first, last)
         live.unreported.settled(first, last)
         if last > live.last_sent:
             live.ahead.skip.merge(Run(max(first, live.last_sent + 1), last))

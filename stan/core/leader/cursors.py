@@ -1,11 +1,11 @@
-"""The leader's live view of a cursor: windows with deadlines, messages to redeliver, batches in hand.
+"""The leader's live view of a cursor: its members, where its messages are (stan.core.leader.pending), batches in hand.
 
 The replicated state (stan.core.state.group) follows behind through progress entries; this view is ahead of it, exists on the
 leader only, and is made from it when leadership begins. There is no flag for "stalled": it is derived from the window each time.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from stan_protocol.scalars import SECOND, ChannelUid
@@ -13,12 +13,14 @@ from stan_protocol.scalars import SECOND, ChannelUid
 from stan import limits
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.core.base.ready import ReadResult, ReportMoment
-from stan.core.base.runs import Run, Runs, counted_of, flat_of, joined, pairs, without
+from stan.core.base.runs import Run, Runs, counted_of, flat_of, joined, without
 from stan.core.leader.adaptive_window import AdaptiveWindow
-from stan.core.leader.deliveries import CLIENT_ID_BYTES_MAX, MICROSECOND, Sending, of_cause, recorded
+from stan.core.leader.deliveries import CLIENT_ID_BYTES_MAX, MICROSECOND, Sending, recorded
 from stan.core.leader.key_order import KeyOrder
-from stan.core.leader.retries import Moves, Retries
+from stan.core.leader.pending import ANYWAY, CAUSE, REJECTED, Pending
+from stan.core.leader.retries import Moves
 from stan.core.state.group import Cursor, CursorPast, Subscription
+from stan.invariant import invariant
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -200,31 +202,28 @@ class Reads:
 class LiveCursor:
     """A cursor with at least one online member.
 
-    Invariants: C1 last_sent never decreases, unless an operator moves it; G1 the members' windows, `to_redeliver` and
-    `retries.exhausted` are disjoint.
+    Invariants: C1 last_sent never decreases, unless an operator moves it; what is pending is not above it.
     """
 
     cursor: Cursor
     last_sent: int
-    to_redeliver: Runs
     ahead: MessagesAhead
     unreported: Unreported
+    pending: Pending = field(default_factory=Pending)
     members: list[LiveMember] = field(default_factory=list)
     reads: Reads = field(default_factory=Reads)
     scheduled: bool = False  # queued for the next pump
     past: CursorPast = field(default_factory=CursorPast)  # as the leader before knew it, until an ack comes
     policy: DeliveryPolicy = DEFAULT
-    retries: Retries = field(default_factory=Retries)
-    order: KeyOrder | None = None  # of a key-ordered queue group
 
     def follow(self, policy: DeliveryPolicy) -> None:
         """An operator set or changed the policy; windows that were adaptive already keep their size, and an order by key
         that holds already goes on."""
         self.policy = policy
         if not (policy.ordered_by_key and self.cursor.kind.shared):
-            self.order = None
-        elif self.order is None:
-            self.order = KeyOrder()
+            self.pending.order = None
+        elif self.pending.order is None:
+            self.pending.order = KeyOrder()
         for member in self.members:
             member.follow(policy)
         self.compare()
@@ -253,67 +252,46 @@ class LiveCursor:
         """True if there is something to report in a progress entry, besides what was sent."""
         return bool(self.unreported.marks) or self.last_sent != self.unreported.last_sent
 
-    def holders(self, first: int, last: int) -> list[Run]:
-        """Remove [first, last] from every window, from `to_redeliver` and from the exhausted messages, as an ack counts from any
-        member; returns the removed runs."""
-        taken = self.to_redeliver.remove(first, last) if self.to_redeliver else []
-        for member in self.members:
-            taken += member.window.remove(first, last)
-        taken += self.retries.exhausted.remove(first, last)
-        if self.retries.rejected.size:
-            self.retries.rejected.remove(first, last)
-        self.retries.forget(first, last)
-        if self.order is not None:
-            for run in taken:
-                self.order.settled(run.first, run.last)
-        return taken
-
     def holds(self, sequence: int) -> bool:
         """True if a message was sent, or may have been, and is not settled."""
-        held = (self.to_redeliver, self.retries.exhausted, *(member.window for member in self.members))
-        return self.last_sent < sequence <= self.ahead.maybe_sent_until or any(sequence in runs for runs in held)
+        return self.last_sent < sequence <= self.ahead.maybe_sent_until or sequence in self.pending
 
-    @property
-    def owed(self) -> Runs:
-        """The messages that were sent, are not acked, and are no member's: to be sent again, or exhausted."""
-        exhausted = self.retries.exhausted
-        return Runs(sorted((*self.to_redeliver, *exhausted))) if exhausted.size else self.to_redeliver
-
-    @property
-    def held_back(self) -> int:
-        """How many messages of a key-ordered group were passed over, as earlier ones of their slots are not settled."""
-        return 0 if self.order is None else sum(run.size for run in self.to_redeliver if run.count < 0)
+    def check(self) -> None:
+        """Raise InvariantError if the table of pending messages is wrong."""
+        pending = self.pending
+        same = sorted(map(id, pending.windows)) == sorted(id(member.window) for member in self.members)
+        invariant(same, "the windows are those of the members", cursor=self.cursor.cursor_id)
+        last = max(runs.last for runs in pending.everywhere)
+        invariant(last <= self.last_sent, "what is pending was passed", last=last, last_sent=self.last_sent)
+        pending.check()
 
     def report(self, entry: pb.Progress, moment: ReportMoment | None = None) -> pb.Progress:
         """Write into a new progress entry what changed since the last call: for each touched sequence its current holder, or
         acked. *moment*: the entry tells what was sent, and why, too. Returns the entry."""
         unreported = self.unreported
         touched = kernel.joined(unreported.marks)
-        moves = self.retries.moves
-        if moves is not None and moves.sealed.size:  # the entry that settles them is in front of this one
-            touched = without(touched, [run[:2] for run in moves.sealed])
+        moves = self.pending.moves
+        if moves is not None and moves.sealed:  # the entry that settles them is in front of this one
+            touched = without(touched, [run[:2] for run in moves.picked])
         entry.cursor_id, entry.last_sent, entry.epoch = self.cursor.cursor_id, self.last_sent, unreported.epoch
-        held: list[tuple[int, int]] = []
+        held: list[tuple[int, ...]] = []
         counted = bool(self.policy.max_deliver or self.policy.backoff)
         for member in self.members:
-            found = member.window.shared(touched)
-            if found and counted:
-                entry.held.append(self._held(found, member.window, member.sub.subscription_id))
-            elif found:
-                entry.held.add(subscription_id=member.sub.subscription_id, runs=flat_of(found))
-            held += found
-        for runs, found, rejected in self._nobodys(touched):
-            if not found:
-                continue
-            held += found
-            if moment is None:
-                entry.held.append(self._held(found, runs))
-                continue
-            causes = self.retries.causes_of_each(found)
-            for cause, parts in of_cause(causes).items():
-                one = self._held(pairs(parts), runs)
-                one.cause, one.exhausted, one.rejected = cause, runs is self.retries.exhausted, rejected
-                entry.held.append(one)
+            found: list[Run] | list[tuple[int, int]]
+            found = member.window.cut_each(touched) if counted else member.window.shared(touched)
+            if found:
+                numbers, counts = counted_of(found) if counted else (flat_of(found), [])
+                entry.held.add(subscription_id=member.sub.subscription_id, runs=numbers, counts=counts)
+                held += found
+        given_up = self.pending.given_up
+        for runs in (self.pending.due, given_up):
+            nobodys = runs.cut_each(touched) if runs.size else []
+            for why, parts in _by_why(nobodys).items():
+                numbers, counts = counted_of(parts) if counted else (flat_of(parts), [])
+                one = entry.held.add(runs=numbers, counts=counts)
+                if moment is not None:
+                    one.cause, one.exhausted, one.rejected = why & CAUSE, runs is given_up, bool(why & REJECTED)
+            held += nobodys
         held.sort()
         entry.acked.extend(_without(touched, held))
         unreported.marks.clear()
@@ -321,24 +299,6 @@ class LiveCursor:
         if moment is not None:
             unreported.tell(entry, moment)
         return entry
-
-    def _nobodys(self, touched: list[tuple[int, int]]) -> Iterator[tuple[Runs, list[tuple[int, int]], bool]]:
-        """Yield which of *touched* no member has, beside the runs that they are of, and whether a client has rejected them."""
-        exhausted, rejected = self.retries.exhausted, self.retries.rejected
-        if self.to_redeliver.size:
-            yield self.to_redeliver, self.to_redeliver.shared(touched), False
-        if exhausted.size:
-            found = exhausted.shared(touched)
-            refused = rejected.shared(found) if rejected.size else []
-            yield exhausted, without(found, refused) if refused else found, False
-            yield exhausted, refused, True
-
-    def _held(self, found: Iterable[tuple[int, int]], runs: Runs, subscription_id: int = 0) -> pb.Held:
-        """What a progress entry tells of *found*, a part of *runs*, which that subscription holds; 0: nobody does."""
-        if not (self.policy.max_deliver or self.policy.backoff):
-            return pb.Held(subscription_id=subscription_id, runs=flat_of(found))
-        numbers, counts = counted_of(run for part in found for run in runs.within(*part))
-        return pb.Held(subscription_id=subscription_id, runs=numbers, counts=counts)
 
     @property
     def takers(self) -> list[LiveMember]:
@@ -377,9 +337,17 @@ class LiveCursor:
         return max(1, level - len(member.window))
 
 
-def _without(touched: list[tuple[int, int]], held: list[tuple[int, int]]) -> list[int]:
-    """What of *touched* is not in *held*, both in increasing order: first, last, first, last, ..."""
-    return kernel.flat(kernel.take(touched, held)[1])
+def _by_why(runs: list[Run]) -> dict[int, list[Run]]:
+    """Runs that nobody has, by why."""
+    found: dict[int, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run[2] & ~ANYWAY, []).append(run)
+    return found
+
+
+def _without(touched: list[tuple[int, int]], pending: list[tuple[int, ...]]) -> list[int]:
+    """What of *touched* is not in *pending*, both in increasing order: first, last, first, last, ..."""
+    return kernel.flat(kernel.take(touched, pending)[1])
 
 
 class LiveCursors:
@@ -400,19 +368,16 @@ class LiveCursors:
     def add(self, live: LiveCursor) -> None:
         """Add a cursor, which has no members yet."""
         cursor = live.cursor
-        moves = live.retries.moves = self.moves.get(cursor.cursor_id)
-        if moves is not None:  # what is being moved is not sent, although no entry tells of it yet
-            for picked in moves.picked:
-                for run in live.to_redeliver.remove(picked.first, picked.last):
-                    live.retries.taken_back(live.policy, run)
+        live.pending.moves = self.moves.get(cursor.cursor_id)
+        live.pending.take_back(live.policy)  # what is being moved is not sent, although no entry tells of it yet
         self.by_id[cursor.cursor_id] = self.by_channel.setdefault(cursor.uid, {})[cursor.cursor_id] = live
 
     def give_up(self, live: LiveCursor) -> Moves:
         """The cursor has messages that are to become dead letters."""
         number = live.cursor.cursor_id
-        moves = live.retries.moves
+        moves = live.pending.moves
         if moves is None:
-            moves = live.retries.moves = self.moves[number] = Moves()
+            moves = live.pending.moves = self.moves[number] = Moves()
         self.given_up[number] = None
         return moves
 
@@ -421,6 +386,7 @@ class LiveCursors:
         member = LiveMember(sub)
         member.follow(live.policy)
         live.members.append(member)
+        live.pending.windows.append(member.window)
         live.compare()
         self.by_ack_key[sub.ack_place] = self.by_subscription[sub.subscription_id] = (live, member)
         if sub.ack_group:
@@ -429,9 +395,10 @@ class LiveCursors:
             self.wishes.add(sub.subscription_id)
 
     def remove_member(self, live: LiveCursor, member: LiveMember) -> None:
-        """Remove one member; the cursor stays."""
+        """Remove one member; the cursor stays, and what the member had is due."""
         self._forget_member(member.sub)
         live.members.remove(member)
+        live.pending.leave(member.window)
         live.compare()
 
     def _forget_member(self, sub: Subscription) -> None:
@@ -446,7 +413,7 @@ class LiveCursors:
             self._forget_member(member.sub)
         live.members.clear()
         self.given_up.pop(live.cursor.cursor_id, None)
-        if live.retries.moves is not None and not live.retries.moves.busy and not live.cursor.kind.durable:
+        if live.pending.moves is not None and not live.pending.moves.busy and not live.cursor.kind.durable:
             del self.moves[live.cursor.cursor_id]
         del self.by_id[live.cursor.cursor_id]
         of_channel = self.by_channel[live.cursor.uid]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from stan_protocol.scalars import Nanos
 
 from stan.core.base.ready import ReportMoment
-from stan.core.base.runs import Run, Runs, flat_of, pairs
+from stan.core.base.runs import Run, Runs, pairs
 from stan.protocol.proto import entries_pb2 as pb
 
 MICROSECOND = 1000
@@ -103,11 +103,3 @@ def withdrawn(sendings: list[Sending], subscription_id: int, first: int, last: i
         if not missing:
             break
     return found
-
-
-def of_cause(parts: Iterable[Run]) -> dict[int, list[int]]:
-    """Runs, whose counts are causes, by cause, each as first, last, first, last, ..."""
-    by_cause: dict[int, list[tuple[int, int]]] = {}
-    for first, last, _, cause in parts:
-        by_cause.setdefault(cause, []).append((first, last))
-    return {cause: flat_of(found) for cause, found in by_cause.items()}

@@ -19,15 +19,15 @@ from stan import limits
 from stan.core.base.causes import Cause
 from stan.core.base.delivery_policy import NOT_KNOWN, DeliveryPolicy
 from stan.core.base.ready import Delivery, Fetch, Index, Indexes, ReadResult, Ready
-from stan.core.base.runs import Run, Runs
+from stan.core.base.runs import Run, Runs, without
 from stan.core.base.timers import GroupTimers
 from stan.core.leader.cursor_override_live import adopt_override, begin_anew, follow
 from stan.core.leader.cursors import LiveCursor, LiveCursors, LiveMember, MessagesAhead, Unreported
 from stan.core.leader.deliveries import Sending, sending_of, withdrawn
-from stan.core.leader.key_order import KeyOrder
 from stan.core.leader.ordered_delivery import OrderedTurn, acked_together, answered, unread_of, wanted_of
+from stan.core.leader.pending import CAUSE, Pending, alike
 from stan.core.leader.progress import ProgressReports
-from stan.core.leader.retries import Moves, is_last
+from stan.core.leader.retries import Moves, is_last, pause_after_ack_wait, pause_after_nak
 from stan.core.state.group import Cursor, CursorPast, GroupMachine, GroupResult, Subscription, removed_runs
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -112,14 +112,13 @@ class Dispatch:
         for cursor in cursors:
             if not cursor.server:
                 for sub in cursor.members:
-                    self.join(cursor, sub)
+                    self.join(cursor, sub, Cause.OWED)
         for live in filter(None, [self.cursors.by_id.get(cursor.cursor_id) for cursor in cursors]):
             self._take_up(live, now, wall)
         self.look_at_offline(cursors)
 
     def _take_up(self, live: LiveCursor, now: Nanos, wall: WallNanos) -> None:
         """Go on where another node has delivered before."""
-        live.retries.causes.clear()  # the node before has reported why it took them back
         age = max(0, wall - self._index(live).last_timestamp)
         for member in live.members:
             deadline = max(now, now + member.ack_wait_ns - age)
@@ -133,7 +132,7 @@ class Dispatch:
         """Deliver the messages of a cursor that another node has served. *unconfirmed*: more may have been sent than the log
         tells."""
         for sub in cursor.members:
-            self.join(cursor, sub)
+            self.join(cursor, sub, Cause.OWED)
         live = self.cursors.by_id[cursor.cursor_id]
         self._take_up(live, now, wall)
         if unconfirmed:
@@ -167,26 +166,25 @@ class Dispatch:
             live.ahead.maybe_sent_until = max(live.ahead.maybe_sent_until, until)
             self.reports.unconfirmed += (live.cursor.cursor_id, until)
 
-    def join(self, cursor: Cursor, sub: Subscription) -> None:
-        """A subscription came online; `pump` sends to it once the response to its request is on the way."""
+    def join(self, cursor: Cursor, sub: Subscription, cause: Cause = Cause.RESUMED) -> None:
+        """A subscription came online; `pump` sends to it once the response to its request is on the way. *cause*: of what its
+        cursor owes, if the subscription is the first one; OWED: the node before has reported it."""
         live = self.cursors.by_id.get(cursor.cursor_id)
         if live is None:
-            live = self._view(cursor)
+            live = self._view(cursor, cause)
             self.cursors.add(live)
         self.cursors.add_member(live, sub)
-        if live.order is not None:
-            live.order.forget_takers()  # slots find members anew, so that each gets its share
+        if live.pending.order is not None:
+            live.pending.order.forget_takers()  # slots choose members again, so that each gets its share
         self._schedule(live)
 
-    def _view(self, cursor: Cursor) -> LiveCursor:
-        """The live view of a cursor without members."""
-        to_redeliver = Runs(cursor.to_redeliver)
+    def _view(self, cursor: Cursor, cause: Cause) -> LiveCursor:
+        """The live view of a cursor without members, whose messages are due because of *cause*."""
+        pending = Pending(due=Runs(run._replace(deadline=cause) for run in cursor.to_redeliver))
         ahead = MessagesAhead(maybe_sent_until=cursor.maybe_sent_until)
-        live = LiveCursor(cursor, cursor.last_sent, to_redeliver, ahead, Unreported(cursor.last_sent))
+        live = LiveCursor(cursor, cursor.last_sent, ahead, Unreported(cursor.last_sent), pending)
         live.past = cursor.past
         live.follow(self.policy_of(cursor))
-        for run in to_redeliver:
-            live.retries.owe(run.first, run.last, Cause.RESUMED)
         adopt_override(live)
         return live
 
@@ -195,11 +193,9 @@ class Dispatch:
         cursor = self.machine.cursors.get(cursor_id)
         if cursor is None or cursor.members or cursor_id in self.cursors.by_id:
             return None
-        live = self._view(cursor)
-        for run in live.retries.spent(live.policy, live.to_redeliver):
-            live.to_redeliver.remove(run.first, run.last)
-            live.retries.exhausted.add(run)
-        live.retries.moves = self.cursors.moves.setdefault(cursor_id, Moves())
+        live = self._view(cursor, Cause.RESUMED)
+        live.pending.spend(live.policy)
+        live.pending.moves = self.cursors.moves.setdefault(cursor_id, Moves())
         return live
 
     def look_at_offline(self, cursors: Iterable[Cursor]) -> None:
@@ -219,24 +215,18 @@ class Dispatch:
         if found is None or found[1].sub is not sub:
             return
         live, member = found
-        self.cursors.remove_member(live, member)
+        self.cursors.remove_member(live, member)  # its messages are due
         if gone or not live.members:
             self._drop_cursor(live)
             self.look_at_offline((live.cursor,))
             return
-        for run in member.window:
-            live.to_redeliver.merge(Run(run.first, run.last, 0, run.count))
-            live.retries.forget(run.first, run.last)  # a pause ends with the member
-            live.retries.owe(run.first, run.last, Cause.MEMBER_GONE)
-            if live.order is not None:
-                live.order.owed(run.first, run.last)
         self._schedule(live)
 
     def removed(self, uid: ChannelUid, removal: pb.Removal) -> None:
         """An operator removed messages: they count as acked, whichever member holds them."""
         for live in self.cursors.by_channel.get(uid, {}).values():
             for first, last in removed_runs(removal):
-                for run in live.holders(first, last):
+                for run in live.pending.settle(first, last):
                     live.unreported.gone(run.first, run.last)
             self._skip(live, removal.first_sequence - 1)
             self.reports.mark(live)
@@ -302,8 +292,8 @@ class Dispatch:
         live, member = found
         live.speaks(member)
         adaptive, in_flight = member.adaptive, member.window.size
-        retries = live.retries
-        if live.order is not None or len(ranges) > ACKED_TOGETHER:
+        pending = live.pending
+        if pending.order is not None or len(ranges) > ACKED_TOGETHER:
             ranges = acked_together(live, member, ranges, now)
         for first, last in ranges:
             missing = last - first + 1
@@ -313,13 +303,13 @@ class Dispatch:
             if adaptive is not None:
                 adaptive.acks(runs, missing, in_flight, now)
             if missing:
-                runs += live.holders(first, last)  # a late ack: another member holds the message, or none
+                runs += pending.settle(first, last)  # a late ack: another member holds the message, or none
                 if min(last, live.ahead.maybe_sent_until) > live.last_sent:
                     live.ahead.pass_over(max(first, live.last_sent + 1), min(last, live.ahead.maybe_sent_until))
             for begin, end, *_ in runs:
                 live.unreported.mark(begin, end)
-            if retries.delayed.size or retries.working.size:
-                retries.forget(first, last)
+            if pending.paused.size or pending.worked_on.size:
+                pending.wake(first, last)
         live.past = CursorPast(acked_at=wall)
         self.reports.mark(live)
         self._schedule(live)
@@ -344,7 +334,7 @@ class Dispatch:
             if live.policy.dead_letter:
                 self._keep_rejected(live, member, said, now)
             elif live.holds(sequence):
-                live.retries.rejections += 1
+                live.pending.rejections += 1
                 live.unreported.rejected += (sequence, sequence)
                 self.ack(key, [(sequence, sequence)], now, wall)
                 self.tell("rejected", live.cursor, Run(sequence, sequence), said.reason)
@@ -360,16 +350,13 @@ class Dispatch:
         """A client rejects a message, which is to become a dead letter; until it is one it stays pending. A message that this
         leader has not sent is sent first, and rejected once more."""
         sequence = said.sequence
-        if sequence in live.retries.rejected:
+        if live.pending.is_rejected(sequence):
             return
         in_flight, own = member.window.size, member.window.within(sequence, sequence)
-        found = live.holders(sequence, sequence)
+        found = live.pending.reject(sequence)
         if member.adaptive is not None:
             member.adaptive.acks(own, 1 - len(own), in_flight, now)
-        for run in found:
-            live.retries.give_up(Run(sequence, sequence, 0, run.count))
-            live.retries.owe(sequence, sequence, Cause.NEGATIVE_ACK)
-            live.retries.rejections += 1
+        if found:
             live.unreported.mark(sequence, sequence)
             self.cursors.give_up(live).note(sequence, said.reason)
             self.reports.mark(live)
@@ -378,31 +365,23 @@ class Dispatch:
     def _failed(self, live: LiveCursor, member: LiveMember, said: wire.Ack, now: Nanos) -> None:
         """A member has failed with a message, and has *said* so: it is sent again after the pause that the member asks for, or as
         the policy says."""
-        found = _in_hands(live, member, said.sequence)
-        if not found:
-            return
-        (run,) = found
-        if said.reason and live.policy.dead_letter:
-            self.cursors.give_up(live).note(run.first, said.reason)
-        if is_last(live.policy, run.count):
-            live.retries.forget(run.first, run.last)
-            live.retries.owe(run.first, run.last, Cause.NEGATIVE_ACK)
-            self._owe(live, Run(run.first, run.last, 0, run.count))  # the pump sets it aside
-            return
-        live.retries.owe(run.first, run.last, Cause.NEGATIVE_ACK)
-        sent_at = run.deadline - member.ack_wait_ns
-        run = live.retries.refused(run, live.cursor.cursor_id, live.policy, sent_at, now, said.delay)
-        member.window.add(run)
-        if not member.timer_at or run.deadline < member.timer_at:
-            member.timer_at = 0
-            self._arm(live, member)
+        for run in _in_hands(live, member, said.sequence):
+            if said.reason and live.policy.dead_letter:
+                self.cursors.give_up(live).note(run.first, said.reason)
+            if is_last(live.policy, run.count):
+                self._owe(live, run, Cause.NEGATIVE_ACK)  # the pump sets it aside
+                continue
+            sent_at = run.deadline - member.ack_wait_ns
+            until = pause_after_nak(live.policy, run, live.cursor.cursor_id, sent_at, now, said.delay)
+            live.pending.pause(member.window, run, until, Cause.NEGATIVE_ACK)
+            if not member.timer_at or until < member.timer_at:
+                member.timer_at = 0
+                self._arm(live, member)
 
-    def _owe(self, live: LiveCursor, run: Run) -> None:
-        """Messages that were nobody's or have left a window are to be sent again."""
-        live.to_redeliver.add(run)
+    def _owe(self, live: LiveCursor, run: Run, cause: int) -> None:
+        """Messages that are in no window are due."""
+        live.pending.owe(run, cause)
         live.unreported.mark(run.first, run.last)
-        if live.order is not None:
-            live.order.owed(run.first, run.last)
         self.reports.mark(live)
         self._schedule(live)
 
@@ -414,21 +393,21 @@ class Dispatch:
         self.look_at_offline(known.values())
         for live in (self.cursors.by_id if uid is None else self.cursors.by_channel.get(uid, {})).values():
             live.follow(self.policy_of(live.cursor))
-            for run in live.retries.again(live.policy):
-                self._owe(live, run)
-            if live.policy.dead_letter and live.retries.exhausted.size:
+            pending = live.pending
+            for run in pending.kept_back():
+                if not is_last(live.policy, run.count):
+                    self._owe(live, run, run.deadline & CAUSE)
+            if live.policy.dead_letter and pending.given_up.size:
                 self.cursors.give_up(live)
-            elif live.retries.rejected.size:  # as without dead letters
-                moves = live.retries.moves
-                for run in list(live.retries.rejected):
-                    gone = moves.picked.missing(*run[:2]) if moves is not None else [(run.first, run.last)]
-                    self._settle_rejected(live, gone, b"")
+            elif rejected := pending.rejected:  # as without dead letters
+                moving = pending.moves.picked if pending.moves is not None else ()
+                self._settle_rejected(live, without(rejected, moving), b"")
             self._schedule(live)
 
-    def _settle_rejected(self, live: LiveCursor, runs: Iterable[tuple[int, int]], reason: bytes) -> None:
+    def _settle_rejected(self, live: LiveCursor, runs: Iterable[Run], reason: bytes) -> None:
         """What a client has rejected does not become a dead letter: it is settled."""
-        for first, last in runs:
-            live.holders(first, last)
+        for first, last, *_ in runs:
+            live.pending.settle(first, last)
             live.unreported.mark(first, last)
             self.reports.mark(live)
             self.tell("rejected", live.cursor, Run(first, last), reason)
@@ -443,13 +422,13 @@ class Dispatch:
         held = live.cursor.uid in self.stops.expiring or live.cursor.uid in self.stops.moving
         if self.stops.mute or live.cursor.paused or held:
             return []
-        if live.order is not None and fetch.runs[0][0] <= live.last_sent:
-            for run in answered(live, live.order, fetch.runs, batches):
+        order = live.pending.order
+        if order is not None and fetch.runs[0][0] <= live.last_sent:
+            for run in answered(live, order, fetch.runs, batches):
                 live.unreported.gone(run.first, run.last)
-                live.retries.causes.remove(run.first, run.last)
                 self.reports.mark(live)
             return []
-        if live.order is None and live.to_redeliver:
+        if order is None and live.pending.due.size:
             self._set_aside(live)
             return self._redeliver(live, list(fetch.runs), batches, now)
         if live.reads.batches:
@@ -477,11 +456,11 @@ class Dispatch:
             if found is None:
                 continue
             live, member = found
-            for run in [run for first, last in lost.runs() for run in member.window.remove(first, last)]:
-                self._owe(live, Run(run.first, run.last, 0, run.count - 1))
-                for part in withdrawn(live.unreported.sent, lost.subscription_id, run.first, run.last):
-                    live.retries.owe(part.first, part.last, Cause(part.count))
-                live.retries.owe(run.first, run.last, Cause.NOT_SENT)
+            for first, last, _, count in [run for part in lost.runs() for run in member.window.remove(*part)]:
+                known = Runs(withdrawn(live.unreported.sent, lost.subscription_id, first, last))
+                unknown = [Run(*gap, 0, Cause.NOT_SENT) for gap in known.missing(first, last)]
+                for part in (*known, *unknown):
+                    self._owe(live, Run(part.first, part.last, 0, count - 1), part.count)
 
     def pause(self) -> None:
         """The NATS connection is lost: send nothing until `resume`."""
@@ -511,7 +490,7 @@ class Dispatch:
         follow(live, change)
         if change.name == "move_cursor":
             self.keep_batches.discard(live.cursor.cursor_id)
-        if live.policy.dead_letter and live.retries.exhausted.size:
+        if live.policy.dead_letter and live.pending.given_up.size:
             self.cursors.give_up(live)
         self.reports.mark(live)
         self._schedule(live)
@@ -551,10 +530,8 @@ class Dispatch:
             elif live.cursor.uid in self.stops.expiring or live.cursor.uid in self.stops.moving:
                 continue  # scheduled again when it is held no longer
             elif live.members and not live.reads.fetching and live.policy is not NOT_KNOWN:
-                if live.order is None:
-                    room -= self._pump_one(live, ready, now, room)
-                else:
-                    room -= self._pump_ordered(live, live.order, ready, now, room)
+                pump = self._pump_one if live.pending.order is None else self._pump_ordered
+                room -= pump(live, ready, now, room)
         return room
 
     def _pump_one(self, live: LiveCursor, ready: Ready, now: Nanos, room: int) -> int:
@@ -563,11 +540,12 @@ class Dispatch:
         index = self._index(live)
         oldest = self.machine.channel(live.cursor.uid).first_sequence  # the index is trimmed only after this turn
         self._settle_removed(live, max(index.first_sequence, oldest) - 1)
-        if live.to_redeliver.size:
+        pending = live.pending
+        if pending.due.size:
             self._set_aside(live)
-            if live.to_redeliver.size:
+            if pending.due.size:
                 return self._fetch_owed(live, ready)
-        held_back = live.retries.exhausted.size and live.retries.too_many(live.policy, now)
+        held_back = pending.given_up.size and pending.too_many(live.policy, now)
         last = 0 if held_back else index.last_sequence
         deleted = self.machine.tombstones.by_channel.get(live.cursor.uid)
         ahead, sent = live.ahead, 0
@@ -643,15 +621,18 @@ class Dispatch:
         totals.out_bytes += len(batch.records) * size // batch.count
         if count:
             totals.redelivered_messages += size
-            live.retries.redelivered += size
+            live.pending.redelivered += size
         sub, group = member.sub, self.machine.group
         inbox, number = sub.settings.inbox, sub.subscription_id
         return Delivery(inbox, batch.records, batch.base_sequence, first, last, count, group, number)
 
     # --- order by key -----------------------------------------------------------------------------------------------------
 
-    def _pump_ordered(self, live: LiveCursor, order: KeyOrder, ready: Ready, now: Nanos, room: int) -> int:
+    def _pump_ordered(self, live: LiveCursor, ready: Ready, now: Nanos, room: int) -> int:
         """As `_pump_one`, of a key-ordered queue group: of each slot the oldest message that is not settled."""
+        order = live.pending.order
+        if order is None:
+            return 0
         first_sequence = self.machine.channel(
             live.cursor.uid
         ).first_sequence  # the index is trimmed only after this turn
@@ -665,7 +646,7 @@ class Dispatch:
         fetches = len(ready.fetches)
         if order.reading:
             ready.fetches.append(self._fetch(live, wanted_of(order), limits.READ_BYTES_MAX))
-        if not (live.retries.exhausted.size and live.retries.too_many(live.policy, now)):
+        if not (live.pending.given_up.size and live.pending.too_many(live.policy, now)):
             self._send_following(live, turn, ready)
         for run in turn.exhausted:
             self._given_up(live, run)
@@ -721,7 +702,7 @@ class Dispatch:
             totals.out_bytes += len(joined)
             if count:
                 totals.redelivered_messages += size
-                live.retries.redelivered += size
+                live.pending.redelivered += size
             inbox, number = member.sub.settings.inbox, member.sub.subscription_id
             ready.sends.append(Delivery(inbox, joined, 1, 1, size, count, group, number, parcel.picked))
             if not member.timer_at:
@@ -735,16 +716,15 @@ class Dispatch:
         if not slots:
             return 0
         live.reads.batches.clear()
-        runs = tuple((run.first, run.last) for run in live.to_redeliver.peek(slots)[: limits.BATCHES_PER_READ_MAX])
+        oldest = alike(live.pending.due.peek(slots))[: limits.BATCHES_PER_READ_MAX]
+        runs = tuple((run.first, run.last) for run in oldest)
         ready.fetches.append(self._fetch(live, runs, limits.READ_BYTES_MAX))
         return limits.READ_BYTES_MAX // 4
 
     def _set_aside(self, live: LiveCursor) -> None:
         """Messages to redeliver that were delivered as often as the policy allows are not sent any more: the position pauses on
         them alone, until they are dead letters, or an operator sends them again or skips them."""
-        for run in live.retries.spent(live.policy, live.to_redeliver):
-            live.to_redeliver.remove(run.first, run.last)
-            live.retries.exhausted.add(run)
+        for run in live.pending.spend(live.policy):
             live.unreported.mark(run.first, run.last)
             self.reports.mark(live)
             self._given_up(live, run)
@@ -766,13 +746,12 @@ class Dispatch:
         for batch in batches:
             end = batch.base_sequence + batch.count - 1
             seen.merge(Run(batch.base_sequence, end))
-            for run in live.to_redeliver.within(batch.base_sequence, end):
+            for run in alike(live.pending.due.within(batch.base_sequence, end)):
                 out += self._hand_out(live, batch, run, now)
         reached = batches[-1].base_sequence + batches[-1].count - 1 if batches else 0
         for first, last in wanted:  # a bounded read may end early: only gaps below its end are missing
             for gap_first, gap_last in seen.missing(first, min(last, reached) if batches else last):
-                live.retries.causes.remove(gap_first, gap_last)
-                if live.to_redeliver.remove(gap_first, gap_last):
+                if live.pending.due.remove(gap_first, gap_last):
                     live.unreported.gone(gap_first, gap_last)
                     self.reports.mark(live)
         return out
@@ -787,15 +766,11 @@ class Dispatch:
                 break
             size = min(run.last - first + 1, member.open_slots)
             size = min(size, live.share(member, run.last - first + 1)) if len(live.members) > 1 else size
-            live.to_redeliver.remove(first, first + size - 1)
-            if live.retries.granted.size:
-                live.retries.granted.remove(first, first + size - 1)
             sub, count = member.sub, run.count + 1
-            for part in live.retries.causes_of(first, first + size - 1):
+            for begin, end, why, _ in live.pending.due.remove(first, first + size - 1):
                 live.unreported.sent.append(
-                    Sending(sub.subscription_id, sub.client_id, part.count, count, part.first, part.last, now)
+                    Sending(sub.subscription_id, sub.client_id, why & CAUSE, count, begin, end, now)
                 )
-            live.retries.causes.remove(first, first + size - 1)
             out.append(self._send(live, member, batch, first, first + size - 1, count, now))
             first += size
         return out
@@ -816,20 +791,24 @@ class Dispatch:
         member.timer_at = 0
         if member.adaptive is not None and member.adaptive.give_up(now):
             self._schedule(live)
-        taken = []
+        taken, paused = [], live.pending.paused
         for run in member.window.due(now + limits.REDELIVERY_SLACK):
-            member.window.remove(run.first, run.last)
+            first, last, deadline, count = run
+            member.window.remove(first, last)
             if member.failed_heartbeat and all(m.failed_heartbeat for m in live.takers):
-                member.window.add(Run(run.first, run.last, now + member.ack_wait_ns, run.count))
+                member.window.add(Run(first, last, now + member.ack_wait_ns, count))
                 continue
-            rested = live.retries.delayed  # what a client has failed with, and said so, is not late
-            late = rested.missing(run.first, run.last) if rested.size else [(run.first, run.last)]
-            taken += [Run(first, last, run.deadline, run.count) for first, last in late]
-            for part in live.retries.over(run, live.cursor.cursor_id, live.policy, now):
-                if part.deadline:
-                    member.window.add(part)
-                    continue
-                self._owe(live, part)
+            rested = paused.within(first, last)  # what a client has failed with, and said so, is not late
+            late = [Run(*part, deadline, count) for part in paused.missing(first, last)]
+            taken += late
+            for begin, end, _, cause in rested:
+                self._owe(live, Run(begin, end, 0, count), cause)
+            for part in late:
+                until = pause_after_ack_wait(live.policy, part, live.cursor.cursor_id, now)
+                if until:
+                    live.pending.pause(member.window, part, until, Cause.ACK_WAIT_OVER)
+                else:
+                    self._owe(live, part, Cause.ACK_WAIT_OVER)
         if taken:
             live.fell_silent(member)
         if member.adaptive is not None and taken:
@@ -854,15 +833,10 @@ class Dispatch:
     def _settle_removed(self, live: LiveCursor, to: int) -> None:
         """Messages up to *to* were removed by the channel's limits: they are neither sent nor redelivered (STAN-SPEC 6.6). Those
         in a window stay there, with the cause of their failure: a read that is under way may still bring them."""
-        exhausted = live.retries.exhausted
-        for runs in (live.to_redeliver, exhausted) if exhausted.size else (live.to_redeliver,):
-            if runs.size and runs.first <= to:
-                live.retries.rejected.remove(1, to)
-                for run in runs.remove(1, to):
-                    live.unreported.gone(run.first, run.last)
-                    live.retries.causes.remove(run.first, run.last)
-                    if live.order is not None:
-                        live.order.settled(run.first, run.last)
+        pending = live.pending
+        if pending.due.size or pending.given_up.size:
+            for run in pending.trim(to):
+                live.unreported.gone(run.first, run.last)
                 self.reports.mark(live)
         self._skip(live, to)
 
@@ -893,11 +867,11 @@ class Dispatch:
 
 
 def _in_hands(live: LiveCursor, member: LiveMember, sequence: int) -> list[Run]:
-    """Take a message out of a member's window; nothing if it is not there, or rests after a failure."""
-    return [] if sequence in live.retries.delayed else member.window.remove(sequence, sequence)
+    """Take a message out of a member's window; nothing if it is not there, or is paused."""
+    return [] if sequence in live.pending.paused else member.window.remove(sequence, sequence)
 
 
 def _works_on(live: LiveCursor, member: LiveMember, sequence: int, now: Nanos) -> None:
-    """A member works on a message: its ack wait begins anew."""
+    """A member works on a message: its ack wait begins again."""
     for run in _in_hands(live, member, sequence):
-        member.window.add(live.retries.worked_on(run, live.policy, member.ack_wait_ns, now))
+        live.pending.work(member.window, run, member.ack_wait_ns, live.policy.max_hold, now)

@@ -10,7 +10,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, repeat
-from typing import Final
 
 from stan_protocol.scalars import Nanos
 
@@ -21,11 +20,8 @@ from stan.core.base.runs import Run, Runs, runs_of, without
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.leader.deliveries import sending_of
 from stan.core.leader.key_order import KeyedBatch, KeyOrder
-from stan.core.leader.retries import is_last
+from stan.core.leader.pending import CAUSE, NEVER_SENT, is_spent
 from stan.protocol.kernel.server import HoldLimits, OpenWindows, assign, assign_again, joined
-
-NEVER_SENT: Final = -1
-"""Count of redeliveries of a message that is held back: its first delivery is number 0."""
 
 
 @dataclass(slots=True)
@@ -95,10 +91,9 @@ class OrderedTurn:
     def _send_due(self, due: list[int]) -> list[int]:
         """Send those of the messages *due* that are still owed, for all of which windows are open. Returns those that have to
         wait, as too much was sent, or is to be read."""
-        live, order, retries = self.live, self.order, self.live.retries
-        alone = list(zip(due, due, strict=True))
-        owed = live.to_redeliver.take_each(alone)  # of the others another member has them, or they are exhausted
-        causes = {run.first: run.count for run in retries.causes.take_each(alone)}
+        live, order, pending = self.live, self.order, self.live.pending
+        # The others are another member's, or given up.
+        owed = pending.due.take_each(list(zip(due, due, strict=True)))
         if live.policy.max_deliver:
             owed = self._without_spent(owed)
         records = order.records.take([run.first for run in owed])
@@ -107,10 +102,11 @@ class OrderedTurn:
         wanted_max = min(sum(self.windows.room), limits.BATCHES_PER_READ_MAX)
         alike: dict[tuple[int, int], tuple[list[int], list[bytes]]] = {}
         left: list[int] = []
-        for at, ((sequence, _, _, count), record) in enumerate(zip(owed, records, strict=True)):
+        for at, (run, record) in enumerate(zip(owed, records, strict=True)):
+            sequence, _, why, count = run
             if at < sendable and not left and record is not None:
-                cause = causes.pop(sequence, Cause.OWED)
-                sequences, data = alike.setdefault((cause if count > NEVER_SENT else Cause.NEW, count + 1), ([], []))
+                cause = why & CAUSE if count > NEVER_SENT else Cause.NEW
+                sequences, data = alike.setdefault((cause, count + 1), ([], []))
                 sequences.append(sequence)
                 data.append(record)
                 continue
@@ -120,15 +116,11 @@ class OrderedTurn:
                 order.reading.append(sequence)
             else:
                 left.append(sequence)
-            live.to_redeliver.add(Run(sequence, sequence, 0, count))
-        for sequence, cause in causes.items():
-            retries.causes.add(Run(sequence, sequence, 0, cause))
+            pending.due.add(run)
         for (cause, count), (sequences, data) in alike.items():
             for number, mine, joined_data in assign_again(sequences, data, order.tables, self.windows):
                 self._send((number, cause, count), mine, mine, joined_data)
             live.unreported.mark_each(zip(sequences, sequences, strict=True))
-            if retries.granted.size:
-                retries.granted.remove_each(list(zip(sequences, sequences, strict=True)))
         return left
 
     def _without_spent(self, owed: list[Run]) -> list[Run]:
@@ -136,10 +128,10 @@ class OrderedTurn:
         the first of their slots."""
         live, kept = self.live, []
         for run in owed:
-            if not is_last(live.policy, run.count) or run.first in live.retries.granted:
+            if not is_spent(live.policy, run):
                 kept.append(run)
                 continue
-            live.retries.exhausted.add(run)
+            live.pending.given_up.add(run)
             live.unreported.mark(run.first, run.last)
             self.exhausted.append(run)
         return kept
@@ -185,9 +177,9 @@ class OrderedTurn:
                 order.records.keep_each(done.held, done.held_records)
                 runs = joined(zip(done.held, done.held, strict=True))
                 firsts, lasts = [run[0] for run in runs], [run[1] for run in runs]
-                live.to_redeliver.add_each(firsts, lasts, 0, count + NEVER_SENT)
                 # The next leader flags it, as this one may have sent it and failed before an entry told that.
-                live.retries.owe_each(firsts, lasts, cause if count else Cause.LEADER_CHANGED)
+                why = cause if count else Cause.LEADER_CHANGED
+                live.pending.due.add_each(firsts, lasts, why, count + NEVER_SENT)
             first = base + done.stop
             if any(self.windows.room):
                 break
@@ -235,11 +227,12 @@ def acked_together(
     if member.adaptive is not None:
         member.adaptive.acks(found, 0, in_flight, now)
     live.unreported.mark_each(found)
-    if live.order is not None:
-        live.order.acked(found)
-    if live.retries.delayed.size or live.retries.working.size:
+    pending = live.pending
+    if pending.order is not None:
+        pending.order.acked(found)
+    if pending.paused.size or pending.worked_on.size:
         for run in found:
-            live.retries.forget(run.first, run.last)
+            pending.wake(run.first, run.last)
     if in_flight - member.window.size == sum([last - first + 1 for first, last in wanted]):
         return []
     return without(wanted, found)
@@ -248,7 +241,7 @@ def acked_together(
 def unread_of(live: LiveCursor, order: KeyOrder) -> Runs:
     """The messages whose keys have to be read before anything is sent."""
     if order.unread is None:
-        order.begin((live.to_redeliver, live.retries.exhausted, *(member.window for member in live.members)))
+        order.begin(live.pending.everywhere)
     return order.unread or Runs()
 
 
@@ -266,7 +259,7 @@ def answered(
             for first, last in order.unread.shared([Run(batch.base_sequence, end)]):
                 for sequence in range(first, last + 1):
                     order.learn(sequence, keyed.slot(sequence - batch.base_sequence))
-        for run in live.to_redeliver.within(batch.base_sequence, end):
+        for run in live.pending.due.within(batch.base_sequence, end):
             for sequence in range(run.first, run.last + 1):
                 needed = sequence in reading
                 order.records.keep(sequence, keyed.record(sequence - batch.base_sequence), needed=needed)
@@ -276,7 +269,7 @@ def answered(
     for first, last in wanted:  # a bounded read may end early: only gaps below its end are missing
         for gap_first, gap_last in found.missing(first, min(last, reached) if batches else last):
             order.settled(gap_first, gap_last)
-            gone += live.to_redeliver.remove(gap_first, gap_last)
+            gone += live.pending.due.remove(gap_first, gap_last)
     return gone
 
 

@@ -97,10 +97,10 @@ class DeadLetters(LeaderPart):
         live = self._view(cursor_id)
         if live is None:
             return
-        moves, info = live.retries.moves, self.node.meta.by_uid.get(live.cursor.uid)
+        moves, info = live.pending.moves, self.node.meta.by_uid.get(live.cursor.uid)
         if moves is None or moves.busy or info is None or not live.policy.dead_letter or live.cursor.paused:
             return
-        if not live.retries.exhausted.size:
+        if not live.pending.given_up.size:
             return
         moves.busy = True
         rate = live.policy.dead_letter_rate
@@ -113,7 +113,7 @@ class DeadLetters(LeaderPart):
     def _live(self, cursor_id: int, moves: Moves) -> LiveCursor | None:
         """The position of a move; None if it is gone, or the leadership has ended."""
         live = None if self.leadership.ended else self._view(cursor_id)
-        return live if live is not None and live.retries.moves is moves else None
+        return live if live is not None and live.pending.moves is moves else None
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class DeadLetters(LeaderPart):
         rate, room = live.policy.dead_letter_rate, MESSAGES_MAX
         if rate:
             room = min(room, rate - moves.in_last_minute(self.node.clock.now))
-        return live.retries.exhausted.peek(room)[: limits.BATCHES_PER_READ_MAX]
+        return live.pending.first_given_up(room)[: limits.BATCHES_PER_READ_MAX]
 
     def _read(
         self,
@@ -200,8 +200,8 @@ class DeadLetters(LeaderPart):
             there.merge(Run(batch.base_sequence, batch.base_sequence + batch.count - 1))
         for run in picked:
             for first, last in there.missing(run.first, min(run.last, there.last) if batches else run.last):
-                for gone in live.retries.exhausted.within(first, last):
-                    live.holders(gone.first, gone.last)
+                for gone in live.pending.given_up.within(first, last):
+                    live.pending.settle(gone.first, gone.last)
                     live.unreported.mark(gone.first, gone.last)
                     self.group.dispatch.reports.mark(live)
 
@@ -209,9 +209,9 @@ class DeadLetters(LeaderPart):
         self, live: LiveCursor, info: ChannelInfo, into: LiveChannel, picked: list[Run], batches: list[ReadResult]
     ) -> list[_Letter]:
         """The copies of the messages that are still given up."""
-        exhausted, found = live.retries.exhausted, []
+        given_up, found = live.pending.given_up, []
         for sequence, stored in stored_messages(batches, [(run.first, run.last) for run in picked]):
-            run = next(iter(exhausted.within(sequence, sequence)), None)
+            run = next(iter(given_up.within(sequence, sequence)), None)
             if run is not None:
                 found.append(self._letter(live, info, into, run, stored))
         return found
@@ -219,7 +219,7 @@ class DeadLetters(LeaderPart):
     def _letter(self, live: LiveCursor, info: ChannelInfo, into: LiveChannel, run: Run, stored: bytes) -> _Letter:
         most, message = self.nats.payload_bytes_max, wire.MsgProto.FromString(stored)
         reason = letters.EXHAUSTED
-        if run.first in live.retries.rejected:
+        if live.pending.is_rejected(run.first):
             reason = letters.REJECTED
         elif len(stored) + FLAG_ROOM > most:
             reason = letters.TOO_LARGE
@@ -228,7 +228,7 @@ class DeadLetters(LeaderPart):
             (letters.DURABLE, live.cursor.name or live.cursor.client_id),
             (letters.COUNT, b"%d" % (max(run.count, 0) + 1)),
         ]
-        error = live.retries.moves.errors.get(run.first) if live.retries.moves is not None else None
+        error = live.pending.moves.errors.get(run.first) if live.pending.moves is not None else None
         row = letters.row(message, [*added, (letters.ERROR, error)] if error else added, letters.ADDED)
         if error and len(row) > self.nats.delivered_bytes_max - MESSAGE_ROOM - len(into.info.name):
             row = letters.row(message, added, letters.ADDED)
@@ -242,8 +242,7 @@ class DeadLetters(LeaderPart):
         moment = self.reports.moment
         progress = [live.report(pb.Progress(), moment)] if live is not None and live.has_unreported else []
         runs = move.runs
-        for run in runs:
-            move.moves.sealed.merge(run)
+        move.moves.sealed = True
         settled = pb.DeadLetters(cursor_id=move.cursor_id, runs=runs.flat())
         move.told = pb.GroupChange(progress=progress, dead_letters=settled)
         move.told.at, move.told.node = moment.wall, moment.node
@@ -253,7 +252,7 @@ class DeadLetters(LeaderPart):
         moves = move.moves
         moves.busy = False
         moves.picked.clear()
-        moves.sealed.clear()
+        moves.sealed = False
         live = self._live(move.cursor_id, moves)
         if stored.error:
             if live is not None:
@@ -278,12 +277,8 @@ class DeadLetters(LeaderPart):
         unreported.last_sent = -1
         if told is not None and told.progress:
             unreported.sent[:0] = recalled(told.progress[0], Nanos(clock.now - (clock.wall - told.at)))
-        for member in live.members:
-            for run in member.window:
-                unreported.mark(run.first, run.last)
-        for runs in (live.to_redeliver, live.retries.exhausted, move.runs):
-            for run in runs:
-                unreported.mark(run.first, run.last)
+        for runs in (*live.pending.everywhere, move.runs):
+            unreported.mark_each(runs)
         self.group.dispatch.reports.mark(live)
 
     def _again(self, cursor_id: int, pause: int) -> None:

@@ -12,7 +12,6 @@ from stan.config import Config, StoreLimits
 from stan.core.admin.message_account import Account, state_of
 from stan.core.base.causes import Cause
 from stan.core.base.ready import ReportMoment
-from stan.core.base.runs import Runs
 from stan.core.leader.cursors import LiveCursor, LiveCursors, MessagesAhead, Unreported
 from stan.core.leader.deliveries import Sending, recalled, recorded, withdrawn
 from stan.core.leader.progress import ProgressReports
@@ -382,7 +381,7 @@ def deliveries(harness, *entries):
 
 
 def test_lost_progress_is_reported_again():
-    live = LiveCursor(Cursor(4, 1, CursorKind.DURABLE, b"d", b"me", 1), 1, Runs(), MessagesAhead(), Unreported(1))
+    live = LiveCursor(Cursor(4, 1, CursorKind.DURABLE, b"d", b"me", 1), 1, MessagesAhead(), Unreported(1))
     reports, cursors, moment = ProgressReports(), LiveCursors(), ReportMoment(10 * SECOND, START, b"n")
     cursors.add(live)
     live.unreported.sent.append(Sending(5, b"me", Cause.MOVED, 3, 1, 1, moment.now - SECOND))
