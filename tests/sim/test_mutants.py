@@ -362,8 +362,9 @@ def holds_nothing(original, self, second, held):
 
 
 @breaks(MessagesAhead, "sent_before", "operator", 6)
-def forgets_what_was_sent_before(_original, _self, run, flagged):
-    return run._replace(count=int(flagged))
+def forgets_what_was_sent_before(_original, self, first, last, flagged):
+    unknown = first <= self.maybe_sent_until
+    return (min(last, self.maybe_sent_until), flagged, 1) if unknown else (last, Cause.NEW, 0)
 
 
 mutant("sends to the paused", "operator", 6, "", (Cursor, "paused", property(no)))
@@ -391,11 +392,6 @@ def gives_up_and_sends_again(original, self, policy):
     for run in spent:
         self.due.add(run)
     return spent
-
-
-@breaks(Pending, "settle", "dead-letters", 6, "check_pending", stops=True)
-def settles_for_one_member_alone(_original, self, first, last):
-    return [run for window in self.windows[:1] for run in window.remove(first, last)]
 
 
 @breaks(Redriving, "_change", "cluster-redrives", 3, stops=False)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from stan_protocol.scalars import SECOND, ChannelUid
 
 from stan import limits
+from stan.core.base.causes import Cause
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.core.base.ready import ReadResult, ReportMoment
 from stan.core.base.runs import Run, Runs, counted_of, flat_of, joined, without
@@ -100,16 +101,18 @@ class MessagesAhead:
         for gap_first, gap_last in self.resend.missing(first, last):
             self.skip.merge(Run(gap_first, gap_last))
 
-    def sent_before(self, run: Run, *, flagged: bool) -> Run:
-        """The part of *run*, new messages, that can be sent in one delivery: either all of it may have been sent before
-        (flagged: `count` is 1), or none of it."""
-        parts = self.resend.within(run.first, run.last)
-        if parts and parts[0].first == run.first:
-            run, flagged = parts[0], True
-        elif parts and not flagged:
-            run = Run(run.first, parts[0].first - 1)
-        self.resend.remove(1, run.last)
-        return Run(run.first, run.last, 0, int(flagged))
+    def sent_before(self, first: int, last: int, flagged: Cause) -> tuple[int, Cause, int]:
+        """The beginning of the new messages [first, last] that is sent alike: up to which one, because of what (*flagged*, if it
+        may have been sent although no entry records it), and as which redelivery: 1 if it was sent before, or may have been."""
+        until, cause = last, Cause.NEW
+        if first <= self.maybe_sent_until:
+            until, cause = min(last, self.maybe_sent_until), flagged
+        parts = self.resend.within(first, until)
+        if parts and parts[0].first == first:
+            until, cause = parts[0].last, Cause.MOVED
+        elif parts:
+            until = parts[0].first - 1
+        return until, cause, int(cause != Cause.NEW)
 
 
 @dataclass(slots=True)
@@ -119,9 +122,7 @@ class Unreported:
     last_sent: int  # the cursor's last_sent in the last progress entry; -1: report it in any case
     epoch: int = 0  # epoch of the cursor's override, which progress entries name
     marks: list[tuple[int, int]] = field(default_factory=list)  # their holder changed since the last progress entry
-    earlier_epochs: list[pb.Progress] = field(
-        default_factory=list
-    )  # progress of earlier epochs that is not written yet
+    earlier_epochs: list[pb.Progress] = field(default_factory=list)  # not written yet
     sent: list[Sending] = field(default_factory=list)  # in the order in which it was sent
     rejected: list[int] = field(default_factory=list)  # runs first, last, ... of acked messages that a client rejected
     removed: list[int] = field(default_factory=list)  # the same of those that count as acked because they are gone
@@ -316,7 +317,7 @@ class LiveCursor:
         earliest in the list (STAN-SPEC 6.4); of a failover group the active one. None if every window is full. *again*: the
         message was sent before, so that no doubted member gets it."""
         if len(self.members) == 1 or self.policy.failover:
-            only = self.takers[0]
+            only = self.members[0] if len(self.members) == 1 else self.takers[0]
             return only if only.open_slots else None
         pool = [m for m in self.members if m.open_slots and not (again and m.doubted)]
         if not pool:
@@ -327,14 +328,14 @@ class LiveCursor:
         return best
 
     def share(self, member: LiveMember, available: int) -> int:
-        """How many of *available* messages *member* gets at once: as many as level the open windows of its rank."""
-        if self.policy.failover:
-            return available
+        """How many of *available* messages *member*, whose window is open, gets at once: as many as fit there and level the open
+        windows of its rank."""
+        fitting = min(available, member.open_slots)
+        if len(self.members) == 1 or self.policy.failover:
+            return fitting
         open_members = [m for m in self.members if m.rank == member.rank and m.open_slots]
-        if len(open_members) == 1:
-            return available
         level = -(-(sum(len(m.window) for m in open_members) + available) // len(open_members))
-        return max(1, level - len(member.window))
+        return max(1, min(fitting, level - len(member.window)))
 
 
 def _by_why(runs: list[Run]) -> dict[int, list[Run]]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from stan_protocol.scalars import Nanos
 
-from stan.core.base.ready import ReportMoment
+from stan.core.base.ready import ReadResult, ReportMoment
 from stan.core.base.runs import Run, Runs, pairs
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -83,6 +83,16 @@ def recalled(entry: pb.Progress, made_at: Nanos) -> Iterator[Sending]:
         at = Nanos(made_at - sent.first_ago * MICROSECOND)
         for first, last in pairs(sent.runs):
             yield Sending(sent.subscription_id, sent.client_id, sent.cause, sent.count, first, last, at)
+
+
+def lost_of(wanted: Iterable[tuple[int, int]], batches: Iterable[ReadResult]) -> Iterator[tuple[int, int]]:
+    """Yield what the log does not have any more of *wanted*, runs of which *batches* were read. A bounded read may end early:
+    only gaps below its end are lost."""
+    there = Runs()
+    for batch in batches:
+        there.merge(Run(batch.base_sequence, batch.base_sequence + batch.count - 1))
+    for first, last in wanted:
+        yield from there.missing(first, min(last, there.last) if there else last)
 
 
 def withdrawn(sendings: list[Sending], subscription_id: int, first: int, last: int) -> list[Run]:

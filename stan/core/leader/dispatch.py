@@ -23,8 +23,8 @@ from stan.core.base.runs import Run, Runs, without
 from stan.core.base.timers import GroupTimers
 from stan.core.leader.cursor_override_live import adopt_override, begin_anew, follow
 from stan.core.leader.cursors import LiveCursor, LiveCursors, LiveMember, MessagesAhead, Unreported
-from stan.core.leader.deliveries import Sending, sending_of, withdrawn
-from stan.core.leader.ordered_delivery import OrderedTurn, acked_together, answered, unread_of, wanted_of
+from stan.core.leader.deliveries import Sending, lost_of, sending_of, withdrawn
+from stan.core.leader.ordered_delivery import OrderedTurn, acked_together, answered, next_turn, wanted_of
 from stan.core.leader.pending import CAUSE, Pending, alike
 from stan.core.leader.progress import ProgressReports
 from stan.core.leader.retries import Moves, is_last, pause_after_ack_wait, pause_after_nak
@@ -265,17 +265,11 @@ class Dispatch:
     def committed(self, uid: ChannelUid, batch: ReadResult) -> None:
         """New messages are visible: cursors at the end of the channel take them from memory."""
         for live in self.cursors.by_channel.get(uid, {}).values():
-            if live.reads.batches:
-                tail = live.reads.batches[-1]
-                at_end = tail.base_sequence + tail.count == batch.base_sequence
-            else:
-                at_end = live.last_sent + 1 == batch.base_sequence
-            if (
-                at_end
-                and len(live.reads.batches) < limits.BATCHES_PER_READ_MAX
-                and any(m.open_slots for m in live.members)
-            ):
-                live.reads.batches.append(batch)
+            batches = live.reads.batches
+            end = batches[-1].base_sequence + batches[-1].count if batches else live.last_sent + 1
+            few = len(batches) < limits.BATCHES_PER_READ_MAX
+            if end == batch.base_sequence and few and any(m.open_slots for m in live.members):
+                batches.append(batch)
             self._schedule(live)
 
     def uncovered(self, uid: ChannelUid) -> None:
@@ -341,7 +335,7 @@ class Dispatch:
         elif said.kind == wire.NAK:
             self._failed(live, member, said, now)
         elif said.kind == wire.WORKING:
-            _works_on(live, member, sequence, now)
+            live.pending.work(member.window, sequence, member.ack_wait_ns, live.policy.max_hold, now)
         else:
             return f"no verdict {said.kind} is known"
         return ""
@@ -365,7 +359,7 @@ class Dispatch:
     def _failed(self, live: LiveCursor, member: LiveMember, said: wire.Ack, now: Nanos) -> None:
         """A member has failed with a message, and has *said* so: it is sent again after the pause that the member asks for, or as
         the policy says."""
-        for run in _in_hands(live, member, said.sequence):
+        for run in live.pending.in_hands(member.window, said.sequence):
             if said.reason and live.policy.dead_letter:
                 self.cursors.give_up(live).note(run.first, said.reason)
             if is_last(live.policy, run.count):
@@ -430,7 +424,7 @@ class Dispatch:
             return []
         if order is None and live.pending.due.size:
             self._set_aside(live)
-            return self._redeliver(live, list(fetch.runs), batches, now)
+            return self._redeliver(live, fetch.runs, batches, now)
         if live.reads.batches:
             return []
         if not batches:  # retention was faster than the read, or a lost segment
@@ -530,71 +524,95 @@ class Dispatch:
             elif live.cursor.uid in self.stops.expiring or live.cursor.uid in self.stops.moving:
                 continue  # scheduled again when it is held no longer
             elif live.members and not live.reads.fetching and live.policy is not NOT_KNOWN:
-                pump = self._pump_one if live.pending.order is None else self._pump_ordered
-                room -= pump(live, ready, now, room)
+                room -= self._pump_one(live, ready, now, room)
         return room
 
     def _pump_one(self, live: LiveCursor, ready: Ready, now: Nanos, room: int) -> int:
-        """Send the new messages of one cursor, or add a Fetch to *ready*: for messages to redeliver, or for new messages that are
-        not in hand. Returns the bytes to count against *room*; a Fetch counts as a quarter of the largest read."""
-        index = self._index(live)
+        """Send what one cursor may get: what is due, and new messages. What is not in hand is asked for with a Fetch. Returns the
+        bytes to count against *room*; a Fetch counts as a quarter of the largest read."""
+        index, pending, fetches, left = self._index(live), live.pending, len(ready.fetches), room
         oldest = self.machine.channel(live.cursor.uid).first_sequence  # the index is trimmed only after this turn
         self._settle_removed(live, max(index.first_sequence, oldest) - 1)
-        pending = live.pending
-        if pending.due.size:
+        wanted: tuple[tuple[int, int], ...] = ()
+        turn, waits = None, False
+        if pending.order is not None:
+            turn = next_turn(live, pending.order, now, room)
+            wanted, waits = wanted_of(pending.order), turn is None
+        elif pending.due.size:
             self._set_aside(live)
-            if pending.due.size:
-                return self._fetch_owed(live, ready)
-        held_back = pending.given_up.size and pending.too_many(live.policy, now)
-        last = 0 if held_back else index.last_sequence
-        deleted = self.machine.tombstones.by_channel.get(live.cursor.uid)
-        ahead, sent = live.ahead, 0
-        while live.last_sent < last:
+            waits = pending.due.size > 0  # goes before all that is new
+            wanted = self._oldest_due(live) if waits else ()
+        if wanted:
+            ready.fetches.append(self._fetch(live, wanted, limits.READ_BYTES_MAX))
+        if not waits and not (pending.given_up.size and pending.too_many(live.policy, now)):
+            left = self._send_new(live, turn, ready, index.last_sequence, now, room)
+        if turn is not None:
+            left = turn.room
+            self._end_turn(live, turn, ready)
+        return room - left + (len(ready.fetches) - fetches) * limits.READ_BYTES_MAX // 4
+
+    def _send_new(
+        self, live: LiveCursor, turn: OrderedTurn | None, ready: Ready, last: int, now: Nanos, room: int
+    ) -> int:
+        """Send new messages up to *last*, past those that are skipped, deleted or lost, while a window is open. *turn*: the order
+        by key says who gets which; None: each goes to the member with most room. Returns the room left."""
+        skip, deleted = live.ahead.skip, self.machine.tombstones.by_channel.get(live.cursor.uid)
+        room = room if turn is None else turn.room
+        while live.last_sent < last and room > 0:
+            end = last if deleted is None and not skip.size else self._pass_over(live, deleted, last)
             first = live.last_sent + 1
-            if ahead.skip.size and ahead.skip.first <= first:
-                run = next(iter(ahead.skip))
-                ahead.skip.remove(1, run.last)
-                self._skip(live, run.last)
-                continue
-            gone = deleted.following(first) if deleted is not None else None
-            if gone is not None and gone.first <= first:
-                self._skip(live, gone.last)
-                continue
-            member = live.choose()
+            if first > end:
+                break
+            member = live.choose() if turn is None else turn.taker
             if member is None:
                 self._keep_in_hand(live)
-                break
+                return room
             batch = live.reads.batch_from(first)
             if batch is None:
-                ready.fetches.append(self._fetch_new(live, first, last, room))
-                return sent + limits.READ_BYTES_MAX // 4
+                if not live.reads.fetching:
+                    ready.fetches.append(self._fetch_new(live, first, last, room))
+                return room
             if batch.base_sequence > first:  # a hole: retention or a lost segment
                 self._skip(live, batch.base_sequence - 1)
                 continue
-            end = min(batch.base_sequence + batch.count - 1, last, ahead.skip.first - 1 if ahead.skip.size else last)
-            end = end if gone is None else min(end, gone.first - 1)
-            size = min(end - first + 1, member.open_slots)
-            size = min(size, live.share(member, end - first + 1)) if len(live.members) > 1 else size
-            delivery = self._deliver_new(live, member, batch, first, first + size - 1, now)
-            ready.sends.append(delivery)
-            sent += max(1, len(batch.records) * (delivery.last - first + 1) // batch.count)
-            if sent >= room:
-                self._schedule(live)
-                break
-        return sent
+            end = min(end, batch.base_sequence + batch.count - 1)
+            if turn is None:
+                delivery = self._deliver_new(live, member, batch, first, end, now)
+                ready.sends.append(delivery)
+                room -= max(1, len(batch.records) * (delivery.last - first + 1) // batch.count)
+            elif turn.send_new(batch, first, end):
+                room = turn.room
+            else:
+                self._keep_in_hand(live)
+                return room
+        if room <= 0:
+            self._schedule(live)
+        return room
+
+    def _pass_over(self, live: LiveCursor, deleted: Runs | None, last: int) -> int:
+        """Pass the next messages if they are skipped or deleted; returns how far those behind them can be sent."""
+        skip = live.ahead.skip
+        while live.last_sent < last:
+            first = live.last_sent + 1
+            found = [runs.following(first) for runs in (skip, deleted) if runs is not None]
+            gaps = [run for run in found if run is not None]
+            reached = max((run.last for run in gaps if run.first <= first), default=0)
+            if not reached:
+                return min([last, *(run.first - 1 for run in gaps)])
+            skip.remove(1, reached)
+            self._skip(live, reached)
+        return last
 
     def _deliver_new(
         self, live: LiveCursor, member: LiveMember, batch: ReadResult, first: int, last: int, now: Nanos
     ) -> Delivery:
-        """Send the beginning of the new messages [first, last], as far as all of it is flagged or none of it."""
-        ahead, count, cause = live.ahead, 0, 0
-        if first <= ahead.maybe_sent_until:  # the unconfirmed part is flagged, the rest is not
-            last, count = min(last, ahead.maybe_sent_until), 1
-            cause = Cause.SERVER_CHANGED if member.sub.served.wish else Cause.LEADER_CHANGED
-        if ahead.resend.size:
-            moved = first in ahead.resend
-            _, last, _, count = ahead.sent_before(Run(first, last), flagged=bool(count))
-            cause = Cause.MOVED if moved else cause
+        """Send the beginning of the new messages [first, last]: as many as the member gets now, all of them flagged or none."""
+        ahead, count, cause = live.ahead, 0, Cause.NEW
+        last = first + live.share(member, last - first + 1) - 1
+        if first <= ahead.maybe_sent_until or ahead.resend.size:
+            flagged = Cause.SERVER_CHANGED if member.sub.served.wish else Cause.LEADER_CHANGED
+            last, cause, count = ahead.sent_before(first, last, flagged)
+            ahead.resend.remove(1, last)
         live.last_sent = last
         sub, sent = member.sub, live.unreported.sent
         begun, at = first, now
@@ -626,76 +644,11 @@ class Dispatch:
         inbox, number = sub.settings.inbox, sub.subscription_id
         return Delivery(inbox, batch.records, batch.base_sequence, first, last, count, group, number)
 
-    # --- order by key -----------------------------------------------------------------------------------------------------
-
-    def _pump_ordered(self, live: LiveCursor, ready: Ready, now: Nanos, room: int) -> int:
-        """As `_pump_one`, of a key-ordered queue group: of each slot the oldest message that is not settled."""
-        order = live.pending.order
-        if order is None:
-            return 0
-        first_sequence = self.machine.channel(
-            live.cursor.uid
-        ).first_sequence  # the index is trimmed only after this turn
-        self._settle_removed(live, max(self._index(live).first_sequence, first_sequence) - 1)
-        order.read_again()
-        if unread_of(live, order).size:
-            ready.fetches.append(self._fetch(live, wanted_of(order), limits.READ_BYTES_MAX))
-            return limits.READ_BYTES_MAX // 4
-        turn = OrderedTurn(live, order, now, room)
-        turn.send_owed()
-        fetches = len(ready.fetches)
-        if order.reading:
-            ready.fetches.append(self._fetch(live, wanted_of(order), limits.READ_BYTES_MAX))
-        if not (live.pending.given_up.size and live.pending.too_many(live.policy, now)):
-            self._send_following(live, turn, ready)
+    def _end_turn(self, live: LiveCursor, turn: OrderedTurn, ready: Ready) -> None:
+        """Let out what a turn of a key-ordered group has given to the members."""
+        totals, group = self.totals, self.machine.group
         for run in turn.exhausted:
             self._given_up(live, run)
-        self._send_parcels(live, turn, ready)
-        self.reports.mark(live)
-        return room - turn.room + (len(ready.fetches) - fetches) * limits.READ_BYTES_MAX // 4
-
-    def _send_following(self, live: LiveCursor, turn: OrderedTurn, ready: Ready) -> None:
-        """Send or hold back new messages, while a window is open."""
-        while turn.room > 0:
-            following = self._following(live)
-            if following is None:
-                turn.order.newest = None
-                return
-            first, last = following
-            batch = live.reads.batch_from(first) if any(member.open_slots for member in live.takers) else None
-            if batch is None:
-                if live.reads.batches or not any(member.open_slots for member in live.takers):
-                    self._keep_in_hand(live)
-                elif not live.reads.fetching:
-                    ready.fetches.append(self._fetch_new(live, first, last, turn.room))
-                return
-            if batch.base_sequence > first:  # a hole: retention or a lost segment
-                self._skip(live, batch.base_sequence - 1)
-            elif not turn.send_new(batch, first, min(batch.base_sequence + batch.count - 1, last)):
-                self._keep_in_hand(live)
-                return
-        self._schedule(live)
-
-    def _following(self, live: LiveCursor) -> tuple[int, int] | None:
-        """The next new messages that are to be sent, (first, last), up to the next one that is gone or skipped; None if there are
-        none."""
-        ahead, deleted = live.ahead, self.machine.tombstones.by_channel.get(live.cursor.uid)
-        last = self._index(live).last_sequence
-        while live.last_sent < last:
-            first = live.last_sent + 1
-            gone = deleted.following(first) if deleted is not None else None
-            skipped = ahead.skip.following(first)
-            if skipped is not None and skipped.first <= first:
-                ahead.skip.remove(1, skipped.last)
-                self._skip(live, skipped.last)
-            elif gone is not None and gone.first <= first:
-                self._skip(live, gone.last)
-            else:
-                return first, min([last, *(run.first - 1 for run in (gone, skipped) if run is not None)])
-        return None
-
-    def _send_parcels(self, live: LiveCursor, turn: OrderedTurn, ready: Ready) -> None:
-        totals, group = self.totals, self.machine.group
         for parcel in turn.sent():
             member, count, joined, size = parcel.member, parcel.count, b"".join(parcel.records), parcel.size
             totals.out_messages += size
@@ -707,53 +660,47 @@ class Dispatch:
             ready.sends.append(Delivery(inbox, joined, 1, 1, size, count, group, number, parcel.picked))
             if not member.timer_at:
                 self._arm(live, member)
+        self.reports.mark(live)
 
     # --- redelivery ---------------------------------------------------------------------------------------------------
 
-    def _fetch_owed(self, live: LiveCursor, ready: Ready) -> int:
-        """Fetch the oldest messages to redeliver, as many as the windows take; batches of new messages in hand are dropped."""
+    def _oldest_due(self, live: LiveCursor) -> tuple[tuple[int, int], ...]:
+        """The oldest messages that are due, as many as the windows take: they are read next, and no new ones are in hand then."""
         slots = sum(m.open_slots for m in live.takers if not m.doubted)
-        if not slots:
-            return 0
-        live.reads.batches.clear()
-        oldest = alike(live.pending.due.peek(slots))[: limits.BATCHES_PER_READ_MAX]
-        runs = tuple((run.first, run.last) for run in oldest)
-        ready.fetches.append(self._fetch(live, runs, limits.READ_BYTES_MAX))
-        return limits.READ_BYTES_MAX // 4
+        if slots:
+            live.reads.batches.clear()
+        return tuple(
+            (run.first, run.last) for run in alike(live.pending.due.peek(slots))[: limits.BATCHES_PER_READ_MAX]
+        )
 
     def _set_aside(self, live: LiveCursor) -> None:
         """Messages to redeliver that were delivered as often as the policy allows are not sent any more: the position pauses on
         them alone, until they are dead letters, or an operator sends them again or skips them."""
         for run in live.pending.spend(live.policy):
-            live.unreported.mark(run.first, run.last)
-            self.reports.mark(live)
             self._given_up(live, run)
 
     def _given_up(self, live: LiveCursor, run: Run) -> None:
         """Messages were delivered as often as the policy allows: they become dead letters, or operators hear of them."""
+        live.unreported.mark(run.first, run.last)
+        self.reports.mark(live)
         if live.policy.dead_letter:
             self.cursors.give_up(live)
         else:
             self.tell("exhausted", live.cursor, run, b"")
 
     def _redeliver(
-        self, live: LiveCursor, wanted: list[tuple[int, int]], batches: list[ReadResult], now: Nanos
+        self, live: LiveCursor, wanted: Iterable[tuple[int, int]], batches: list[ReadResult], now: Nanos
     ) -> list[Delivery]:
         """Send the fetched messages that are still to be redelivered, oldest first; *wanted* messages that no longer exist count
         as acked."""
         out: list[Delivery] = []
-        seen = Runs()
         for batch in batches:
-            end = batch.base_sequence + batch.count - 1
-            seen.merge(Run(batch.base_sequence, end))
-            for run in alike(live.pending.due.within(batch.base_sequence, end)):
+            for run in alike(live.pending.due.within(batch.base_sequence, batch.base_sequence + batch.count - 1)):
                 out += self._hand_out(live, batch, run, now)
-        reached = batches[-1].base_sequence + batches[-1].count - 1 if batches else 0
-        for first, last in wanted:  # a bounded read may end early: only gaps below its end are missing
-            for gap_first, gap_last in seen.missing(first, min(last, reached) if batches else last):
-                if live.pending.due.remove(gap_first, gap_last):
-                    live.unreported.gone(gap_first, gap_last)
-                    self.reports.mark(live)
+        for first, last in lost_of(wanted, batches):
+            if live.pending.due.remove(first, last):
+                live.unreported.gone(first, last)
+                self.reports.mark(live)
         return out
 
     def _hand_out(self, live: LiveCursor, batch: ReadResult, run: Run, now: Nanos) -> list[Delivery]:
@@ -764,8 +711,7 @@ class Dispatch:
             member = live.choose(again=True)
             if member is None:
                 break
-            size = min(run.last - first + 1, member.open_slots)
-            size = min(size, live.share(member, run.last - first + 1)) if len(live.members) > 1 else size
+            size = live.share(member, run.last - first + 1)
             sub, count = member.sub, run.count + 1
             for begin, end, why, _ in live.pending.due.remove(first, first + size - 1):
                 live.unreported.sent.append(
@@ -838,7 +784,8 @@ class Dispatch:
             for run in pending.trim(to):
                 live.unreported.gone(run.first, run.last)
                 self.reports.mark(live)
-        self._skip(live, to)
+        if to > live.last_sent:
+            self._skip(live, to)
 
     def _fetch_new(self, live: LiveCursor, first: int, last: int, room: int) -> Fetch:
         """Fetch as many new messages as the windows can take, and more for the acks to come."""
@@ -864,14 +811,3 @@ class Dispatch:
         if to > live.last_sent:
             live.last_sent = to
             self.reports.mark(live)
-
-
-def _in_hands(live: LiveCursor, member: LiveMember, sequence: int) -> list[Run]:
-    """Take a message out of a member's window; nothing if it is not there, or is paused."""
-    return [] if sequence in live.pending.paused else member.window.remove(sequence, sequence)
-
-
-def _works_on(live: LiveCursor, member: LiveMember, sequence: int, now: Nanos) -> None:
-    """A member works on a message: its ack wait begins again."""
-    for run in _in_hands(live, member, sequence):
-        live.pending.work(member.window, run, member.ack_wait_ns, live.policy.max_hold, now)

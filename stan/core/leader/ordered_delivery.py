@@ -16,10 +16,10 @@ from stan_protocol.scalars import Nanos
 from stan import limits
 from stan.core.base.causes import Cause
 from stan.core.base.ready import ReadResult
-from stan.core.base.runs import Run, Runs, runs_of, without
+from stan.core.base.runs import Run, runs_of, without
 from stan.core.leader.cursors import LiveCursor, LiveMember
-from stan.core.leader.deliveries import sending_of
-from stan.core.leader.key_order import KeyedBatch, KeyOrder
+from stan.core.leader.deliveries import lost_of, sending_of
+from stan.core.leader.key_order import KeyedBatch, KeyOrder, cut
 from stan.core.leader.pending import CAUSE, NEVER_SENT, is_spent
 from stan.protocol.kernel.server import HoldLimits, OpenWindows, assign, assign_again, joined
 
@@ -132,25 +132,22 @@ class OrderedTurn:
                 kept.append(run)
                 continue
             live.pending.given_up.add(run)
-            live.unreported.mark(run.first, run.last)
             self.exhausted.append(run)
         return kept
 
+    @property
+    def taker(self) -> LiveMember | None:
+        """A member whose window is open; None if there is none."""
+        return next((member for member in self.live.takers if member.open_slots), None)
+
     def send_new(self, batch: ReadResult, first: int, last: int) -> bool:
-        """Send the new messages [first, last] of *batch*, or hold them back; returns False if they were not all passed, as no
-        window is open, or too many messages are held back."""
-        live, order = self.live, self.order
-        keyed, ahead = order.batch(batch), live.ahead
+        """Send the new messages [first, last] of *batch*, or hold them back, while there is room; returns False if no window is
+        open any more, or too many messages are held back."""
+        live, keyed, ahead = self.live, self.order.batch(batch), self.live.ahead
         while first <= last and self.room > 0:
-            moved = ahead.resend.size > 0 and first in ahead.resend
-            flagged = first <= ahead.maybe_sent_until
             few = max(1, self.room * batch.count // max(1, len(batch.records)))
-            until = min(last, first + few - 1, ahead.maybe_sent_until if flagged else last)
-            parts = ahead.resend.within(first, until) if ahead.resend.size else []
-            if parts:
-                until = parts[0].last if moved else parts[0].first - 1
-            cause = Cause.MOVED if moved else Cause.LEADER_CHANGED if flagged else Cause.NEW
-            reached = self._send_alike(keyed, first, until, cause, int(moved or flagged))
+            until, cause, count = ahead.sent_before(first, min(last, first + few - 1), Cause.LEADER_CHANGED)
+            reached = self._send_alike(keyed, first, until, cause, count)
             if reached >= first:
                 live.last_sent = reached
                 live.unreported.mark(first, reached)
@@ -158,6 +155,8 @@ class OrderedTurn:
             if reached < until:
                 return False
             first = until + 1
+        if first == batch.base_sequence + batch.count:
+            self.order.newest = None
         return True
 
     def _send_alike(self, keyed: KeyedBatch, first: int, last: int, cause: Cause, count: int) -> int:
@@ -168,8 +167,8 @@ class OrderedTurn:
             room, in_flight = self.windows
             serving = [number for number, places in enumerate(room) if places]
             level = -(-(sum([in_flight[number] for number in serving]) + last - first + 1) // len(serving))
-            start, stop, cut = first - base, last - base + 1, (keyed.slots, keyed.ends, keyed.records)
-            done = assign(cut, base, start, stop, order.tables, self.windows, hold, order.turn, level)
+            start, stop, parts = first - base, last - base + 1, (keyed.slots, keyed.ends, keyed.records)
+            done = assign(parts, base, start, stop, order.tables, self.windows, hold, order.turn, level)
             order.turn = done.turn
             for number, firsts, lasts, records in done.parts:
                 self._send((number, cause, count), firsts, lasts, records)
@@ -238,11 +237,16 @@ def acked_together(
     return without(wanted, found)
 
 
-def unread_of(live: LiveCursor, order: KeyOrder) -> Runs:
-    """The messages whose keys have to be read before anything is sent."""
+def next_turn(live: LiveCursor, order: KeyOrder, now: Nanos, room: int) -> OrderedTurn | None:
+    """Send what is due of a key-ordered cursor; None if keys of messages have to be read before anything is sent."""
+    order.read_again()
     if order.unread is None:
         order.begin(live.pending.everywhere)
-    return order.unread or Runs()
+    if order.unread:
+        return None
+    turn = OrderedTurn(live, order, now, room)
+    turn.send_owed()
+    return turn
 
 
 def answered(
@@ -250,11 +254,10 @@ def answered(
 ) -> list[Run]:
     """The log has answered a read of messages that were sent or passed before: learn their slots, keep what is to be sent.
     Returns messages to redeliver that are no more; they count as settled now."""
-    found, reading = Runs(), set(order.reading)
+    reading = set(order.reading)
     for batch in batches:
-        keyed = order.batch(batch)
+        keyed = cut(batch)
         end = batch.base_sequence + batch.count - 1
-        found.merge(Run(batch.base_sequence, end))
         if order.unread:
             for first, last in order.unread.shared([Run(batch.base_sequence, end)]):
                 for sequence in range(first, last + 1):
@@ -264,12 +267,10 @@ def answered(
                 needed = sequence in reading
                 order.records.keep(sequence, keyed.record(sequence - batch.base_sequence), needed=needed)
                 order.owed(sequence, sequence)
-    reached = found.last
     gone: list[Run] = []
-    for first, last in wanted:  # a bounded read may end early: only gaps below its end are missing
-        for gap_first, gap_last in found.missing(first, min(last, reached) if batches else last):
-            order.settled(gap_first, gap_last)
-            gone += live.pending.due.remove(gap_first, gap_last)
+    for first, last in lost_of(wanted, batches):
+        order.settled(first, last)
+        gone += live.pending.due.remove(first, last)
     return gone
 
 

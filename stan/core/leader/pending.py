@@ -107,17 +107,22 @@ class Pending:
         self.worked_on.remove(first, last)
         return self.paused.remove(first, last)
 
-    def work(self, window: Runs, run: Run, ack_wait: int, max_hold: int, now: Nanos) -> None:
-        """A client works on *run*, just taken out of *window*: it is back there, and its ack wait begins again. *max_hold*: how
-        long after the delivery it is over at the latest; 0: any time."""
-        deadline = now + ack_wait
-        if max_hold:
-            known = self.worked_on.within(run.first, run.last)
-            until = known[0].deadline if known else run.deadline - ack_wait + max_hold
-            if not known:
-                self.worked_on.add(Run(run.first, run.last, until))
-            deadline = min(deadline, until)
-        window.add(Run(run.first, run.last, max(deadline, run.deadline), run.count))
+    def work(self, window: Runs, sequence: int, ack_wait: int, max_hold: int, now: Nanos) -> None:
+        """A client works on a message: its ack wait begins again. *max_hold*: how long after the delivery it is over at the
+        latest; 0: any time."""
+        for run in self.in_hands(window, sequence):
+            deadline = now + ack_wait
+            if max_hold:
+                known = self.worked_on.within(sequence, sequence)
+                until = known[0].deadline if known else run.deadline - ack_wait + max_hold
+                if not known:
+                    self.worked_on.add(Run(sequence, sequence, until))
+                deadline = min(deadline, until)
+            window.add(Run(sequence, sequence, max(deadline, run.deadline), run.count))
+
+    def in_hands(self, window: Runs, sequence: int) -> list[Run]:
+        """Take a message out of a window; nothing if it is not there, or is paused."""
+        return [] if sequence in self.paused else window.remove(sequence, sequence)
 
     def spend(self, policy: DeliveryPolicy) -> list[Run]:
         """Give up what is due and was delivered as often as *policy* allows; returns it."""

@@ -21,9 +21,7 @@ class ProgressReports:
         self.cursors: dict[int, LiveCursor] = {}  # by id, with something to report
         # Pairs (cursor id, maybe_sent_until) that no entry records yet, flat as in entries.MaybeSent.
         self.unconfirmed: list[int] = []
-        self.gone: list[
-            tuple[int, list[Sending]]
-        ] = []  # by cursor id, what was sent of cursors that have no live view now
+        self.gone: list[tuple[int, list[Sending]]] = []  # by id, sendings of cursors that have no live view now
         self.unrecorded: set[ChannelUid] = set()  # ephemeral channels: nothing of their cursors is in the log
 
     def mark(self, live: LiveCursor) -> None:

@@ -27,9 +27,7 @@ class Moves:
         self.picked = Runs()  # being moved: not begun a second time
         self.sealed = False  # the entry that moves them is on its way into the log
         self.recent: deque[tuple[Nanos, int]] = deque()  # of the last minute: when so many were moved
-        self.errors: dict[
-            int, bytes
-        ] = {}  # sequence -> the reason that a client gave last; the oldest ones are forgotten
+        self.errors: dict[int, bytes] = {}  # by sequence, the reason that a client gave last; the oldest are forgotten
         self.fault = ""  # why messages cannot be moved now
         self.total = 0  # messages moved
 

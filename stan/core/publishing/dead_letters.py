@@ -26,7 +26,7 @@ from stan.core.base.payload_limit import FLAG_ROOM, MESSAGE_ROOM
 from stan.core.base.ready import ReadResult
 from stan.core.base.runs import Run, Runs
 from stan.core.leader.cursors import LiveCursor
-from stan.core.leader.deliveries import recalled
+from stan.core.leader.deliveries import lost_of, recalled
 from stan.core.leader.local_group import Leadership
 from stan.core.leader.retries import Moves
 from stan.core.publishing.channels import LiveChannel, LiveChannels
@@ -195,15 +195,11 @@ class DeadLetters(LeaderPart):
 
     def _settle_gone(self, live: LiveCursor, picked: Iterable[Run], batches: list[ReadResult]) -> None:
         """What the log does not hold any more is nothing to be moved: it is settled."""
-        there = Runs()
-        for batch in batches:
-            there.merge(Run(batch.base_sequence, batch.base_sequence + batch.count - 1))
-        for run in picked:
-            for first, last in there.missing(run.first, min(run.last, there.last) if batches else run.last):
-                for gone in live.pending.given_up.within(first, last):
-                    live.pending.settle(gone.first, gone.last)
-                    live.unreported.mark(gone.first, gone.last)
-                    self.group.dispatch.reports.mark(live)
+        for first, last in lost_of([(run.first, run.last) for run in picked], batches):
+            for gone in live.pending.given_up.within(first, last):
+                live.pending.settle(gone.first, gone.last)
+                live.unreported.mark(gone.first, gone.last)
+                self.group.dispatch.reports.mark(live)
 
     def _letters(
         self, live: LiveCursor, info: ChannelInfo, into: LiveChannel, picked: list[Run], batches: list[ReadResult]
