@@ -299,7 +299,7 @@ class BrokerState:
         return only
 
     def misplaced(self, group: int = 1) -> list[str]:
-        """What is wrong with the tables that tell where the messages of the positions are that this node serves."""
+        """Contradictions in the tables that tell where the messages of the positions are that this node serves."""
         found = []
         for live in self._group(group).dispatch.cursors.by_id.values():
             try:

@@ -136,7 +136,7 @@ class Runs:
         return gaps
 
     def within(self, first: int, last: int) -> list[Run]:
-        """What of [first, last] is in the set, cut to that interval, in order; nothing is changed."""
+        """The parts of [first, last] that are in the set, cut to that interval, in order; nothing is changed."""
         found = []
         at = self._from(first)
         runs = self._runs
@@ -147,7 +147,8 @@ class Runs:
         return found
 
     def shared(self, others: Iterable[tuple[int, ...]]) -> list[tuple[int, int]]:
-        """What of *others*, disjoint runs in increasing order, is in the set too: pairs (first, last), none over two runs."""
+        """The parts of *others*, disjoint runs in increasing order, that are in the set, too: pairs (first, last), none over two
+        runs."""
         runs, wanted = self._runs, others if isinstance(others, list) else list(others)
         if len(wanted) * _MANY > len(runs):
             return kernel.shared(runs, wanted)
@@ -160,12 +161,12 @@ class Runs:
         return found
 
     def following(self, sequence: int) -> Run | None:
-        """The lowest run that reaches *sequence* or lies behind it."""
+        """The lowest run that reaches *sequence* or lies above it."""
         at = self._from(sequence)
         return self._runs[at] if at < len(self._runs) else None
 
     def remove(self, first: int, last: int) -> list[Run]:
-        """Take [first, last] out; returns what was there, cut to that interval, in order."""
+        """Take [first, last] out; returns the runs that were there, cut to that interval, in order."""
         runs = self._runs
         if not runs or last < runs[0][0] or first > runs[-1][1]:
             return []
@@ -190,7 +191,7 @@ class Runs:
         return removed
 
     def take_each(self, parts: Seq[tuple[int, ...]]) -> list[Run]:
-        """Take out all of *parts*, disjoint and in increasing order, which begin with first and last; returns what was there, cut
+        """Take out all of *parts*, disjoint and in increasing order, which begin with first and last; returns the runs there, cut
         to them, in order."""
         runs = self._runs
         if not runs or not parts:
@@ -205,7 +206,7 @@ class Runs:
         return taken
 
     def cut_each(self, parts: Seq[tuple[int, ...]]) -> list[Run]:
-        """As `within`, of many parts, disjoint and in increasing order."""
+        """Return what `within` does, of many parts, disjoint and in increasing order."""
         if len(parts) * _MANY < len(self._runs):
             return [run for part in parts for run in self.within(part[0], part[1])]
         return kernel.take(self._runs, parts)[0]
@@ -292,17 +293,17 @@ class Runs:
         return at - 1 if at > 0 and runs[at - 1].last >= sequence else at
 
 
-def flat_of(found: Iterable[tuple[int, ...]]) -> list[int]:
+def flat_of(runs: Iterable[tuple[int, ...]]) -> list[int]:
     """first, last, first, last, ... of runs in increasing order, with neighbours joined: the form in entries and rows."""
-    return kernel.flat(found)
+    return kernel.flat(runs)
 
 
-def counted_of(found: Iterable[tuple[int, ...]]) -> tuple[list[int], list[int]]:
+def counted_of(runs: Iterable[tuple[int, ...]]) -> tuple[list[int], list[int]]:
     """first, last, first, last, ... of runs in increasing order, with neighbours of the same count joined, and these counts. One
-    below 0, of a message whose first delivery was taken back, is told as 0."""
+    below 0, of a message whose first delivery was taken back, is reported as 0."""
     out: list[int] = []
     counts: list[int] = []
-    for first, last, _, count in found:
+    for first, last, _, count in runs:
         told = max(0, count)
         if out and out[-1] + 1 == first and counts[-1] == told:
             out[-1] = last
@@ -318,7 +319,7 @@ def joined(parts: Iterable[tuple[int, ...]]) -> list[Run]:
 
 
 def without(runs: list[_Run], others: Iterable[tuple[int, ...]]) -> list[_Run]:
-    """What of *runs* is not in *others*; both are disjoint, in increasing order, and begin with first and last."""
+    """The parts of *runs* that are not in *others*; both are disjoint, in increasing order, and begin with first and last."""
     return kernel.take(runs, list(others))[1]
 
 

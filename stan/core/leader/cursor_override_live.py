@@ -96,8 +96,8 @@ def _sent_again(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
 
 
 def _resumed(live: LiveCursor) -> None:
-    """An operator lets the position go on, after an outage perhaps: what was given up and is no dead letter yet is sent once
-    more, and dead letters are counted from zero again. What a client has rejected stays given up."""
+    """An operator lets the position go on, after an outage perhaps: messages that were given up and are no dead letters yet
+    are sent once more, and dead letters are counted from zero again. Messages that a client has rejected stay given up."""
     if live.pending.moves is not None:
         live.pending.moves.recent.clear()
     live.pending.resume(live.policy)

@@ -88,7 +88,7 @@ class LiveMember:
 
 @dataclass(slots=True)
 class MessagesAhead:
-    """What the leader knows of the messages above a cursor's last_sent: which are not to be sent, and which are sent flagged,
+    """The leader's knowledge of the messages above a cursor's last_sent: which are not to be sent, and which are sent flagged,
     because they were or may have been sent before."""
 
     skip: Runs = field(default_factory=Runs)  # not to be sent: skipped, or sent by the previous leader and acked
@@ -117,7 +117,7 @@ class MessagesAhead:
 
 @dataclass(slots=True)
 class Unreported:
-    """What has happened to a cursor's messages that no progress entry records yet."""
+    """Changes of a cursor's messages that no progress entry records yet."""
 
     last_sent: int  # the cursor's last_sent in the last progress entry; -1: report it in any case
     epoch: int = 0  # epoch of the cursor's override, which progress entries name
@@ -141,11 +141,11 @@ class Unreported:
             self.marks = [(run.first, run.last) for run in joined(self.marks)]
 
     def settled(self, first: int, last: int) -> None:
-        """An entry of another kind has told that [first, last] are settled."""
+        """An entry of another kind has reported [first, last] as settled."""
         self.marks = [(run.first, run.last) for run in without(joined(self.marks), [Run(first, last)])]
 
     def tell(self, entry: pb.Progress, moment: ReportMoment) -> None:
-        """Write into a progress entry what was sent, and which messages count as acked though nobody acked them."""
+        """Write the deliveries into a progress entry, and the messages that count as acked though nobody acked them."""
         sent = self.sent
         if len(sent) == 1 and not sent[0][3]:  # as a rule, on the hot path: one delivery of new messages
             subscription_id, client_id, cause, _, first, last, at, until = sent[0]
@@ -183,7 +183,7 @@ class Unreported:
 
 @dataclass(slots=True)
 class Reads:
-    """What was read for a cursor and is not sent yet, and the read under way."""
+    """Batches that were read for a cursor and are not sent yet, and the read under way."""
 
     batches: deque[ReadResult] = field(default_factory=deque)  # in hand, contiguous, for new messages only
     fetching: int = 0  # number of the Fetch under way; 0 = none
@@ -203,7 +203,7 @@ class Reads:
 class LiveCursor:
     """A cursor with at least one online member.
 
-    Invariants: C1 last_sent never decreases, unless an operator moves it; what is pending is not above it.
+    Invariants: C1 last_sent never decreases, unless an operator moves it; no pending message is above it.
     """
 
     cursor: Cursor
@@ -250,7 +250,7 @@ class LiveCursor:
 
     @property
     def has_unreported(self) -> bool:
-        """True if there is something to report in a progress entry, besides what was sent."""
+        """True if there is something to report in a progress entry, besides deliveries."""
         return bool(self.unreported.marks) or self.last_sent != self.unreported.last_sent
 
     def holds(self, sequence: int) -> bool:
@@ -268,7 +268,7 @@ class LiveCursor:
 
     def report(self, entry: pb.Progress, moment: ReportMoment | None = None) -> pb.Progress:
         """Write into a new progress entry what changed since the last call: for each touched sequence its current holder, or
-        acked. *moment*: the entry tells what was sent, and why, too. Returns the entry."""
+        acked. *moment*: the entry reports deliveries and their causes, too. Returns the entry."""
         unreported = self.unreported
         touched = kernel.joined(unreported.marks)
         moves = self.pending.moves
@@ -306,7 +306,7 @@ class LiveCursor:
         """The members that may get messages: all of them, or the active one alone, where the policy is `failover`.
 
         The active member is the one that joined first. It stays active while its end is proposed, and gets nothing then: the next
-        one begins when the log tells that the former one is gone, so that no two are active, whoever leads.
+        one begins when the log tells that the former one is gone, so that no two are active under any leader.
         """
         if not self.policy.failover or len(self.members) == 1:
             return self.members
@@ -347,7 +347,7 @@ def _by_why(runs: list[Run]) -> dict[int, list[Run]]:
 
 
 def _without(touched: list[tuple[int, int]], pending: list[tuple[int, ...]]) -> list[int]:
-    """What of *touched* is not in *pending*, both in increasing order: first, last, first, last, ..."""
+    """The parts of *touched* that are not in *pending*, both in increasing order: first, last, first, last, ..."""
     return kernel.flat(kernel.take(touched, pending)[1])
 
 

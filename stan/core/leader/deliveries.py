@@ -1,8 +1,8 @@
-"""What a leader has sent, and why, until a progress entry tells of it.
+"""Deliveries of a leader and their causes, until a progress entry reports them.
 
     delivery ─► Sending, one for each run ─► Sent in the next progress entry, one for each (member, cause, count)
 
-It changes no state: whoever asks later what has happened to a message reads it from the log (stan.core.admin.message_account).
+It changes no state: the account of a message (stan.core.admin.message_account) is read from the log.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,7 +38,7 @@ sending_of = partial(tuple.__new__, Sending)
 
 
 def recorded(sendings: Iterable[Sending], moment: ReportMoment) -> list[pb.Sent]:
-    """What a progress entry tells of *sendings*, which are in the order in which they were made. A Sent has its messages in
+    """Records for a progress entry of *sendings*, which are in the order in which they were made. A Sent has its messages in
     increasing order, so that each delivery is in one, and a repeat in another."""
     records: dict[tuple[int, int, int], pb.Sent] = {}
     runs: dict[tuple[int, int, int], list[int]] = {}
@@ -97,7 +97,7 @@ def lost_of(wanted: Iterable[tuple[int, int]], batches: Iterable[ReadResult]) ->
 
 def withdrawn(sendings: list[Sending], subscription_id: int, first: int, last: int) -> list[Run]:
     """Messages [first, last] did not leave for a member: take their newest sending out of *sendings*, which no entry records yet.
-    Returns what was found there, with the cause as the count, in no order."""
+    Returns the runs that were there, with the cause as the count, in no order."""
     found: list[Run] = []
     missing = Runs([Run(first, last)])
     for at in range(len(sendings) - 1, -1, -1):

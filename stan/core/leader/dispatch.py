@@ -189,7 +189,7 @@ class Dispatch:
         return live
 
     def offline_view(self, cursor_id: int) -> LiveCursor | None:
-        """A view of a durable without members, of which only what it has given up is of use: to be moved by whoever asks."""
+        """A view of a durable without members, of which only what it has given up is of use: for the caller to move."""
         cursor = self.machine.cursors.get(cursor_id)
         if cursor is None or cursor.members or cursor_id in self.cursors.by_id:
             return None
@@ -399,7 +399,7 @@ class Dispatch:
             self._schedule(live)
 
     def _settle_rejected(self, live: LiveCursor, runs: Iterable[Run], reason: bytes) -> None:
-        """What a client has rejected does not become a dead letter: it is settled."""
+        """Settle messages that a client has rejected: they do not become dead letters."""
         for first, last, *_ in runs:
             live.pending.settle(first, last)
             live.unreported.mark(first, last)
@@ -444,7 +444,7 @@ class Dispatch:
 
     def not_sent(self, deliveries: Iterable[Delivery]) -> None:
         """Deliveries did not leave after all: their messages are sent again at once, without waiting for the ack wait, and with
-        the redelivery count of before: a message that was never sent is not a redelivery."""
+        their previous redelivery count: a message that was never sent is not a redelivery."""
         for lost in deliveries:
             found = self.cursors.by_subscription.get(lost.subscription_id)
             if found is None:
@@ -528,7 +528,7 @@ class Dispatch:
         return room
 
     def _pump_one(self, live: LiveCursor, ready: Ready, now: Nanos, room: int) -> int:
-        """Send what one cursor may get: what is due, and new messages. What is not in hand is asked for with a Fetch. Returns the
+        """Send one cursor its due and its new messages, as far as windows are open. Those not in hand are fetched. Returns the
         bytes to count against *room*; a Fetch counts as a quarter of the largest read."""
         index, pending, fetches, left = self._index(live), live.pending, len(ready.fetches), room
         oldest = self.machine.channel(live.cursor.uid).first_sequence  # the index is trimmed only after this turn

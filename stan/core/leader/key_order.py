@@ -1,9 +1,9 @@
-"""Which messages of a key-ordered queue group may be sent: of each slot one, the oldest that is not settled.
+"""The order of messages in a key-ordered queue group: of each slot only the oldest message may be sent that is not settled.
 
 A slot is a hash of a message's key. All messages of a slot that were sent or passed over stand in its queue until they are
 settled, in the order of their sequences, and only the first one is ever sent, first or again. So a message that comes again, or
 rests after a failure, holds its own slot back and nothing else, and the order of a key outlives members and leaders. Messages
-without a key are in no slot, and wait for nobody. Lives on the leader only: a new one reads the keys of what is not settled
+without a key are in no slot, and wait for nobody. Lives on the leader only: a new one reads the keys of unsettled messages
 before it sends anything. What is done for each message is done by the kernel, on the tables that are kept here.
 """
 
@@ -64,7 +64,7 @@ class HeldRecords:
             self.size += len(record)
 
     def keep_each(self, sequences: list[int], records: list[bytes]) -> None:
-        """As `keep`, of many new messages."""
+        """Keep many new records, as `keep` does one."""
         size = sum(map(len, records))
         if self.size + size > limits.HELD_BACK_BYTES_MAX:
             for sequence, record in zip(sequences, records, strict=True):
@@ -95,8 +95,8 @@ def _empty_tables() -> kernel.SlotTables:
 
 @dataclass(slots=True)
 class KeyOrder:
-    """The slots of one cursor. Invariants: K1 `tables` hold the unsettled messages of each slot, the first one and those behind
-    it, in increasing order; K2 of each slot at most the first one is in flight, but for what was when the order began."""
+    """The slots of one cursor. Invariants: K1 `tables` hold the unsettled messages of each slot, the first one and its
+    successors, in increasing order; K2 of each slot at most the first one is in flight, but for what was when the order began."""
 
     tables: kernel.SlotTables = field(default_factory=_empty_tables)
     numbers: dict[int, int] = field(default_factory=dict)  # by subscription id: the member's number in the tables
@@ -126,7 +126,7 @@ class KeyOrder:
         return self.numbers.setdefault(subscription_id, len(self.numbers) + 1)
 
     def forget_takers(self) -> None:
-        """Which member got the last message of a slot does not count any more."""
+        """Forget the members that got the last messages of the slots: they do not count any more."""
         self.numbers.clear()
         self.tables = self.tables._replace(takers=_nobody())
 

@@ -1,4 +1,4 @@
-"""What a key-ordered queue group sends next (stan.core.leader.key_order says what may be sent), and to which member.
+"""The next messages of a key-ordered queue group, and the members that get them; stan.core.leader.key_order says which may go.
 
 A slot keeps its member while that one is there and has room. Messages that may not be sent yet are held back: they count as
 messages to redeliver that were never sent (count -1), so that `last_sent` may pass them and progress entries tell of them; the
@@ -48,7 +48,7 @@ class Parcel:
 
 @dataclass(slots=True)
 class OrderedTurn:
-    """One look at a key-ordered cursor: what is sent to whom, and what has to be read."""
+    """A look at a key-ordered cursor: deliveries to members, and messages that have to be read."""
 
     live: LiveCursor
     order: KeyOrder
@@ -64,8 +64,8 @@ class OrderedTurn:
         self._look()
 
     def _look(self) -> int:
-        """Look who has room: members whose clients ack and answer heartbeats, or those of the next rank if none of these has any.
-        Returns for how many messages."""
+        """Look which members have room: those whose clients ack and answer heartbeats, or those of the next rank if none of these
+        has any. Returns for how many messages."""
         size = len(self.order.numbers) + 1
         room, in_flight = array("q", bytes(8 * size)), array("q", bytes(8 * size))
         for rank in range(3):
@@ -79,7 +79,7 @@ class OrderedTurn:
         return sum(room)
 
     def send_owed(self) -> None:
-        """Send what is to be sent again or was held back, as far as its records are at hand; the others go to `order.reading`."""
+        """Send messages that are due or were held back, as far as their records are at hand; the others go to `order.reading`."""
         due = self.order.due()
         while due and self.room > 0 and (open_slots := sum(self.windows.room) or self._look()):
             left = self._send_due(due[:open_slots])
@@ -185,7 +185,7 @@ class OrderedTurn:
         return first - 1
 
     def sent(self) -> Iterator[Parcel]:
-        """What goes out. The next progress entry tells of it."""
+        """The deliveries of the turn. The next progress entry reports them."""
         recorded = self.live.unreported.sent
         for parcel in self.parcels.values():
             sub, firsts = parcel.member.sub, parcel.firsts
@@ -238,7 +238,7 @@ def acked_together(
 
 
 def next_turn(live: LiveCursor, order: KeyOrder, now: Nanos, room: int) -> OrderedTurn | None:
-    """Send what is due of a key-ordered cursor; None if keys of messages have to be read before anything is sent."""
+    """Send the due messages of a key-ordered cursor; None if keys of messages have to be read before anything is sent."""
     order.read_again()
     if order.unread is None:
         order.begin(live.pending.everywhere)
@@ -252,8 +252,8 @@ def next_turn(live: LiveCursor, order: KeyOrder, now: Nanos, room: int) -> Order
 def answered(
     live: LiveCursor, order: KeyOrder, wanted: Iterable[tuple[int, int]], batches: list[ReadResult]
 ) -> list[Run]:
-    """The log has answered a read of messages that were sent or passed before: learn their slots, keep what is to be sent.
-    Returns messages to redeliver that are no more; they count as settled now."""
+    """The log has answered a read of messages that were sent or passed before: learn their slots, keep records of due ones.
+    Returns due messages that the log has lost; they count as settled now."""
     reading = set(order.reading)
     for batch in batches:
         keyed = cut(batch)
@@ -275,7 +275,7 @@ def answered(
 
 
 def wanted_of(order: KeyOrder) -> tuple[tuple[int, int], ...]:
-    """What has to be read of the log now, of messages that were sent or passed before: (first, last) each."""
+    """Messages that were sent or passed before and have to be read from the log now: (first, last) each."""
     if not order.unread:
         return runs_of(order.reading)
     spans: list[tuple[int, int]] = []

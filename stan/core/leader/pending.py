@@ -1,20 +1,23 @@
-"""Where each message of a position is that was sent, or passed over, and is not settled: one table, on the leader.
+"""The places of the messages of a position that were sent, or passed over, and are not settled: one table, on the leader.
 
-    state     kept in                            with each run                              comes again
-    sent      the window of a member             end of the ack wait, count                 after the ack wait
-    paused    that window, and `paused`          end of the pause, count; its cause         after the pause
-    due       `due`: nobody has it               why (a cause, ANYWAY), count               with the next open window
-    given up  `given_up`: nobody has it          why (a cause, REJECTED), count             not by itself
+    state       kept in                       with each run                      comes again
+    sent        the window of a member        end of the ack wait, count         after the ack wait
+    paused      that window, and `paused`     end of the pause, count; cause     after the pause
+    due         `due`: nobody has it          why (a cause, ANYWAY), count       when a window opens
+    given up    `given_up`: nobody has it     why (a cause, REJECTED), count     not by itself
 
-    new ──────(1)──────► sent ────pause────► paused          (1) Dispatch adds it to the window of a member
-     │                  ▲    │                  │            (2) passed over by the order by key: count NEVER_SENT
-    (2)                (1)   └──────owe─────────┤            owe: ack wait or pause is over, its member is gone, or it did
-     │                  │                       │                not leave; an operator or a policy lets it go on
-     └──────────────► due ◄─────────────────────┘            spend: it was delivered as often as the policy allows
-                      │  ▲                                   any ── reject ────► given up: its client rejects it
-                    spend owe                                any ── send_again ► due: an operator wants it
-                      ▼  │                                   any ── settle, trim ► in no state: it was acked, skipped,
-                    given up                                     removed, or moved
+    transition      from            to          when
+    (in Dispatch)   new, due        sent        a member gets it
+    (OrderedTurn)   new             due         the order by key passes over it: it has the count NEVER_SENT
+    work            sent            sent        its client works on it: a later end of the ack wait
+    pause           sent            paused      its delivery has failed, and the policy or the client wants a pause
+    owe, leave      sent, paused    due         ack wait or pause are over, its member is gone, or it never left
+    spend           due             given up    it was delivered as often as the policy allows
+    reject          any             given up    its client rejects it, and rejected messages become dead letters
+    owe, resume     given up        due         another policy allows more deliveries, or an operator ends a pause
+    send_again      any             due         an operator wants it to be sent again
+    settle          any             none        it was acked, skipped, removed, or has become a dead letter
+    trim            due, given up   none        the limits of the channel have removed it
 
 Each message is in one state: the windows, `due` and `given_up` are disjoint (G1); `paused` and `worked_on` are parts of the
 windows, and disjoint. That a message is *being moved* into a dead letter channel is no state: until the entry is committed that
@@ -61,8 +64,8 @@ class Pending:
     # --- transitions ------------------------------------------------------------------------------------------------------
 
     def settle(self, first: int, last: int) -> list[Run]:
-        """Take [first, last] out, whoever has them, as an ack counts from any member; returns what was there."""
-        found = self._take(first, last)
+        """Take [first, last] out, from any member, as an ack counts from any of them; returns the runs that were there."""
+        found = self._remove(first, last)
         if self.order is not None:
             for run in found:
                 self.order.settled(run.first, run.last)
@@ -103,7 +106,7 @@ class Pending:
         self.paused.add(Run(first, last, 0, cause))
 
     def wake(self, first: int, last: int) -> list[Run]:
-        """[first, last] are not paused and not worked on any more; returns what was paused, with causes as counts."""
+        """[first, last] are not paused and not worked on any more; returns the paused runs, with causes as counts."""
         self.worked_on.remove(first, last)
         return self.paused.remove(first, last)
 
@@ -125,7 +128,7 @@ class Pending:
         return [] if sequence in self.paused else window.remove(sequence, sequence)
 
     def spend(self, policy: DeliveryPolicy) -> list[Run]:
-        """Give up what is due and was delivered as often as *policy* allows; returns it."""
+        """Give up the due messages that were delivered as often as *policy* allows; returns them."""
         if not policy.max_deliver:
             return []
         spent = [run for run in self.due if is_spent(policy, run)]
@@ -142,16 +145,17 @@ class Pending:
         return found
 
     def send_again(self, first: int, last: int, *, counted: bool) -> list[Run]:
-        """An operator wants that of [first, last] which is not settled to be sent again; returns it. *counted*: deliveries are
+        """An operator wants the unsettled messages of [first, last] to be sent again; returns them. *counted*: deliveries are
         limited; they are counted from the first one on again, and at least one is allowed."""
-        found = self._take(first, last)
+        found = self._remove(first, last)
         why = Cause.MOVED | ANYWAY if counted else Cause.MOVED
         for run in found:
             self.owe(Run(run.first, run.last, 0, 0 if counted else run.count), why)
         return found
 
     def resume(self, policy: DeliveryPolicy) -> None:
-        """An operator lets the position go on: what was given up and may be sent again is due, and sent once more in any case."""
+        """An operator lets the position go on: messages that were given up and may be sent again are due, and sent once more
+        in any case."""
         for run in self.kept_back():
             cause = run.deadline & CAUSE
             self.owe(run, Cause.MOVED if cause == Cause.OWED else cause)
@@ -161,7 +165,7 @@ class Pending:
         )
 
     def take_back(self, policy: DeliveryPolicy) -> None:
-        """What is being moved was given up before the last member left, and still is."""
+        """Give up again the messages that are being moved: they were given up before the last member left."""
         for first, last, *_ in self.moves.picked if self.moves is not None else ():
             for run in self.due.remove(first, last):
                 why = run.deadline if is_last(policy, run.count) else Cause.NEGATIVE_ACK | REJECTED
@@ -174,7 +178,7 @@ class Pending:
         if self.order is not None:
             self.order = KeyOrder()
 
-    def _take(self, first: int, last: int) -> list[Run]:
+    def _remove(self, first: int, last: int) -> list[Run]:
         found = self.due.remove(first, last)
         for window in self.windows:
             found += window.remove(first, last)
@@ -194,7 +198,7 @@ class Pending:
 
     @property
     def owed(self) -> Runs:
-        """What is no member's."""
+        """The messages that are no member's."""
         return Runs(sorted((*self.due, *self.given_up))) if self.given_up.size else self.due
 
     @property
@@ -204,7 +208,7 @@ class Pending:
 
     @property
     def rejected(self) -> list[Run]:
-        """What was given up as a client has rejected it."""
+        """The messages that were given up as a client has rejected them."""
         return joined(run for run in self.given_up if run.deadline & REJECTED)
 
     def is_rejected(self, sequence: int) -> bool:
@@ -216,7 +220,7 @@ class Pending:
         return alike(self.given_up.peek(size))
 
     def kept_back(self) -> list[Run]:
-        """What was given up and may be sent again: no client has rejected it, and it is not being moved."""
+        """The messages that were given up and may be sent again: no client has rejected them, and they are not being moved."""
         found = [run for run in self.given_up if not run.deadline & REJECTED]
         return found if self.moves is None else without(found, self.moves.picked)
 

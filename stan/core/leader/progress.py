@@ -1,4 +1,4 @@
-"""Which cursors of a group have something to report, and the changes for the log that report it.
+"""Cursors of a group that have something to report, and the changes for the log that report it.
 
 A *progress entry* records what the leader has sent and who holds it, so that the next leader, or this node after a restart,
 knows what to flag as redelivered.
@@ -15,7 +15,7 @@ from stan.protocol.proto import entries_pb2 as pb
 
 
 class ProgressReports:
-    """What the progress entries of one group have to report next."""
+    """Contents of the next progress entries of one group."""
 
     def __init__(self) -> None:
         self.cursors: dict[int, LiveCursor] = {}  # by id, with something to report
