@@ -242,16 +242,6 @@ class Runs:
         self.take_each(parts)
         return self.size < before
 
-    def take(self, size: int) -> list[Run]:
-        """Take the *size* lowest sequences out (fewer if there are not so many)."""
-        taken = []
-        while size > 0 and self._runs:
-            run = self._runs[0]
-            last = min(run.last, run.first + size - 1)
-            taken += self.remove(run.first, last)
-            size -= last - run.first + 1
-        return taken
-
     def peek(self, size: int) -> list[Run]:
         """The *size* lowest sequences, left in place."""
         seen = []

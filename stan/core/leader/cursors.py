@@ -351,20 +351,18 @@ def _without(touched: list[tuple[int, int]], pending: list[tuple[int, ...]]) -> 
     return kernel.flat(kernel.take(touched, pending)[1])
 
 
+@dataclass(slots=True)
 class LiveCursors:
     """The live cursors of one group and their members, by the keys under which events name them."""
 
-    __slots__ = ("ack_groups", "by_ack_key", "by_channel", "by_id", "by_subscription", "given_up", "moves", "wishes")
-
-    def __init__(self) -> None:
-        self.by_id: dict[int, LiveCursor] = {}
-        self.by_channel: dict[ChannelUid, dict[int, LiveCursor]] = {}
-        self.by_ack_key: dict[int, tuple[LiveCursor, LiveMember]] = {}  # by stan.core.state.group.ack_place
-        self.ack_groups: Counter[int] = Counter()  # other groups -> members whose ack inboxes name them
-        self.by_subscription: dict[int, tuple[LiveCursor, LiveMember]] = {}
-        self.given_up: dict[int, None] = {}  # cursors that may have messages to be moved into a dead letter channel
-        self.moves: dict[int, Moves] = {}  # of cursors that had any
-        self.wishes: set[int] = set()  # subscriptions that another node than the leader may serve
+    by_id: dict[int, LiveCursor] = field(default_factory=dict)
+    by_channel: dict[ChannelUid, dict[int, LiveCursor]] = field(default_factory=dict)
+    by_ack_key: dict[int, tuple[LiveCursor, LiveMember]] = field(default_factory=dict)  # by its Subscription.ack_place
+    ack_groups: Counter[int] = field(default_factory=Counter)  # other groups -> members whose ack inboxes name them
+    by_subscription: dict[int, tuple[LiveCursor, LiveMember]] = field(default_factory=dict)
+    given_up: dict[int, None] = field(default_factory=dict)  # may have messages to be moved into a dead letter channel
+    moves: dict[int, Moves] = field(default_factory=dict)  # of cursors that had any
+    wishes: set[int] = field(default_factory=set)  # subscriptions that another node than the leader may serve
 
     def add(self, live: LiveCursor) -> None:
         """Add a cursor, which has no members yet."""

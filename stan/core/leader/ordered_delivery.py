@@ -232,8 +232,6 @@ def acked_together(
     if pending.paused.size or pending.worked_on.size:
         for run in found:
             pending.wake(run.first, run.last)
-    if in_flight - member.window.size == sum([last - first + 1 for first, last in wanted]):
-        return []
     return without(wanted, found)
 
 

@@ -5,6 +5,7 @@ once after its ack wait, for ever.
 """
 
 from collections import deque
+from dataclasses import dataclass, field
 from zlib import crc32
 
 from stan_protocol.scalars import SECOND, Nanos
@@ -16,20 +17,18 @@ from stan.core.base.runs import Run, Runs
 MINUTE = 60 * SECOND
 
 
+@dataclass(slots=True)
 class Moves:
     """The moves of one cursor's messages into its dead letter channel. It outlives the live view of a cursor, as a move may end
     only after the last member has left."""
 
-    __slots__ = ("busy", "errors", "fault", "picked", "recent", "sealed", "total")
-
-    def __init__(self) -> None:
-        self.busy = False  # a move is under way, or the position is about to be paused
-        self.picked = Runs()  # being moved: not begun a second time
-        self.sealed = False  # the entry that moves them is on its way into the log
-        self.recent: deque[tuple[Nanos, int]] = deque()  # of the last minute: when so many were moved
-        self.errors: dict[int, bytes] = {}  # by sequence, the reason that a client gave last; the oldest are forgotten
-        self.fault = ""  # why messages cannot be moved now
-        self.total = 0  # messages moved
+    busy: bool = False  # a move is under way, or the position is about to be paused
+    picked: Runs = field(default_factory=Runs)  # being moved: not begun a second time
+    sealed: bool = False  # the entry that moves them is on its way into the log
+    recent: deque[tuple[Nanos, int]] = field(default_factory=deque)  # of the last minute: when so many were moved
+    errors: dict[int, bytes] = field(default_factory=dict)  # by sequence, clients' last reasons; old ones are forgotten
+    fault: str = ""  # why messages cannot be moved now
+    total: int = 0  # messages moved
 
     def note(self, sequence: int, reason: bytes) -> None:
         """A client has failed with a message, or rejects it, and says why."""
