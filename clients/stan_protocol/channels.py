@@ -59,7 +59,9 @@ class Subjects:
     close: str
     node: str  # prefix of the subjects between nodes
     hello: str
-    meta: str
+    meta: str  # changes of the metadata, for their leader
+    read_index: str  # questions to the leader of the metadata how new they are
+    moves: str  # questions to the leader of a group about channels that are moved from it
     serving: str  # reports of nodes that serve subscriptions
     node_add: str
     node_remove: str
@@ -82,6 +84,8 @@ class Subjects:
             node=node,
             hello=f"{node}.hello",
             meta=f"{node}.meta",
+            read_index=f"{node}.read_index",
+            moves=f"{node}.moves",
             serving=f"{node}.serving",
             node_add=f"_STAN.raft.{cluster_id}.node.add",
             node_remove=f"_STAN.raft.{cluster_id}.node.remove",

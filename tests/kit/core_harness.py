@@ -665,8 +665,7 @@ class Node(CoreHarness):
 
     def meta_says(self, applied):
         """Answer the question of this node how far the metadata is; False if it does not ask."""
-        asked = self.hear("_STAN.node.test-cluster.meta")
-        replies = [said.reply for said in asked if said.reply]
+        replies = [said.reply for said in self.hear("_STAN.node.test-cluster.read_index")]
         for reply in replies:
             self.hears(b"MSG %b 3 %d\r\n%d\r\n" % (reply.encode(), len(b"%d" % applied), applied))
         return bool(replies)
@@ -674,7 +673,7 @@ class Node(CoreHarness):
     def forwarded(self):
         """Changes of the metadata that were asked of its leader since the last call."""
         asked = self.hear("_STAN.node.test-cluster.meta")
-        return [pb.MetaChange.FromString(said.payload).WhichOneof("change") for said in asked if not said.reply]
+        return [pb.MetaChange.FromString(said.payload).WhichOneof("change") for said in asked]
 
 
 def pub_frame(channel, guid, data=b"", client_id="me", conn_id="conn-me", reply="_INBOX.acks", **more):

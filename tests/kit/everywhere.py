@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.kit.core_harness import CLUSTERED, Node
 
-META = "_STAN.node.test-cluster.meta"
+NODES = "_STAN.node.test-cluster."
 MANY = replace(CLUSTERED, store=replace(CLUSTERED.store, raft_groups=2))
 
 
@@ -27,9 +27,9 @@ class Everywhere(Node):
 
     def turn(self):
         super().turn()
-        while asked := self.hear(META):
+        while asked := [said for name in ("meta", "read_index", "moves") for said in self.hear(f"{NODES}{name}")]:
             for said in asked:
-                self.hears(self.request(META, said.payload, said.reply))
+                self.hears(self.request(said.subject, said.payload, said.reply))
             for said in [said for said in self.said if said.subject.startswith("_INBOX.node.")]:
                 self.said.remove(said)
                 self.hears(

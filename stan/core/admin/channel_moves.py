@@ -9,6 +9,8 @@ whose group does not know for certain that it is its own.
 
 from collections.abc import Callable
 
+from google.protobuf.message import DecodeError
+from stan_protocol.frames import Frame
 from stan_protocol.refusals import BUSY
 from stan_protocol.scalars import ChannelUid, GroupId, Nanos
 
@@ -90,15 +92,19 @@ class ChannelMoves:
 
     # --- events ---------------------------------------------------------------------------------------------------------
 
-    def asked(self, question: pb.MoveQuestion, reply: bytes) -> None:
-        """A leader asks about a channel that comes to its group; the leader of the group where it is answers."""
+    def answer(self, frame: Frame) -> None:
+        """Answer a leader who asks about a channel that comes to its group, if this node leads the group where it is."""
+        try:
+            question = pb.MoveQuestion.FromString(frame.payload)
+        except DecodeError:
+            return
         info = self.node.meta.by_uid.get(ChannelUid(question.uid))
         if info is None or info.move != question.move or not self.node.leads(info.group):
             return
-        if self.leading.replaying is None and reply:
-            self.faults.within(info.group, self._answer, question, info, reply)
+        if self.leading.replaying is None and frame.reply:
+            self.faults.within(info.group, self._answer_as_source, question, info, frame.reply)
 
-    def _answer(self, question: pb.MoveQuestion, info: ChannelInfo, reply: bytes) -> None:
+    def _answer_as_source(self, question: pb.MoveQuestion, info: ChannelInfo, reply: bytes) -> None:
         source = self.leading.leadership(info.group).part(GroupMoves).source
         if not info.move:  # none has begun
             source.tell_messages(self.family(info), reply)

@@ -82,8 +82,8 @@ class CommitRequests:
             else:
                 self._begin(accepted, info, to)
 
-        body = entries.MetaChange(move_question=entries.MoveQuestion(uid=info.uid)).SerializeToString()
-        subject = self.nats.subjects.meta.encode()
+        body = entries.MoveQuestion(uid=info.uid).SerializeToString()
+        subject = self.nats.subjects.moves.encode()
         self.requests.send(accepted.border, subject, ANSWER_PATIENCE, answered, body)
 
     def _target(self, info: ChannelInfo, request: pb.ChangeCommitRequest) -> tuple[GroupId, list[str]]:

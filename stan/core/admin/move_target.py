@@ -166,10 +166,9 @@ class MoveTarget(LeaderPart):
             depart=arrival.wants_since > 0,
             rows_from=rows_from,
         )
-        body = pb.MetaChange(move_question=question).SerializeToString()
+        body = question.SerializeToString()
         answered = partial(self._answered, arrival, uid, question, self.node.clock.now)
-        subject = self.nats.subjects.meta.encode()
-        self.requests.send(self.number, subject, ANSWER_PATIENCE, answered, body)
+        self.requests.send(self.number, self.nats.subjects.moves.encode(), ANSWER_PATIENCE, answered, body)
 
     def _answered(
         self, arrival: Arrival, uid: ChannelUid, question: pb.MoveQuestion, asked_at: Nanos, payload: bytes | None

@@ -4,6 +4,7 @@ The edge serves the others, which read files or are about a single node.
 """
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from google.protobuf.message import DecodeError
 from stan_protocol.frames import Frame
@@ -20,6 +21,9 @@ from stan.core.services.node import META_GROUP
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.protocol.proto import entries_pb2 as pb
+
+_OF_NODES: Final = frozenset({"create_channels", "delete_channel", "part_closed", "doubling_ended", "end_move"})
+"""The changes of the metadata that leaders of groups ask for."""
 
 
 def handlers(parts: BrokerParts) -> Mapping[str, Handler]:
@@ -85,34 +89,23 @@ def original_handlers(services: Services, parts: BrokerParts) -> dict[str, Calla
     }
     cluster = services.node.config.cluster
     if cluster is not None:
-        found["meta"] = lambda frame: _meta_change(services, parts, frame)
+        found["meta"] = lambda frame: _meta_change(services, frame)
+        found["read_index"] = lambda frame: parts.read_index.answer(frame.reply)
+        found["moves"] = parts.moves.answer
         found["serving"] = parts.serving.reported
         if cluster.allow_add_remove:
             found |= {"node_add": parts.nodes.add, "node_remove": parts.nodes.remove}
     return found
 
 
-def _meta_change(services: Services, parts: BrokerParts, frame: Frame) -> None:
-    """Another node asks the leader of the metadata for a change of the metadata, or for its read index."""
+def _meta_change(services: Services, frame: Frame) -> None:
+    """Propose a change of the metadata that another node asks of their leader."""
     try:
         change = pb.MetaChange.FromString(frame.payload)
     except DecodeError:
         return
-    if change.HasField("move_question"):
-        parts.moves.asked(change.move_question, frame.reply)
-        return
     if not services.leading.concerns(META_GROUP):
         return
-    match change.WhichOneof("change"):
-        case "create_channels":
-            services.proposals.change_meta(nobody_waits, create_channels=change.create_channels)
-        case "delete_channel":
-            services.proposals.change_meta(nobody_waits, delete_channel=change.delete_channel)
-        case "part_closed":
-            services.proposals.change_meta(nobody_waits, part_closed=change.part_closed)
-        case "doubling_ended":
-            services.proposals.change_meta(nobody_waits, doubling_ended=change.doubling_ended)
-        case "end_move":
-            services.proposals.change_meta(nobody_waits, end_move=change.end_move)
-        case None:
-            parts.read_index.answer(frame.reply)
+    name = change.WhichOneof("change")
+    if name in _OF_NODES:
+        services.proposals.change_meta(nobody_waits, **{name: getattr(change, name)})

@@ -19,7 +19,6 @@ from stan import limits
 from stan.core.requests.pending_clients import PendingClients
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
-from stan.protocol.proto import entries_pb2 as pb
 
 INDEX_DIGITS_MAX = 20
 
@@ -85,15 +84,14 @@ class ReadIndex:
 
     def answer(self, reply: bytes) -> None:
         """Answer another node with the applied index; only a leader that holds its lease may answer."""
-        if self._surely_leads:
+        if self._surely_leads and self.leading.concerns(META_GROUP):
             self.outgoing.respond(reply, b"%d" % self.node.meta.applied, (META_GROUP,))
 
     def _ask(self) -> None:
         self._question += 1
         self._target = None
-        body = pb.MetaChange().SerializeToString()
         answered = partial(self._answered, self._question)
-        self.requests.send(META_GROUP, self.nats.subjects.meta.encode(), limits.FORWARD_INTERVAL, answered, body)
+        self.requests.send(META_GROUP, self.nats.subjects.read_index.encode(), limits.FORWARD_INTERVAL, answered)
 
     def _answered(self, question: int, answer: bytes | None) -> None:
         if question != self._question or not self._round:

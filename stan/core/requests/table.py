@@ -295,10 +295,12 @@ ORIGINAL: Final = {
     "node_add": Scope.METADATA,
     "node_remove": Scope.METADATA,
     "meta": Scope.METADATA,
+    "read_index": Scope.METADATA,
+    "moves": Scope.GROUP,
     "serving": Scope.GROUP,
     "sub": Scope.CHANNEL,
     "unsub": Scope.CHANNEL,
     "sub_close": Scope.CHANNEL,
 }
-"""Requests of the original, and of nodes to the metadata's leader, by the name that their subject has in `Subjects`. A new leader
+"""Requests of the original, and of nodes to the leaders of groups, by the name that their subject has in `Subjects`. A new leader
 replays them; their answers, refusals and silences are those of STAN-SPEC, so their handlers take the frame."""

@@ -38,7 +38,7 @@ class Admission:
         """Subject to subscribe to for *subject*. If clients send requests on it, its frames are authorised from now on."""
         subjects = self._broker.view.subjects
         asked = subject.startswith(f"{subjects.extension}.") and not subject.startswith(f"{subjects.extension}.events.")
-        asked |= subject.encode() in self._broker.requests and subject not in (subjects.meta, subjects.serving)
+        asked |= subject.encode() in self._broker.requests and not subject.startswith(f"{subjects.node}.")
         if not asked:
             return subject
         self.judged.add(sid)

@@ -145,7 +145,7 @@ class Subscription(_message.Message):
     def __init__(self, subscription_id: _Optional[int] = ..., cursor_id: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., ack_key: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[_Iterable[int]] = ..., last_sent: _Optional[int] = ..., reply: _Optional[bytes] = ..., joined: _Optional[int] = ..., counts: _Optional[_Iterable[int]] = ..., replica: _Optional[bytes] = ..., served_by: _Optional[bytes] = ..., served_since: _Optional[int] = ..., server_instance: _Optional[int] = ..., ack_group: _Optional[int] = ...) -> None: ...
 
 class MetaChange(_message.Message):
-    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "consumer_group", "set_policy", "pin_channel", "schema", "grow_pool", "open_pool", "begin_move", "end_move", "pause_moves", "move_question", "create_parted", "drop_parted", "double_parted", "part_closed", "doubling_ended")
+    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "consumer_group", "set_policy", "pin_channel", "schema", "grow_pool", "open_pool", "begin_move", "end_move", "pause_moves", "create_parted", "drop_parted", "double_parted", "part_closed", "doubling_ended")
     CONNECT_FIELD_NUMBER: _ClassVar[int]
     DISCONNECT_FIELD_NUMBER: _ClassVar[int]
     CREATE_CHANNELS_FIELD_NUMBER: _ClassVar[int]
@@ -163,7 +163,6 @@ class MetaChange(_message.Message):
     BEGIN_MOVE_FIELD_NUMBER: _ClassVar[int]
     END_MOVE_FIELD_NUMBER: _ClassVar[int]
     PAUSE_MOVES_FIELD_NUMBER: _ClassVar[int]
-    MOVE_QUESTION_FIELD_NUMBER: _ClassVar[int]
     CREATE_PARTED_FIELD_NUMBER: _ClassVar[int]
     DROP_PARTED_FIELD_NUMBER: _ClassVar[int]
     DOUBLE_PARTED_FIELD_NUMBER: _ClassVar[int]
@@ -186,13 +185,12 @@ class MetaChange(_message.Message):
     begin_move: BeginMove
     end_move: EndMove
     pause_moves: bool
-    move_question: MoveQuestion
     create_parted: CreateParted
     drop_parted: DropParted
     double_parted: DoubleParted
     part_closed: PartClosed
     doubling_ended: DoublingEnded
-    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., raise_level: _Optional[int] = ..., consumer_group: _Optional[_Union[ConsumerGroupChange, _Mapping]] = ..., set_policy: _Optional[_Union[Policy, _Mapping]] = ..., pin_channel: _Optional[_Union[Pin, _Mapping]] = ..., schema: _Optional[_Union[SchemaChange, _Mapping]] = ..., grow_pool: _Optional[_Union[GrowPool, _Mapping]] = ..., open_pool: _Optional[int] = ..., begin_move: _Optional[_Union[BeginMove, _Mapping]] = ..., end_move: _Optional[_Union[EndMove, _Mapping]] = ..., pause_moves: bool = ..., move_question: _Optional[_Union[MoveQuestion, _Mapping]] = ..., create_parted: _Optional[_Union[CreateParted, _Mapping]] = ..., drop_parted: _Optional[_Union[DropParted, _Mapping]] = ..., double_parted: _Optional[_Union[DoubleParted, _Mapping]] = ..., part_closed: _Optional[_Union[PartClosed, _Mapping]] = ..., doubling_ended: _Optional[_Union[DoublingEnded, _Mapping]] = ...) -> None: ...
+    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., raise_level: _Optional[int] = ..., consumer_group: _Optional[_Union[ConsumerGroupChange, _Mapping]] = ..., set_policy: _Optional[_Union[Policy, _Mapping]] = ..., pin_channel: _Optional[_Union[Pin, _Mapping]] = ..., schema: _Optional[_Union[SchemaChange, _Mapping]] = ..., grow_pool: _Optional[_Union[GrowPool, _Mapping]] = ..., open_pool: _Optional[int] = ..., begin_move: _Optional[_Union[BeginMove, _Mapping]] = ..., end_move: _Optional[_Union[EndMove, _Mapping]] = ..., pause_moves: bool = ..., create_parted: _Optional[_Union[CreateParted, _Mapping]] = ..., drop_parted: _Optional[_Union[DropParted, _Mapping]] = ..., double_parted: _Optional[_Union[DoubleParted, _Mapping]] = ..., part_closed: _Optional[_Union[PartClosed, _Mapping]] = ..., doubling_ended: _Optional[_Union[DoublingEnded, _Mapping]] = ...) -> None: ...
 
 class ClusterInfo(_message.Message):
     __slots__ = ("cluster_id", "raft_groups", "nuid", "nodes", "level", "policies", "pins", "pool", "moves_paused")

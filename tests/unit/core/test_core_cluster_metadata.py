@@ -13,6 +13,7 @@ from tests.kit.core_harness import CLUSTERED, CoreHarness, Node
 
 PATIENCE = limits.CATCHUP_PATIENCE / SECOND
 META = "_STAN.node.test-cluster.meta"
+READ_INDEX = "_STAN.node.test-cluster.read_index"
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def calls():
 
 def questions(node):
     node.turn()
-    return [said.reply for said in node.hear(META)]
+    return [said.reply for said in node.hear(READ_INDEX)]
 
 
 def answer(node, reply, applied):
@@ -186,7 +187,7 @@ def test_who_waits_while_others_are_called_comes_after_them(node, calls):
 
 
 def test_only_a_leader_with_a_lease_answers(node):
-    asked = node.request(META, b"", "_INBOX._STAN.other.1")
+    asked = node.request(READ_INDEX, b"", "_INBOX._STAN.other.1")
     node.hears(asked)
     assert node.hear("_INBOX._STAN.other.1") == []
     node.lead(0, replay=False)

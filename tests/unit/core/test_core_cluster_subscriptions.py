@@ -185,7 +185,7 @@ def test_who_leads_no_more_answers_nothing(node, seconds):
     node.lead()
     node.hears(subscription(node), subscription(node, reply="r2", client_id="nobody"))
     node.follow()
-    node.hear("_STAN.node.test-cluster.meta")
+    node.hear("_STAN.node.test-cluster.read_index")
     node.pass_time(seconds)
     told(node)
     assert node.hear("r") == node.hear("r2") == []

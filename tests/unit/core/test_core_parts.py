@@ -663,8 +663,7 @@ def test_who_has_missed_a_doubling_takes_nothing_of_before_for_the_new_parts(nod
 
 def asked_of_meta(node):
     """Changes of the metadata that were asked of its leader since the last call."""
-    said = node.hear("_STAN.node.test-cluster.meta")
-    return [pb.MetaChange.FromString(one.payload) for one in said if not one.reply]
+    return [pb.MetaChange.FromString(said.payload) for said in node.hear("_STAN.node.test-cluster.meta")]
 
 
 def test_what_is_in_the_old_part_is_not_taken_by_the_new_one_if_the_network_held_it_back(node) -> None:

@@ -358,7 +358,7 @@ def version(schema, **more):
 def answer(node, index):
     """The leader of the metadata says how new its state is."""
     said = b"%d" % index
-    for asked in filter(attrgetter("reply"), node.hear("_STAN.node.test-cluster.meta")):
+    for asked in filter(attrgetter("reply"), node.hear("_STAN.node.test-cluster.read_index")):
         node.hears(b"MSG %b 3 %d\r\n%b\r\n" % (asked.reply.encode(), len(said), said))
     node.turn()
 
