@@ -283,7 +283,7 @@ class BrokerState:
     @property
     def held_here(self) -> set[bytes]:
         """The channels that nobody leads because this node holds them for a move."""
-        return set(self._services.placement.held.by_name)
+        return {name for name in self.channels if self._services.placement.is_held(name)}
 
     # --- what the leader knows ------------------------------------------------------------------------------------------
 

@@ -217,11 +217,14 @@ class CoreHarness:
 
     def hold_channel(self, name):
         """Nobody leads a channel from now on, as while it is moved."""
-        self.broker.services.placement.held.hold(self.broker.view.meta.channels[name])
+        self._stops_of(name).departing |= {self.broker.view.meta.channels[name].uid}
 
     def release_channel(self, name):
         """The channel is led again."""
-        self.broker.services.placement.held.release(name)
+        self._stops_of(name).departing -= {self.broker.view.meta.channels[name].uid}
+
+    def _stops_of(self, name):
+        return self.broker.services.node.groups[self.broker.view.meta.channels[name].group].dispatch.stops
 
     def forget_progress(self, group):
         """Take the entries that tell only of sent and acked messages out of a group's log, as a loss of power may."""

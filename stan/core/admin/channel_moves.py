@@ -93,7 +93,7 @@ class ChannelMoves:
     # --- events ---------------------------------------------------------------------------------------------------------
 
     def answer(self, frame: Frame) -> None:
-        """Answer a leader who asks about a channel that comes to its group, if this node leads the group where it is."""
+        """Answer the leader of a group to which a channel comes, if this node leads the group that it comes from."""
         try:
             question = pb.MoveQuestion.FromString(frame.payload)
         except DecodeError:
@@ -123,8 +123,6 @@ class ChannelMoves:
             return
         self.watch.restless = True
         if moved is not None and moved.left:
-            for info in moved.infos:
-                self.placement.held.release(info.name)
             self.placement.changed()
             group, moves = moved.infos[0].group, self.leading.part(moved.infos[0].group, GroupMoves)
             if moves is not None:
@@ -135,11 +133,6 @@ class ChannelMoves:
 
     def meta_reset(self) -> None:
         """The metadata were loaded again: moves may have ended meanwhile."""
-        known, held = self.node.meta.by_uid, self.placement.held
-        for info in list(held.by_name.values()):
-            there = known.get(info.uid)
-            if there is None or there.group != info.group:
-                held.release(info.name)
         self.placement.changed()
         for moves in self.leading.all_parts(GroupMoves):
             stages = moves.group.machine.moves.by_channel
@@ -160,8 +153,6 @@ class ChannelMoves:
                 self._departs(number, told)
             case "departed":
                 self.outgoing.drops += [(number, ChannelUid(uid)) for uid in told.uids]
-                stops = self.node.groups[number].dispatch.stops
-                stops.moving = stops.moving.difference(told.uids)
             case "returned":
                 moves = self.leading.part(number, GroupMoves)
                 if moves is not None:
@@ -184,7 +175,6 @@ class ChannelMoves:
         for uid in map(ChannelUid, told.uids):
             self.outgoing.trims.append((number, uid, group.machine.first_sequence(uid)))
         self._note_unknown(group, told)
-        group.dispatch.stops.moving = group.dispatch.stops.moving.union(map(ChannelUid, told.uids))
         now = self.node.clock.now
         for row in told.rows:
             if row.HasField("recent"):
@@ -212,24 +202,13 @@ class ChannelMoves:
 
     def lead(self, leadership: Leadership) -> None:
         """This node leads a group from now on: its channels that are held are nobody's."""
-        known = self.node.meta.by_uid
         source = MoveSource(self._services, leadership, self.channels, self.publishing)
         target = MoveTarget(self._services, leadership)
         leadership.keep(
             GroupMoves(self._services, leadership, source, target, self.clients, self.subscribing, self.watch)
         )
-        for uid in leadership.group.machine.moves.held:
-            info = known.get(uid)
-            if info is not None and info.group == leadership.number:
-                self.placement.held.hold(info)
         self.watch.restless = True
         self.placement.changed()
-
-    def follow_group(self, number: GroupId) -> None:
-        """This node no longer leads a group."""
-        held = self.placement.held
-        for name in [name for name, info in held.by_name.items() if info.group == number]:
-            held.release(name)
 
     # --- going on -------------------------------------------------------------------------------------------------------
 

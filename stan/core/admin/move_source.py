@@ -19,6 +19,7 @@ from stan.core.base.ready import ReadResult, Replay
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.publishing import Publishing
+from stan.core.publishing.staging import Staging
 from stan.core.publishing.stored_reads import StoredReads
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.proposals import ProposedChanges
@@ -51,7 +52,6 @@ class MoveSource(LeaderPart):
         self.placement = services.placement
         self.channels = channels
         self.publishing = publishing
-        self._holding: set[int] = set()  # moves whose entry that holds the channels is on its way
         self._waiting_since: dict[int, int] = {}  # Nanos: by move, when it was first asked to wait
 
     # --- holding ------------------------------------------------------------------------------------------------------
@@ -59,10 +59,11 @@ class MoveSource(LeaderPart):
     def hold(self, move: int, infos: list[ChannelInfo], family: Iterable[ChannelUid]) -> str:
         """Hold the channels of a move: from now on nobody leads them. *family*: the channels that belong together now. Returns
         why they are not held, or "": they are, or the entry that tells it is on its way."""
-        group = self.group
-        if move in self._holding or all(group.machine.moves.at(info.uid, move, Stage.HELD) for info in infos):
+        machine, stops = self.group.machine, self.group.dispatch.stops
+        uids = [info.uid for info in infos]
+        if stops.departing.issuperset(uids) or all(machine.moves.at(uid, move, Stage.HELD) for uid in uids):
             return ""
-        if sorted(family) != [info.uid for info in infos]:
+        if sorted(family) != uids:
             end_move(self._proposals, move, done=False)
             return OTHERS_BELONG
         if found := self._acked_otherwise(infos):
@@ -71,19 +72,16 @@ class MoveSource(LeaderPart):
         if self._known_for(infos) < limits.MOVE_KNOWN_MIN:
             return TOO_YOUNG
         for info in infos:
-            if reason := self._not_now(group.machine.half_done(info.uid), info):
+            if reason := self._not_now(machine.half_done(info.uid), info):
                 if reason == MOVE_WAITS_STAGED:
                     self._let_transactions_end(move, infos)
                 return reason
-        self._holding.add(move)
-        done = partial(self._departed, move, infos)
-        self.change(done, depart=pb.Moving(move=move, uids=[info.uid for info in infos]))
+        self.change(partial(self._departed, uids), depart=pb.Moving(move=move, uids=uids))
+        stops.departing |= frozenset(uids)
         for info in infos:
-            self.placement.held.hold(info)
             channel = self.channels.leave(info)
             if channel is not None:
                 self.publishing.leave(channel)
-            group.dispatch.stops.moving = group.dispatch.stops.moving | {info.uid}
         self.placement.changed()
         return ""
 
@@ -114,12 +112,8 @@ class MoveSource(LeaderPart):
     def _let_transactions_end(self, move: int, infos: list[ChannelInfo]) -> None:
         """Begin no transaction in these channels for a while, so that those under way are the last ones; not for ever, as one
         that was left behind may stay for hours."""
-        now, waited_for = self.node.clock.now, self.placement.held.waited_for
-        since = self._waiting_since.setdefault(move, now)
-        for uid in [uid for uid, until in waited_for.items() if until <= now]:
-            del waited_for[uid]
-        if now < since + limits.MOVE_STAGING_MAX:
-            waited_for.update(dict.fromkeys((info.uid for info in infos), since + limits.MOVE_STAGING_MAX))
+        since = self._waiting_since.setdefault(move, self.node.clock.now)
+        self.leadership.part(Staging).pause((info.uid for info in infos), since + limits.MOVE_STAGING_MAX)
 
     def _not_now(self, half_done: str, info: ChannelInfo) -> str:
         channel = self.channels.by_uid.get(info.uid)
@@ -129,11 +123,11 @@ class MoveSource(LeaderPart):
             return MOVE_WAITS_STAGED
         return CHANNEL_DELETING if channel.deleting else CHANNEL_RESTORING if channel.restoring else ""
 
-    def _departed(self, move: int, infos: list[ChannelInfo], result: object, _error: str) -> None:
+    def _departed(self, uids: list[ChannelUid], result: object, _error: str) -> None:
         """The entry is committed, or was refused: then the channels go on here."""
-        self._holding.discard(move)
+        self.group.dispatch.stops.departing -= frozenset(uids)
         if not isinstance(result, GroupResult) or result.error:
-            self.go_on([info.uid for info in infos], anew=False)
+            self.go_on(uids, anew=False)
 
     def go_on(self, uids: Iterable[int], *, anew: bool) -> list[ChannelInfo]:
         """Channels are led by this node from now on: they have come to a group that it leads, or stay in it after all. *anew*:
@@ -141,14 +135,11 @@ class MoveSource(LeaderPart):
         group, known = self.group, self.node.meta.by_uid
         infos = [info for uid in uids if (info := known.get(ChannelUid(uid))) is not None and info.group == self.number]
         infos = [info for info in infos if info.uid not in self.channels.by_uid]
-        for info in infos:
-            self.placement.held.release(info.name)
         self.channels.take(infos)
         for info in infos:
             if anew:
                 group.dispatch.take(info.uid, self.node.clock.now, self.node.clock.wall)
             else:
-                group.dispatch.stops.moving = group.dispatch.stops.moving - {info.uid}
                 group.dispatch.uncovered(info.uid)
         self.placement.changed()
         if infos:

@@ -37,8 +37,8 @@ class Spreading:
     """Begins the moves that nobody has to ask for."""
 
     def __init__(self, services: Services, moves: ChannelMoves) -> None:
-        self.faults, self.node, self.placement = services.faults, services.node, services.placement
-        self.reports, self.timers = services.reports, services.timers
+        self.faults, self.leading, self.node = services.faults, services.leading, services.node
+        self.placement, self.reports, self.timers = services.placement, services.reports, services.timers
         self.moves = moves
         self.unseen: dict[ChannelUid, None] = {}  # channels that are still to be looked at
         self.wishes: dict[ChannelUid, _Wish] = {}
@@ -129,7 +129,7 @@ class Spreading:
         return info.group if to in info.left else to
 
     def _count(self) -> None:
-        self.placement.held.to_move = len(self.wishes)
+        self.leading.to_move = len(self.wishes)
 
     # --- moves ----------------------------------------------------------------------------------------------------------
 

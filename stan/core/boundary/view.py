@@ -127,7 +127,7 @@ class BrokerView:
     @property
     def channels_to_move(self) -> int:
         """Channels that are not in the group where they belong yet; 0 unless this node leads the metadata."""
-        return self._services.placement.held.to_move
+        return self._services.leading.to_move
 
     # --- the groups ---------------------------------------------------------------------------------------------------
 

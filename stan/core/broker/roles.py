@@ -115,7 +115,6 @@ class GroupRoles:
         self.node.groups[number].follow()
         self.leading.groups_changed()
         self.leading.forget(number)
-        self.parts.moves.follow_group(number)
         self.parts.clients.follow_group(number)
         self.parts.publishing.follow(number)
         self.parts.channels.follow(number)

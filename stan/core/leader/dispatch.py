@@ -48,7 +48,7 @@ class DeliveryStops:
     lease_lapsed: bool = False  # another node may lead: nothing is sent until that is known
     handed_over: bool = False  # another node is to lead: nothing is sent that the log cannot tell of
     expiring: frozenset[ChannelUid] = frozenset()  # of these nothing is sent until what has expired is removed
-    moving: frozenset[ChannelUid] = frozenset()  # of these nothing is sent: they are on their way between groups
+    departing: frozenset[ChannelUid] = frozenset()  # the entry that holds them for a move is on its way into the log
 
     @property
     def mute(self) -> bool:
@@ -100,12 +100,10 @@ class Dispatch:
         Pending messages stay with their member. Their ack wait counts from the timestamp of the channel's newest message, as the
         time of delivery is not replicated (STAN-SPEC 6.10).
         """
-        self.stops.moving = frozenset(others)
         self._make([cursor for cursor in self.machine.cursors.values() if cursor.uid not in others], now, wall)
 
     def take(self, uid: ChannelUid, now: Nanos, wall: WallNanos) -> None:
         """A channel is this group's from now on: as `lead`, of its cursors."""
-        self.stops.moving = self.stops.moving - {uid}
         self._make(self.machine.channel(uid).cursors.values(), now, wall)
 
     def _make(self, cursors: Collection[Cursor], now: Nanos, wall: WallNanos) -> None:
@@ -151,7 +149,7 @@ class Dispatch:
         self.scheduled.clear()
         self.keep_batches.clear()
         self.stops.progress_blocked = self.stops.handed_over = False
-        self.stops.expiring = self.stops.moving = frozenset()
+        self.stops.expiring = self.stops.departing = frozenset()
 
     def mark_unconfirmed(self, uid: ChannelUid | None = None) -> None:
         """After a fail-over or a loss of power: deliveries may be ahead of the replicated position. Those that may have been sent
@@ -202,8 +200,6 @@ class Dispatch:
         """Durables without members whose messages were delivered as often as the policy allows give them up now: nobody would set
         them aside before a member comes."""
         for cursor in cursors:
-            if cursor.uid in self.stops.moving:
-                continue
             if cursor.to_redeliver and not cursor.members and cursor.cursor_id in self.machine.cursors:
                 policy = self.policy_of(cursor)
                 if policy.dead_letter and any(is_last(policy, run.count) for run in cursor.to_redeliver):
@@ -413,7 +409,7 @@ class Dispatch:
             return []
         live.reads.fetching = 0
         self._schedule(live)
-        held = live.cursor.uid in self.stops.expiring or live.cursor.uid in self.stops.moving
+        held = live.cursor.uid in self.stops.expiring or live.cursor.uid in self.stops.departing
         if self.stops.mute or live.cursor.paused or held:
             return []
         order = live.pending.order
@@ -521,7 +517,7 @@ class Dispatch:
             self.keep_batches.discard(live.cursor.cursor_id)
             if live.cursor.override is not None and live.cursor.paused:
                 live.reads.batches.clear()
-            elif live.cursor.uid in self.stops.expiring or live.cursor.uid in self.stops.moving:
+            elif live.cursor.uid in self.stops.expiring or live.cursor.uid in self.stops.departing:
                 continue  # scheduled again when it is held no longer
             elif live.members and not live.reads.fetching and live.policy is not NOT_KNOWN:
                 room -= self._pump_one(live, ready, now, room)

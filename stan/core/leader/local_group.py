@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from stan_protocol.scalars import GroupId, Nanos
+from stan_protocol.scalars import ChannelUid, GroupId, Nanos
 
 from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.dispatch import Dispatch
@@ -34,6 +34,11 @@ class ChannelGroup:
     def leads(self) -> bool:
         """True if this node leads the group."""
         return self.leadership is not None
+
+    def is_held(self, uid: ChannelUid) -> bool:
+        """True if the group leads a channel no more: it is held for a move to another group, or gone to one, or the entry that
+        holds it is on its way into the log."""
+        return uid in self.machine.moves.held or uid in self.dispatch.stops.departing
 
     def lead(self) -> "Leadership":
         """This node leads the group from now on; returns the new, empty leadership."""

@@ -218,9 +218,10 @@ class LiveChannels:
         self._drop_parts(channels)
 
     def leave(self, info: ChannelInfo) -> LiveChannel | None:
-        """A channel goes to another group: forget it. Returns the live view of it."""
+        """Forget a channel that goes to another group. Returns its live view, which takes nothing more."""
         channel = self.by_uid.get(info.uid)
         if channel is not None:
+            channel.unsealed.closed = True
             self._forget(channel)
         return channel
 
@@ -236,7 +237,7 @@ class LiveChannels:
     def open(self, name: bytes, opened: Opened, group: GroupId | None = None) -> None:
         """Find or create channel *name* (a valid name); *opened* is called at once, or once the creation is committed or has
         failed. *group*: the one in which the channel has to be, and which this node leads; None: wherever it belongs."""
-        if name in self.placement.held.by_name:
+        if self.placement.is_held(name):
             opened(None, CHANNEL_MOVING if group is not None else LED_ELSEWHERE)
             return
         if group is None and self.is_left_to_another(name):
@@ -262,7 +263,7 @@ class LiveChannels:
         that moves, or the leader of the group in which the channel was made meanwhile."""
         info = self.node.meta.channels.get(name)
         made_elsewhere = info is not None and name not in self.by_name and not self.node.leads(info.group)
-        return made_elsewhere or name in self.placement.held.by_name
+        return made_elsewhere or self.placement.is_held(name)
 
     def _is_elsewhere(self, name: bytes, group: GroupId) -> str:
         """Why a channel cannot be in *group*; "" if it can."""
@@ -351,7 +352,7 @@ class LiveChannels:
         """A channel was added to the registry, by this node or another."""
         if info.group != self.placement.home(info.name):
             self.placement.changed()
-        if info.uid in self.placement.held.uids:
+        if self.placement.is_held(info.name):
             self._opened(info.name, None, LED_ELSEWHERE)
         elif self.node.leads(info.group):
             channel = self.add(info)

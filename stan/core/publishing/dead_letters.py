@@ -102,6 +102,9 @@ class DeadLetters(LeaderPart):
             return
         if not live.pending.given_up.size:
             return
+        if info.group != self.number or self.group.is_held(info.uid):  # it comes from another group, or goes to one
+            self._again(cursor_id, limits.DEAD_LETTER_RETRY)
+            return
         moves.busy = True
         rate = live.policy.dead_letter_rate
         if rate and moves.in_last_minute(self.node.clock.now) >= rate:

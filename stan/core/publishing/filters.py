@@ -93,8 +93,8 @@ class PublishFilters:
         if self.node.config.cluster is not None:
             info = self.node.meta.channels.get(batch.channel)
             group = self.node.groups.get(self.placement.group_number(batch.channel) if info is None else info.group)
-            if group is None or group.leadership is None:
-                return
+            if group is None or group.leadership is None or (info is not None and group.is_held(info.uid)):
+                return  # their leader, or the next one, has received them
             if group.replay_filter.lagging:
                 self.admit_replayed(group.replay_filter.split(batch, self.node.clock.now))
                 return
@@ -113,7 +113,7 @@ class PublishFilters:
     def admit(self, batch: Publishes, attempt: Attempt | None = None) -> None:
         """Pass publishes that are not in the log yet through the filters, and store those that stay."""
         channels, requests = self.channels, self.node.config.requests
-        if batch.channel in self.placement.held.by_name:
+        if batch.channel not in channels.by_name and self.placement.is_held(batch.channel):
             return  # the next leader of the channel has buffered them
         if attempt is None:
             attempt = NEW if self.leading.replaying is None else REPLAYED

@@ -6,10 +6,11 @@ change that registers it in the same entry; the StageRequest is answered once bo
 not stored again.
 """
 
+from collections.abc import Iterable
 from functools import partial
 
 from stan_protocol import refusals
-from stan_protocol.scalars import WallNanos
+from stan_protocol.scalars import ChannelUid, WallNanos
 
 from stan import limits
 from stan.config import ChannelLimits
@@ -43,7 +44,6 @@ class Staging(LeaderPart):
         self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
         super().__init__(services, leadership)
-        self.placement = services.placement
         self.channels = channels
         self.publishing = publishing
         info = ChannelInfo(STAGING_NAME, STAGING_UID, self.number)
@@ -55,6 +55,12 @@ class Staging(LeaderPart):
             idle_since=services.node.clock.now,
         )
         self._opening = Shares()  # requests that wait for their channel, by user
+        self._paused: dict[ChannelUid, int] = {}  # -> Nanos until which no transaction begins in a channel
+
+    def pause(self, uids: Iterable[ChannelUid], until: int) -> None:
+        """Begin no transaction in these channels until then (Nanos): a move to another group waits for those under way."""
+        now = self.node.clock.now
+        self._paused = {uid: end for uid, end in self._paused.items() if end > now} | dict.fromkeys(uids, until)
 
     # --- stage --------------------------------------------------------------------------------------------------------
 
@@ -108,9 +114,7 @@ class Staging(LeaderPart):
             accepted.refuse(refusals.APP_OF_ANOTHER)
         elif known.find(part.uid, part.user, part.txn, part.part) or known.is_done(part.uid, part.app, part.version):
             self._answer(accepted, part, StoreResult())
-        elif self.placement.held.waited_for.get(channel.info.uid, 0) > self.node.clock.now and not known.has_begun(
-            part
-        ):
+        elif self._paused.get(channel.info.uid, 0) > self.node.clock.now and not known.has_begun(part):
             accepted.refuse(refusals.CHANNEL_MOVING, retry=True)
         elif not known.has_staging_room(part.user):
             accepted.refuse(refusals.STAGED_TOO_MUCH, retry=True)

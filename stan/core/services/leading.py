@@ -47,6 +47,7 @@ class Leading:
     replaying: GroupId | None = None  # its buffered frames are replayed; the previous leader may have handled them
     heard_since: Nanos = Nanos(0)  # noqa: RUF009 - the replay buffer holds what was read from NATS since then
     faulty: dict[GroupId, str] = field(default_factory=dict)  # groups frozen until a restart, and why
+    to_move: int = 0  # channels that are not where they belong; 0 unless this node leads the metadata (see Spreading)
     serving: ServingState = field(default_factory=ServingState)
 
     @contextmanager

@@ -1,45 +1,21 @@
 """The group of a channel: from the registry, its pin, the channel that it is placed by, or the hash of its name."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from stan_protocol.ack_levels import AckLevel
-from stan_protocol.scalars import ChannelUid, GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.core.base.partition import ELSEWHERE, Partition
 from stan.core.services.node import Node
-from stan.core.state.meta import ChannelInfo
 from stan.core.state.policies import Policies
 from stan.policies import EPHEMERAL, SYNCED
 from stan.protocol.placement import channel_group
 
 
-@dataclass(slots=True)
-class HeldChannels:
-    """Channels that are being moved to another group, of groups that this node leads: nobody leads them at the moment, so their
-    publishes, requests and acks are for whoever takes them over."""
-
-    by_name: dict[bytes, ChannelInfo] = field(default_factory=dict)  # in the groups that they are moved from
-    uids: set[ChannelUid] = field(default_factory=set)
-    waited_for: dict[ChannelUid, int] = field(default_factory=dict)  # no transaction begins in them until then (Nanos)
-    to_move: int = 0  # channels that are not where they belong; 0 unless this node leads the metadata (see Spreading)
-
-    def hold(self, info: ChannelInfo) -> None:
-        """Nobody leads the channel from now on."""
-        self.by_name[info.name] = info
-        self.uids.add(info.uid)
-
-    def release(self, name: bytes) -> None:
-        """The channel is led again, or this node has nothing to do with it."""
-        info = self.by_name.pop(name, None)
-        if info is not None:
-            self.uids.discard(info.uid)
-
-
 class ChannelPlacement:
     """Knows to which group a channel belongs, or would belong if it were made now."""
 
-    __slots__ = ("_followers", "_node", "_policies", "held", "partition")
+    __slots__ = ("_followers", "_node", "_policies", "partition")
 
     def __init__(self, node: Node, partition: Partition | None) -> None:
         self._node = node
@@ -47,7 +23,6 @@ class ChannelPlacement:
         self._followers: list[Callable[[], None]] = []
         self.partition = partition
         """The channels of this server, if servers divide the channels among them."""
-        self.held = HeldChannels()
 
     @property
     def policies(self) -> Policies:
@@ -70,12 +45,17 @@ class ChannelPlacement:
     def group_number(self, channel: bytes) -> GroupId:
         """The group of a channel: from the registry, else from the hash of its name; ELSEWHERE: the channel is another
         server's, or it is being moved to another group, and nobody leads it now."""
-        if not self.owns(channel):
-            return ELSEWHERE
-        if self.held.by_name and channel in self.held.by_name:
+        if not self.owns(channel) or self.is_held(channel):
             return ELSEWHERE
         info = self._node.meta.channels.get(channel)
         return info.group if info is not None else self.home(channel)
+
+    def is_held(self, channel: bytes) -> bool:
+        """True if this node leads the group of a channel that is being moved to another group: nobody leads it now, and its next
+        leader receives all messages to it, too."""
+        info = self._node.meta.channels.get(channel)
+        group = None if info is None else self._node.groups.get(info.group)
+        return group is not None and group.leadership is not None and info is not None and group.is_held(info.uid)
 
     def groups_of(self, channel: bytes) -> tuple[GroupId, ...]:
         """The groups that publishes to a channel are for: that of the channel, or those of its parts."""

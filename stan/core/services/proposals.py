@@ -10,10 +10,10 @@ from stan_protocol.scalars import SECOND, GroupId, RaftIndex
 from stan import limits
 from stan.core.base.ready import Proposal
 from stan.core.base.timers import Timers
+from stan.core.leader.local_group import ChannelGroup
 from stan.core.services.nats import NatsState
 from stan.core.services.node import META_GROUP, Node
 from stan.core.services.outgoing import Outgoing
-from stan.core.services.placement import ChannelPlacement
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -38,7 +38,6 @@ class ProposedChanges:
 
     node: Node
     nats: NatsState
-    placement: ChannelPlacement
     outgoing: Outgoing
     timers: Timers
     changes: list[Proposal] = field(default_factory=list)  # not proposed yet
@@ -94,16 +93,20 @@ class ProposedChanges:
     def change_group(self, group: GroupId, done: Done, in_doubt: InDoubt = nobody_waits, **change: object) -> None:
         """Propose one CHANGE of a channel group; unreported progress of the group is written before it. Nothing is proposed of a
         channel that is held for a move to another group: its next leader has received the request, too."""
-        if self.placement.held.uids and self._is_held(group, change):
+        if self._is_held(self.node.groups[group], change):
             in_doubt()
             return
         change |= {"at": self.node.clock.wall, "node": self.node.name.encode()}
         body = pb.GroupChange(**change).SerializeToString()  # type: ignore[arg-type]
         self.changes.append(Proposal(group, Kind.CHANGE, body, urgent=True, ticket=self.ticket(done, in_doubt)))
 
-    def _is_held(self, group: GroupId, change: dict[str, Any]) -> bool:
-        machine = self.node.groups[group].machine
-        return any(machine.uid_of(name, part) in self.placement.held.uids for name, part in change.items())
+    @staticmethod
+    def _is_held(group: ChannelGroup, change: dict[str, Any]) -> bool:
+        """True if a change is about a channel that is held for a move."""
+        departing, machine = group.dispatch.stops.departing, group.machine
+        return bool(departing or machine.moves.held) and any(
+            machine.is_held(name, about) or machine.uid_of(name, about) in departing for name, about in change.items()
+        )
 
     def leave(self, group: GroupId, subscription_id: int, done: Done, *, unsubscribe: bool = False) -> None:
         """Propose that a subscription ends (closed, or unsubscribed); from now on nothing is sent to it."""
@@ -125,9 +128,8 @@ class ProposedChanges:
 
         if not self.node.leads(group):
             return
-        if self._is_held(
-            group, {"leave": pb.Leave(subscription_id=subscription_id)}
-        ):  # perhaps it stays here after all
+        leave = pb.Leave(subscription_id=subscription_id)
+        if self._is_held(self.node.groups[group], {"leave": leave}):  # perhaps it stays here after all
             later = self.node.clock.now + limits.FORWARD_INTERVAL
             self.timers.at(later, lambda _now: self.end(group, subscription_id, done), group)
         else:

@@ -47,7 +47,7 @@ def make_services(config: Config, written: Indexes, reply_prefix: bytes) -> Serv
     placement = ChannelPlacement(node, Partition(config.limits.per_channel) if config.partitioning else None)
     outgoing = Outgoing(node)
     reports = Reports(node, outgoing, nats.subjects.events)
-    proposals = ProposedChanges(node, nats, placement, outgoing, timers)
+    proposals = ProposedChanges(node, nats, outgoing, timers)
     leading = Leading(node, outgoing, proposals)
     senders = Senders(node, leading, RateLimiter(config.requests))
     return Services(

@@ -377,7 +377,7 @@ class GroupMachine:
         for progress in self._still_served(change) if change.served_since else change.progress:
             self._progress(progress, change.at)
         name = change.WhichOneof("change")
-        if self.moves.held and self._is_held(name, change):
+        if self.moves.held and name is not None and self.is_held(name, getattr(change, name)):
             return GroupResult(error=CHANNEL_MOVING)
         return GroupResult() if name is None else self._apply(name, change, index)
 
@@ -413,14 +413,14 @@ class GroupMachine:
         self._trim_hidden()
         return result
 
-    def _is_held(self, name: str | None, change: pb.GroupChange) -> bool:
-        """True if a change is about a channel that is being moved to another group, or was: then it changes nothing. Its leader
-        proposes none, so this is how a fault of a leader stays without effect."""
-        if name is None or name in _OF_MOVES:
+    def is_held(self, name: str, about: Any) -> bool:
+        """True if a change of that name is about a channel that is being moved to another group, or was: then it changes nothing.
+        A leader proposes none, so this is how a fault of a leader stays without effect."""
+        if name in _OF_MOVES:
             return False
         if name == "joint_commit":
-            return any(commit.uid in self.moves.held for commit in change.joint_commit.commits)
-        uid = self.uid_of(name, getattr(change, name))
+            return any(commit.uid in self.moves.held for commit in about.commits)
+        uid = self.uid_of(name, about)
         if name == "drop_channel" and (known := self.moves.by_channel.get(uid)) is not None:
             return known.stage is Stage.HELD  # what is left of a channel that is gone is forgotten
         return uid in self.moves.held
