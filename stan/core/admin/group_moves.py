@@ -8,6 +8,7 @@ from stan_protocol.scalars import SECOND, ChannelUid, Nanos
 
 from stan import limits
 from stan.core.admin.move_source import MoveSource, end_move
+from stan.core.admin.move_steps import MoveAction, MoveEvent, MoveStep, next_step
 from stan.core.admin.move_target import MoveTarget
 from stan.core.base.names import text
 from stan.core.clients.clients import Clients
@@ -16,7 +17,6 @@ from stan.core.leader.local_group import Leadership
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
-from stan.core.state.meta import ChannelInfo
 from stan.core.state.moves import MoveStage, Stage
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -50,7 +50,7 @@ class GroupMoves(LeaderPart):
         self.subscribing = subscribing
         self._target = target
         self._watch = watch
-        self._asked: dict[tuple[str, int], int] = {}  # entry, move -> Nanos: not proposed again before
+        self._due: dict[tuple[MoveAction, int], int] = {}  # by action and number of a move or channel: Nanos
         self._unsent: set[ChannelUid] = set()
         """Channels that came in this leadership: no earlier leader has sent anything of them."""
 
@@ -84,52 +84,53 @@ class GroupMoves(LeaderPart):
         for uid, state in list(machine.moves.by_channel.items()):
             if meta.applied < state.move:  # this copy of the metadata is behind
                 self._watch.restless = True
-            else:
-                self._settle(uid, state, meta.by_uid.get(uid))
+            elif (event := self._event(state, uid)) is not None:
+                self._act(next_step(MoveStep[state.stage.name], event)[1], state, uid)
 
-    def _settle(self, uid: ChannelUid, state: MoveStage, info: ChannelInfo | None) -> None:
-        """Take the next step for one channel, as far as this group has to."""
-        move = state.move
+    def _event(self, state: MoveStage, uid: ChannelUid) -> MoveEvent | None:
+        """The news of the metadata about a channel that has come or goes."""
+        now, meta, comes = self.node.clock.now, self.node.meta, state.stage not in (Stage.HELD, Stage.GONE)
+        info = meta.by_uid.get(uid)
         if info is None:
-            if uid < self.node.meta.next_uid and state.stage is not Stage.HELD:
-                self._propose("drop_channel", int(uid), drop_channel=pb.DropChannel(uid=uid))
-            return
-        under_way = info.move == move
-        if state.stage is Stage.HELD and under_way:
-            since = self._watch.held_at.setdefault(move, self.node.clock.now)
-            if self.node.clock.now - since > limits.MOVE_HOLD_MAX and self._may_ask("cancel", move):
-                end_move(self._proposals, move, done=False)
-        elif state.stage is Stage.HELD:
-            name = "returned" if info.group == self.number else "departed"
-            self._propose(name, move, **{name: pb.Moving(move=move, uids=self._of_move(state))})
-        elif state.stage is Stage.ARRIVED and under_way:
-            if self._may_ask("done", move):
-                end_move(self._proposals, move, done=True)
-        elif state.stage is Stage.ARRIVED and info.group != self.number:
-            self._propose("dropped", move, arrival_dropped=pb.Moving(move=move, uids=self._of_move(state)))
+            return MoveEvent.DELETED if uid < meta.next_uid else None
+        if info.move != state.move:
+            return MoveEvent.GOES if (info.group == self.number) == comes else MoveEvent.STAYS
+        if state.stage is Stage.HELD:
+            since = self._watch.held_at.setdefault(state.move, now)
+            return MoveEvent.HOPELESS if now - since > limits.MOVE_HOLD_MAX else None
+        return MoveEvent.WAKE if state.stage is Stage.ARRIVED else None  # what is copied, the target looks after
+
+    def _act(self, action: MoveAction, state: MoveStage, uid: ChannelUid) -> None:
+        move = state.move
+        match action:
+            case MoveAction.NOTHING:
+                return
+            case MoveAction.CANCEL | MoveAction.FINISH:
+                if self._is_due(action, move, limits.FORWARD_INTERVAL):
+                    end_move(self._proposals, move, done=action is MoveAction.FINISH)
+            case MoveAction.DROP_CHANNEL:
+                self._propose(action, int(uid), pb.DropChannel(uid=uid))
+            case _:
+                self._propose(action, move, pb.Moving(move=move, uids=self._of_move(state)))
 
     def _of_move(self, state: MoveStage) -> list[ChannelUid]:
         by_channel = self.group.machine.moves.by_channel
         return sorted(uid for uid, known in by_channel.items() if known == state)
 
-    def _may_ask(self, what: str, move: int) -> bool:
-        """True if that was not asked for in the last quarter of a second."""
+    def _is_due(self, action: MoveAction, number: int, wait: int) -> bool:
+        """True if an action was not done a moment ago; it is due again in *wait* ns. *number*: of its move or channel."""
         self._watch.restless = True
         now = self.node.clock.now
-        if self._asked.get((what, move), 0) > now:
+        if self._due.get((action, number), 0) > now:
             return False
-        self._asked[what, move] = now + limits.FORWARD_INTERVAL
+        self._due[action, number] = now + wait
         return True
 
-    def _propose(self, what: str, move: int, **change: object) -> None:
+    def _propose(self, action: MoveAction, number: int, change: pb.Moving | pb.DropChannel) -> None:
         """Propose a change, unless it is on its way."""
-        self._watch.restless = True
-        now = self.node.clock.now
-        if self._asked.get((what, move), 0) > now:
-            return
-        self._asked[what, move] = now + SECOND
 
         def done(_result: object, _error: str) -> None:
-            self._asked.pop((what, move), None)
+            self._due.pop((action, number), None)
 
-        self.change(done, nobody_waits, **change)
+        if self._is_due(action, number, SECOND):
+            self.change(done, nobody_waits, **{action.value: change})

@@ -14,6 +14,7 @@ from stan_protocol.refusals import BUSY, CHANNEL_DELETING, CHANNEL_RESTORING, MO
 from stan_protocol.scalars import ChannelUid, KiB
 
 from stan import limits
+from stan.core.admin.move_steps import MoveAction, MoveEvent, MoveStep, next_step
 from stan.core.base.names import text
 from stan.core.base.ready import ReadResult, Replay
 from stan.core.leader.local_group import Leadership
@@ -59,31 +60,42 @@ class MoveSource(LeaderPart):
     def hold(self, move: int, infos: list[ChannelInfo], family: Iterable[ChannelUid]) -> str:
         """Hold the channels of a move: from now on nobody leads them. *family*: the channels that belong together now. Returns
         why they are not held, or "": they are, or the entry that tells it is on its way."""
-        machine, stops = self.group.machine, self.group.dispatch.stops
-        uids = [info.uid for info in infos]
-        if stops.departing.issuperset(uids) or all(machine.moves.at(uid, move, Stage.HELD) for uid in uids):
+        if self._step(move, infos) is not MoveStep.LED:
             return ""
-        if sorted(family) != uids:
-            end_move(self._proposals, move, done=False)
-            return OTHERS_BELONG
-        if found := self._acked_otherwise(infos):
-            end_move(self._proposals, move, done=False)
+        if found := OTHERS_BELONG if sorted(family) != [info.uid for info in infos] else self._acked_otherwise(infos):
+            self._feed(move, infos, MoveEvent.HOPELESS)
             return found
         if self._known_for(infos) < limits.MOVE_KNOWN_MIN:
             return TOO_YOUNG
         for info in infos:
-            if reason := self._not_now(machine.half_done(info.uid), info):
+            if reason := self._not_now(self.group.machine.half_done(info.uid), info):
                 if reason == MOVE_WAITS_STAGED:
                     self._let_transactions_end(move, infos)
                 return reason
-        self.change(partial(self._departed, uids), depart=pb.Moving(move=move, uids=uids))
-        stops.departing |= frozenset(uids)
-        for info in infos:
-            channel = self.channels.leave(info)
-            if channel is not None:
-                self.publishing.leave(channel)
-        self.placement.changed()
+        self._feed(move, infos, MoveEvent.ASKED)
         return ""
+
+    def _step(self, move: int, infos: list[ChannelInfo]) -> MoveStep:
+        """The step of a move that the metadata have not decided."""
+        moves, departing = self.group.machine.moves, self.group.dispatch.stops.departing
+        if departing.issuperset(info.uid for info in infos):
+            return MoveStep.DEPARTING
+        return MoveStep.HELD if all(moves.at(info.uid, move, Stage.HELD) for info in infos) else MoveStep.LED
+
+    def _feed(self, move: int, infos: list[ChannelInfo], event: MoveEvent) -> None:
+        uids, stops = [info.uid for info in infos], self.group.dispatch.stops
+        match next_step(self._step(move, infos), event)[1]:
+            case MoveAction.CANCEL:
+                end_move(self._proposals, move, done=False)
+            case MoveAction.DEPART:
+                self.change(partial(self._departed, move, infos), depart=pb.Moving(move=move, uids=uids))
+                stops.departing |= frozenset(uids)
+                for channel in filter(None, map(self.channels.leave, infos)):
+                    self.publishing.leave(channel)
+                self.placement.changed()
+            case MoveAction.GO_ON:
+                stops.departing -= frozenset(uids)
+                self.go_on(uids, anew=False)
 
     def _acked_otherwise(self, infos: list[ChannelInfo]) -> str:
         """Why the channels cannot go to a group in which an ack means something else: they have messages. "": they have none, or
@@ -123,11 +135,11 @@ class MoveSource(LeaderPart):
             return MOVE_WAITS_STAGED
         return CHANNEL_DELETING if channel.deleting else CHANNEL_RESTORING if channel.restoring else ""
 
-    def _departed(self, uids: list[ChannelUid], result: object, _error: str) -> None:
+    def _departed(self, move: int, infos: list[ChannelInfo], result: object, _error: str) -> None:
         """The entry is committed, or was refused: then the channels go on here."""
-        self.group.dispatch.stops.departing -= frozenset(uids)
         if not isinstance(result, GroupResult) or result.error:
-            self.go_on(uids, anew=False)
+            self._feed(move, infos, MoveEvent.REFUSED)
+        self.group.dispatch.stops.departing -= frozenset(info.uid for info in infos)
 
     def go_on(self, uids: Iterable[int], *, anew: bool) -> list[ChannelInfo]:
         """Channels are led by this node from now on: they have come to a group that it leads, or stay in it after all. *anew*:
@@ -159,7 +171,7 @@ class MoveSource(LeaderPart):
         begin = max(question.next, answer.first_sequence)
         if question.rows_from:
             if answer.departed and (why := self._acked_otherwise(infos)):  # they came before it was held
-                end_move(self._proposals, question.move, done=False)
+                self._feed(question.move, infos, MoveEvent.HOPELESS)
                 answer.waits_for = why
             elif answer.departed:
                 self._tell_rows(question, infos, answer)

@@ -1,8 +1,6 @@
 """The target of a move: the leader of the group that channels are moved to asks the source's leader for them, and appends what
 comes to its own log (docs/decisions/0021).
 
-    arriving ─► ask, append, ask, append ... ─► ask to hold them ─► the rest, then all rows ─► arrived
-
 Promises: messages are appended in their order, without a gap or a repeat, whoever leads; `arrived` is proposed only with all that
 the source has, and while it holds the channels.
 """
@@ -17,6 +15,7 @@ from stan_protocol.scalars import SECOND, ChannelUid, KiB, Nanos
 
 from stan import limits
 from stan.core.admin.move_source import end_move
+from stan.core.admin.move_steps import MoveAction, MoveEvent, MoveStep, next_step
 from stan.core.base.names import text
 from stan.core.base.ready import Proposal
 from stan.core.leader.local_group import Leadership
@@ -25,7 +24,7 @@ from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
-from stan.core.state.moves import Stage
+from stan.core.state.moves import MoveStage, Stage
 from stan.protocol.entries import Kind, encode_batch, encode_fingerprints
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -73,8 +72,9 @@ class Arrival:
     move: int
     uids: list[ChannelUid]
     copied: Copied
-    departed: bool = False  # the source holds them
-    wants_since: Nanos = Nanos(0)  # noqa: RUF009 - it is asked to since then; 0: it is not
+    step: MoveStep = MoveStep.COPYING  # while messages come, as the log says
+    asking_since: Nanos = Nanos(0)  # noqa: RUF009 - the source is asked to hold them since then; 0: it is not yet
+    known_for: int = 0  # ns, see pb.Arrived
     heard: tuple[bytes, int] = (b"", 0)  # fingerprints: of which leadership, and from which number on
     rows: list[pb.MovedRow] = field(default_factory=list)
     waits_until: int = 0  # Nanos: an answer or a commit is waited for
@@ -97,7 +97,7 @@ class MoveTarget(LeaderPart):
         if arrival is None or arrival.uids != uids:  # it is new, or one of them was deleted
             arrivals[move] = arrival = Arrival(move, uids, Copied(now))
         if now >= arrival.waits_until:
-            self._step(arrival)
+            self._wake(arrival)
 
     def _goes_on(self, arrival: Arrival) -> bool:
         """True while the move is under way, and this leadership, too."""
@@ -105,25 +105,46 @@ class MoveTarget(LeaderPart):
         there = not self.leadership.ended and self.arrivals.get(arrival.move) is arrival
         return there and all(uid in known and known[uid].move == arrival.move for uid in arrival.uids)
 
-    def _step(self, arrival: Arrival) -> None:
-        moves = self.group.machine.moves
+    def _wake(self, arrival: Arrival) -> None:
         arrival.waits_until = self.node.clock.now + STEP_PATIENCE
+        self._feed(arrival, MoveEvent.HOPELESS if self._stalls(arrival) else MoveEvent.WAKE)
+
+    def _step(self, arrival: Arrival) -> MoveStep:
+        """The step of a move: as the log says, and while messages come as this leader knows."""
+        states = {self.group.machine.moves.by_channel.get(uid) for uid in arrival.uids}
+        if states == {MoveStage(arrival.move, Stage.ARRIVED)}:
+            return MoveStep.ARRIVED
+        return arrival.step if states == {MoveStage(arrival.move, Stage.COPYING)} else MoveStep.EXPECTED
+
+    def _feed(self, arrival: Arrival, event: MoveEvent) -> None:
+        """Do what an event asks for, and note the next step if it is not one that an entry makes."""
         uids, copied = arrival.uids, arrival.copied
-        if all(moves.at(uid, arrival.move, Stage.ARRIVED) for uid in uids):
-            return  # the rest is for the metadata
-        if self._stalls(arrival):
-            end_move(self._proposals, arrival.move, done=False)  # others are moved meanwhile
-        elif not all(moves.at(uid, arrival.move, Stage.COPIED) for uid in uids):
-            self._change(arrival, arriving=pb.Moving(move=arrival.move, uids=uids))
-        elif arrival.departed and len(copied.complete) == len(uids):
-            self._ask(arrival, uids[0], rows_from=len(arrival.rows) + 1)
-        else:
-            copied.at %= len(uids)
-            self._ask(arrival, uids[copied.at])
+        step, action = next_step(self._step(arrival), event)
+        if step not in (MoveStep.EXPECTED, MoveStep.ARRIVED):
+            arrival.step = step
+        if step is MoveStep.ASKING:
+            arrival.asking_since = arrival.asking_since or self.node.clock.now
+        match action:  # to finish a move is left to `GroupMoves`
+            case MoveAction.ARRIVING:
+                self._change(arrival, arriving=pb.Moving(move=arrival.move, uids=uids))
+            case MoveAction.ASK:
+                copied.at %= len(uids)
+                self._ask(arrival, uids[copied.at])
+            case MoveAction.ASK_ROWS:
+                self._ask(arrival, uids[0], rows_from=len(arrival.rows) + 1)
+            case MoveAction.LOOK_AGAIN:
+                copied.complete.clear()
+                arrival.rows.clear()
+            case MoveAction.ARRIVED:
+                rows, known_for = arrival.rows, arrival.known_for
+                self._change(arrival, arrived=pb.Arrived(move=arrival.move, uids=uids, rows=rows, known_for=known_for))
+            case MoveAction.CANCEL:
+                end_move(self._proposals, arrival.move, done=False)  # others are moved meanwhile
 
     def _stalls(self, arrival: Arrival) -> bool:
         """True, with a line in the log, if a move has come no nearer to its end for long."""
-        if arrival.departed or self.node.clock.now - arrival.copied.since <= limits.MOVE_STALLED_MAX:
+        may_stall = self._step(arrival) in (MoveStep.EXPECTED, MoveStep.COPYING, MoveStep.ASKING)
+        if not may_stall or self.node.clock.now - arrival.copied.since <= limits.MOVE_STALLED_MAX:
             return False
         self._note_waiting(arrival, NO_ANSWER if arrival.unanswered else FALLS_BEHIND)
         return True
@@ -149,7 +170,7 @@ class MoveTarget(LeaderPart):
 
         def step(_now: int) -> None:
             if arrival.waits_until == until and self._goes_on(arrival):
-                self._step(arrival)
+                self._wake(arrival)
 
         self.at(until, step)
 
@@ -163,7 +184,7 @@ class MoveTarget(LeaderPart):
             next=last + 1 if last else 0,
             told_by=arrival.heard[0],
             told_from=arrival.heard[1],
-            depart=arrival.wants_since > 0,
+            depart=arrival.step is not MoveStep.COPYING,
             rows_from=rows_from,
         )
         body = question.SerializeToString()
@@ -185,12 +206,11 @@ class MoveTarget(LeaderPart):
             self._later(arrival, ANSWER_PATIENCE)
             return
         self._note_waiting(arrival, answer.waits_for)
-        if arrival.departed != answer.departed:  # what was complete before may not be any more
-            arrival.departed = answer.departed
-            arrival.copied.complete.clear()
-            arrival.rows.clear()
-        if answer.waits_for and arrival.wants_since and self._waited_long(arrival):
-            end_move(self._proposals, arrival.move, done=False)  # it is begun anew, behind others
+        if answer.departed:
+            self._feed(arrival, MoveEvent.HELD)
+        asking_for = self.node.clock.now - arrival.asking_since if arrival.step is MoveStep.ASKING else 0
+        if answer.waits_for and asking_for > limits.MOVE_PATIENCE:
+            self._feed(arrival, MoveEvent.HOPELESS)  # it is begun again, behind others
             self._later(arrival, SECOND)
         elif question.rows_from:
             self._take_rows(arrival, question, answer)
@@ -198,9 +218,6 @@ class MoveTarget(LeaderPart):
             self._later(arrival, SECOND)
         else:
             self._take(arrival, uid, question, answer, asked_at)
-
-    def _waited_long(self, arrival: Arrival) -> bool:
-        return not arrival.departed and self.node.clock.now - arrival.wants_since > limits.MOVE_PATIENCE
 
     def _take(
         self, arrival: Arrival, uid: ChannelUid, question: pb.MoveQuestion, answer: pb.MoveAnswer, asked_at: Nanos
@@ -221,7 +238,7 @@ class MoveTarget(LeaderPart):
         def done(result: object, _error: str) -> None:
             if result is not None:
                 arrival.heard = heard
-            pause = 0 if arrival.departed else next_at - self.node.clock.now
+            pause = 0 if arrival.step in (MoveStep.FINISHING, MoveStep.LISTING) else next_at - self.node.clock.now
             self._later(arrival, pause if result is not None else ANSWER_PATIENCE)
 
         proposals = self._proposals
@@ -232,8 +249,10 @@ class MoveTarget(LeaderPart):
         """Note how far a channel has come, and choose the one to ask about next."""
         now = self.node.clock.now
         arrival.copied.note(uid, answer.bytes_left, complete=complete, now=now)
-        if arrival.copied.is_near(len(arrival.uids)) and not arrival.wants_since:
-            arrival.wants_since = now
+        if arrival.copied.is_near(len(arrival.uids)):
+            self._feed(arrival, MoveEvent.NEAR)
+        if len(arrival.copied.complete) == len(arrival.uids):
+            self._feed(arrival, MoveEvent.COMPLETE)
 
     def _entry(self, uid: ChannelUid, answer: pb.MoveAnswer) -> tuple[list[bytes], int]:
         """The parts of an entry with what has come that is not in the log yet, and the sequence with which they end."""
@@ -262,21 +281,19 @@ class MoveTarget(LeaderPart):
             self._later(arrival, ANSWER_PATIENCE)
             return
         arrival.rows += answer.rows
+        arrival.known_for = answer.known_for
         size = sum(row.ByteSize() for row in arrival.rows)
         if answer.waits_for or size > limits.MOVED_STATE_BYTES_MAX:
             names = [self.node.meta.by_uid[uid].name for uid in arrival.uids[:1]]
             why = answer.waits_for or f"its state has more than {limits.MOVED_STATE_BYTES_MAX} bytes"
             self.reports.note("WRN", f"channel {go_quote(text(names[0]))} is not moved to another group: {why}")
-            end_move(self._proposals, arrival.move, done=False)
-        elif not answer.rows_end:
-            self._later(arrival, 0)
-        elif not self._fits(arrival):
-            arrival.copied.complete.clear()
-            arrival.rows.clear()
-            self._later(arrival, 0)
+            self._feed(arrival, MoveEvent.HOPELESS)
+        elif answer.rows_end and self._fits(arrival):
+            self._feed(arrival, MoveEvent.LISTED)
         else:
-            arrived = pb.Arrived(move=arrival.move, uids=arrival.uids, rows=arrival.rows, known_for=answer.known_for)
-            self._change(arrival, arrived=arrived)
+            if answer.rows_end:
+                self._feed(arrival, MoveEvent.OTHER_ROWS)
+            self._later(arrival, 0)
 
     def _fits(self, arrival: Arrival) -> bool:
         """True if the messages are here up to what the rows say is the newest one."""

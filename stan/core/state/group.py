@@ -971,14 +971,14 @@ class GroupMachine:
         if any(uid in self.dropped for uid in change.uids):
             return UNKNOWN_CHANNEL
         new = [uid for uid in change.uids if moves.is_newer(ChannelUid(uid), change.move)]
-        moves.moved(change.move, new, Stage.COPIED)
+        moves.moved(change.move, new, Stage.COPYING)
         return ""
 
     def _arrived(self, change: pb.Arrived, index: RaftIndex) -> str:
         """Target: all messages of the channels are here; take in everything else that the source has of them. Cursors and
         subscriptions get numbers of this group, in the order in which the rows come."""
         moves = self.moves
-        if not all(moves.at(ChannelUid(uid), change.move, Stage.COPIED) for uid in change.uids):
+        if not all(moves.at(ChannelUid(uid), change.move, Stage.COPYING) for uid in change.uids):
             return UNKNOWN_MOVE
         parts = {part.KIND: part for part in self.components}
         cursors: dict[int, Cursor] = {}  # by their numbers in the source
@@ -1036,7 +1036,7 @@ class GroupMachine:
                 for part in self.components:
                     if part is not self.dropped and part is not self.moves:
                         part.drop_channel(uid)
-                self.moves.put(uid, MoveStage(change.move, Stage.COPIED))
+                self.moves.put(uid, MoveStage(change.move, Stage.COPYING))
         return ""
 
     def _depart(self, change: pb.Moving, _index: RaftIndex) -> str:

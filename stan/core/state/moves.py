@@ -21,7 +21,7 @@ from stan.protocol.proto import entries_pb2 as pb
 class Stage(IntEnum):
     """How far the move of a channel is in a group; stored, so numbers are never reused."""
 
-    COPIED = 1  # target: messages arrive, or have; nothing else of the channel is here
+    COPYING = 1  # target: messages come, or have come; nothing else of the channel is here
     ARRIVED = 2  # target: all of the channel is here, and it is this group's once the metadata say so
     HELD = 3  # source: nothing of the channel changes until the metadata tell how the move has ended
     GONE = 4  # source: the channel is another group's
