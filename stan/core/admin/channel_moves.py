@@ -3,8 +3,8 @@ of the two groups, decided by the metadata.
 
     begin ─► target copies (move_target) ─► source holds (move_source) ─► target has all ─► metadata decide ─► goes on there
 
-Promises: whoever leads a group finds in its state and in the metadata how far each move is, and goes on; nobody leads a channel
-whose group does not know for certain that it is its own.
+Promises: each next leader of a group reads in its state and in the metadata how far each move is, and goes on; nobody leads a
+channel whose group does not know for certain that it is its own.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ from stan.protocol.proto import entries_pb2 as pb
 NOBODY = 1 << 63
 """No subscription has this id."""
 
-Told = Callable[[str, bool], None]
+Begun = Callable[[str, bool], None]
 """Called once with why a move was not begun and True if it may be asked for again, or with "" and False: it is under way."""
 
 
@@ -73,16 +73,16 @@ class ChannelMoves:
         ]
         return sorted(found, key=lambda one: one.uid)
 
-    def begin(self, info: ChannelInfo, to: GroupId, told: Told, pin: pb.Pin | None = None) -> None:
+    def begin(self, info: ChannelInfo, to: GroupId, begun: Begun, pin: pb.Pin | None = None) -> None:
         """Begin to move a channel, with those that belong to it, to another group; only on the leader of the metadata. *pin*: is
         set in the same entry."""
         begin = pb.BeginMove(uids=[one.uid for one in self.family(info)], to=to, pin=pin)
 
         def done(result: object, error: str) -> None:
             if not isinstance(result, MetaResult):
-                told(error or BUSY, True)  # noqa: FBT003
+                begun(error or BUSY, True)  # noqa: FBT003
             else:
-                told(result.error, False)  # noqa: FBT003
+                begun(result.error, False)  # noqa: FBT003
 
         self.proposals.change_meta(done, begin_move=begin)
 
@@ -142,21 +142,21 @@ class ChannelMoves:
 
     def applied(self, number: GroupId, name: str, change: pb.GroupChange, result: GroupResult) -> None:
         """An entry of a group that tells of a move was applied, on every node that holds the group."""
-        told = getattr(change, name)
+        moved = getattr(change, name)
         self.watch.restless = True
         if result.error:
             return
         match name:
             case "arrived":
-                self._arrived(number, told)
+                self._arrived(number, moved)
             case "depart":
-                self._departs(number, told)
+                self._departs(number, moved)
             case "departed":
-                self.outgoing.drops += [(number, ChannelUid(uid)) for uid in told.uids]
+                self.outgoing.drops += [(number, ChannelUid(uid)) for uid in moved.uids]
             case "returned":
                 moves = self.leading.part(number, GroupMoves)
                 if moves is not None:
-                    moves.take_over(told.uids)
+                    moves.take_over(moved.uids)
 
     def _departs(self, number: GroupId, moving: pb.Moving) -> None:
         """Channels are held: the live view of them ends."""
@@ -166,32 +166,32 @@ class ChannelMoves:
             if uid in group.machine.moves.held:
                 group.dispatch.drop_channel(uid)
 
-    def _arrived(self, number: GroupId, told: pb.Arrived) -> None:
+    def _arrived(self, number: GroupId, arrived: pb.Arrived) -> None:
         """Everything of some channels has come to a group; they are not its own before the metadata say so."""
         group = self.node.groups[number]
         moves = self.leading.part(number, GroupMoves)
         if moves is not None:
-            moves.arrived(map(ChannelUid, told.uids))
-        for uid in map(ChannelUid, told.uids):
+            moves.arrived(map(ChannelUid, arrived.uids))
+        for uid in map(ChannelUid, arrived.uids):
             self.outgoing.trims.append((number, uid, group.machine.first_sequence(uid)))
-        self._note_unknown(group, told)
+        self._note_unknown(group, arrived)
         now = self.node.clock.now
-        for row in told.rows:
+        for row in arrived.rows:
             if row.HasField("recent"):
                 group.joined.setdefault((row.recent.client_id, row.recent.inbox), (now, NOBODY))
-        for cursor in [one for uid in told.uids for one in group.machine.channel(ChannelUid(uid)).cursors.values()]:
+        for cursor in [one for uid in arrived.uids for one in group.machine.channel(ChannelUid(uid)).cursors.values()]:
             for member in cursor.members:
                 self.subscribing.remember(group, member)
 
-    def _note_unknown(self, group: ChannelGroup, told: pb.Arrived) -> None:
-        """Publishes of before the source's leader knew their fingerprints are never replayed."""
+    def _note_unknown(self, group: ChannelGroup, arrived: pb.Arrived) -> None:
+        """Never replay publishes that are older than the fingerprints that the source's leader knew."""
         now, taken_over = self.node.clock.now, group.replay_filter.taken_over
         group.replay_filter.forget_old(now)
-        unknown_until = now - told.known_for + limits.MOVE_KNOWN_MARGIN
-        for info in filter(None, map(self.node.meta.by_uid.get, map(ChannelUid, told.uids))):
+        unknown_until = now - arrived.known_for + limits.MOVE_KNOWN_MARGIN
+        for info in filter(None, map(self.node.meta.by_uid.get, map(ChannelUid, arrived.uids))):
             taken_over[info.name] = Nanos(unknown_until)
 
-    def others(self, number: GroupId) -> frozenset[ChannelUid]:
+    def not_led(self, number: GroupId) -> frozenset[ChannelUid]:
         """Channels of which a group's state has something, but that are another group's, or nobody's, as far as is known here."""
         known, machine = self.node.meta.by_uid, self.node.groups[number].machine
         return frozenset(
@@ -213,7 +213,7 @@ class ChannelMoves:
     # --- going on -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Look now and then what is to be done."""
+        """Look at the moves at intervals."""
         self.timers.at(self.node.clock.now + limits.MOVE_LOOK, self._tick, META_GROUP)
 
     def _tick(self, now: Nanos) -> None:

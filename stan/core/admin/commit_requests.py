@@ -2,7 +2,7 @@
 messages is moved to a group of that kind (docs/decisions/0025).
 
 Promises: of a channel that has messages nothing changes, whenever they came; the leader of its group looks last, when the channel
-is held for the move (`MoveSource`). What stands in the way is told all at once.
+is held for the move (`MoveSource`). The answer names everything that stands in the way at once.
 """
 
 from google.protobuf.message import DecodeError
@@ -61,7 +61,7 @@ class CommitRequests:
             self._ask(accepted, info)
 
     def _is_that(self, info: ChannelInfo, commit: int) -> bool:
-        """True if the channel is what was asked for, or is on its way there."""
+        """True if the channel has that commit, or is being moved to get it."""
         return self.node.meta.commit_of(info.moving_to or info.group) == commit
 
     def _ask(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
@@ -103,13 +103,13 @@ class CommitRequests:
         return (home if home in free else free[0] if free else GroupId(0)), found
 
     def _begin(self, accepted: AcceptedRequest, info: ChannelInfo, to: GroupId) -> None:
-        def told(error: str, retry: bool) -> None:  # noqa: FBT001 - as Told has it
+        def begun(error: str, retry: bool) -> None:  # noqa: FBT001 - as Begun has it
             if error:
                 accepted.refuse(error, retry=retry)
             else:
                 accepted.answer(changed=1)
 
         if self.node.meta.by_uid.get(info.uid) is info:
-            self.moves.begin(info, to, told)
+            self.moves.begin(info, to, begun)
         else:
             accepted.refuse(refusals.BUSY, retry=True)

@@ -1,7 +1,7 @@
-"""The source of a move: the leader of the group that channels are moved from holds them, and answers the target's leader, who
-asks for what the group has of them (docs/decisions/0021).
+"""The source of a move: the leader of the group that channels are moved from holds them, and answers the questions of the
+target's leader about them (docs/decisions/0021).
 
-Promises: what is answered is committed; rows are told only of channels that are held, so of which nothing changes.
+Promises: answers report committed state; rows are sent only of channels that are held, so of which nothing changes.
 """
 
 from collections.abc import Iterable
@@ -161,7 +161,7 @@ class MoveSource(LeaderPart):
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def answer(self, question: pb.MoveQuestion, infos: list[ChannelInfo], waits_for: str, reply: bytes) -> None:
-        """Answer the target's leader, who asks about one of the channels of a move."""
+        """Answer the question of the target's leader about one of the channels of a move."""
         uid = ChannelUid(question.uid)
         machine, index = self.group.machine, self.channels.stores.logs(self.number, uid)
         answer = pb.MoveAnswer(waits_for=waits_for, departed=machine.moves.at(uid, question.move, Stage.HELD))
@@ -205,7 +205,7 @@ class MoveSource(LeaderPart):
         batches: list[ReadResult],
         error: str,
     ) -> None:
-        """Messages were read: those from *begin* on are told, as many as fit."""
+        """Messages were read: answer with those from *begin* on, as many as fit."""
         if error:
             return  # it asks again
         room = self._room

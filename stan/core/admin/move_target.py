@@ -1,8 +1,8 @@
-"""The target of a move: the leader of the group that channels are moved to asks the source's leader for them, and appends what
-comes to its own log (docs/decisions/0021).
+"""The target of a move: the leader of the group that channels are moved to asks the source's leader for them, and appends
+their messages to its own log (docs/decisions/0021).
 
-Promises: messages are appended in their order, without a gap or a repeat, whoever leads; `arrived` is proposed only with all that
-the source has, and while it holds the channels.
+Promises: messages are appended in their order, without a gap or a repeat, across changes of leaders; `arrived` is proposed only
+with all that the source has, and while it holds the channels.
 """
 
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ TAIL_BYTES: Final = 256 * KiB
 """What is left of the messages when the source is asked to hold the channels."""
 ANSWER_PATIENCE: Final = SECOND // 4
 STEP_PATIENCE: Final = 2 * SECOND
-"""After as long a silence of the log a step is made anew."""
+"""After as long a silence of the log a step is made again."""
 COUNT_MAX: Final = limits.RESTORED_GAP_MAX
 NO_ANSWER: Final = "the leader of its group does not answer"
 FALLS_BEHIND: Final = "more is published to it than is copied"
@@ -44,12 +44,12 @@ class Copied:
 
     since: Nanos  # since then, of no channel was less left than before
     at: int = 0  # place in `Arrival.uids` of the channel that is asked about next
-    left: dict[ChannelUid, int] = field(default_factory=dict)  # bytes behind what has come, as last told
+    left: dict[ChannelUid, int] = field(default_factory=dict)  # bytes behind what has come, as the source last said
     fewest: dict[ChannelUid, int] = field(default_factory=dict)  # the same at its best
-    complete: set[ChannelUid] = field(default_factory=set)  # all of them has come, as last told
+    complete: set[ChannelUid] = field(default_factory=set)  # all of them has come, as the source last said
 
     def note(self, uid: ChannelUid, left: int, *, complete: bool, now: Nanos) -> None:
-        """So many bytes of a channel are behind what has come; *complete*: nothing is."""
+        """Note that so many bytes of a channel are still missing; *complete*: none is."""
         self.left[uid] = left = 0 if complete else left
         if left < self.fewest.get(uid, left + 1):
             self.fewest[uid], self.since = left, now
@@ -67,7 +67,7 @@ class Copied:
 
 @dataclass(slots=True)
 class Arrival:
-    """One move to a group that this node leads."""
+    """A move to a group that this node leads."""
 
     move: int
     uids: list[ChannelUid]
@@ -75,7 +75,7 @@ class Arrival:
     step: MoveStep = MoveStep.COPYING  # while messages come, as the log says
     asking_since: Nanos = Nanos(0)  # noqa: RUF009 - the source is asked to hold them since then; 0: it is not yet
     known_for: int = 0  # ns, see pb.Arrived
-    heard: tuple[bytes, int] = (b"", 0)  # fingerprints: of which leadership, and from which number on
+    fingerprints_at: tuple[bytes, int] = (b"", 0)  # the source's leadership, and the number of the next
     rows: list[pb.MovedRow] = field(default_factory=list)
     waits_until: int = 0  # Nanos: an answer or a commit is waited for
     waits_for: str = ""  # why it does not go on
@@ -182,8 +182,8 @@ class MoveTarget(LeaderPart):
             move=arrival.move,
             uid=uid,
             next=last + 1 if last else 0,
-            told_by=arrival.heard[0],
-            told_from=arrival.heard[1],
+            told_by=arrival.fingerprints_at[0],
+            told_from=arrival.fingerprints_at[1],
             depart=arrival.step is not MoveStep.COPYING,
             rows_from=rows_from,
         )
@@ -217,17 +217,17 @@ class MoveTarget(LeaderPart):
         elif answer.waits_for and not answer.batches and question.next <= answer.last_sequence:
             self._later(arrival, SECOND)
         else:
-            self._take(arrival, uid, question, answer, asked_at)
+            self._append(arrival, uid, question, answer, asked_at)
 
-    def _take(
+    def _append(
         self, arrival: Arrival, uid: ChannelUid, question: pb.MoveQuestion, answer: pb.MoveAnswer, asked_at: Nanos
     ) -> None:
-        """Append what has come, and go on once that is committed."""
+        """Append the messages and fingerprints of an answer, and go on once they are committed."""
         parts, end = self._entry(uid, answer)
         self._note_place(arrival, uid, answer, complete=not parts and end >= answer.last_sequence and answer.told_end)
-        heard = answer.told_by, answer.told_next
+        fingerprints_at = answer.told_by, answer.told_next
         if not parts and not answer.fingerprints:
-            arrival.heard = heard
+            arrival.fingerprints_at = fingerprints_at
             self._later(arrival, ANSWER_PATIENCE if answer.waits_for else 0)
             return
         if answer.fingerprints:
@@ -237,7 +237,7 @@ class MoveTarget(LeaderPart):
 
         def done(result: object, _error: str) -> None:
             if result is not None:
-                arrival.heard = heard
+                arrival.fingerprints_at = fingerprints_at
             pause = 0 if arrival.step in (MoveStep.FINISHING, MoveStep.LISTING) else next_at - self.node.clock.now
             self._later(arrival, pause if result is not None else ANSWER_PATIENCE)
 
@@ -255,7 +255,7 @@ class MoveTarget(LeaderPart):
             self._feed(arrival, MoveEvent.COMPLETE)
 
     def _entry(self, uid: ChannelUid, answer: pb.MoveAnswer) -> tuple[list[bytes], int]:
-        """The parts of an entry with what has come that is not in the log yet, and the sequence with which they end."""
+        """The parts of an entry with the messages that are not in the log yet, and the sequence with which they end."""
         index = self.stored.written(self.number, uid)
         end, timestamp = int(index.last_sequence), int(index.last_timestamp)
         parts: list[bytes] = []

@@ -83,14 +83,14 @@ class PinRequests:
             accepted.answer(changed=0)
         else:
 
-            def told(error: str, retry: bool) -> None:  # noqa: FBT001 - as Told has it
+            def begun(error: str, retry: bool) -> None:  # noqa: FBT001 - as Begun has it
                 if error:
                     accepted.refuse(error, retry=retry)
                 else:
                     accepted.answer(changed=1)
 
             pin = entries.Pin(channel=request.channel, group=request.group)
-            self.moves.begin(info, GroupId(request.group), told, pin)
+            self.moves.begin(info, GroupId(request.group), begun, pin)
 
     def _list(self, accepted: AcceptedRequest) -> None:
         request: pb.PinsRequest = accepted.request

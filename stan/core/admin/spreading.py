@@ -161,9 +161,9 @@ class Spreading:
 
     def _begin(self, info: ChannelInfo) -> None:
         self.asked_until = Nanos(self.node.clock.now + SECOND)
-        self.moves.begin(info, self._belongs(info), partial(self._told, info))
+        self.moves.begin(info, self._belongs(info), partial(self._begun, info))
 
-    def _told(self, info: ChannelInfo, error: str, retry: bool) -> None:  # noqa: FBT001 - as Told has it
+    def _begun(self, info: ChannelInfo, error: str, retry: bool) -> None:  # noqa: FBT001 - as Begun has it
         self.asked_until = Nanos(0)
         wish = self.wishes.get(info.uid)
         if error and wish is not None:

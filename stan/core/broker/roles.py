@@ -76,7 +76,7 @@ class GroupRoles:
         self.parts.channels.lead(number)
         self.parts.moves.lead(leadership)
         make_leader(self._services, self.parts, leadership)
-        group.dispatch.lead(self.node.clock.now, self.node.clock.wall, self.parts.moves.others(number))
+        group.dispatch.lead(self.node.clock.now, self.node.clock.wall, self.parts.moves.not_led(number))
         if unconfirmed:
             group.dispatch.mark_unconfirmed()
         self.parts.clients.lead_group(number)

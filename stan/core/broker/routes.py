@@ -1,4 +1,4 @@
-"""Which part of the broker handles each request of the table (stan.core.requests.table) that the core answers.
+"""The handlers of the requests of the table (stan.core.requests.table) that the core answers.
 
 The edge serves the others, which read files or are about a single node.
 """

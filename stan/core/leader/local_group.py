@@ -15,7 +15,7 @@ Part = TypeVar("Part")
 
 @dataclass(slots=True)
 class ChannelGroup:
-    """One channel group on this node."""
+    """A channel group on this node."""
 
     machine: GroupMachine
     dispatch: Dispatch

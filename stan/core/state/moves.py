@@ -65,7 +65,7 @@ class MoveStages(PerChannel[MoveStage]):
         return known is None or known.move < move
 
     def moved(self, move: int, uids: Iterable[int], stage: Stage) -> None:
-        """That move of these channels is at *stage* from now on."""
+        """Put these channels of a move at *stage*."""
         for uid in uids:
             self.put(ChannelUid(uid), MoveStage(move, stage))
 
@@ -83,7 +83,7 @@ class MoveStages(PerChannel[MoveStage]):
         return pb.MoveState(move=state.move, stage=state.stage).SerializeToString()
 
     def decode(self, row: bytes) -> MoveStage:
-        """What a row says."""
+        """Decode a row."""
         found = pb.MoveState.FromString(row)
         return MoveStage(found.move, Stage(found.stage))
 
