@@ -36,7 +36,7 @@ P = ParamSpec("P")
 def _begun(
     of: Callable[[Direct], S], call: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
 ) -> "Callable[Concatenate[BlockingClient, P], Future[T]]":
-    """Make a method that starts *call*, a method of what *of* returns, and returns a future."""
+    """Make a method that starts *call*, a method of the part that *of* returns, and returns a future."""
 
     @wraps(call)
     def begin(self: "BlockingClient", /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -48,7 +48,7 @@ def _begun(
 def _waited(
     of: Callable[[Direct], S], call: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
 ) -> "Callable[Concatenate[BlockingClient, P], T]":
-    """Make a method that waits for *call*, a method of what *of* returns, and returns its result."""
+    """Make a method that waits for *call*, a method of the part that *of* returns, and returns its result."""
 
     @wraps(call)
     def wait(self: "BlockingClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -60,15 +60,15 @@ def _waited(
 def _iterated(
     of: Callable[[Direct], S], call: Callable[Concatenate[S, P], AsyncGenerator[T, None]]
 ) -> "Callable[Concatenate[BlockingClient, P], Iterator[T]]":
-    """Make a method that yields what *call*, a method of what *of* returns, yields; it goes on in the background while the caller
-    works."""
+    """Make a method that yields the items of *call*, a method of the part that *of* returns, and goes on in the background while
+    the caller works."""
 
     @wraps(call)
     def iterate(self: "BlockingClient", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         answers = call(of(self._direct), *args, **kwargs)
         try:
-            while (found := self._wait(_next(answers))) is not None:
-                yield found
+            while (item := self._wait(_next(answers))) is not None:
+                yield item
         finally:
             if not self._closed:
                 self._wait(_close(answers))
@@ -124,11 +124,11 @@ class BlockingClient:
     info = _waited(_channels, Channels.info)
 
     def schemas(self, channel: str = "") -> "list[SchemaStatus]":
-        """As Admin.schemas: the registered versions in force for a *channel*, or all."""
+        """Return the registered versions in force for a *channel*, or all; see Admin.schemas."""
         return self._wait(self._direct.admin.schemas(channel))
 
     def parts(self, channel: str = "") -> "list[PartedStatus]":
-        """As Admin.parts: the channels that have parts, or one *channel*, if it has any."""
+        """Return the channels that have parts, or one *channel*, if it has any; see Admin.parts."""
         return self._wait(self._direct.admin.parts(channel))
 
     sequence_at = _waited(_channels, Channels.sequence_at)

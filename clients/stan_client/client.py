@@ -58,8 +58,8 @@ class _Way(Protocol):
 
 
 class PublishWindow:
-    """The publishes without ack of one client, and the room for more: publishes that nobody waits for, at full speed. There is no
-    task, future or timer for each.
+    """The publishes without ack of one client, and the room for more: publishing at full speed, without a task, future or timer
+    for each message.
 
     for number in range(await client.window.room()):
         client.window.publish("orders", b"%d" % number, on_ack=note)
@@ -99,9 +99,9 @@ class PublishWindow:
         """Publish without waiting; returns the message's guid. No middleware runs around it.
 
         Arguments as of Client.publish(), but for *timeout_s*, after which *on_ack* is called with PublishAckTimeoutError, and
-        two more: *on_ack* is called exactly once, with what is known of the message and None or the error; None: failures are
-        logged. With *numbered* it gets the `sequence`, too (of a delayed message the `delayed_id`); at full speed this costs some
-        CPU here and in the server, so it is asked for.
+        two more: *on_ack* is called exactly once, with the known facts of the message and None or the error; None: failures are
+        logged. With *numbered* it gets the `sequence`, too (of a delayed message the `delayed_id`); this is an option, as it
+        costs some CPU here and in the server at full speed.
 
         Raises:
             TooManyInFlightError: the window is full or the session is being recovered: `await room()` first. Else as of
@@ -187,15 +187,15 @@ class Client(Connected):
             headers: text or bytes by name; all together at most 64 KiB as encoded.
             key: of the message; at most 1 KiB; empty: none.
             delay_s: seconds from now, by this machine's clock, before which the message does not come into its channel: the
-                server keeps it until its own clock shows that time. At most a year.
-            deliver_at: the same as a time, which tells its offset from UTC.
-            ttl_s: seconds from when the message is in its channel, by the server's clock, after which nobody gets it. The
+                server stores it until its own clock shows that time. At most a year.
+            deliver_at: the same as a time with its offset from UTC.
+            ttl_s: seconds from when the message is in its channel, by the server's clock, after which no reader gets it. The
                 server rounds their end up to a second, or to a 3600th of a longer time. More than 0, at most ten years.
             timeout_s: seconds that the whole call takes at most, whatever middleware does meanwhile. None: the client's
                 `ack_timeout_s` for room in the window, and once more for the ack.
             ack: "commit" waits until the message is stored for good. "none" waits for nothing but a connection that takes the
-                bytes, and promises nothing: the server does not answer, a refused or lost message is not told, the sequence is
-                not known, and `republish` does not send it again. For telemetry, of which the next value replaces the last.
+                bytes, and promises nothing: the server does not answer, a refused or lost message is not reported, the sequence
+                is not known, and `republish` does not send it again. For telemetry, of which the next value replaces the last.
 
         Raises:
             ValueError: *ack* is neither.
@@ -242,7 +242,7 @@ class Client(Connected):
     async def _publish_unacked(
         self, channel: str, data: bytes, reply: str, context: bytes, until: float | None, *, delayed: bool
     ) -> Published:
-        del delayed  # what is not acked has no number
+        del delayed  # an unacked message has no number
         await self._sessions.room(self._given_up_at(until), acked=False)
         return Published(self._publisher.publish_unacked(channel, data, reply, context))
 
@@ -262,11 +262,11 @@ class Client(Connected):
         ttl_s: float | None = None,
         timeout_s: float = 5,
     ) -> bytes:
-        """Publish a message that asks for an answer, and return the first one that comes: what somebody who handles the message
+        """Publish a message that asks for an answer, and return the first one that comes: the data that a handler of the message
         gives to Message.respond, or publishes to its reply subject over NATS.
 
-        The message is stored as any other, so it is handled also if its handler dies, and though nobody waits for the answer any
-        more; *ttl_s* bounds that. The answer is not stored: it comes over NATS, to an inbox of this client.
+        The message is stored as any other, so it is handled also if its handler dies, and after the caller has given up; *ttl_s*
+        bounds that. The answer is not stored: it comes over NATS, to an inbox of this client.
 
         Arguments as of publish(); *timeout_s*: seconds for the ack of the message and the answer together.
 
@@ -286,7 +286,7 @@ class Client(Connected):
                     channel, data, reply=reply, headers=headers, key=key, ttl_s=ttl_s, timeout_s=left_s(until)
                 )
             except StanClientError:
-                if not answer.done():  # else the ack alone was lost: what is answered is stored
+                if not answer.done():  # else the ack alone was lost: an answered message is stored
                     raise
             try:
                 async with asyncio.timeout_at(until):
@@ -337,10 +337,10 @@ class Client(Connected):
         ttl_s: float | None = None,
         timeout_s: float | None = None,
     ) -> asyncio.Future[Published]:
-        """Publish one message once there is room in the window, and return a future of what publish() returns. No middleware runs
-        around it.
+        """Publish one message once there is room in the window, and return a future of its result, as of publish(). No
+        middleware runs around it.
 
-        Arguments as of publish(). Its errors before the message is sent are raised, those behind that are the future's.
+        Arguments as of publish(). Errors before the message is sent are raised, later ones are the future's.
         """
         until, due = deadline(timeout_s), encode_due(delay_s, deliver_at)
         context = encode_ttl(ttl_s) + due + encode_context(headers, key)
@@ -415,7 +415,7 @@ class Client(Connected):
         every: NewMessage,
         timeout_s: float | None,
     ) -> int:
-        """As publish_many, with one task per message, because middleware may wait."""
+        """Do what publish_many does, with one task per message, because middleware may wait."""
         batch = PublishManyResult()
         broken: list[Exception] = []
         room = asyncio.Semaphore(min(self._sessions.options.max_pub_acks_in_flight, PUBLISHES_PER_TURN_MAX))
@@ -450,7 +450,7 @@ class Client(Connected):
         return await batch.result()
 
     async def publish_tombstone(self, channel: str, key: str | bytes, *, timeout_s: float | None = None) -> Published:
-        """Publish a tombstone: a message that deletes *key* for whoever folds the channel by key, see `Table`.
+        """Publish a tombstone: a message that deletes *key* for readers that fold the channel by key, see `Table`.
 
         Raises: as publish(). InvalidKeyError also if *key* is empty.
         """
@@ -492,8 +492,8 @@ class Client(Connected):
             batch: call *callback* with lists of messages.
             on_error: what happens to messages whose callback raises (or a middleware around it), which is logged in any case:
                 "wait": they are not acked, and come again after the ack wait; "nak": they come again after the pause of the
-                operator's delivery policy, or else about at once; "reject": they never come again. The server is told the
-                error's text. A server that knows no negative acks is told nothing: "wait" then.
+                operator's delivery policy, or else about at once; "reject": they never come again. The server gets the
+                error's text. With a server that knows no negative acks: "wait".
             replica: which other node of the cluster than the channel's leader may send the messages, which spares the leader:
                 "any", "zone=east", or a node's name; if there is none, or the subscription has a durable name or a queue, or
                 the server does not know this, the leader does.
@@ -572,8 +572,8 @@ class Client(Connected):
             replica=replica,
         )
 
-        async def make(part: str, take: Callback, begin: Start) -> Subscription:
-            return await self._subscribe(part, take, replace(options, start=begin), None)
+        async def make(part: str, handler: Callback, begin: Start) -> Subscription:
+            return await self._subscribe(part, handler, replace(options, start=begin), None)
 
         delivery = PartedDelivery(self, channel, callback, options, make)
         try:
@@ -715,7 +715,7 @@ async def connect(
 
 
 async def session_of(client: Client) -> Session:
-    """Return the session of a client, waiting until there is one, for what this project builds on clients.
+    """Return the session of a client, waiting until there is one, for the parts of this project that build on clients.
 
     Raises:
         ConnectionClosedError: the client is closed.

@@ -15,7 +15,7 @@ from stan_client.transport.session import text_of
 
 
 class DeadLetter(NamedTuple):
-    """Where a dead letter comes from."""
+    """The origin of a dead letter."""
 
     message: Message
     channel: str
@@ -29,9 +29,9 @@ class DeadLetter(NamedTuple):
     reason: str
     """`exhausted`, `rejected` or `too-large`."""
     error: str
-    """What the client said about its last failure with it."""
+    """The text with which the client reported its last failure with it."""
     published_ns: int
-    """When the message was stored, Unix ns; 0: not told."""
+    """When the message was stored, Unix ns; 0: not reported."""
     redriven: int
     """How often it was put back into its channel."""
 

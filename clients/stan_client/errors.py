@@ -1,6 +1,6 @@
 """The errors of the client: one class for each text of the original client, all derived from StanClientError.
 
-Texts are those of stan.go (STAN-SPEC 14.2); what the server refuses comes as ServerError with the server's own text.
+Texts are those of stan.go (STAN-SPEC 14.2); refusals of the server come as ServerError with the server's own text.
 """
 
 from collections.abc import Sequence as Ordered
@@ -10,7 +10,7 @@ from stan_protocol.refusals import code_of
 
 
 class StanClientError(Exception):
-    """Root of everything this package raises; `text` is what str() shows when nothing else was given."""
+    """Root of everything this package raises; str() shows `text` if no other text was given."""
 
     text: ClassVar[str] = "stan: client error"
 
@@ -48,7 +48,7 @@ class CannotConnectError(StanClientError, ConnectionError):
 
 
 class InvalidUrlError(StanClientError, ValueError):
-    """What was given as the URL of a NATS server is none."""
+    """The URL of a NATS server is none."""
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"stan: {url!r} is no NATS URL: {reason}")
@@ -79,7 +79,7 @@ class FetchTimeoutError(RequestTimeoutError):
 
 
 class ReplyTimeoutError(RequestTimeoutError):
-    """The request is stored, and nobody has answered it in time; it may still be handled."""
+    """The request is stored, and no answer came in time; it may still be handled."""
 
     text = "stan: no reply in time"
 
@@ -95,7 +95,7 @@ class ChannelReplacedError(StanClientError):
 
 
 class ChannelLostError(StanClientError):
-    """The channel is another member's of the consumer group: what this one wanted to commit comes again to that one."""
+    """The channel is another member's of the consumer group: messages that were not committed come again to that one."""
 
     def __init__(self, channel: str) -> None:
         super().__init__(f"stan: the consumer group has given channel {channel} to another member")

@@ -1,4 +1,4 @@
-"""Publishes that wait for their acks: the window, the timeouts, and what happens to them when the session is lost.
+"""Publishes that wait for their acks: the window, the timeouts, and their fate when the session is lost.
 
 There is no task and no timer per message: acks come in batches from the turn that read them, and one timer watches the earliest
 deadline of all, however long each publish waits. A message is sent twice only with `republish`, because a lost ack leaves open
@@ -40,7 +40,7 @@ AckLevel = Literal["commit", "none"]
 ACK_LEVELS: Final = get_args(AckLevel)
 
 OnAck = Callable[[Published, StanClientError | None], None]
-"""Called once per message with what is known of it, and None or the error; in the turn that read the ack: must be short."""
+"""Called once per message with the known facts of it, and None or the error; in the turn that read the ack: must be short."""
 
 PUBLISHES_PER_TURN_MAX: Final = 1024
 """Messages encoded by publish_many before the event loop gets its turn (and the socket its bytes)."""
@@ -66,7 +66,7 @@ class PendingPublish(NamedTuple):
     on_ack: OnAck
     again: tuple[str, bytes, str, bytes, bool]  # channel, data, reply, context, numbered: to be sent again
     timed: bool  # the caller has set the deadline; it stays when the message is sent again
-    delayed: bool  # what the ack tells is no sequence, but the number of a delayed message
+    delayed: bool  # the ack has the number of a delayed message, not a sequence
 
 
 class PublishPath:
@@ -186,7 +186,7 @@ class Publisher:
     async def attach(self, session: Session) -> None:
         """Publish on *session* from now on."""
         ack_inbox = f"_STAN.acks.{fresh_id()}"
-        sid = await session.link.listen(ack_inbox, self._take)
+        sid = await session.link.listen(ack_inbox, self._receive)
         self._path = PublishPath(session, ack_inbox, sid)
         self.send_again()
         self._room_waiters.wake()
@@ -205,7 +205,7 @@ class Publisher:
 
     def send_again(self) -> None:
         """After a new session or a NATS reconnect: with `republish`, send publishes without ack again, with the same guids,
-        headers and keys. What the new server cannot take fails."""
+        headers and keys. Messages that the new server cannot take fail."""
         path = self._path
         if not self._republish or path is None:
             return
@@ -217,7 +217,7 @@ class Publisher:
             self._send(path, guid, publish)
 
     def _send(self, path: PublishPath, guid: bytes, publish: PendingPublish) -> None:
-        """Send a publish without ack again; what cannot be sent on this path fails."""
+        """Send a publish without ack again; it fails if it cannot be sent on this path."""
         try:
             frame = path.encode(guid, *publish.again)
         except StanClientError as error:
@@ -255,11 +255,11 @@ class Publisher:
             channel: its name.
             data: the message.
             reply: a subject of the program's own.
-            on_ack: told the outcome.
+            on_ack: called with the outcome.
             context: headers and key, as `encode_context` makes them.
-            numbered: *on_ack* is told the sequence, if the server can tell it.
+            numbered: *on_ack* gets the sequence, if the server can report it.
             delayed: the context has a time before which the message does not come into its channel.
-            timeout_s: seconds until *on_ack* is told that no ack came; None: as long as all others.
+            timeout_s: seconds until *on_ack* is called without an ack; None: as long as all others.
 
         Raises:
             TooManyInFlightError: no room, or no session at the moment.
@@ -298,7 +298,7 @@ class Publisher:
 
     # --- acks ------------------------------------------------------------------------------------------------------
 
-    def _take(self, frames: list[Frame]) -> None:
+    def _receive(self, frames: list[Frame]) -> None:
         for frame in frames:
             if frame.nobody:
                 self._note_untaken()

@@ -1,4 +1,5 @@
-"""The sessions of one client, one after the other, and what outlives them: publishes without ack, subscriptions, replies.
+"""The sessions of one client, one after the other, and the parts that outlive them: publishes without ack, subscriptions,
+replies.
 
 After a loss (pings unanswered, "client has been replaced ...", NATS closed) and with `resubscribe` (the default), the client
 registers again under the same id and makes its subscriptions again: durables resume, others continue after the last message
@@ -78,7 +79,7 @@ class Sessions:
         self._recovery: asyncio.Task[None] | None = None
         self._waiters = Waiters()
         self._reason: StanClientError | None = None
-        self._rescues = 0  # of the cluster, as far as its servers have told
+        self._rescues = 0  # of the cluster, as far as its servers have reported
 
     async def start(self) -> None:
         """Connect to NATS and register; raises the same errors as `connect`."""
@@ -95,7 +96,7 @@ class Sessions:
         session = Session(link, self.session_options, self._on_lost)
         await session.open()
         rescues = session.answer.epoch >> EPOCH_BITS
-        if rescues < self._rescues:  # a node of before, that does not hear the survivors: what it acknowledges is lost
+        if rescues < self._rescues:  # an old node, cut off from the survivors: messages that it acknowledges are lost
             await session.drop()
             raise ServerError(FROM_BEFORE_THE_RESCUE)
         self._rescues = rescues

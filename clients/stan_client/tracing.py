@@ -1,11 +1,11 @@
-"""Middleware that traces with OpenTelemetry: a span around each publish, and one around each message that is handled.
+"""Middleware that traces with OpenTelemetry: a span around each publish, and one around each handled message.
 
     client = await stan_client.connect(client_id="me", middleware=[Tracing()])
 
 A publish is a PRODUCER span; the message takes its context along in the W3C headers `traceparent` and `tracestate`. Handling is
 a CONSUMER span in a trace of its own, linked to the span that published: one message may be handled many times, and long
 after. A server that traces joins the producer's trace. Names and attributes are those of the semantic conventions for messaging,
-version 1.44.0, which are still in development; what they do not know begins with "stan.".
+version 1.44.0, which are still in development; other names begin with "stan.".
 """
 
 from collections.abc import Mapping

@@ -41,10 +41,10 @@ class WrongClassError(StanClientError, TypeError):
 
 
 class TypedChannel(Generic[Value]):
-    """One channel, as a client sees it, and the class of its messages."""
+    """A channel, as a client sees it, and the class of its messages."""
 
     def __init__(self, client: Client, channel: str, kind: type[Value], *, register: str = "") -> None:
-        """Make a channel of values; nothing is asked of servers before it is used.
+        """Make a channel of values; the first use sends the first request.
 
         Args:
             client: publishes, subscribes and reads.
@@ -69,21 +69,21 @@ class TypedChannel(Generic[Value]):
         return json.dumps(_contract(self._schema), sort_keys=True).encode()
 
     async def version(self) -> int:
-        """The number of the class among the versions of the channel's schema; asked once, then remembered.
+        """Return the number of the class among the versions of the channel's schema; requested once, then remembered.
 
         Raises:
             NotRegisteredError: it is none. ServerError: it cannot be registered, for example because it breaks its promise.
         """
         if not self._version:
-            found = await self._client.admin.schemas(self.channel)
+            registered = await self._client.admin.schemas(self.channel)
             own = json.loads(self.schema)
-            known = [one.schema_version for one in found if one.kind == SchemaKind.JSON and _is(own, one.text)]
+            known = [one.schema_version for one in registered if one.kind == SchemaKind.JSON and _is(own, one.text)]
             if known:
                 self._version = known[-1]
             elif self._register:
                 self._version = (await self._client.admin.add_schema(self._register, self.schema)).schema_version
             else:
-                there = ", ".join(str(one.schema_version) for one in found)
+                there = ", ".join(str(one.schema_version) for one in registered)
                 raise NotRegisteredError(
                     f"stan: {self.kind.__name__} is none of the registered versions ({there or 'there are none'}) of the schema "
                     f"of channel {self.channel}"
@@ -110,7 +110,7 @@ class TypedChannel(Generic[Value]):
     async def publish(
         self, value: Value, *, headers: Headers | None = None, key: str | bytes = "", **more: Any
     ) -> Published:
-        """Publish a value and wait for its ack; what else may be given, and errors: as of Client.publish and version()."""
+        """Publish a value and wait for its ack; other arguments, and errors: as of Client.publish and version()."""
         message = await self.encode(value, headers=headers, key=key)
         return await self._client.publish(self.channel, message.data, headers=message.headers, key=key, **more)
 
@@ -122,7 +122,7 @@ class TypedChannel(Generic[Value]):
 
     async def subscribe(self, callback: Callable[[Value, Message], Awaitable[None]], **options: Any) -> Subscription:
         """Subscribe with a callback that takes values, each with its message; *options*: those of Client.subscribe. Data that is
-        no value fails like a callback: the message comes again, or what `on_error` says."""
+        no value fails like a callback: `on_error` decides, by default the message comes again."""
 
         async def handle(message: Message) -> None:
             await callback(self.decode(message), message)

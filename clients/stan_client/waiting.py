@@ -1,5 +1,5 @@
-"""How calls wait: until a time that all waits of one call share, and for a change of the client's state; and how a callback is
-called for which nobody waits.
+"""Waiting: until a time that all waits of one call share, and for a change of the client's state; and calls of callbacks whose
+result is not used.
 
 A wait that is given up leaves nothing behind, however long it lasts.
 """
@@ -25,7 +25,7 @@ def left_s(until: float | None) -> float | None:
 
 
 def notify(name: str, callback: Callable[..., object], *arguments: object) -> None:
-    """Call *callback*, for the log *name*. Whatever it raises is logged; so is an async function, as nobody could await it."""
+    """Call *callback*, for the log *name*. Whatever it raises is logged; so is an async function, as it would not be awaited."""
     try:
         result = callback(*arguments)
         if result is None or not inspect.isawaitable(result):
@@ -39,7 +39,7 @@ def notify(name: str, callback: Callable[..., object], *arguments: object) -> No
 
 async def ended(task: "asyncio.Task[object]") -> None:
     """Wait until a cancelled *task* has ended, and raise its error unless that is one of this package. A cancellation of the
-    caller is raised, not taken for that of the task."""
+    caller is raised, not mistaken for that of the task."""
     await asyncio.wait({task})
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, StanClientError):
@@ -47,7 +47,7 @@ async def ended(task: "asyncio.Task[object]") -> None:
 
 
 class Waiters:
-    """Those who wait for the same change, in the order in which they came."""
+    """Tasks that wait for the same change, in the order of arrival."""
 
     def __init__(self) -> None:
         self._waiting: dict[asyncio.Future[None], None] = {}
@@ -65,7 +65,7 @@ class Waiters:
             self._waiting.pop(waiter, None)
 
     def wake(self) -> None:
-        """Let all go on that wait now; each checks for itself what has changed."""
+        """Wake all that wait now; each checks the change for itself."""
         waiting, self._waiting = self._waiting, {}
         for waiter in waiting:
             if not waiter.done():

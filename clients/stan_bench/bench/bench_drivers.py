@@ -65,7 +65,7 @@ class LoadConnection(ClientConnection):
         self.on_acks: Callable[[int, int], None] = _ignore  # takes acks and refusals of one read
         self.on_messages: Callable[[int, int, int, int, bool], None] = _ignore  # takes a tally of the kernel
 
-    def take(self, data: bytes) -> int:
+    def handle_data(self, data: bytes) -> int:
         """Count and ack with one call of the kernel; the rest goes the usual way."""
         consumed, good, bad, tallies, acks, others = absorb(data, 0, self.ack_sid, self.inboxes)
         if acks:
@@ -87,7 +87,7 @@ class RawConnection(ClientConnection):
         self.raw_sid = 0
         self.on_messages: Callable[[int], None] = _ignore
 
-    def take(self, data: bytes) -> int:
+    def handle_data(self, data: bytes) -> int:
         """Count with one call of the kernel."""
         consumed, count, others = count_raw(data, 0, self.raw_sid)
         if others:
@@ -260,7 +260,7 @@ class SubscribeDriver(StanDriver):
             raise ServerError(text_of(response.error))
         self.nats.inboxes[sid] = (response.ack_inbox, job.channel.encode())
         if self.early:
-            self.nats.take(b"".join(_as_read(frame) for frame in self.early))
+            self.nats.handle_data(b"".join(_as_read(frame) for frame in self.early))
 
     def on_messages(self, count: int, first: int, last: int, redelivered: int, in_order: bool) -> None:  # noqa: FBT001
         """Messages of one read."""

@@ -1,1 +1,1 @@
-"""Messages as programs see them: new ones, those that came, and what runs around both (middleware)."""
+"""Messages as programs see them: new ones, received ones, and middleware, which runs around both."""

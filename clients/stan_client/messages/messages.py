@@ -1,4 +1,4 @@
-"""A delivered message, what a program can say about it, and the options under which it is delivered."""
+"""A delivered message, the verdicts that a program can give on it, and the options under which it is delivered."""
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ NO_HEADERS: Final[Mapping[str, bytes]] = MappingProxyType({})
 
 
 OnError = Literal["wait", "nak", "reject"]
-"""What happens to a message whose callback has failed: it waits for its ack wait, or is negatively acked, or rejected."""
+"""The fate of a message whose callback has failed: it waits for its ack wait, or is negatively acked, or rejected."""
 
 
 class Receipt(Awaitable[bool]):
@@ -57,7 +57,7 @@ class Acker(Protocol):
 
 
 class Message:
-    """One message of a channel (STAN-SPEC 2.1, MsgProto); text is `str`, bytes that are not UTF-8 as surrogates.
+    """A message of a channel (STAN-SPEC 2.1, MsgProto); text is `str`, bytes that are not UTF-8 as surrogates.
 
     `headers` are by name; of several with one name the last counts.
     """
@@ -113,8 +113,8 @@ class Message:
         """The time at which its time to live is over and the server removes it, in UTC; None: it does not expire."""
         return _utc(self.expires_at_ns) if self.expires_at_ns else None
 
-    # The verdicts. Servers do not answer them, so no call waits: `message.ack()` and `await message.ack()` do the same, and what
-    # is said leaves at the end of this turn of the event loop.
+    # The verdicts. Servers do not answer them, so no call waits: `message.ack()` and `await message.ack()` do the same, and the
+    # verdict leaves at the end of this turn of the event loop.
 
     def ack(self) -> Receipt:
         """Acknowledge this message; the ack leaves with all others of this turn. For `manual_acks=True` only.
@@ -152,8 +152,8 @@ class Message:
         return self._delivered_by().nak(self.sequence, delay_s, reason)
 
     def working(self) -> Receipt:
-        """Tell that this message is still being handled: its ack wait begins anew (a delivery policy may bound how often). Errors
-        as of nak()."""
+        """Report that this message is still being handled: its ack wait begins again (a delivery policy may bound how often).
+        Errors as of nak()."""
         return self._delivered_by().working(self.sequence)
 
     def reject(self, reason: str = "") -> Receipt:
@@ -161,9 +161,9 @@ class Message:
         return self._delivered_by().reject(self.sequence, reason)
 
     def respond(self, data: bytes) -> Receipt:
-        """Answer a request, which is a message published by Client.request: *data* goes to who waits for it, straight over NATS.
-        Call it before the message is acked: who dies in between answers again when the message has come again, and the requester
-        takes the first answer. The result is False if the NATS connection is gone.
+        """Answer a request, which is a message published by Client.request: *data* goes to the requester, straight over NATS.
+        Call it before the message is acked: a handler that dies in between answers when the message has come again, and the
+        requester takes the first answer. The result is False if the NATS connection is gone.
 
         Raises:
             NotARequestError: the message asks for no reply.
@@ -201,5 +201,5 @@ class SubscriptionOptions:
     ack_wait_s: int = 30  # whole seconds until an unacked message is delivered again, >= 1
     manual_acks: bool = False
     batch: bool = False  # the callback takes the list of messages that arrived together
-    on_error: OnError = "wait"  # what happens to messages whose callback has failed
+    on_error: OnError = "wait"  # the fate of messages whose callback has failed
     replica: str = ""  # the node that may serve it: "any", "zone=...", a name; "": the leader

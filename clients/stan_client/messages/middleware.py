@@ -1,4 +1,4 @@
-"""Middleware: functions that run around each publish and around each message that is handled; and four that are often wanted.
+"""Middleware: functions that run around each publish and around each handled message; and four for common needs.
 
     async def shout(context, message, call_next):
         if context.kind == "publish":
@@ -8,8 +8,8 @@
     client = await stan_client.connect(client_id="me", middleware=[Correlation(), Log(), shout])
 
 The first of the list is the outermost. Around publish() and each message of publish_many(), *message* is a NewMessage, and
-`call_next` returns what publish() returns or raises its errors; it may be called again, with another message. Around a
-callback and Subscription.handle, *message* is a Message, and `call_next` returns None or raises what the callback raised. A
+`call_next` returns the result of publish() or raises its errors; it may be called again, with another message. Around a
+callback and Subscription.handle, *message* is a Message, and `call_next` returns None or raises the callback's error. A
 message whose middleware returns without `call_next` counts as handled and is acked; one whose middleware raises comes again.
 None runs around publish_async() and PublishWindow.publish(), which do not wait for the ack, around callbacks that take lists,
 and around the body of an `async for`, whose end the client cannot see: call Subscription.handle there.
@@ -67,7 +67,7 @@ CallNext = Callable[[Any], Awaitable[Any]]
 
 
 class MiddlewareClient(Protocol):
-    """What middleware may use of the client that it runs in."""
+    """The client as middleware may use it."""
 
     @property
     def client_id(self) -> str:
@@ -88,7 +88,7 @@ class MiddlewareClient(Protocol):
 
 @dataclass(slots=True)
 class MiddlewareContext:
-    """What middleware knows of one publish, or of the handling of one message, and what it tells those inside of it."""
+    """The facts of one publish, or of the handling of one message, with values for the middleware further inside."""
 
     kind: Kind
     client: MiddlewareClient
@@ -96,7 +96,7 @@ class MiddlewareContext:
     attempt: int = 1  # of a publish: raised by `Retry`; of a handled message: which delivery of it this is
     deadline: float | None = None  # on the event loop's clock: when the caller's timeout is over
     correlation_id: str = ""  # set by `Correlation`
-    own: dict[str, Any] = field(default_factory=dict)  # for middleware; nobody else looks into it
+    own: dict[str, Any] = field(default_factory=dict)  # for middleware alone
 
 
 Middleware = Callable[[MiddlewareContext, Any, CallNext], Awaitable[Any]]
@@ -113,7 +113,7 @@ class Chain:
         return bool(self._middleware)
 
     async def run(self, context: MiddlewareContext, message: Any, innermost: CallNext) -> Any:
-        """Run *innermost* with *message*, inside all middleware; returns and raises what the outermost one does."""
+        """Run *innermost* with *message*, inside all middleware; results and errors are those of the outermost one."""
         step = innermost
         for one in reversed(self._middleware):
             step = _around(one, context, step)
@@ -128,7 +128,7 @@ def _around(middleware: Middleware, context: MiddlewareContext, inner: CallNext)
 
 
 def handled(callback: Callback) -> CallNext:
-    """Make the innermost step of handling: it calls *callback*, and awaits what that returns if it can be awaited."""
+    """Make the innermost step of handling: it calls *callback*, and awaits the result if that is possible."""
 
     async def handle(message: Message) -> None:
         done = callback(message)
@@ -156,7 +156,7 @@ class RetryBudget:
         self._slot()[1] += 1
         self._publishes += 1
 
-    def take(self) -> bool:
+    def spend(self) -> bool:
         """Use one retry; False if the budget is spent for now."""
         slot = self._slot()
         if self._retries + 1 > max(self._least, self._share * self._publishes):
@@ -166,7 +166,7 @@ class RetryBudget:
         return True
 
     def _slot(self) -> list[int]:
-        """Forget what is older than the window, and return the slot of this moment."""
+        """Drop slots older than the window, and return the slot of this moment."""
         now = int(time.monotonic() / self._slot_s)
         while self._slots and self._slots[0][0] <= now - BUDGET_SLOTS:
             _, publishes, retries = self._slots.popleft()
@@ -178,10 +178,10 @@ class RetryBudget:
 
 
 class Retry:
-    """Publishes again what failed for a reason that passes, after pauses that grow and vary, within a budget.
+    """Repeats publishes that failed for a reason that passes, after pauses that grow and vary, within a budget.
 
     The budget keeps retries from multiplying an outage: of all publishes through one Retry (several clients may share it) at most
-    a share are retries. What is retried was certainly not stored: refusals that pass, and publishes that were not sent. With
+    a share are retries. Retried messages were certainly not stored: refusals that pass, and publishes that were not sent. With
     *unknown* also publishes without an answer and those that were under way when the session was lost: **they may be stored
     twice**. Pauses end with the caller's `timeout_s`. Handled messages are passed on: the server delivers them again.
     """
@@ -206,7 +206,7 @@ class Retry:
             attempts_max: of one publish, the first one included, >= 1.
             pause_s: about the first pause; each further one is twice as long. Each is shortened at random by up to a half.
             pause_max_s: the longest pause.
-            unknown: also publish again what may be stored already.
+            unknown: also publish again messages that may be stored already.
         """
         self._budget = RetryBudget(budget, window_s, least)
         self._attempts_max = attempts_max
@@ -240,7 +240,7 @@ class Retry:
             return False
         if context.deadline is not None and asyncio.get_running_loop().time() + wait_s >= context.deadline:
             return False
-        return self._budget.take()
+        return self._budget.spend()
 
 
 def passes(error: StanClientError) -> bool:
@@ -261,9 +261,9 @@ def is_unknown(error: StanClientError) -> bool:
 
 
 class Correlation:
-    """Carries a correlation id from each handled message to all that is published while it is handled.
+    """Carries a correlation id from each handled message to all messages published while it is handled.
 
-    The id is the header `stan-correlation-id` of the handled message, or is made anew; `correlation_id` has it meanwhile. A
+    The id is the header `stan-correlation-id` of the handled message, or a new one; `correlation_id` has it meanwhile. A
     message that is published while none is handled gets a new one, and one that has the header keeps it. Tasks that a callback
     starts publish under its id, too. The server must know headers, or publishing fails with NotSupportedError.
     """
@@ -286,10 +286,10 @@ class Correlation:
 
 
 class Log:
-    """Writes one line for each publish and each handled message: what, where, how long, and how it ended. Never the data."""
+    """Writes one line for each publish and each handled message: its kind, channel, duration and outcome. Never the data."""
 
     def __init__(self, logger: logging.Logger | None = None, level: int = logging.DEBUG) -> None:
-        """*logger*: that of "stan_client" by default. *level*: of what went well; failures are warnings."""
+        """*logger*: that of "stan_client" by default. *level*: of successes; failures are warnings."""
         self._logger = logger or logging.getLogger("stan_client")
         self._level = level
 
@@ -323,20 +323,20 @@ class Timing:
     """Tells how long each publish took until its ack, and each message to be handled."""
 
     def __init__(self, observe: Observe) -> None:
-        """*observe* is called with kind, channel, seconds, and the error or None; it must be short. What it raises is logged."""
+        """*observe* is called with kind, channel, seconds, and the error or None; it must be short. Its errors are logged."""
         self._observe = observe
 
     async def __call__(self, context: MiddlewareContext, message: Any, call_next: CallNext) -> Any:
         """Run as middleware."""
         began = time.monotonic()
         try:
-            told = await call_next(message)
+            result = await call_next(message)
         except BaseException as error:
-            self._tell(context, began, error)
+            self._report(context, began, error)
             raise
-        self._tell(context, began, None)
-        return told
+        self._report(context, began, None)
+        return result
 
-    def _tell(self, context: MiddlewareContext, began: float, error: BaseException | None) -> None:
+    def _report(self, context: MiddlewareContext, began: float, error: BaseException | None) -> None:
         took_s = time.monotonic() - began
         notify("observe of Timing", self._observe, context.kind, context.channel, took_s, error)

@@ -1,4 +1,4 @@
-"""A message before it is stored: what a program may publish besides the data, how that is encoded, and what publishing returns.
+"""A message before it is stored: headers, key, delay and time to live, their encoding, and the result of publishing.
 
 Promises that a key or headers which no server takes are refused before anything is sent, with an error that names the bound.
 """
@@ -45,28 +45,28 @@ class NewMessage(NamedTuple):
 
 
 class Published(NamedTuple):
-    """A message that a server has taken: its guid, its sequence, and where it was when its ack was sent.
+    """A message that a server has accepted: its guid, its sequence, and its durability when its ack was sent.
 
     A named tuple, as there is one for each ack: it costs no more than its parts.
     """
 
     guid: str
     sequence: int | None = None
-    """Its place in the channel, from 1 on. None: it has none yet, or nobody asked, or the server does not tell."""
+    """Its place in the channel, from 1 on. None: it has none yet, it was not requested, or not reported."""
     delayed_id: int = 0
     """Of a delayed message: by which number operators find and cancel it; 0 for all others."""
     ack_level: int = 0
 
     @property
     def acked_as(self) -> str:
-        """Where the message was when its ack was sent: `synced`, on the disks of a majority of the nodes that keep the channel,
-        or of a server alone; `replicated`, in the memory of a majority; `memory`, in that of a server alone. "": not told, as
-        `sequence` may be, or by a leader who has found the message in its log."""
+        """The message's durability when its ack was sent: `synced`, on the disks of a majority of the channel's nodes, or of a
+        server alone; `replicated`, in the memory of a majority; `memory`, in that of a server alone. "": not reported, as
+        `sequence` may be, or the message was in the leader's log already."""
         return AckLevel(self.ack_level).word if self.ack_level in TOLD else ""
 
 
 def encode_context(headers: Headers | None, key: str | bytes) -> bytes:
-    """Encode what travels with the data, for `PublishPath.encode`; b"" if there is nothing.
+    """Encode headers and key, for `PublishPath.encode`; b"" if there is nothing.
 
     Raises:
         InvalidHeadersError: a name that is not text, or is empty; a value that is neither text nor bytes; or more than
@@ -84,10 +84,10 @@ def encode_context(headers: Headers | None, key: str | bytes) -> bytes:
 
 
 def encode_due(delay_s: float | None, deliver_at: datetime | None) -> bytes:
-    """Encode when a message is due, to stand before what `encode_context` gives; b"": at once.
+    """Encode the time when a message is due, to stand before the bytes of `encode_context`; b"": at once.
 
     Raises:
-        InvalidDelayError: both are given; the delay is negative or longer than a year; the time tells no offset from UTC.
+        InvalidDelayError: both are given; the delay is negative or longer than a year; the time has no offset from UTC.
     """
     if delay_s is None and deliver_at is None:
         return b""

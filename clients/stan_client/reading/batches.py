@@ -1,8 +1,8 @@
 """Many messages at once, as the servers store them: whole batches published and read, for programs that move much data.
 
 await direct.batches.publish("orders", encode_rows([b"one", b"two"]), 2)  # of a Direct or a Client
-async for found in direct.batches.read_range("orders", 1, 1000):
-    print(found.messages())
+async for answer in direct.batches.read_range("orders", 1, 1000):
+    print(answer.messages())
 
 Rows are messages without a sequence, as `encode_rows` makes them: per row u32 little-endian length, then MsgProto's fields reply
 (3), data (4), headers (16), key (17) where they are not empty. Errors of all: ServerError: refused. RequestTimeoutError: no
@@ -63,13 +63,13 @@ class Batches:
             count: number of rows.
             producer: name of the producer of the ids, the scope of deduplication.
             version: of the producer's work; the server remembers the ids of the two newest versions.
-            ids: 16 bytes for each row, or none: a row whose id the producer has sent to this channel before is left out.
+            ids: 16 bytes for each row, or none: a row whose id the producer has sent to this channel already is left out.
             compress: rows of 1 KiB or more travel, and are stored, compressed.
             timeout_s: patience of the request.
 
         Raises:
-            OutcomeUnknownError: no answer in time, without ids: it is not known whether the rows are stored. With ids the
-                request is repeated.
+            OutcomeUnknownError: no answer in time, without ids: the rows may be stored or not. With ids the request is
+                repeated.
         """
         frame = b""
         if compress and len(rows) <= COMPRESSED_ROWS_BYTES_MAX:
@@ -95,10 +95,10 @@ class Batches:
         from_replica: bool = False,
         timeout_s: float | None = None,
     ) -> Fetched:
-        """Return what Client.fetch returns as the server stores it, with the channel's uid and first and last sequence."""
+        """Return the messages of Client.fetch as the server stores them, with the channel's uid and first and last sequence."""
         where: dict[str, Any] = {**(start or everything()).fetch_start()}
-        asked: dict[str, Any] = {"last": last, "max_messages": count, "max_bytes": max_bytes, "compressed": True}
-        request = pb.FetchRequest(channel=raw(channel), **asked, **where)
+        limits: dict[str, Any] = {"last": last, "max_messages": count, "max_bytes": max_bytes, "compressed": True}
+        request = pb.FetchRequest(channel=raw(channel), **limits, **where)
         return await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=timeout_s)
 
     def read(
@@ -113,8 +113,8 @@ class Batches:
         timeout_s: float | None = None,
         uid: int = 0,
     ) -> AsyncGenerator[Fetched, None]:
-        """Yield what Client.read yields in whole answers, as the server stores them; an answer may hold no message. *uid*: the
-        channel's uid from info(), so that another channel of this name is refused; 0: any channel of this name."""
+        """Yield the messages of Client.read in whole answers, as the server stores them; an answer may hold no message. *uid*:
+        the channel's uid from info(), so that another channel of this name is refused; 0: any channel of this name."""
         options = ReadOptions(
             follow=follow,
             requests_in_flight=requests_in_flight,

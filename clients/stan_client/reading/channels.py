@@ -31,7 +31,7 @@ class ChannelInfo(NamedTuple):
 
     name: str
     uid: int  # another one if the channel is deleted and made again
-    first: int  # oldest message kept; last + 1 if all were removed, 0 if there was none ever
+    first: int  # oldest stored message; last + 1 if all were removed, 0 if there was none ever
     last: int  # newest message; 0 if there was none ever
     bytes: int
     first_time_ns: int
@@ -129,7 +129,7 @@ class Channels:
         self, channel: str, key: str | bytes, *, from_replica: bool = False, timeout_s: float | None = None
     ) -> Message | None:
         """Return the newest message of a channel with that key; None if there is none, or it is a tombstone. The server looks for
-        it from the channel's end, so a key that nobody has set for long costs it reading what came since.
+        it from the channel's end, so a key that was set long ago costs it reading all later messages.
 
         Args:
             channel: its name.
@@ -143,12 +143,12 @@ class Channels:
         name, last = bytes_of(key), 0
         while True:
             request = pb.FetchRequest(channel=raw(channel), newest_of_key=name, last=last)
-            found = await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=timeout_s)
-            for message in found.messages():
+            answer = await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=timeout_s)
+            for message in answer.messages():
                 return None if is_deletion(message) else message
-            if found.searched_from <= 1:
+            if answer.searched_from <= 1:
                 return None
-            last = found.searched_from - 1
+            last = answer.searched_from - 1
 
 
 def _by_name(infos: Iterable[pb.ChannelInfo]) -> dict[str, ChannelInfo]:

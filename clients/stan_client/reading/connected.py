@@ -1,4 +1,4 @@
-"""The common base of Direct and Client: reading channels, and what else needs no registration."""
+"""The common base of Direct and Client: reading channels, and other requests that need no registration."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
@@ -28,13 +28,13 @@ class Connected:
         patience_s: float,
         bytes_max: Callable[[], int],
     ) -> None:
-        """Ask over what *ready* returns.
+        """Make a client whose requests go over the inbox that *ready* returns.
 
         Args:
             ready: returns the inbox for the answers, waiting while there is none.
             cluster_id: of the servers.
             patience_s: of every request, in seconds.
-            bytes_max: returns what the NATS server accepts, in bytes.
+            bytes_max: returns the largest payload of the NATS server, in bytes.
         """
         fetcher = Fetcher(ready, cluster_id, patience_s)
         self._requester = Requester(ready, cluster_id, patience_s)
@@ -87,14 +87,14 @@ class Connected:
             last: highest sequence to return; 0: up to the end.
             count: messages at most; 0: as many as fit.
             max_bytes: of the answer; 0: 2 MiB. Never more than NATS accepts. One message comes even if it is larger.
-            from_replica: ask read replicas, which spares the channel's leader but may lag behind it.
+            from_replica: ask read replicas, which spares the channel's leader but may lag.
             timeout_s: seconds that the call takes at most; None: those of the client.
 
         Raises:
             ServerError: refused, for example because there is no such channel. FetchTimeoutError: no answer in time.
             ConnectionClosedError: the client is closed.
         """
-        found = await self._batches.fetch(
+        answer = await self._batches.fetch(
             channel,
             start=start,
             last=last,
@@ -103,7 +103,7 @@ class Connected:
             from_replica=from_replica,
             timeout_s=timeout_s,
         )
-        return found.messages()
+        return answer.messages()
 
     async def read(
         self,
@@ -148,5 +148,5 @@ class Connected:
 
 
 def requester_of(client: Connected) -> Requester:
-    """Return what a client asks the servers with, for what this package builds on clients."""
+    """Return the requester of a client, for modules of this package that build on clients."""
     return client._requester  # noqa: SLF001 - clients do not show it to programs

@@ -39,7 +39,7 @@ class BookmarkReporter:
 
     def __init__(self, client: Connected, name: str, channel: str) -> None:
         self.finished = 0
-        """Position after the batches that the caller has finished: it has asked for the next one. 0: none yet."""
+        """Position after the batches that the caller has finished by requesting the next one. 0: none yet."""
         self._client = client
         self._name = name
         self._channel = channel
@@ -176,19 +176,19 @@ class PullConsumer(AsyncIterator[Fetched]):
             timeout_s=self._timeout_s,
         )
 
-    def _look_for_loss(self, found: Fetched) -> None:
-        wanted = self._at.sequence
-        if found.uid and not self._from_replica and found.last_sequence + 1 < wanted:
+    def _look_for_loss(self, answer: Fetched) -> None:
+        expected = self._at.sequence
+        if answer.uid and not self._from_replica and answer.last_sequence + 1 < expected:
             raise ChannelReplacedError  # the channel ends before sequences that were read from it
-        first = found.first_sequence if found.uid else found.runs[0].first_sequence
-        if first <= wanted:
+        first = answer.first_sequence if answer.uid else answer.runs[0].first_sequence
+        if first <= expected:
             return
-        text = f"stan: messages {wanted} to {first - 1} of channel {self.channel} are gone"
-        loss = DataLossError(text, self.channel, wanted, first - 1)
+        text = f"stan: messages {expected} to {first - 1} of channel {self.channel} are gone"
+        loss = DataLossError(text, self.channel, expected, first - 1)
         if not self._skip_lost:
             raise loss
         log.warning("%s; going on behind them", loss)
-        self.lost += first - wanted
+        self.lost += first - expected
 
     def _start_again(self) -> None:
         """Begin at the start of the channel that has taken the deleted one's name; without *skip_lost*, ChannelReplacedError."""

@@ -2,11 +2,11 @@
 
 async with Direct("nats://127.0.0.1:4222") as direct:
     for name, info in (await direct.channels.info(pattern="orders.*")).items():
-        async for found in direct.batches.read_range(name, info.first, info.last):
-            print(found.messages())
+        async for answer in direct.batches.read_range(name, info.first, info.last):
+            print(answer.messages())
 
-Promises: no client id, no heartbeats, nothing that the servers remember of it; a lost NATS connection is made again, and what was
-asked meanwhile is asked again (see stan_client.requests.requester).
+Promises: no client id, no heartbeats, no state on the servers; a lost NATS connection is made again, and requests without an
+answer are repeated (see stan_client.requests.requester).
 """
 
 import asyncio

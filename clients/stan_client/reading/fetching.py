@@ -37,7 +37,7 @@ FOLLOW_PAUSE_S: Final = 0.05
 FOLLOW_WAIT_S: Final = 2.0
 """Long poll at the end of a channel: after this long without news the reader asks again, in case a leader has died."""
 REPLICA_PATIENCE_S: Final = 1.0
-"""How long a replica may lack the requested messages before the leader is asked."""
+"""The time that a replica may lack the requested messages before the leader is asked."""
 MESSAGES_FIRST: Final = 1000
 """Messages in one request while their average size is not known."""
 ANSWER_BYTES: Final = 2 * MiB
@@ -49,7 +49,7 @@ FILLED: Final = 0.9
 
 
 class Fetched:
-    """One answer: messages as the server stores them, and what the channel holds."""
+    """An answer to a fetch: messages as the server stores them, and the extent of the channel."""
 
     def __init__(self, channel: str, response: FetchResponse) -> None:
         self.channel = channel
@@ -111,8 +111,8 @@ class Fetcher:
         return (await self._ready()).link.max_payload
 
     async def fetch(self, request: FetchRequest, *, from_replica: bool, timeout_s: float | None = None) -> Fetched:
-        """Request one answer, for *timeout_s* seconds at most; None: the client's patience. If no replica answers or the replica
-        refuses (it may not know the channel yet), the leader is asked.
+        """Request one answer, for *timeout_s* seconds at most; None: the client's patience. If no replica answers, or one refuses
+        (it may not know the channel yet), the request goes to the leader.
 
         Raises:
             ServerError: refused. FetchTimeoutError: no answer in time. ConnectionClosedError: the client is closed.
@@ -148,16 +148,16 @@ class Fetcher:
             newer_than=[Position(channel=channel, sequence=sequence)],
             wait_ms=int(1000 * FOLLOW_WAIT_S),
         )
-        told = False
+        reported = False
 
-        def take(frame: Frame) -> bool:
-            nonlocal told
+        def accept(frame: Frame) -> bool:
+            nonlocal reported
             with contextlib.suppress(DecodeError):
-                told = bool(InfoResponse.FromString(frame.payload).channels)
-            return told or frame.nobody
+                reported = bool(InfoResponse.FromString(frame.payload).channels)
+            return reported or frame.nobody
 
-        await inbox.ask_all(self._info, request.SerializeToString(), take, FOLLOW_WAIT_S + RETRY_MAX_S)
-        if not told:  # no leader, or not connected
+        await inbox.ask_all(self._info, request.SerializeToString(), accept, FOLLOW_WAIT_S + RETRY_MAX_S)
+        if not reported:  # no leader, or not connected
             await asyncio.sleep(FOLLOW_PAUSE_S)
 
 
@@ -193,7 +193,7 @@ class Reader:
         self._from_replica = options.from_replica
         self._end = 0  # newest sequence known, or `last` of the options
         self._step = MESSAGES_FIRST  # messages in one request
-        self._asked: deque[tuple[int, asyncio.Task[Fetched]]] = deque()  # last sequence of the range, and its request
+        self._requested: deque[tuple[int, asyncio.Task[Fetched]]] = deque()  # last sequence of a range, its request
 
     async def answers(self, start: Start) -> AsyncGenerator[Fetched, None]:
         """Yield the messages from *start* on: up to the newest at the time of the first answer or, with `follow`, for ever.
@@ -202,56 +202,56 @@ class Reader:
         payload_max = await self._fetcher.payload_max()
         self._answer_max = min(options.max_bytes or ANSWER_BYTES, payload_max)
         in_flight = min(options.requests_in_flight, max(1, IN_FLIGHT_BYTES_MAX // self._answer_max))
-        found = await self._fetch(**start.fetch_start(), last=options.last)
-        if found.count and not self._end:  # a large message left no room for the newest sequence in the answer
+        answer = await self._fetch(**start.fetch_start(), last=options.last)
+        if answer.count and not self._end:  # a large message left no room for the newest sequence in the answer
             await self._fetch()
-        yield found
-        done = requested_up_to = found.next_sequence - 1  # last sequences that were yielded, and requested
+        yield answer
+        done = requested_up_to = answer.next_sequence - 1  # last sequences that were yielded, and requested
         try:
             while True:
-                while len(self._asked) < in_flight and requested_up_to < self._end:
+                while len(self._requested) < in_flight and requested_up_to < self._end:
                     first, requested_up_to = requested_up_to + 1, min(requested_up_to + self._step, self._end)
                     task = asyncio.create_task(self._fetch(from_sequence=first, last=requested_up_to))
-                    self._asked.append((requested_up_to, task))
-                if self._asked:
-                    last, task = self._asked[0]
-                    found = await task
-                    self._asked.popleft()
+                    self._requested.append((requested_up_to, task))
+                if self._requested:
+                    last, task = self._requested[0]
+                    answer = await task
+                    self._requested.popleft()
                 elif options.follow:
-                    last, found = 0, await self._news(done)
-                    requested_up_to = found.next_sequence - 1
+                    last, answer = 0, await self._news(done)
+                    requested_up_to = answer.next_sequence - 1
                 else:
                     return
-                yield found
-                done = found.next_sequence - 1
-                async for found in self._rest(done + 1, last):
-                    yield found
-                    done = found.next_sequence - 1
+                yield answer
+                done = answer.next_sequence - 1
+                async for answer in self._rest(done + 1, last):
+                    yield answer
+                    done = answer.next_sequence - 1
                 if done < last:
                     return  # the channel ends here
         finally:
-            for _, task in self._asked:
+            for _, task in self._requested:
                 task.cancel()
 
     async def _news(self, done: int) -> Fetched:
         """Wait at the end of the channel and fetch the next messages; the answer may hold none."""
         await self._fetcher.news(self._channel, done)
-        found = await self._fetch(from_sequence=done + 1)
-        if not found.count:  # a replica may not have them yet
+        answer = await self._fetch(from_sequence=done + 1)
+        if not answer.count:  # a replica may not have them yet
             await asyncio.sleep(FOLLOW_PAUSE_S)
-        return found
+        return answer
 
     async def _rest(self, first: int, last: int) -> AsyncGenerator[Fetched, None]:
-        """Fetch the rest of a range that did not fit into the first answer. A replica may have answered that lacks the rest: if
-        it does not catch up within REPLICA_PATIENCE_S, the leader is asked for everything from then on."""
+        """Fetch the rest of a range that did not fit into the first answer. A replica may lack the rest: if it does not catch up
+        within REPLICA_PATIENCE_S, the leader gets all further requests."""
         clock = asyncio.get_running_loop().time
         leader_at = clock() + REPLICA_PATIENCE_S
         while first <= last:
             of_replica = self._from_replica
-            found = await self._fetch(from_sequence=first, last=last)
-            if found.next_sequence > first:
-                yield found
-                first = found.next_sequence
+            answer = await self._fetch(from_sequence=first, last=last)
+            if answer.next_sequence > first:
+                yield answer
+                first = answer.next_sequence
                 leader_at = clock() + REPLICA_PATIENCE_S
             elif of_replica:
                 await asyncio.sleep(FOLLOW_PAUSE_S)
@@ -262,19 +262,19 @@ class Reader:
     async def _fetch(self, **asked: Any) -> Fetched:
         options, from_replica = self._options, self._from_replica
         request = FetchRequest(channel=self._channel, max_bytes=options.max_bytes, compressed=True, **asked)
-        found = await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=options.timeout_s)
-        if self._uid and found.uid not in (0, self._uid):  # 0: the answer had no room for the uid
+        answer = await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=options.timeout_s)
+        if self._uid and answer.uid not in (0, self._uid):  # 0: the answer had no room for the uid
             raise ChannelReplacedError
-        self._uid = self._uid or found.uid
-        end = found.last_sequence
+        self._uid = self._uid or answer.uid
+        end = answer.last_sequence
         if options.last:  # a replica may not have it yet
             end = options.last if from_replica else min(end, options.last)
         if options.last or options.follow or not self._end:
             self._end = max(self._end, end)
-        if found.count:
-            weight = len(found.records) + fetches.RUN_ROOM * len(found.runs)
-            self._step = max(1, int(FILLED * self._answer_max * found.count / weight))
-        return found
+        if answer.count:
+            weight = len(answer.records) + fetches.RUN_ROOM * len(answer.runs)
+            self._step = max(1, int(FILLED * self._answer_max * answer.count / weight))
+        return answer
 
 
 def is_deletion(message: Message) -> bool:

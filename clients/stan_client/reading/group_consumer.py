@@ -39,12 +39,12 @@ log = logging.getLogger("stan_client")
 LEASE_S: Final = 10.0
 """A member that is silent for this long loses its channels, if it asks for nothing else."""
 BEATS: Final = 4
-"""How often a member is heard in each lease."""
+"""Requests of a member in each lease."""
 PAUSE_S: Final = 0.2
 """Pause before a channel that could not be read is read again."""
 LEAVE_PATIENCE_S: Final = 1.0
 MEMBER_ID_BYTES: Final = 16
-"""Who knows a member's id can speak for it."""
+"""Knowing a member's id is enough to speak for it."""
 GONE: Final = ("outdated_generation", "unknown_channel", "channel_deleting")
 """Refusals that say that the channel is no longer this member's."""
 
@@ -52,12 +52,12 @@ GONE: Final = ("outdated_generation", "unknown_channel", "channel_deleting")
 class GroupBatch:
     """Messages of one channel, for the member that owns it."""
 
-    def __init__(self, share: "_Share", found: Fetched, done: "asyncio.Future[None]") -> None:
-        self.channel = found.channel
-        self.next_sequence = found.next_sequence
+    def __init__(self, share: "_Share", answer: Fetched, done: "asyncio.Future[None]") -> None:
+        self.channel = answer.channel
+        self.next_sequence = answer.next_sequence
         """Position after these messages."""
         self._share = share
-        self._found = found
+        self._answer = answer
         self._done = done
 
     def __repr__(self) -> str:
@@ -66,17 +66,16 @@ class GroupBatch:
     @property
     def count(self) -> int:
         """Number of messages."""
-        return self._found.count
+        return self._answer.count
 
     @property
     def valid(self) -> bool:
-        """False once it is known that the channel is no longer this member's: what is done with the batch is done again by
-        another member."""
+        """False once it is known that the channel is no longer this member's: another member handles these messages again."""
         return not self._share.lost
 
     def messages(self) -> list[Message]:
         """Decode the messages."""
-        return self._found.messages()
+        return self._answer.messages()
 
     async def commit(self) -> None:
         """Note the position after this batch. Asking for the next batch does so by itself, unless `auto_commit` is off.
@@ -98,7 +97,7 @@ def _settle(done: "asyncio.Future[None]") -> None:
 
 
 class _Share:
-    """One channel that this member owns."""
+    """A channel that this member owns."""
 
     def __init__(self, membership: "_Membership", owned: pb.OwnedChannel) -> None:
         self.channel = text_of(owned.channel)
@@ -165,15 +164,15 @@ class _Share:
                 await asyncio.sleep(PAUSE_S)
 
     async def _begin(self) -> int:
-        """Where a channel is begun that has no position yet."""
+        """Return the sequence at which a channel is begun that has no position yet."""
         client, start = self._membership.client, self._membership.start
         where = start.fetch_start()
         if "from_sequence" in where:
             return where["from_sequence"]
         if where:
-            found = await client.batches.fetch(self.channel, start=start, count=1)
-            if found.runs:
-                return found.runs[0].first_sequence
+            answer = await client.batches.fetch(self.channel, start=start, count=1)
+            if answer.runs:
+                return answer.runs[0].first_sequence
         info = await client.channels.info([self.channel])
         return info[self.channel].last + 1 if self.channel in info else 1
 
@@ -206,7 +205,7 @@ class _Share:
 
 
 class GroupConsumer(AsyncIterator[GroupBatch]):
-    """One member of a consumer group; within `async with` an async iterator over the batches of the channels that it owns."""
+    """A member of a consumer group; within `async with` an async iterator over the batches of the channels that it owns."""
 
     def __init__(
         self,
@@ -224,10 +223,10 @@ class GroupConsumer(AsyncIterator[GroupBatch]):
 
         Args:
             client: a Direct or a Client; it stays open.
-            pattern: the channels that it wants: `*` stands for one token, `>` for all that follow.
+            pattern: the channels to read: `*` stands for one token, `>` for all that follow.
             group: name of the group and of its positions.
-            start: where a channel is begun in which the group has no position yet; with the oldest message by default.
-            lease_s: after as long a silence the channels of this member go to others: 0.5 to 300 seconds.
+            start: where to begin a channel in which the group has no position yet; with the oldest message by default.
+            lease_s: seconds of silence after which this member's channels go to others: 0.5 to 300.
             auto_commit: a batch is committed when the next one is asked for; else only `batch.commit()` does.
             max_bytes: of one batch; 0: 2 MiB. Never more than NATS accepts.
             name: of the member, for operators; that of the machine by default.
@@ -264,16 +263,16 @@ class GroupConsumer(AsyncIterator[GroupBatch]):
         return self
 
     async def __anext__(self) -> GroupBatch:
-        """Commit the batch before, and return the next one of any channel.
+        """Commit the previous batch, and return the next one of any channel.
 
         Raises:
-            ServerError: the membership was refused, for example because a right was taken away.
-            StanClientError: the batch before could not be committed in time.
+            ServerError: the membership was refused, for example because a right was revoked.
+            StanClientError: the previous batch could not be committed in time.
         """
         offered, self._current = self._current, None
         if offered is not None:
             await self._finish(offered)
-        self._current = await self._membership.take()
+        self._current = await self._membership.next_offered()
         return self._current[0]
 
     async def run(self, handler: Callable[[GroupBatch], Awaitable[object]], *, at_once: int = 8) -> None:
@@ -283,7 +282,7 @@ class GroupConsumer(AsyncIterator[GroupBatch]):
 
         async def work() -> None:
             while True:
-                offered = await self._membership.take()
+                offered = await self._membership.next_offered()
                 await handler(offered[0])
                 await self._finish(offered)
 
@@ -304,11 +303,11 @@ class GroupConsumer(AsyncIterator[GroupBatch]):
 
 
 _Offered = tuple[GroupBatch, _Share, "asyncio.Future[None]"]
-"""A batch, whose it is, and what is set when it is done with."""
+"""A batch, its channel, and the future that is set when the batch is done with."""
 
 
 class _Membership:
-    """Keeps the lease of one member, and its shares as the servers tell them."""
+    """Renews the lease of one member, and follows the servers' assignment of shares."""
 
     def __init__(
         self, client: Connected, pattern: str, group: str, start: Start, lease_s: float, max_bytes: int, name: str
@@ -320,7 +319,7 @@ class _Membership:
             asyncio.Queue()
         )  # for the application; None: the membership is over
         self._failure: StanClientError | None = None
-        self._asked = pb.ConsumerGroupRequest(
+        self._renewal = pb.ConsumerGroupRequest(
             group=raw(group),
             member=secrets.token_hex(MEMBER_ID_BYTES).encode(),
             pattern=raw(pattern),
@@ -328,7 +327,7 @@ class _Membership:
             name=raw(name)[:255],
         )
         self._released: set[tuple[int, int]] = set()
-        self._news = asyncio.Event()  # there is something to tell at once
+        self._news = asyncio.Event()  # there is something to report at once
         self._task: asyncio.Task[None] | None = None
 
     async def join(self) -> None:
@@ -337,7 +336,7 @@ class _Membership:
         self._task = asyncio.create_task(self._run())
 
     async def leave(self) -> None:
-        """Stop, and say so; without an answer the lease ends it."""
+        """Stop, and report that; without an answer the lease ends the membership."""
         tasks = [share.task for share in self.shares.values()] + ([self._task] if self._task is not None else [])
         for share in list(self.shares.values()):
             share.end()
@@ -350,12 +349,12 @@ class _Membership:
             await self.requests.renew(request, LEAVE_PATIENCE_S)
         self.ready.put_nowait(None)
 
-    async def take(self) -> "_Offered":
+    async def next_offered(self) -> "_Offered":
         """Return the next batch for the application. Errors as of GroupConsumer.__anext__."""
         while True:
             offered = await self.ready.get()
             if offered is None:
-                self.ready.put_nowait(None)  # for whoever else waits
+                self.ready.put_nowait(None)  # for other waiters
                 raise self._failure or StopAsyncIteration
             _, share, done = offered
             if share.hand():
@@ -370,16 +369,16 @@ class _Membership:
             self._news.set()
 
     def _request(self) -> pb.ConsumerGroupRequest:
-        del self._asked.released[:]
+        del self._renewal.released[:]
         for uid, generation in sorted(self._released):
-            self._asked.released.add(uid=uid, generation=generation)
+            self._renewal.released.add(uid=uid, generation=generation)
         request = pb.ConsumerGroupRequest()
-        request.CopyFrom(self._asked)
+        request.CopyFrom(self._renewal)
         return request
 
     async def _run(self) -> None:
-        """Tell that this member is alive, until the servers refuse it."""
-        self._asked.wait_ms = self._asked.lease_ms // BEATS
+        """Renew the lease until the servers refuse it."""
+        self._renewal.wait_ms = self._renewal.lease_ms // BEATS
         news: asyncio.Task[object] = asyncio.create_task(self._news.wait())
         asking: asyncio.Task[pb.ConsumerGroupResponse] | None = None
         try:
@@ -387,7 +386,7 @@ class _Membership:
                 asking = asyncio.create_task(self._ask())
                 await asyncio.wait({asking, news}, return_when=asyncio.FIRST_COMPLETED)
                 if asking.done():
-                    if not self._take(asking):
+                    if not self._follow(asking):
                         await asyncio.sleep(PAUSE_S)
                 else:
                     asking.cancel()  # the next request says more
@@ -402,10 +401,10 @@ class _Membership:
                 asking.cancel()
 
     async def _ask(self) -> pb.ConsumerGroupResponse:
-        return await self.requests.renew(self._request(), 2 * self._asked.lease_ms / 1000 / BEATS)
+        return await self.requests.renew(self._request(), 2 * self._renewal.lease_ms / 1000 / BEATS)
 
-    def _take(self, asking: "asyncio.Task[pb.ConsumerGroupResponse]") -> bool:
-        """Follow an answer; returns False if there was none that is of use."""
+    def _follow(self, asking: "asyncio.Task[pb.ConsumerGroupResponse]") -> bool:
+        """Apply the answer; returns False if there was none of use."""
         try:
             self._apply(asking.result())
         except (ServerError, ConnectionClosedError) as refusal:
@@ -419,12 +418,12 @@ class _Membership:
             return True
         return False
 
-    def _apply(self, told: pb.ConsumerGroupResponse) -> None:
-        """Follow what the servers say is this member's."""
-        if told.unchanged:
+    def _apply(self, answer: pb.ConsumerGroupResponse) -> None:
+        """Follow the servers' assignment of channels to this member."""
+        if answer.unchanged:
             return
-        self._asked.known = told.assignment
-        owned = {(one.uid, one.generation): one for one in told.channels}
+        self._renewal.known = answer.assignment
+        owned = {(one.uid, one.generation): one for one in answer.channels}
         self._released &= owned.keys()
         for key in self.shares.keys() - owned.keys():
             self.shares.pop(key).end()

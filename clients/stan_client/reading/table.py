@@ -1,12 +1,12 @@
-"""A channel as a table: of each key the newest message, made from what the channel holds and then followed live.
+"""A channel as a table: of each key the newest message, made from the channel's content and then followed live.
 
 async with Table(client, "prices") as prices:
     print(prices["EURUSD"].data, len(prices))
 
 The channel is the table's changelog, so it is best compacted by key (policy `compact: last`): then it holds little more than the
 table. Promises: a table that is entered has everything that was in the channel at that time; it goes on over lost connections and
-changes of leaders; and it keeps no key that was deleted, however long it was cut off: where tombstones may have gone that it has
-not read, it is made anew from the beginning, and what differs is told as a change.
+changes of leaders; and it keeps no key that was deleted, however long it was cut off: where it may have missed
+tombstones, it is made again from the beginning, and each difference is reported as a change.
 """
 
 import asyncio
@@ -39,8 +39,8 @@ class Table(Mapping[bytes, Message]):
     read between two awaits: keys are bytes, in the order of the channel, and text stands for its UTF-8."""
 
     def __init__(self, client: Connected, channel: str, *, on_change: Changed | None = None) -> None:
-        """*client*: a Client or Direct that outlives the table; *on_change*: told of each change, first of what the table begins
-        with."""
+        """*client*: a Client or Direct that outlives the table; *on_change*: called with each change, first
+        with each row at the beginning."""
         self._client = client
         self._channel = channel
         self._on_change = on_change
@@ -110,14 +110,14 @@ class Table(Mapping[bytes, Message]):
     # --- reading ------------------------------------------------------------------------------------------------------
 
     async def _follow_for_ever(self) -> None:
-        anew = False
+        from_start = False
         while True:
             try:
-                if anew:
+                if from_start:
                     await self._make()
-                anew = not await self._follow()
+                from_start = not await self._follow()
             except ChannelReplacedError:
-                anew, self._uid = True, 0
+                from_start, self._uid = True, 0
             except ConnectionClosedError:
                 return
             except StanClientError as trouble:
@@ -126,59 +126,59 @@ class Table(Mapping[bytes, Message]):
                 await asyncio.sleep(PAUSE_S)
 
     async def _make(self) -> None:
-        """Read the channel from its beginning, and take over what differs. Once more if tombstones have gone meanwhile."""
+        """Read the channel from its beginning, and adopt the differences. Repeat it if tombstones have gone meanwhile."""
         while True:
             rows: dict[bytes, Message] = {}
             done, known = 0, -1
-            whole = True
+            complete = True
             answers = self._client.batches.read(self._channel, uid=self._uid)
             async with aclosing(answers):
-                async for found in answers:
-                    known = found.tombstones_until if known < 0 else known
-                    whole = whole and found.tombstones_until <= max(known, done)
-                    for message in found.messages():
+                async for answer in answers:
+                    known = answer.tombstones_until if known < 0 else known
+                    complete = complete and answer.tombstones_until <= max(known, done)
+                    for message in answer.messages():
                         _fold(rows, message)
-                    done = max(done, found.next_sequence - 1)
-                    self._uid = self._uid or found.uid
-            if whole:
+                    done = max(done, answer.next_sequence - 1)
+                    self._uid = self._uid or answer.uid
+            if complete:
                 await self._replace(rows, done)
                 return
 
     async def _replace(self, rows: dict[bytes, Message], done: int) -> None:
         before, self._rows, self.sequence = self._rows, rows, done
         for key in before.keys() - rows.keys():
-            self._tell(key, None)
+            self._report(key, None)
         for key, message in rows.items():
             known = before.get(key)
             if known is None or known.sequence != message.sequence:
-                self._tell(key, message)
+                self._report(key, message)
         await self._wake()
 
     async def _follow(self) -> bool:
-        """Follow the channel. Returns False if tombstones may have gone that the table has not read."""
+        """Follow the channel. Returns False if the table may have missed tombstones."""
         start = from_sequence(self.sequence + 1)
         answers = self._client.batches.read(self._channel, start=start, follow=True, uid=self._uid)
         async with aclosing(answers):
-            async for found in answers:
-                if found.tombstones_until > self.sequence:
+            async for answer in answers:
+                if answer.tombstones_until > self.sequence:
                     return False
-                await self._take(found)
+                await self._apply(answer)
         return True
 
-    async def _take(self, found: Fetched) -> None:
-        for message in found.messages():
+    async def _apply(self, answer: Fetched) -> None:
+        for message in answer.messages():
             if message.key:
                 _fold(self._rows, message)
-                self._tell(message.key, self._rows.get(message.key))
-        if found.next_sequence - 1 > self.sequence:
-            self.sequence = found.next_sequence - 1
+                self._report(message.key, self._rows.get(message.key))
+        if answer.next_sequence - 1 > self.sequence:
+            self.sequence = answer.next_sequence - 1
             await self._wake()
 
     async def _wake(self) -> None:
         async with self._moved:
             self._moved.notify_all()
 
-    def _tell(self, key: bytes, message: Message | None) -> None:
+    def _report(self, key: bytes, message: Message | None) -> None:
         if self._on_change is not None:
             notify(f"on_change of the table of {self._channel}", self._on_change, key, message)
 

@@ -59,9 +59,9 @@ DOUBLING_GIVEN_UP: Final = (
     "or the channel was deleted"
 )
 LEADERS_LOOK_AGAIN_S: Final = 0.05
-"""Pause before the leaders of new parts are asked again if they know them."""
+"""Pause before the leaders of new parts are asked again whether they know them."""
 EVENTS_MAX: Final = 1000
-"""Events that wait to be taken; older ones are dropped."""
+"""Events that wait for the caller; older ones are dropped."""
 
 
 class Nodes(NamedTuple):
@@ -72,7 +72,7 @@ class Nodes(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """What the log tells of one message of a cursor."""
+    """The account that the log gives of one message of a cursor."""
 
     timestamp_ns: int  # of the message, Unix ns; 0: it is gone
     state: str  # now: not sent, gone, pending, owed, rejected, exhausted, settled
@@ -82,7 +82,7 @@ class Explanation(NamedTuple):
 
 
 class PolicyList(NamedTuple):
-    """Policies of delivery, the wider the earlier, and what is in force where a channel was asked about."""
+    """Policies of delivery, the wider the earlier, and for a channel the policy in force."""
 
     policies: list[PolicyStatus]
     in_force: DeliveryPolicy | None
@@ -165,18 +165,18 @@ class Admin:
         return await self._listed(ClientStatus, "admin.clients", request, pb.ClientsResponse, "clients", after)
 
     async def policies(self, channel: str = "", name: str = "", *, pattern: str = "", page: int = 0) -> PolicyList:
-        """Policies of delivery, the wider the earlier: all, those of one *pattern*, or those that concern a *channel* and in it
-        the durable or queue group *name*; for a channel also what is in force."""
+        """List policies of delivery, the wider the earlier: all, those of one *pattern*, or those for a *channel* and in it the
+        durable or queue group *name*; for a channel also the policy in force."""
         fields = {"channel": channel, "name": name, "pattern": pattern, "max": page}
         request = message_of(pb.PoliciesRequest, version=1, **fields)
-        found: list[PolicyStatus] = []
+        policies: list[PolicyStatus] = []
         while True:
             answer = await self._requester.ask("admin.policies", request, pb.PoliciesResponse)
-            found += map(PolicyStatus.from_pb, answer.policies)
+            policies += map(PolicyStatus.from_pb, answer.policies)
             if not answer.more or not answer.policies:
                 in_force = DeliveryPolicy.from_pb(answer.in_force) if answer.HasField("in_force") else None
-                return PolicyList(found, in_force)
-            request.after = len(found)
+                return PolicyList(policies, in_force)
+            request.after = len(policies)
 
     async def consumer_groups(self, group: str = "", *, user: str = "", page: int = 0) -> list[ConsumerGroupStatus]:
         """The consumer groups that have members, by name; or only *group*, with its members and channels: that of *user*, else
@@ -205,8 +205,8 @@ class Admin:
         timeout_s: float | None = None,
         page: int = 0,
     ) -> list[SchemaStatus]:
-        """The versions of schemas that are registered, by pattern and number: all, those in force for a *channel*, or those of
-        one *pattern*; of these only one *version*, if it is given. Without *texts* only their sizes are told."""
+        """List the registered versions of schemas, by pattern and number: all, those in force for a *channel*, or those of one
+        *pattern*; of these only one *version*, if it is given. Without *texts* the answers have only their sizes."""
         fields = {"channel": channel, "pattern": pattern, "schema_version": version, "without_texts": not texts}
         request = message_of(pb.SchemasRequest, version=1, max=page, **fields)
         after = {"after_pattern": "pattern", "after_version": "schema_version"}
@@ -215,7 +215,7 @@ class Admin:
         )
 
     async def delayed(self, channel: str, *, page: int = 0) -> list[DelayedMessage]:
-        """The messages that wait for the time which their publishers have told, by id."""
+        """List the delayed messages that are not due yet, by id."""
         request = message_of(pb.DelayedRequest, version=1, channel=channel, max=page)
         after = {"after": "id"}
         return await self._listed(DelayedMessage, "admin.delayed", request, pb.DelayedResponse, "messages", after)
@@ -273,19 +273,19 @@ class Admin:
         return VerifyResponse.from_pb(await self._requester.ask("admin.verify", request, pb.VerifyResponse))
 
     async def explain(self, cursor: CursorRef, sequence: int, *, answers: int = 0) -> Explanation:
-        """Tell what has happened to one message of a cursor: each delivery with its cause, and what came of it.
+        """Explain the history of one message of a cursor: each delivery with its cause and its outcome.
 
         The servers read the log from the message on until it is settled; of one that never is, to its end. *answers*: stop
         after so many answers, each of up to 6,000 entries; 0: do not."""
         request = message_of(pb.ExplainRequest, version=1, which=cursor, sequence=sequence)
         steps: list[ExplainStep] = []
-        begins_late, asked = False, 0
+        begins_late, answered = False, 0
         while True:
-            asked += 1
+            answered += 1
             answer = await self._requester.ask("admin.explain", request, pb.ExplainResponse)
             begins_late = begins_late or answer.begins_late
             steps += map(ExplainStep.from_pb, answer.steps)
-            if not answer.more or asked == answers:
+            if not answer.more or answered == answers:
                 return Explanation(answer.timestamp, answer.state, begins_late, steps, answer.more)
             getattr(request, "from").CopyFrom(answer.next)
 
@@ -320,8 +320,8 @@ class Admin:
 
     async def redrive(self, channel: str, runs: Runs, *, to: str = "") -> ChangeResponse:
         """Put dead letters of *channel* back into the channel that they come from, or into channel *to*; *runs*: first and last
-        sequence of each. Each message is moved in one step: a crash leaves it in one of the two. `redriven` tells what became of
-        the others, and from where to ask again, as one request takes about a megabyte."""
+        sequence of each. Each message is moved in one step: a crash leaves it in one of the two. `redriven` has the fate of
+        the others, and where the next request begins, as one request takes about a megabyte."""
         return await self._change("redrive", pb.RedriveRequest, channel=channel, runs=runs, to=to)
 
     async def cancel_delayed(self, channel: str, ids: Iterable[int]) -> ChangeResponse:
@@ -426,8 +426,8 @@ class Admin:
         return await self._change("remove_node", pb.NodeRequest, node=node)
 
     async def raise_level(self, to: int = 0) -> ChangeResponse:
-        """Raise the cluster's level, so that what older versions do not understand may be written; 0: to the highest that all
-        nodes know."""
+        """Raise the cluster's level, so that entries that older versions do not understand may be written; 0: to the highest that
+        all nodes know."""
         return await self._change("raise_level", pb.RaiseLevelRequest, to=to)
 
     async def set_policy(self, pattern: str, policy: DeliveryPolicy | None = None, *, name: str = "") -> ChangeResponse:
@@ -436,8 +436,8 @@ class Admin:
         return await self._change("set_policy", pb.SetPolicyRequest, pattern=pattern, name=name, policy=policy)
 
     async def grow_pool(self, groups: int, commit: Commit = Commit.SYNCED) -> ChangeResponse:
-        """Let the cluster have *groups* groups of channels from now on; answered once that is decided. *commit*: what an ack of
-        the channels in the new groups means."""
+        """Let the cluster have *groups* groups of channels from now on; answered once that is decided. *commit*: the
+        meaning of acks in the channels of the new groups."""
         return await self._change("grow_pool", pb.GrowPoolRequest, groups=groups, commit=commit)
 
     async def pause_moves(self) -> ChangeResponse:
@@ -459,7 +459,7 @@ class Admin:
     async def change_commit(self, channel: str, commit: Commit) -> ChangeResponse:
         """Have acks of a channel's publishes mean something else. Refused while it has messages.
 
-        Returns once its move to a group of that kind has begun; `ChannelStatus.commit` tells when it is over. It is given up if a
+        Returns once its move to a group of that kind has begun; `ChannelStatus.commit` shows when it is over. It is given up if a
         message comes meanwhile."""
         return await self._change("change_commit", pb.ChangeCommitRequest, channel=channel, commit=commit)
 
@@ -480,8 +480,8 @@ class Admin:
             text: of the schema; for protobuf a serialized FileDescriptorSet.
             kind: in which language.
             message: with protobuf, the full name of the message.
-            compatibility: what the new version, and later ones, promise to those before; None: as before, backward at first.
-            version: its number, to put back one that was there, whatever it promises; 0: the next one.
+            compatibility: promise of the new version, and later ones, to earlier ones; None: unchanged, backward at first.
+            version: its number, to put back an earlier one, whatever it promises; 0: the next one.
 
         Raises:
             ServerError: refused; for a broken promise, with the first reason.

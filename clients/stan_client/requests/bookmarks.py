@@ -25,7 +25,7 @@ class Bookmark(NamedTuple):
     sequence: int  # the next one to be read
     last: int  # newest message of the channel
     removals: int = 0  # how often messages were purged or deleted since a policy `tier` names the position
-    removed: tuple[tuple[int, int], ...] = ()  # what of these was not `taken` yet: first and last sequences
+    removed: tuple[tuple[int, int], ...] = ()  # of these, those not `taken` yet: first and last sequences
 
     @property
     def lag(self) -> int:

@@ -26,8 +26,8 @@ class MembershipRequests:
         return (await self._requester.ask("cursor_set", request, pb.CursorSetResponse)).sequence
 
     async def renew(self, request: pb.ConsumerGroupRequest, timeout_s: float | None) -> pb.ConsumerGroupResponse:
-        """Renew the lease, and return what the servers say is the member's own. Sent once, as the next request says more than a
-        repetition of this one; with a *timeout_s* of None until it is answered."""
+        """Renew the lease, and return the member's channels. Sent once, as the next request has newer facts than a repetition of
+        this one; with a *timeout_s* of None until it is answered."""
         return await self._requester.ask(
             "consumer_group", request, pb.ConsumerGroupResponse, repeat=timeout_s is None, patience_s=timeout_s
         )

@@ -28,7 +28,7 @@ SILENCE_FIRST_S: Final = 2.0
 SILENCE_MAX_S: Final = 10.0
 """Wait for an answer before a request is sent again: doubled from the first to the longest."""
 NODES_SILENCE_S: Final = 0.5
-"""Wait for the answers of nodes before all of them are asked again."""
+"""Wait for the answers of nodes before the request is sent again."""
 LINK_LOOK_S: Final = 1.0
 """Pause between two looks of a listener whether its connection is still the client's."""
 TOGETHER_MAX: Final = 64
@@ -106,19 +106,19 @@ class Requester:
     ) -> list[L]:
         """Collect answers of all leaders, newest last, until they cover all groups or *enough* returns True. Errors as of `ask`.
 
-        *request* makes the request for a long poll of the given seconds: *wait_s* at first, then what is left of it.
+        *request* makes the request for a long poll of the given seconds: *wait_s* at first, then the rest of it.
         """
         patience_s = (self.patience_s if patience_s is None else patience_s) + wait_s
         attempts = _Attempts(kind, patience_s)
-        found: list[L] = []
+        answers: list[L] = []
         frames: list[Frame] = []
 
-        def take(frame: Frame) -> bool:
+        def collect(frame: Frame) -> bool:
             frames.append(frame)
-            return not _found(frame, answer, found) or done()
+            return not _add_answer(frame, answer, answers) or done()
 
         def done() -> bool:
-            return bool(found) and (covered(found) or (enough is not None and enough(found)))
+            return bool(answers) and (covered(answers) or (enough is not None and enough(answers)))
 
         clock = asyncio.get_running_loop().time
         until = clock() + wait_s
@@ -129,9 +129,9 @@ class Requester:
                     payload = request(wait_s).SerializeToString()
                     self._check_size(inbox, payload)
                     frames.clear()
-                    await inbox.ask_all(self._subject(kind), payload, take, attempts.silence_s + wait_s)
+                    await inbox.ask_all(self._subject(kind), payload, collect, attempts.silence_s + wait_s)
                     if done():
-                        return found
+                        return answers
                     for frame in frames:
                         if frame.nobody:
                             attempts.nobody()
@@ -154,13 +154,13 @@ class Requester:
         """Fetch all pages from all leaders. *after* maps a field of the request to the field of a row that is the key of the
         next page; *rows*: the answer's field. *patience_s*: of each page. Errors and *enough* as of `ask_leaders`."""
         key = attrgetter(*after.values())
-        found: dict[Any, Any] = {}
+        rows_by_key: dict[Any, Any] = {}
         while True:
             answers = await self.ask_leaders(kind, lambda _: request, answer, enough=enough, patience_s=patience_s)
-            found |= {key(row): row for one in answers for row in getattr(one, rows)}
+            rows_by_key |= {key(row): row for one in answers for row in getattr(one, rows)}
             ends = [getattr(one, rows)[-1] for one in answers if one.more and getattr(one, rows)]
             if not ends:
-                return found
+                return rows_by_key
             end = min(ends, key=key)
             for to, of in after.items():
                 setattr(request, to, getattr(end, of))
@@ -171,37 +171,37 @@ class Requester:
         """Collect answers of all nodes, newest last, until *enough* returns True or *patience_s* is over. Without any answer it
         raises the errors of `ask`."""
         attempts = _Attempts(kind, patience_s)
-        found: list[A] = []
+        answers: list[A] = []
         frames: list[Frame] = []
 
-        def take(frame: Frame) -> bool:
+        def collect(frame: Frame) -> bool:
             frames.append(frame)
-            _found(frame, answer, found)
-            return frame.nobody or enough(found)
+            _add_answer(frame, answer, answers)
+            return frame.nobody or enough(answers)
 
         try:
             async with asyncio.timeout(patience_s):
-                while not enough(found):
+                while not enough(answers):
                     inbox, payload = await self._connected(attempts), request.SerializeToString()
                     self._check_size(inbox, payload)
                     frames.clear()
-                    await inbox.ask_all(self._subject(kind), payload, take, NODES_SILENCE_S)
+                    await inbox.ask_all(self._subject(kind), payload, collect, NODES_SILENCE_S)
                     nobody = any(frame.nobody for frame in frames)
                     for frame in frames:
                         if nobody:
                             attempts.nobody()
                         else:
                             attempts.accept(_decoded(frame, answer, kind))
-                    if not enough(found):
+                    if not enough(answers):
                         await attempts.pause(silent=not nobody)
         except TimeoutError:
-            if not found:
+            if not answers:
                 raise attempts.late() from None
-        return found
+        return answers
 
     async def published(self, subject: str, waiting_max: int) -> AsyncGenerator[Frame, None]:
         """Yield the frames that the servers publish on *subject* (events) until the generator is closed, on each connection that
-        takes the place of another. Of those that wait to be taken the newest *waiting_max* stay.
+        takes the place of another. Of the frames that wait for the caller the newest *waiting_max* stay.
 
         Raises:
             ConnectionClosedError: the client is closed, or its connection is for good.
@@ -209,7 +209,7 @@ class Requester:
         waiting: deque[Frame] = deque(maxlen=waiting_max)
         news = asyncio.Event()
 
-        def take(frames: list[Frame]) -> None:
+        def enqueue(frames: list[Frame]) -> None:
             waiting.extend(frames)
             news.set()
 
@@ -218,7 +218,7 @@ class Requester:
             while True:
                 current = (await self._ready()).link
                 if current is not link:
-                    link, sid = current, await current.listen(f"{self._prefix}{subject}", take)
+                    link, sid = current, await current.listen(f"{self._prefix}{subject}", enqueue)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LINK_LOOK_S):
                         await news.wait()
@@ -255,7 +255,7 @@ class _Attempts(Attempts):
     def __init__(self, kind: str, patience_s: float) -> None:
         super().__init__(kind, patience_s, RETRY_FIRST_S)
         self.silence_s = SILENCE_FIRST_S
-        self.unknown = False  # True if a server may have done what was asked for
+        self.unknown = False  # True if a server may have done the request
 
     def accept(self, answer: Response) -> bool:
         """True for an answer without error, False for one that asks to retry. Raises ServerError for any other error."""
@@ -284,12 +284,12 @@ def covered(answers: list[L]) -> bool:
     return bool(answers) and not missing(answers)
 
 
-def _found(frame: Frame, answer: type[A], found: list[A]) -> bool:
-    """Add a frame's answer to *found* if it carries no error; returns True if it was added."""
+def _add_answer(frame: Frame, answer: type[A], answers: list[A]) -> bool:
+    """Add a frame's answer to *answers* if it has no error; returns True if it was added."""
     with contextlib.suppress(DecodeError):
         response = answer.FromString(frame.payload)
         if not frame.nobody and not response.error:
-            found.append(response)
+            answers.append(response)
             return True
     return False
 
@@ -306,11 +306,11 @@ async def together(ask: Callable[[T], Awaitable[R]], items: Iterable[T]) -> list
     raised, if there is one."""
     room = asyncio.Semaphore(TOGETHER_MAX)
 
-    async def one(item: T) -> R:
+    async def limited(item: T) -> R:
         async with room:
             return await ask(item)
 
-    results = await asyncio.gather(*map(one, items), return_exceptions=True)
+    results = await asyncio.gather(*map(limited, items), return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
             raise result

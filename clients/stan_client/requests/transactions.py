@@ -20,7 +20,7 @@ from stan_client.requests.names import raw
 from stan_client.requests.requester import Requester, together
 
 COMMIT_BYTES_MAX: Final = 512 * 1024
-"""Bytes of what one request tells of further channels."""
+"""Bytes of the further channels in one request."""
 
 
 class Committed(NamedTuple):
@@ -85,7 +85,7 @@ class Transactions:
         """Add the staged rows to all channels, then record that the version is finished. May be repeated, also by another
         process: committed channels are left as they are, the others are committed.
 
-        What goes to channels of one group of the servers becomes visible at once, whatever crashes; the groups follow each
+        Rows in channels of one group of the servers become visible at once, whatever crashes; the groups follow each
         other. More than 1,024 channels, or 512 KiB of txns, are several requests, as if they were of several groups.
 
         Args:
@@ -146,12 +146,12 @@ class Transactions:
     async def last_committed(
         self, app: str, *, writer: str = "", version: int = 0, timeout_s: float | None = None
     ) -> int:
-        """The newest version that is finished; -1: none.
+        """Return the newest finished version; -1: none.
 
         Args:
             app: its name.
-            writer: who is about to write *version*, as of commit(); "": nobody is.
-            version: what the writer is about to write.
+            writer: the writer that is about to write *version*, as of commit(); "": none.
+            version: the version to be written.
             timeout_s: patience of the request.
 
         Raises:

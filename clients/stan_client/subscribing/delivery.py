@@ -91,13 +91,13 @@ class SubscriptionDelivery:
         if self.path is not None:
             await self.path.close()
         if self.queue.draining:
-            return  # nothing new is wanted, and what has come cannot be acked any more
+            return  # no new messages, and the received ones cannot be acked any more
         if self.options.durable:
             self.queue.clear()  # unacked: the server sends them again
         path = self.path = SubscriptionPath(session, raw(self.channel))
         request = self._request(session, path)
         self._made_at_ns = self._made_at_ns or time.monotonic_ns()
-        await path.listen(self._take)
+        await path.listen(self._receive)
         try:
             answer = await session.request(
                 session.answer.sub_requests, request, SubscribeRequestTimeoutError, timeout_s
@@ -114,7 +114,7 @@ class SubscriptionDelivery:
         if self.callback is not None and not self._direct and self.worker is None:
             self.worker = asyncio.get_running_loop().create_task(self._work(None))
         if early:
-            self._take(early)
+            self._receive(early)
 
     def _request(self, session: Session, path: SubscriptionPath) -> bytes:
         start = self._start()
@@ -150,7 +150,7 @@ class SubscriptionDelivery:
 
     # --- messages --------------------------------------------------------------------------------------------------
 
-    def _take(self, frames: list[Frame]) -> None:
+    def _receive(self, frames: list[Frame]) -> None:
         path = self.path
         if path is None or self.queue.closed:
             return
@@ -209,7 +209,7 @@ class SubscriptionDelivery:
             self.settle(group)
 
     async def _work(self, begun: "tuple[SubscriptionPath | None, list[Message], Awaitable[object]] | None") -> None:
-        """Call the callback for what arrives, after it has awaited the call that has *begun*: its path, messages and result."""
+        """Call the callback for arriving messages, after awaiting the call that has *begun*: its path, messages and result."""
         if begun is not None:
             await self._finish(*begun)
         while await self.queue.arrived():
@@ -254,7 +254,7 @@ class SubscriptionDelivery:
         return SENT
 
     def _check_manual(self) -> None:
-        """Raise what ack() raises."""
+        """Raise the errors of ack()."""
         if not self.options.manual_acks:
             raise ManualAckError
         if self.queue.closed:

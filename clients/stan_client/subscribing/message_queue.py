@@ -1,4 +1,4 @@
-"""The messages of one subscription that wait to be handled: bounded, because the server sends again what is dropped.
+"""The messages of one subscription that wait to be handled: bounded, because the server sends dropped ones again.
 
 `put` never waits; one worker, one iterator, or several tasks that share the work take the messages, in order of arrival.
 """
@@ -16,7 +16,7 @@ QUEUED_WINDOWS_MAX: Final = 2
 
 
 class MessageQueue(deque[Message]):
-    """Messages that have arrived and are not taken yet, until the subscription ends."""
+    """Messages that have arrived and wait for the program, until the subscription ends."""
 
     def __init__(self, window: int) -> None:
         """*window*: messages that the server sends before it waits for acks."""
@@ -45,7 +45,7 @@ class MessageQueue(deque[Message]):
         return not self.closed
 
     def drain(self) -> None:
-        """Tell those who take that nothing more comes in."""
+        """Report to the waiting tasks that nothing more comes in."""
         self.draining = True
         self._takers.wake()
 

@@ -45,13 +45,13 @@ class MessageStream(AsyncIterator[Message], ABC):
     @property
     @abstractmethod
     def queued(self) -> int:
-        """How many messages have come and are not taken yet."""
+        """Number of messages that have come and wait for the program."""
 
     # --- messages --------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    async def _taken(self, n: int, timeout_s: float | None) -> list[Message]:
-        """Return 1 to *n* messages, and ack those of the call before, unless `manual_acks` is set. Errors as of next()."""
+    async def _next_messages(self, n: int, timeout_s: float | None) -> list[Message]:
+        """Return 1 to *n* messages, and ack those of the previous call, unless `manual_acks` is set. Errors as of next()."""
 
     def __aiter__(self) -> Self:
         return self
@@ -71,7 +71,7 @@ class MessageStream(AsyncIterator[Message], ABC):
     async def next(self, timeout_s: float | None = None) -> Message:
         """Return the next message, waiting for it at most *timeout_s* seconds; None: as long as it takes.
 
-        Unless `manual_acks` is set, what next() and fetch() returned before is acked by each call, as when iterating. Several
+        Unless `manual_acks` is set, each call acks the messages of earlier next() and fetch() calls, as when iterating. Several
         tasks may call at the same time if `manual_acks` is set.
 
         Raises:
@@ -79,7 +79,7 @@ class MessageStream(AsyncIterator[Message], ABC):
             BadSubscriptionError: the subscription or the client was closed, or drained and nothing is left.
             ConnectionClosedError: the session was lost and could not be recovered.
         """
-        (message,) = await self._taken(1, timeout_s)
+        (message,) = await self._next_messages(1, timeout_s)
         return message
 
     async def fetch(self, n: int, timeout_s: float | None = None) -> list[Message]:
@@ -89,7 +89,7 @@ class MessageStream(AsyncIterator[Message], ABC):
         if n < 1:
             raise ValueError(f"cannot fetch {n} messages")
         try:
-            return await self._taken(n, timeout_s)
+            return await self._next_messages(n, timeout_s)
         except NoMessageError:
             return []
 
@@ -118,12 +118,12 @@ class MessageStream(AsyncIterator[Message], ABC):
     @abstractmethod
     async def drain(self, *, timeout_s: float | None = None) -> bool:
         """Take no new messages, have those handled that have come, ack them, and close the subscription; a durable one can be
-        resumed later. Returns True if all that had come was handled.
+        resumed later. Returns True if all of them were handled.
 
-        An async callback is called for what waits. A task that iterates, or calls next() or fetch(), goes on until nothing is
-        left; if the caller is that task, what it has in hand counts as handled and what it has not taken is left. What is left is
-        not acked, and comes again to a durable or a queue group. With `manual_acks` the program acks by then. After a loss of
-        the session meanwhile nothing can be acked any more.
+        An async callback is called for waiting messages. A task that iterates, or calls next() or fetch(), goes on until nothing
+        is left; if the caller is that task, its messages in hand count as handled, and waiting ones are left. Messages that are
+        left are not acked, and come again to a durable or a queue group. With `manual_acks` the program acks by then. After a
+        loss of the session meanwhile nothing can be acked any more.
 
         Args:
             timeout_s: seconds after which the subscription is closed although not all is handled; None: never.

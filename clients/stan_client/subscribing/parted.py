@@ -38,15 +38,15 @@ class PartedSubscription(MessageStream):
 
     @property
     def queued(self) -> int:
-        """How many messages have come and are not taken yet."""
+        """Number of messages that have come and wait for the program."""
         return len(self._delivery.handover.waiting) + sum(part.queued for part in self.parts.values())
 
-    async def _taken(self, n: int, timeout_s: float | None) -> list[Message]:
+    async def _next_messages(self, n: int, timeout_s: float | None) -> list[Message]:
         if self._delivery.callback is not None:
             raise TypeError("a subscription with a callback gives its messages to that")
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._delivery.handover.take(n)
+                return await self._delivery.handover.next_messages(n)
         except TimeoutError:
             raise NoMessageError from None
 
@@ -70,7 +70,7 @@ class PartedSubscription(MessageStream):
         if delivery.callback is not None:
             finished = await delivery.drain(until)
         elif taker is None or taker is asyncio.current_task():
-            finished = not handover.waiting  # nobody takes what waits
+            finished = not handover.waiting  # no task takes the waiting messages
         else:
             draining = asyncio.create_task(delivery.drain(until))
             await asyncio.wait({draining, taker}, return_when=asyncio.FIRST_COMPLETED)

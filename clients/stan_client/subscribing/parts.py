@@ -1,8 +1,8 @@
 """The parts of a channel, as the deliveries of one subscription: begun in turn, handed to the program one after the other.
 
-Promises: messages of a key come one after the other, in their order, also over a doubling: a new part is begun when what the part
-has from which its keys came is handled. Messages of different parts come in any order. There is one durable, or one queue group,
-of the same name in each part.
+Promises: messages of a key come one after the other, in their order, also over a doubling: a new part is begun when the messages
+of the part from which its keys came are handled. Messages of different parts come in any order. There is one durable, or one
+queue group, of the same name in each part.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ log = logging.getLogger("stan_client")
 LOOK_INTERVAL_S: Final = 2.0
 """Pause between looks for new parts, and at the position in the parts from which their keys come."""
 Make = Callable[[str, Callback, Start], Awaitable[Subscription]]
-"""Subscribes to one part: its channel, what takes its messages, and where it begins."""
+"""Subscribes to one part: its channel, the callback for its messages, and its start."""
 
 
 class PartedOwner(Protocol):
@@ -50,7 +50,7 @@ class PartHandover:
         self.waiting: deque[tuple[Message, asyncio.Future[None]]] = deque()  # not taken yet
         self.taker: asyncio.Task[Any] | None = None  # the task that took the newest message
         self.closed = False
-        self._in_hand: list[asyncio.Future[None]] = []  # of the messages that were taken last
+        self._in_hand: list[asyncio.Future[None]] = []  # of the messages returned last
         self._arrived = asyncio.Event()
         self._error: StanClientError | None = None  # with which the client has ended
 
@@ -61,8 +61,8 @@ class PartHandover:
         self._arrived.set()
         await done
 
-    async def take(self, n: int) -> list[Message]:
-        """Return the next messages, 1 to *n*; those before are handled.
+    async def next_messages(self, n: int) -> list[Message]:
+        """Return the next messages, 1 to *n*; earlier ones count as handled.
 
         Raises:
             BadSubscriptionError: `end` was called. ConnectionClosedError: with that error.
@@ -74,9 +74,9 @@ class PartHandover:
                 raise self._error or BadSubscriptionError()
             self._arrived.clear()
             await self._arrived.wait()
-        taken = [self.waiting.popleft() for _ in range(min(n, len(self.waiting)))]
-        self._in_hand = [done for _, done in taken]
-        return [message for message, _ in taken]
+        entries = [self.waiting.popleft() for _ in range(min(n, len(self.waiting)))]
+        self._in_hand = [done for _, done in entries]
+        return [message for message, _ in entries]
 
     def release(self) -> None:
         """Let the parts go on whose messages the program took last: they are handled."""
@@ -122,20 +122,20 @@ class PartedDelivery:
         self._grower = asyncio.get_running_loop().create_task(self._grow(0 if resumed else status.parts))
 
     async def _status(self) -> PartedStatus:
-        found = await self._client.admin.parts(self.channel)
-        if not found:
+        parted = await self._client.admin.parts(self.channel)
+        if not parted:
             raise ServerError(f"stan: channel {self.channel} has no parts")
-        return found[0]
+        return parted[0]
 
     def _name(self, number: int) -> str:
         return part_names(self.channel, number + 1)[number]
 
     async def _begin(self, number: int, start: Start) -> None:
-        async def take(message: Message) -> None:
+        async def handle(message: Message) -> None:
             await self._hand(message)
             self._handled[number] = max(self._handled.get(number, 0), message.sequence)
 
-        self.parts[number] = await self._make(self._name(number), take, start)
+        self.parts[number] = await self._make(self._name(number), handle, start)
 
     async def _position(self, number: int) -> CursorStatus | None:
         """The durable or queue group in a part; None: there is none."""
@@ -148,8 +148,9 @@ class PartedDelivery:
                 return one
         return None
 
-    async def _grow(self, anew: int) -> None:
-        """Begin the new parts of each doubling, in turn; those below *anew* as the others, as the position is new in all."""
+    async def _grow(self, new_below: int) -> None:
+        """Begin the new parts of each doubling, in turn; those below *new_below* as the first ones, as the position is new in
+        all."""
         while not self.handover.closed:
             try:
                 status = await self._status()
@@ -157,13 +158,13 @@ class PartedDelivery:
                     for number in range(split.parts, 2 * split.parts):
                         before = number - split.parts
                         if number not in self.parts and before in self.parts and await self._passed(before, split):
-                            await self._begin(number, self.options.start if number < anew else everything())
+                            await self._begin(number, self.options.start if number < new_below else everything())
             except StanClientError as error:
                 log.warning("%s: new parts are looked for again: %s", self.channel, error)
             await asyncio.sleep(LOOK_INTERVAL_S)
 
     async def _passed(self, number: int, split: PartSplitStatus) -> bool:
-        """True if what a part had before it was split is handled, by all members of the group."""
+        """True if all members of the group have handled the messages that a part had when it was split."""
         last = split.last[number]
         if not last or (self._handled.get(number, 0) >= last and not self.options.queue and not self.options.durable):
             return True
@@ -194,7 +195,7 @@ class PartedDelivery:
     async def leave(self, leave: Callable[[Subscription], Awaitable[Any]]) -> None:
         """End the subscriptions of all parts with *leave*."""
         self.handover.release()
-        await asyncio.sleep(0)  # what is handled is acked
+        await asyncio.sleep(0)  # handled messages are acked
         self.end(None)
         for one in list(self.parts.values()):
             if not one.closed:

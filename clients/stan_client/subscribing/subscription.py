@@ -1,4 +1,4 @@
-"""One subscription of one channel as programs have it."""
+"""The subscription of one channel, as programs see it."""
 
 import asyncio
 from typing import Any, Self
@@ -33,7 +33,7 @@ class Subscription(MessageStream):
 
     @property
     def queued(self) -> int:
-        """How many messages have come and are not taken yet."""
+        """Number of messages that have come and wait for the program."""
         return len(self._delivery.queue)
 
     @property
@@ -71,7 +71,7 @@ class Subscription(MessageStream):
         self._in_hand.append(message.sequence)
         return message
 
-    async def _taken(self, n: int, timeout_s: float | None) -> list[Message]:
+    async def _next_messages(self, n: int, timeout_s: float | None) -> list[Message]:
         if self._delivery.callback is not None:
             raise TypeError("a subscription with a callback gives its messages to that")
         queue, self._taker = self._delivery.queue, asyncio.current_task()
@@ -88,7 +88,7 @@ class Subscription(MessageStream):
         return messages
 
     def _settle_in_hand(self) -> None:
-        """Ack what the program took before."""
+        """Ack the messages that the program took earlier."""
         if self._in_hand and not self._delivery.options.manual_acks and self._delivery.path is not None:
             for sequence in self._in_hand:
                 self._delivery.path.ack(sequence)

@@ -19,7 +19,7 @@ from stan_client.transport.connection import Handler
 from stan_client.transport.session import Session, fresh_id
 
 DELAY_NS_MAX = 2**62
-"""What is sent at most; servers have bounds of their own."""
+"""The longest delay that is sent; servers have bounds of their own."""
 
 
 class SubscriptionPath:

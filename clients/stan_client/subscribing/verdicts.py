@@ -1,7 +1,7 @@
-"""What a program says about the messages that came on one path of a subscription: done, failed, still at work, never again.
+"""A program's verdicts on the messages that came on one path of a subscription: done, failed, still at work, never again.
 
 Promises: an ack goes to the newest path, as the server may have sent the message there again; a verdict, and a cumulative ack, go
-to the path on which the message came, and are judged by what the server of its session knows. Once that path is closed they are
+to the path on which the message came, and depend on the features of its session's server. Once that path is closed they are
 dropped: a durable's messages come again and can be judged then, others never come again.
 """
 
@@ -23,7 +23,7 @@ COMES_AGAIN: Final = "is not acked and will come again"
 
 
 class VerdictPath:
-    """What the messages of one path call; an Acker."""
+    """The Acker of the messages of one path."""
 
     def __init__(
         self, path: SubscriptionPath, ack: Callable[[int], Receipt], check: Callable[[], None], *, in_group: bool
@@ -61,8 +61,8 @@ class VerdictPath:
         return self._say(sequence, wire.REJECT, reason)
 
     def respond(self, reply: str, data: bytes) -> Receipt:
-        """Send data to the reply subject of a message, ahead of the acks of this turn. It may be said of an acked message, too,
-        and also after the path is closed: the requester waits for it."""
+        """Send data to the reply subject of a message, ahead of the acks of this turn. It also works for an acked message and
+        after the path is closed: the requester waits for it."""
         return SENT if self._path.respond(reply_subject(reply), data) else DROPPED
 
     def _say(self, sequence: int, kind: wire.Verdict, reason: str = "", delay_s: float | None = None) -> Receipt:
@@ -71,8 +71,8 @@ class VerdictPath:
 
 
 def judge_failed(path: SubscriptionPath, messages: list[Message], on_error: OnError, error: Exception) -> str:
-    """Do with *messages*, whose callback has raised *error*, what *on_error* says, if the server knows verdicts; returns what has
-    become of them, for the log."""
+    """Apply *on_error* to *messages*, whose callback has raised *error*, if the server knows verdicts; returns their fate, for
+    the log."""
     verdict = ON_ERROR[on_error]
     noted = False
     if verdict is not None and path.knows_verdicts:

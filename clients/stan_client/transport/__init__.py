@@ -1,1 +1,1 @@
-"""What carries requests and answers: the connection to NATS, inboxes, a client's session with the server."""
+"""The way of requests and answers: the connection to NATS, inboxes, a client's session with the server."""

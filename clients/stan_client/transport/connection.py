@@ -44,7 +44,7 @@ NatsClient = Client
 """nats-py's client, as callers may hand one in."""
 
 _FAILURES = (NatsError, OSError, TimeoutError)
-"""What nats-py raises if it cannot connect."""
+"""Errors that nats-py raises if it cannot connect."""
 
 _NO_SERVER = (NoServersError, OSError, TimeoutError)
 """Those of them that it raises while no server runs, but for ssl.SSLError, which is an OSError."""
@@ -206,7 +206,7 @@ class ClientConnection(RepairedClient):
         if reader is None:
             return
         buffered: bytearray = reader._buffer  # type: ignore[attr-defined]  # noqa: SLF001
-        # At the end of the stream nothing more may be fed, but nats-py still reads what is in the buffer.
+        # At the end of the stream nothing more may be fed, but nats-py still reads the buffer.
         ended = reader._eof  # type: ignore[attr-defined]  # noqa: SLF001
         self._to_nats_py = buffered.extend if ended else reader.feed_data
         early = bytes(buffered)
@@ -217,7 +217,7 @@ class ClientConnection(RepairedClient):
             if whole is None:
                 return
             try:
-                self._pieces.keep(whole[self.take(whole) :])
+                self._pieces.keep(whole[self.handle_data(whole) :])
             except ValueError as error:
                 log.warning("nats: protocol error, reconnecting: %s", error)
                 reader.set_exception(ConnectionError(f"nats: {error}"))
@@ -226,7 +226,7 @@ class ClientConnection(RepairedClient):
         if early:
             feed(early)
 
-    def take(self, data: bytes) -> int:
+    def handle_data(self, data: bytes) -> int:
         """Handle all whole frames of *data*; returns their length in bytes. A load generator overrides this."""
         consumed, frames = split(data, 0)
         self.dispatch(frames)
@@ -317,7 +317,7 @@ class ClientConnection(RepairedClient):
             self.send(f"UNSUB {sid}\r\n".encode())
 
     async def shut(self) -> None:
-        """Send what is waiting and close the connection."""
+        """Send the waiting frames and close the connection."""
         self._flush()
         self._handlers.clear()
         await self.close()
@@ -361,14 +361,14 @@ class BorrowedLink:
     async def listen(self, subject: str, handler: Handler) -> int:
         """Subscribe through nats-py, with unlimited pending (STAN-SPEC 14.3); frames come one by one."""
 
-        def take(message: Msg) -> None:
+        def pass_on(message: Msg) -> None:
             headers = message.headers or {}
             status = headers.get("Status", "")
             header = f"NATS/1.0 {status}\r\n\r\n".encode() if headers else b""
             handler([Frame(sid, message.subject.encode(), message.reply.encode(), header, message.data)])
 
         async def callback(message: Msg) -> None:
-            take(message)
+            pass_on(message)
 
         cb: Callable[[Msg], Awaitable[None]] = callback
         subscription = await self._nats.subscribe(subject, cb=cb, pending_msgs_limit=-1, pending_bytes_limit=-1)

@@ -1,8 +1,8 @@
-"""NATS inboxes for the answers to many requests: the last token of the subject identifies the request that is answered.
+"""NATS inboxes for the answers to many requests: the last token of the subject identifies the request.
 
 Promises: a waiting request completes in the turn that reads its answer, and no later than its timeout; after `shut` none waits.
-Never sends a request twice unless it is asked to: the caller decides what to do without an answer. An answer that comes late, a
-second time, or to nobody's request is dropped.
+Sends a request again only if the caller sets *again_s*: the caller decides what to do without an answer. An answer that comes
+late, a second time, or to nobody's request is dropped.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from stan_client.transport.connection import NatsLink
 Taker = Callable[[Frame], None]
 
 INBOX_PREFIX: Final = "_INBOX."
-"""What the reply subject of a request begins with. A worker publishes what it has computed to a subject that a stranger chose, so
-nothing but an inbox of a client is taken for one."""
+"""Prefix of the reply subject of a request. A worker publishes its result to a subject that a stranger chose, so only an inbox of
+a client is accepted."""
 
 
 class Inbox:
@@ -41,12 +41,12 @@ class Inbox:
         self._timeout_s = timeout_s
         self._takers: dict[bytes, Taker] = dict(tokens or {})
         self._waiting: set[asyncio.Future[None]] = set()
-        self._asked = 0
+        self._requests = 0
         self._sid = 0
 
     async def open(self) -> None:
         """Subscribe to the inbox's subjects."""
-        self._sid = await self.link.listen(f"{self.subject}.*", self._take)
+        self._sid = await self.link.listen(f"{self.subject}.*", self._receive)
 
     async def shut(self) -> None:
         """Unsubscribe; requests that still wait end without an answer."""
@@ -62,35 +62,35 @@ class Inbox:
         NATS is not connected. *again_s*: seconds of silence after which it is sent once more; None: never."""
         answer: list[Frame] = []
 
-        def take(frame: Frame) -> bool:
+        def collect(frame: Frame) -> bool:
             answer.append(frame)
             return True
 
-        await self.ask_all(subject, payload, take, timeout_s, again_s)
+        await self.ask_all(subject, payload, collect, timeout_s, again_s)
         return answer[0] if answer else None
 
     async def ask_all(
         self,
         subject: bytes,
         payload: bytes,
-        take: Callable[[Frame], bool],
+        accept: Callable[[Frame], bool],
         timeout_s: float | None = None,
         again_s: float | None = None,
     ) -> None:
-        """Send one request and pass its answers to *take* until *take* returns True or the time is over. *again_s*: as of
+        """Send one request and pass its answers to *accept* until *accept* returns True or the time is over. *again_s*: as of
         `ask`."""
         if not self.link.connected:
             return
         await self.link.drained()
         enough: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def taken(frame: Frame) -> None:
-            if not enough.done() and take(frame):
+        def receive(frame: Frame) -> None:
+            if not enough.done() and accept(frame):
                 enough.set_result(None)
 
-        self._asked += 1
-        token = b"%d" % self._asked
-        self._takers[token] = taken
+        self._requests += 1
+        token = b"%d" % self._requests
+        self._takers[token] = receive
         self._waiting.add(enough)
         request = publication(subject, payload, f"{self.subject}.".encode() + token)
         try:
@@ -105,7 +105,7 @@ class Inbox:
             del self._takers[token]
             self._waiting.discard(enough)
 
-    def _take(self, frames: list[Frame]) -> None:
+    def _receive(self, frames: list[Frame]) -> None:
         for frame in frames:
             taker = self._takers.get(frame.subject.rpartition(b".")[2])
             if taker is not None:
@@ -113,14 +113,14 @@ class Inbox:
 
 
 class ReplyInbox:
-    """Where the answers to the requests come that a client has published as messages: from whoever handles those, past the
-    streaming servers. It outlives sessions, and listens from the first request on."""
+    """The inbox for answers to requests that a client has published as messages: handlers send them past the streaming servers.
+    It outlives sessions, and listens from the first request on."""
 
     def __init__(self, unique: str) -> None:
         """*unique*: a token that no other inbox has."""
         self._subject = f"{INBOX_PREFIX}{unique}"
         self._waiting: dict[bytes, asyncio.Future[bytes]] = {}  # correlation id -> the answer
-        self._asked = 0
+        self._requests = 0
         self._link: NatsLink | None = None  # the one on which it listens
         self._ended: StanClientError | None = None
 
@@ -131,7 +131,7 @@ class ReplyInbox:
         """Listen on *link*; nothing happens if it does already, and before the first request."""
         if self._link is not link and self._waiting:
             self._link = link
-            await link.listen(f"{self._subject}.*", self._take)
+            await link.listen(f"{self._subject}.*", self._receive)
 
     def expect(self) -> tuple[str, asyncio.Future[bytes]]:
         """Return the reply subject for one more request, and where its answer will be; the caller calls `forget` in the end.
@@ -141,13 +141,13 @@ class ReplyInbox:
         """
         if self._ended is not None:
             raise self._ended
-        self._asked += 1
+        self._requests += 1
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._waiting[b"%d" % self._asked] = answer
-        return f"{self._subject}.{self._asked}", answer
+        self._waiting[b"%d" % self._requests] = answer
+        return f"{self._subject}.{self._requests}", answer
 
     def forget(self, subject: str) -> None:
-        """Drop what comes for the request with this reply subject from now on."""
+        """Drop later answers to the request with this reply subject."""
         answer = self._waiting.pop(subject.rpartition(".")[2].encode(), None)
         if answer is not None:
             answer.cancel()
@@ -158,9 +158,9 @@ class ReplyInbox:
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(error)
-                answer.exception()  # read here: who is still publishing may never look at it
+                answer.exception()  # read here: a caller that is still publishing may never look at it
 
-    def _take(self, frames: list[Frame]) -> None:
+    def _receive(self, frames: list[Frame]) -> None:
         for frame in frames:
             answer = self._waiting.get(frame.subject.rpartition(b".")[2])
             if answer is not None and not answer.done() and not frame.nobody:

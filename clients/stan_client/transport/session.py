@@ -1,7 +1,7 @@
-"""One registration of a client with the server: connect, heartbeats, pings, control requests, close (STAN-SPEC 3).
+"""The registration of a client with the server: connect, heartbeats, pings, control requests, close (STAN-SPEC 3).
 
 A session has one connection id and one inbox; after a loss the client makes another session. All requests and answers of the
-server arrive on that one inbox, distinguished by the last token of the subject. A request that nobody has received is sent again
+server arrive on that one inbox, distinguished by the last token of the subject. A request without a receiver is sent again
 within its timeout, a connect also after a silence: its id makes it the same connect. A session never decides what a loss means.
 """
 
@@ -61,7 +61,7 @@ class SessionOptions:
 
 
 class Session:
-    """One registration of the client; usable between `open` and `close`, or until it is lost."""
+    """A registration of the client; usable between `open` and `close`, or until it is lost."""
 
     def __init__(
         self, link: NatsLink, options: SessionOptions, on_lost: Callable[["Session", StanClientError], None]
@@ -225,7 +225,7 @@ class Session:
 
 
 def text_of(data: bytes) -> str:
-    """Decode text from the wire; bytes that are not UTF-8 are kept as surrogates."""
+    """Decode text from the wire; bytes that are not UTF-8 become surrogates."""
     return data.decode("utf-8", "surrogateescape")
 
 

@@ -186,7 +186,7 @@ def test_retries_stay_within_the_budget_in_each_window(share, least, steps) -> N
             if not retry:
                 budget.note_publish()
                 publishes.append(now[0])
-            elif budget.take():
+            elif budget.spend():
                 retries.append(now[0])
                 # What a slot counts is within the window or, by less than a slot, older.
                 recent = sum(now[0] - at <= 10 for at in publishes)

@@ -6,7 +6,7 @@ await sc.subscribe("orders", start_at="first", cb=callback)
 await sc.publish("orders", b"one")
 
 Names, arguments, defaults, results and errors are those of the original, among them attributes with an underscore that programs
-look at for want of others. What it does otherwise, and why, is in the README of this distribution.
+use for want of others. The README of this distribution has the differences and their reasons.
 """
 
 import asyncio
@@ -46,9 +46,9 @@ DEFAULT_PING_MAX_OUT: Final = 3
 PROTOCOL_ONE: Final = 1
 
 UNKNOWN: Final = "stan: unknown clientID"
-"""What a server says to a client that is not registered any more."""
+"""Answer of a server to a client that is not registered any more."""
 INVALID_PUBLISH: Final = "stan: invalid publish request"
-"""What a server says to a publish whose channel has no valid name."""
+"""Answer of a server to a publish whose channel has no valid name."""
 
 logger = logging.getLogger(__name__)
 
@@ -232,7 +232,7 @@ class Client:
                 await self._nc.close()
 
     async def _end(self) -> None:
-        """Forget what belongs to the session; publishes that wait for room go on, and fail."""
+        """Drop the state of the session; publishes that wait for room go on, and fail."""
         self._sub_map.clear()
         self._pub_ack_map.clear()
         while not self._pending_pub_acks_queue.empty():
@@ -335,7 +335,7 @@ class Client:
         Args:
             subject: the channel.
             cb: called with each Msg, one after the other; the message is acked when it has ended without an error.
-            error_cb: called with what *cb* has raised.
+            error_cb: called with errors of *cb*.
             start_at: "new_only" (also None), "first", "last_received", "sequence" or "time".
             deliver_all_available: the same as "first".
             sequence: where to start, with "sequence".
@@ -388,7 +388,7 @@ class Client:
             await subscription.cb(msg)
             if not subscription.manual_acks:
                 await self.ack(msg)
-        except Exception as error:  # noqa: BLE001 - the program is told
+        except Exception as error:  # noqa: BLE001 - it is reported to the program
             await _report(subscription, error)
 
     async def ack(self, msg: "Msg") -> None:

@@ -1,7 +1,7 @@
-"""Errors of the old API, and which of them stands for which of `stan_client`.
+"""Errors of the old API, and their counterparts in `stan_client`.
 
-What nats-py is to blame for comes as nats-py's own errors, as in the original; as those classes of them that have the old names,
-which are the ones that old programs catch.
+Failures of nats-py come as nats-py's own errors, as in the original; in those classes that have the old names, which old programs
+catch.
 """
 
 import asyncio

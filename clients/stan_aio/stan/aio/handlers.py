@@ -1,7 +1,7 @@
 """Acks of publishes that a program does not wait for: its handlers are called one after the other, as in the original.
 
-An ack keeps its place among the publishes in flight until its handler is called; so a handler that takes its time slows
-down who publishes.
+An ack keeps its place among the publishes in flight until its handler is called; so a slow handler slows down the
+publisher.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class AckHandlers:
                 self._logger.exception("Exception in ack handler of %s", ack.guid)
 
     async def end(self) -> None:
-        """Call no more handlers; one that runs is cancelled, unless it is what ends them."""
+        """Call no more handlers; one that runs is cancelled, unless it made this call."""
         worker, self._worker = self._worker, None
         while not self._came.empty():
             self._came.get_nowait()
