@@ -21,17 +21,17 @@ class StanDataSource(DataSource):
         return "stan"
 
     def schema(self) -> "StructType | str":
-        """Return all columns of a read, `headers`, `key` and `partition` only if they are asked for; with the schema `auto` those
-        of the registered versions, for which the broker is asked. Raises OptionsError, and UnreachableError."""
+        """Return all columns of a read, `headers`, `key` and `partition` only on request; with the schema `auto` those of the
+        registered versions, requested from the broker. Raises OptionsError, and UnreachableError."""
         from pyspark_stan.options import source_options
         from pyspark_stan.schema import full_schema
 
-        found = source_options(self.options)
-        if found.typed:
+        checked = source_options(self.options)
+        if checked.typed:
             from pyspark_stan.reading.registry import typed_schema
 
-            return typed_schema(found)
-        return full_schema(headers=found.headers, key=found.key, partition=found.partition)
+            return typed_schema(checked)
+        return full_schema(headers=checked.headers, key=checked.key, partition=checked.partition)
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
         """Return the reader of `spark.read`. Raises OptionsError."""

@@ -21,7 +21,7 @@ class UnreachableError(StanClientError, ConnectionError):
 
 
 class MalformedError(StanClientError, ValueError):
-    """A message is not what its schema says, and the option malformed is fail."""
+    """A message does not fit its schema, and the option malformed is fail."""
 
 
 class RowError(StanClientError, ValueError):
@@ -37,4 +37,4 @@ class TableError(StanClientError, ValueError):
 
 
 class NoJavaError(StanClientError, RuntimeError):
-    """Spark cannot run here; the text says what to install."""
+    """Spark cannot run here; the text names the package to install."""

@@ -230,7 +230,7 @@ class SourceOptions:
     pushdown: bool = option("pushdown", False)
     cold: str = option("cold", "")  # a lake with the older messages
     typed: bool  # columns by the schemas that are registered for the channels
-    malformed: Malformed  # what becomes of a message that is not what its schema says
+    malformed: Malformed  # the fate of a message that does not fit its schema
 
 
 STREAM_ONLY: Final = (
@@ -242,91 +242,91 @@ STRATEGIES: Final = ("error", "latest")
 
 
 def source_options(options: Mapping[str, str], kind: Literal["batch", "stream", "any"] = "any") -> SourceOptions:
-    """Return the checked options of a read; *kind* "any": it is not known yet whether it is a batch or a stream.
+    """Return the checked options of a read; *kind* "any": a batch or a stream, not known yet.
 
     Raises:
         OptionsError: has all mistakes in *options*.
     """
-    take = OptionReader(options)
-    connection = take.connection()
-    channels, pattern, asked, assigned = _chosen(take)
+    reader = OptionReader(options)
+    connection = reader.connection()
+    channels, pattern, asked, assigned = _chosen(reader)
     wrong_kind = {"batch": STREAM_ONLY, "stream": BATCH_ONLY, "any": ()}[kind]
     other = "batch" if kind == "stream" else "streaming"
-    for name in filter(take.given, wrong_kind):
-        take.complain(f"{name}: of {other} reads only")
+    for name in filter(reader.given, wrong_kind):
+        reader.complain(f"{name}: of {other} reads only")
     default_start = LATEST if kind == "stream" else EARLIEST
-    start = _start(take, channels, default_start)
-    end = _end(take, channels, start)
+    start = _start(reader, channels, default_start)
+    end = _end(reader, channels, start)
     if assigned:
         for name in ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", *BATCH_ONLY[:3]):
-            if take.given(name):
-                take.complain(f"{name}: assign says already where to start and end")
+            if reader.given(name):
+                reader.complain(f"{name}: assign says already where to start and end")
         start = ReadBound(default_start, {channel: first for channel, (first, _) in assigned.items()})
         end = ReadBound(LATEST, {channel: last for channel, (_, last) in assigned.items()})
         if kind == "stream" and set(end.sequences.values()) - {LATEST}:
-            take.complain("assign: a stream has no end")
+            reader.complain("assign: a stream has no end")
     if kind == "batch" and (start.default == LATEST or LATEST in start.sequences.values()):
-        take.complain("startingOffsets: a batch cannot start at latest")
+        reader.complain("startingOffsets: a batch cannot start at latest")
     found = filled(
         SourceOptions,
-        take,
+        reader,
         connection=connection,
         channels=channels,
         pattern=pattern,
         asked=asked,
         start=start,
         end=end,
-        retry_pause_s=take.number("fetch.retryIntervalMs", 200) / 1000,
-        typed=take.choice("schema", ("auto", "off"), "off") == "auto",
-        malformed=next(each for each in MALFORMED if each == take.choice("malformed", MALFORMED, "fail")),
+        retry_pause_s=reader.number("fetch.retryIntervalMs", 200) / 1000,
+        typed=reader.choice("schema", ("auto", "off"), "off") == "auto",
+        malformed=next(each for each in MALFORMED if each == reader.choice("malformed", MALFORMED, "fail")),
     )
-    _check_typed(take, found)
+    _check_typed(reader, found)
     if found.rows_per_trigger and found.rows_at_least > found.rows_per_trigger:
-        take.complain("minOffsetsPerTrigger: more than maxOffsetsPerTrigger")
-    if take.given("maxTriggerDelay") and not take.given("minOffsetsPerTrigger"):
-        take.complain("maxTriggerDelay: goes with minOffsetsPerTrigger")
-    take.finish()
+        reader.complain("minOffsetsPerTrigger: more than maxOffsetsPerTrigger")
+    if reader.given("maxTriggerDelay") and not reader.given("minOffsetsPerTrigger"):
+        reader.complain("maxTriggerDelay: goes with minOffsetsPerTrigger")
+    reader.finish()
     return found
 
 
-def _check_typed(take: OptionReader, found: SourceOptions) -> None:
+def _check_typed(reader: OptionReader, options: SourceOptions) -> None:
     """Complain about options that do not go with typed columns, or only with them."""
-    if found.cold and found.typed:
-        take.complain("cold: not with schema 'auto'")
-    if take.given("malformed") and not found.typed:
-        take.complain("malformed: goes with schema 'auto'")
+    if options.cold and options.typed:
+        reader.complain("cold: not with schema 'auto'")
+    if reader.given("malformed") and not options.typed:
+        reader.complain("malformed: goes with schema 'auto'")
 
 
-def _chosen(take: OptionReader) -> tuple[tuple[str, ...], str, str, dict[str, tuple[int, int]]]:
-    """Return the names of the channels, or the pattern with that of NATS to ask for; and the first and last sequence of each
+def _chosen(reader: OptionReader) -> tuple[tuple[str, ...], str, str, dict[str, tuple[int, int]]]:
+    """Return the names of the channels, or the pattern with that of NATS for requests; and the first and last sequence of each
     channel from `assign`."""
-    ways = [name for name in ("path", "subscribe", "subscribePattern", "assign") if take.given(name)]
+    ways = [name for name in ("path", "subscribe", "subscribePattern", "assign") if reader.given(name)]
     assigned: dict[str, tuple[int, int]] = {}
     if len(ways) != 1:
-        said = " and ".join("load(path)" if name == "path" else name for name in ways) or "none is given"
-        take.complain(f"subscribe, subscribePattern, assign or load(path): one of them, but {said}")
+        given = " and ".join("load(path)" if name == "path" else name for name in ways) or "none is given"
+        reader.complain(f"subscribe, subscribePattern, assign or load(path): one of them, but {given}")
     if "assign" in ways:
-        assigned = _assigned(take)
-    names = [part.strip() for part in f"{take.text('subscribe')},{take.text('path')}".split(",")]
+        assigned = _assigned(reader)
+    names = [part.strip() for part in f"{reader.text('subscribe')},{reader.text('path')}".split(",")]
     channels = tuple(sorted({*filter(None, names), *assigned}))
-    pattern = take.text("subscribePattern")
+    pattern = reader.text("subscribePattern")
     if len(ways) == 1 and not (channels or pattern):
-        take.complain(f"{ways[0]}: no channel")
+        reader.complain(f"{ways[0]}: no channel")
     for channel in channels:
         if not (is_channel_name(channel.encode()) or (not assigned and valid_name(channel, wildcards=True))):
-            take.complain(f"{'assign' if assigned else 'subscribe'}: {channel!r} is no channel's name")
+            reader.complain(f"{'assign' if assigned else 'subscribe'}: {channel!r} is no channel's name")
     if not assigned and not all(map(literal, channels)):
         return (), "|".join(map(_regular, channels)), _covering(channels), assigned
     try:
         re.compile(pattern)
     except re.error as error:
-        take.complain(f"subscribePattern: {pattern!r} is no regular expression ({error})")
+        reader.complain(f"subscribePattern: {pattern!r} is no regular expression ({error})")
         return channels, "", "", assigned
     return channels, pattern, _covering([_first_tokens(pattern)]) if pattern else "", assigned
 
 
 def _regular(name: str) -> str:
-    """Return a regular expression for what a channel's name, or a pattern of NATS, covers."""
+    """Return a regular expression for a channel's name, or for a pattern of NATS."""
     words = {ONE: "[^.]+", REST: ".+"}
     return r"\.".join(words.get(token) or re.escape(token) for token in name.split("."))
 
@@ -346,105 +346,105 @@ def _covering(names: Sequence[str]) -> str:
 
 def _first_tokens(pattern: str) -> str:
     """Return the pattern of NATS for the whole tokens with which every match of a regular expression begins."""
-    found = ""
+    prefix = ""
     at = 0
     while at < len(pattern) and "|" not in pattern:
         escaped = pattern[at : at + 2] == r"\."
         if not escaped and not (pattern[at].isalnum() or pattern[at] in "_-"):
             break
-        found += "." if escaped else pattern[at]
+        prefix += "." if escaped else pattern[at]
         at += 1 + escaped
         if pattern[at : at + 1] in {"?", "*", "{"}:  # the last one may not be there
-            found = found[:-1]
+            prefix = prefix[:-1]
             break
-    return ".".join([*found.split(".")[:-1], REST])
+    return ".".join([*prefix.split(".")[:-1], REST])
 
 
-def _assigned(take: OptionReader) -> dict[str, tuple[int, int]]:
-    said = take.json("assign")
-    found: dict[str, tuple[int, int]] = {}
-    if isinstance(said, dict):
-        for channel, value in said.items():
+def _assigned(reader: OptionReader) -> dict[str, tuple[int, int]]:
+    places = reader.json("assign")
+    assigned: dict[str, tuple[int, int]] = {}
+    if isinstance(places, dict):
+        for channel, value in places.items():
             first, last = value if isinstance(value, list) and len(value) == 2 else (value, LATEST)
             if not (_is_sequence(first) and _is_sequence(last)):
-                take.complain(f"assign: {channel!r} needs a sequence, or two of them")
+                reader.complain(f"assign: {channel!r} needs a sequence, or two of them")
             elif 0 <= last < first:
-                take.complain(f"assign: {channel!r} ends at {last}, before it starts at {first}")
+                reader.complain(f"assign: {channel!r} ends at {last}, before it starts at {first}")
             else:
-                found[channel] = (first, last)
-    elif said is not None:
-        take.complain('assign: JSON such as {"orders": 1} or {"orders": [1, 1001]}')
-    return found
+                assigned[channel] = (first, last)
+    elif places is not None:
+        reader.complain('assign: JSON such as {"orders": 1} or {"orders": [1, 1001]}')
+    return assigned
 
 
-def _start(take: OptionReader, channels: Sequence[str], default: int) -> ReadBound:
-    later = take.choice("startingOffsetsByTimestampStrategy", STRATEGIES, "error") == "latest"
+def _start(reader: OptionReader, channels: Sequence[str], default: int) -> ReadBound:
+    later = reader.choice("startingOffsetsByTimestampStrategy", STRATEGIES, "error") == "latest"
     names = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
-    return _place(take, names, channels, default, latest_if_later=later)
+    return _place(reader, names, channels, default, latest_if_later=later)
 
 
-def _end(take: OptionReader, channels: Sequence[str], start: ReadBound) -> ReadBound:
+def _end(reader: OptionReader, channels: Sequence[str], start: ReadBound) -> ReadBound:
     names = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-    place = _place(take, names, channels, LATEST, latest_if_later=True)
+    place = _place(reader, names, channels, LATEST, latest_if_later=True)
     if place.default == EARLIEST or EARLIEST in place.sequences.values():
-        take.complain("endingOffsets: a batch cannot end at earliest")
+        reader.complain("endingOffsets: a batch cannot end at earliest")
     for channel, last in place.sequences.items():
-        if 0 <= last < start.sequences.get(channel, 0):
-            take.complain(f"endingOffsets: {channel!r} ends at {last}, before it starts at {start.sequences[channel]}")
+        if 0 <= last < (first := start.sequences.get(channel, 0)):
+            reader.complain(f"endingOffsets: {channel!r} ends at {last}, before it starts at {first}")
     return place
 
 
 def _place(
-    take: OptionReader, names: tuple[str, str, str], channels: Sequence[str], default: int, *, latest_if_later: bool
+    reader: OptionReader, names: tuple[str, str, str], channels: Sequence[str], default: int, *, latest_if_later: bool
 ) -> ReadBound:
     by_sequence, by_time, by_times = names
-    said = [name for name in names if take.given(name)]
-    if len(said) > 1:
-        take.complain(f"{' and '.join(said)}: give one of them")
+    given = [name for name in names if reader.given(name)]
+    if len(given) > 1:
+        reader.complain(f"{' and '.join(given)}: give one of them")
     sequences: dict[str, int] = {}
     times: dict[str, int] = {}
-    word = take.text(by_sequence).lower()
+    word = reader.text(by_sequence).lower()
     if word in ("earliest", "latest"):
         default = EARLIEST if word == "earliest" else LATEST
     elif word:
-        sequences = _per_channel(take, by_sequence, channels)
+        sequences = _per_channel(reader, by_sequence, channels)
         for channel in [channel for channel, value in sequences.items() if not _is_sequence(value)]:
-            take.complain(f"{by_sequence}: {sequences.pop(channel)!r} of {channel!r} is no sequence, nor -2 or -1")
+            reader.complain(f"{by_sequence}: {sequences.pop(channel)!r} of {channel!r} is no sequence, nor -2 or -1")
         default = EARLIEST if by_sequence == "startingOffsets" else LATEST
-    if take.given(by_times):
-        for channel, value in _per_channel(take, by_times, channels).items():
-            times[channel] = _nanoseconds(take, by_times, str(value))
-    time_ns = _nanoseconds(take, by_time, take.text(by_time)) if take.given(by_time) else 0
+    if reader.given(by_times):
+        for channel, value in _per_channel(reader, by_times, channels).items():
+            times[channel] = _nanoseconds(reader, by_times, str(value))
+    time_ns = _nanoseconds(reader, by_time, reader.text(by_time)) if reader.given(by_time) else 0
     return ReadBound(default, sequences, time_ns, times, latest_if_later)
 
 
-def _per_channel(take: OptionReader, name: str, channels: Sequence[str]) -> dict[str, Any]:
+def _per_channel(reader: OptionReader, name: str, channels: Sequence[str]) -> dict[str, Any]:
     """Return an option that is a JSON object with a key for each of *channels*; for any channel if there is a pattern."""
-    said = take.json(name)
-    if not isinstance(said, dict):
-        if said is not None:
-            take.complain(f"{name}: not a JSON object with channels as keys")
+    values = reader.json(name)
+    if not isinstance(values, dict):
+        if values is not None:
+            reader.complain(f"{name}: not a JSON object with channels as keys")
         return {}
-    if channels and set(said) != set(channels):
-        missing, foreign = sorted(set(channels) - set(said)), sorted(set(said) - set(channels))
-        for text, found in (("nothing is said about", missing), ("not subscribed:", foreign)):
-            if found:
-                take.complain(f"{name}: {text} {', '.join(found)}")
-    return said
+    if channels and set(values) != set(channels):
+        missing, foreign = sorted(set(channels) - set(values)), sorted(set(values) - set(channels))
+        for text, names in (("nothing is said about", missing), ("not subscribed:", foreign)):
+            if names:
+                reader.complain(f"{name}: {text} {', '.join(names)}")
+    return values
 
 
 def _is_sequence(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and EARLIEST <= value <= SEQUENCE_MAX
 
 
-def _nanoseconds(take: OptionReader, name: str, text: str) -> int:
+def _nanoseconds(reader: OptionReader, name: str, text: str) -> int:
     """Return Unix ns of *text*, which is Unix milliseconds or ISO 8601; a time without a zone is UTC."""
     try:
         if re.fullmatch(r"\d+", text):
             return min(max(int(text), 1) * 1_000_000, TIME_MAX_NS)
         when = datetime.fromisoformat(text)
     except ValueError:
-        take.complain(f"{name}: {text!r} is neither milliseconds since 1970 nor ISO 8601")
+        reader.complain(f"{name}: {text!r} is neither milliseconds since 1970 nor ISO 8601")
         return 0
     when = when if when.tzinfo else when.replace(tzinfo=UTC)
     since = when - datetime(1970, 1, 1, tzinfo=UTC)

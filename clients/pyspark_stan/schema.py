@@ -31,9 +31,9 @@ NULLABLE: Final = ("reply", "key")
 
 
 def full_schema(*, headers: bool = False, key: bool = False, partition: bool = False) -> StructType:
-    """Return the columns of a read for which the user gives no schema; the arguments: whether these are wanted."""
-    asked = {"headers": headers, "key": key, "partition": partition}
-    return StructType([StructField(name, kind) for name, kind in COLUMNS.items() if asked.get(name, True)])
+    """Return the columns of a read for which the user gives no schema; arguments: these columns, too."""
+    optional = {"headers": headers, "key": key, "partition": partition}
+    return StructType([StructField(name, kind) for name, kind in COLUMNS.items() if optional.get(name, True)])
 
 
 def check_schema(schema: StructType) -> None:

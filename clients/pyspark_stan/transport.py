@@ -39,7 +39,7 @@ _pool: dict[tuple[int, ConnectionOptions], BlockingClient] = {}
 
 
 def client_of(connection: ConnectionOptions) -> BlockingClient:
-    """The client of this process for *connection*; made when it is asked for first.
+    """Return the client of this process for *connection*; made on first use.
 
     Raises:
         UnreachableError: no server answered within CONNECT_PATIENCE_S, or one refused the login.

@@ -90,7 +90,7 @@ values = pa.Array.from_buffers(pa.binary(), 2, [None, offsets, pa.py_buffer(b"ab
 batch = pa.RecordBatch.from_arrays([values] * 3, names=["value", "key", "reply"])
 options = sink_options({"servers": "nats://a:1", "channel": "a", "includeKey": "true", "includeReply": "true"}, None)
 router = Router(options, 1 << 20, int, None)
-print([*router.take(batch), *router.rest()])
+print([*router.add(batch), *router.rest()])
 """
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One pipeline: `<name>.toml`, and a module of the same name with `CHANNEL` and `messages(seed)`."""
+    """An example pipeline: `<name>.toml`, and a module of the same name with `CHANNEL` and `messages(seed)`."""
 
     name: str
     title: str

@@ -22,7 +22,7 @@ START: Final = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
 @dataclass(frozen=True, slots=True)
 class Click:
-    """One click of a user on a page."""
+    """A click of a user on a page."""
 
     user: str
     page: str

@@ -1,1 +1,1 @@
-"""What is in messages: types of columns, and payloads in JSON, Avro and protobuf decoded into them."""
+"""The content of messages: types of columns, and payloads in JSON, Avro and protobuf decoded into them."""

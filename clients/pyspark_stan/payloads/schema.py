@@ -8,7 +8,7 @@ from pyspark_stan.payloads.types import ColumnType, parse_type
 
 Format = Literal["json", "avro", "protobuf"]
 MALFORMED: Final = "_malformed"
-"""Column of what could not be decoded."""
+"""Column of the bytes that could not be decoded."""
 
 
 class PayloadSchema(NamedTuple):

@@ -65,22 +65,22 @@ def struct(fields: dict[str, ColumnType]) -> ColumnType:
     return ColumnType("struct", tuple(fields.values()), tuple(fields))
 
 
-def merged(one: ColumnType, other: ColumnType) -> ColumnType:
+def merged(first: ColumnType, second: ColumnType) -> ColumnType:
     """Return a type that has the values of both: the wider number, a struct with the fields of both; else TEXT."""
-    if one == other:
-        return one
-    if one.name in _WIDER and other.name in _WIDER:
-        return ColumnType(max(one.name, other.name, key=_WIDER.index))
-    if one.name == other.name == "struct":
-        return struct(merged_fields(one.fields(), other.fields()))
-    if one.name == other.name and one.parts and other.parts:
-        return ColumnType(one.name, tuple(merged(*pair) for pair in zip(one.parts, other.parts, strict=True)))
+    if first == second:
+        return first
+    if first.name in _WIDER and second.name in _WIDER:
+        return ColumnType(max(first.name, second.name, key=_WIDER.index))
+    if first.name == second.name == "struct":
+        return struct(merged_fields(first.fields(), second.fields()))
+    if first.name == second.name and first.parts and second.parts:
+        return ColumnType(first.name, tuple(merged(*pair) for pair in zip(first.parts, second.parts, strict=True)))
     return TEXT
 
 
-def merged_fields(one: dict[str, ColumnType], other: dict[str, ColumnType]) -> dict[str, ColumnType]:
-    """Return the fields of both, those of *one* first."""
-    return {**one, **{name: merged(one[name], kind) if name in one else kind for name, kind in other.items()}}
+def merged_fields(first: dict[str, ColumnType], second: dict[str, ColumnType]) -> dict[str, ColumnType]:
+    """Return the fields of both, those of *first* first."""
+    return {**first, **{name: merged(first[name], kind) if name in first else kind for name, kind in second.items()}}
 
 
 def ddl(columns: Mapping[str, object]) -> str:

@@ -1,7 +1,7 @@
 """Decoded values made to fit the types of columns, for Arrow. Pure.
 
-Promises an error, never a wrong value, for what does not fit: a number with a fraction is no integer, and one that is too large
-is none of its type.
+Promises an error, never a wrong value, for a value that does not fit: a number with a fraction is no integer, and one that is too
+large is none of its type.
 """
 
 import json
@@ -44,7 +44,7 @@ def fitting_fields(fields: Mapping[str, ColumnType]) -> Callable[[Mapping[str, A
 
 def _fitting(kind: ColumnType) -> Fit:
     if kind.name in _BITS:
-        return _whole(kind.name, 1 << _BITS[kind.name])
+        return _integer(kind.name, 1 << _BITS[kind.name])
     if kind.name == "struct":
         inner = fitting_fields(kind.fields())
         return lambda value: inner(_of(value, Mapping, "an object"))
@@ -57,18 +57,18 @@ def _fitting(kind: ColumnType) -> Fit:
     return _SIMPLE.get(kind.name, _decimal)
 
 
-def _of(value: Any, kind: type, told: str) -> Any:
+def _of(value: Any, kind: type, expected: str) -> Any:
     if not isinstance(value, kind):
-        raise UnfitError(f"{_shown(value)} is not {told}")
+        raise UnfitError(f"{_shown(value)} is not {expected}")
     return value
 
 
-def _whole(name: str, end: int) -> Fit:
+def _integer(name: str, end: int) -> Fit:
     def fit(value: Any) -> int:
-        whole = int(value) if isinstance(value, float) and value.is_integer() else value
-        if not isinstance(whole, int) or isinstance(whole, bool) or not -end <= whole < end:
+        number = int(value) if isinstance(value, float) and value.is_integer() else value
+        if not isinstance(number, int) or isinstance(number, bool) or not -end <= number < end:
             raise UnfitError(f"{_shown(value)} is no {name}")
-        return whole
+        return number
 
     return fit
 
@@ -88,17 +88,17 @@ def _boolean(value: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    """A text as it is; what else is there as JSON."""
+    """Return a text as it is, any other value as JSON."""
     if isinstance(value, str):
         try:
             value.encode()
         except UnicodeEncodeError:
             raise UnfitError(f"{_shown(value)} is no text in UTF-8") from None
         return value
-    return json.dumps(value, default=_said, ensure_ascii=False)
+    return json.dumps(value, default=_as_text, ensure_ascii=False)
 
 
-def _said(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 

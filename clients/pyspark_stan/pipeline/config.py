@@ -1,6 +1,6 @@
 """Reads and checks the TOML file of a pipeline; needs neither Spark nor Java nor a broker.
 
-Promises to report together all mistakes that can be found without them, each with its key and line, and that a file which passes
+Promises to report together all mistakes that show without them, each with its key and line, and that a file which passes
 has everything that `run` needs. Paths in a file are relative to the file's directory. Secrets are never shown.
 """
 
@@ -64,7 +64,7 @@ class PipelineConnection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSource:
-    """Which messages are read."""
+    """The messages that are read."""
 
     channels: tuple[str, ...]
     pattern: str
@@ -144,7 +144,7 @@ class Pipeline:
 
     @property
     def title(self) -> str:
-        """What is read, and where the results go, as shown to the user."""
+        """The channels, and the place of the results, as shown to the user."""
         return f"{', '.join(each.source.title for each in self.inputs)} to {self.sink.title}"
 
     def source_options(self, of: PipelineInput) -> dict[str, str]:
@@ -163,7 +163,7 @@ def read_pipeline(file: Path, environment: Mapping[str, str]) -> Pipeline:
     """Return the pipeline that *file* describes; *environment* has the variables for `${NAME}`.
 
     Raises:
-        PipelineConfigError: has all mistakes that were found.
+        PipelineConfigError: has all mistakes.
     """
     try:
         text = file.read_text(encoding="utf-8")

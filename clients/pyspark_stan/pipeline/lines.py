@@ -1,7 +1,7 @@
 """Line numbers of the keys of a TOML file; pure.
 
 tomllib returns values without their places. This module finds headers and keys at the beginnings of lines and skips texts over
-several lines. Promises a line for every key: at worst that of the nearest table that it has found.
+several lines. Promises a line for every key: at worst that of the nearest table.
 """
 
 import re

@@ -1,7 +1,7 @@
 """The format of a pipeline's messages, and the columns that they are decoded into. Needs no Spark.
 
-Each row has the columns of its payload and those of METADATA. `malformed` says what happens to a message that cannot be decoded:
-it stops the pipeline, is dropped, or is kept as a row with its bytes in the column _malformed and null in the payload's columns.
+Each row has the columns of its payload and those of METADATA. `malformed` decides about a message that cannot be decoded:
+it stops the pipeline, is dropped, or becomes a row with its bytes in the column _malformed and null in the payload's columns.
 """
 
 import json

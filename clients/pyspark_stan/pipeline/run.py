@@ -1,7 +1,7 @@
-"""Runs a pipeline until it is asked to stop, has read all messages (`available_now`), or fails.
+"""Runs a pipeline until it is stopped, has read all messages (`available_now`), or fails.
 
 Promises that a stop comes between two batches, or else aborts the batch that runs: the next start repeats this batch,
-and the sink's delivery mode decides whether readers see what it has published. Leaves no process behind.
+and the sink's delivery mode decides whether readers see its published messages. Leaves no process behind.
 """
 
 import json
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 LOOK_S: Final = 0.2
 """Interval at which the query's state and its reports are read."""
 FINISH_S: Final = 20.0
-"""Time that a running batch has to finish when the pipeline is asked to stop; then it is aborted."""
+"""Time that a running batch has to finish when the pipeline has to stop; then it is aborted."""
 _BEHIND_THE_REASON: Final = re.compile(r"\s*at |=== Streaming Query ===")
 _CLASS: Final = re.compile(r"^(?:[A-Za-z_$][\w$]*\.)+[\w$]+: ")
 """Class name of a Java exception, before its message."""
 
-Tell = Callable[[str], None]
+Announce = Callable[[str], None]
 Show = Callable[[BatchReport], None]
 
 
@@ -35,13 +35,13 @@ class PipelineError(Exception):
     """The pipeline has failed or cannot be started; the text is shown to the user."""
 
 
-def run(pipeline: Pipeline, stop: threading.Event, tell: Tell, show: Show) -> None:
+def run(pipeline: Pipeline, stop: threading.Event, announce: Announce, show: Show) -> None:
     """Run *pipeline* until *stop* is set or, with `available_now`, all messages are read.
 
     Args:
         pipeline: as read from its file.
         stop: may be set by any thread, and by a signal handler.
-        tell: called with sentences about the progress of the start.
+        announce: called with sentences about the progress of the start.
         show: called with a report of each batch.
 
     Raises:
@@ -51,7 +51,7 @@ def run(pipeline: Pipeline, stop: threading.Event, tell: Tell, show: Show) -> No
     with spark_session(conf_of(pipeline)) as spark:
         from pyspark_stan.pipeline import flow  # noqa: PLC0415 - needs Spark
 
-        tell(f"Spark {spark.version} at {pipeline.spark.master}, pid {jvm_pid(spark)}")
+        announce(f"Spark {spark.version} at {pipeline.spark.master}, pid {jvm_pid(spark)}")
         if stop.is_set():
             return
         try:

@@ -55,7 +55,7 @@ _SOCKET_NAME: Final = 48
 
 
 class SparkMissingError(Exception):
-    """Spark cannot run here; the text says what to install or what has failed."""
+    """Spark cannot run here; the text names the package to install, or the failure."""
 
 
 def require_spark() -> None:
@@ -91,7 +91,7 @@ def conf_of(pipeline: Pipeline) -> dict[str, str]:
 
 
 def _on_disk(pipeline: Pipeline) -> bool:
-    """Return True if the checkpoint is on a file system of this machine: no other place is told, and paths mean no other one."""
+    """Return True if the checkpoint is on a file system of this machine: no other one is configured."""
     place = pipeline.checkpoint
     return place.startswith(("/", "file:")) and "spark.hadoop.fs.defaultFS" not in pipeline.spark.conf
 
@@ -115,7 +115,7 @@ def spark_session(conf: Mapping[str, str]) -> Iterator["SparkSession"]:
         try:
             yield SparkSession(context)
         finally:
-            with contextlib.suppress(Exception):  # the JVM may have died; `_end_of_jvm` ends what is left of it
+            with contextlib.suppress(Exception):  # the JVM may have died; `_end_of_jvm` ends the rest of it
                 context.stop()
 
 

@@ -50,7 +50,7 @@ class Secret:
 
 
 class TomlTable:
-    """One table of the file; after its keys were read, `finish` complains about the keys that were not."""
+    """A table of the file; after its keys were read, `finish` complains about unread keys."""
 
     def __init__(
         self,
@@ -94,13 +94,13 @@ class TomlTable:
     def table(self, key: str) -> "TomlTable":
         """Return the table under *key*; an empty one if the file has none."""
         return TomlTable(
-            self._take(key, dict, {}), (*self._path, key), self._lines, self._complaints, self._environment
+            self._value_of(key, dict, {}), (*self._path, key), self._lines, self._complaints, self._environment
         )
 
     def tables(self) -> dict[str, "TomlTable"]:
         """Return the tables in this one, which may have any names."""
         for key in self._values:
-            self._take(key, dict, {})
+            self._value_of(key, dict, {})
         return {key: self.table(key) for key in self._values if self.holds(key, dict)}
 
     def holds(self, key: str, kind: type) -> bool:
@@ -109,7 +109,7 @@ class TomlTable:
 
     def numbers(self, key: str) -> dict[str, int]:
         """Return the table under *key*, whose values must be whole numbers >= 0."""
-        found = self._take(key, dict, {})
+        found = self._value_of(key, dict, {})
         for name, value in found.items():
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 self.complain(key, f"{name!r} must have a whole number")
@@ -132,7 +132,7 @@ class TomlTable:
     def text(self, key: str, default: str = "", *, required: bool = False, verbatim: bool = False) -> str:
         """Return the text under *key*; with *required*, complain if it is missing or empty; with *verbatim*, `${NAME}` is not
         replaced."""
-        value = self._take(key, str, default)
+        value = self._value_of(key, str, default)
         if required and not value.strip():
             if key not in self._values or isinstance(self._values[key], str):
                 self.complain(key, "is missing" if key not in self._values else "is empty")
@@ -140,7 +140,7 @@ class TomlTable:
         return value if verbatim else self._expand(key, value)
 
     def file(self, key: str, directory: Path) -> tuple[Path, str]:
-        """The file that is named, and what is in it; "" if it cannot be read."""
+        """Return the path of the named file, and its content; "" if it cannot be read."""
         path = directory / self.text(key, required=True)
         try:
             return path, path.read_text(encoding="utf-8")
@@ -158,11 +158,11 @@ class TomlTable:
 
     def flag(self, key: str, *, default: bool) -> bool:
         """Return the boolean under *key*."""
-        return self._take(key, bool, default)
+        return self._value_of(key, bool, default)
 
     def number(self, key: str, default: int = 0, *, least: int = 1) -> int:
         """Return the whole number under *key*, which must be at least *least*."""
-        value = self._take(key, int, default)
+        value = self._value_of(key, int, default)
         if key in self._values and value < least:
             self.complain(key, f"must be at least {least}, not {value}")
             return default
@@ -172,7 +172,7 @@ class TomlTable:
         """Return the list of texts under *key*; the file may give a single text instead of a list of one."""
         if isinstance(self._values.get(key), str):
             return (self.text(key, required=True),)
-        value = self._take(key, list, [])
+        value = self._value_of(key, list, [])
         if not all(isinstance(each, str) and each for each in value):
             self.complain(key, "must be a list of texts")
             return ()
@@ -204,7 +204,7 @@ class TomlTable:
 
     # --- inside ---------------------------------------------------------------------------------------------------------
 
-    def _take(self, key: str, kind: type[T], default: T) -> T:
+    def _value_of(self, key: str, kind: type[T], default: T) -> T:
         self._known.add(key)
         if key not in self._values:
             return default

@@ -1,8 +1,8 @@
-"""What a lake has of the channels of a read: older messages come from its files, newer ones from the broker, as one.
+"""Reads of channels with a lake: older messages come from its files, newer ones from the broker, as one.
 
 Only with the option `cold`. The driver sees each channel as if the broker had all of it; a task looks into the newest manifest,
-reads from the files what is below the manifest's `next`, and asks the broker for the rest. What the broker has lost to limits
-meanwhile is in a newer manifest. Promises: each message that the lake or the broker has comes once and in order, wherever it is
+reads messages below the manifest's `next` from the files, and gets the rest from the broker. Messages that the broker removes
+meanwhile are in a newer manifest. Promises: each message that the lake or the broker has comes once and in order, wherever it is
 at the moment.
 """
 
@@ -64,7 +64,7 @@ class Cold:
         return LakeTable(self._store, channel, uid)
 
     def manifest(self, channel: str, uid: int, *, newest: bool = False) -> TableManifest:
-        """Return what the lake has of a channel; *newest*: not as it was some seconds ago."""
+        """Return the lake's manifest of a channel; *newest*: not one that is some seconds old."""
         key = self._url, channel, uid
         now = time.monotonic()
         with _lock:
@@ -78,7 +78,7 @@ class Cold:
     # --- the driver ---------------------------------------------------------------------------------------------------
 
     def extended(self, infos: Mapping[str, ChannelInfo]) -> dict[str, ChannelInfo]:
-        """Return the state of channels as if the broker had what the lake has, too."""
+        """Return the state of channels as if the broker had the messages of the lake, too."""
         return {name: self._extended(info) for name, info in infos.items()}
 
     def _extended(self, info: ChannelInfo) -> ChannelInfo:
@@ -109,12 +109,12 @@ class Cold:
         return Resolver(infos, at)
 
     def split(self, ranges: Sequence[Range]) -> tuple[list[Range], list[Range]]:
-        """Return what of *ranges* the lake has, and what is left to the broker."""
+        """Return the parts of *ranges* that the lake has, and those for the broker."""
         cold, hot = [], []
-        for whole in ranges:
-            end = min(max(self.manifest(whole.channel, whole.uid).next, whole.first), whole.end)
-            cold += [whole._replace(end=end)] if whole.first < end else []
-            hot += [whole._replace(first=end)] if end < whole.end else []
+        for each in ranges:
+            end = min(max(self.manifest(each.channel, each.uid).next, each.first), each.end)
+            cold += [each._replace(end=end)] if each.first < end else []
+            hot += [each._replace(first=end)] if end < each.end else []
         return cold, hot
 
     def cut(self, ranges: Sequence[Range], rows: int) -> list[Range]:
@@ -139,38 +139,38 @@ class Cold:
     def batches(
         self, part: Range, first: int, columns: Sequence[str], *, newest: bool = False
     ) -> "Iterator[tuple[int, pa.RecordBatch | None]]":
-        """Yield what the lake has of *part* from *first* on, as pairs: the sequence to go on with behind a batch, and the batch.
-        The last pair has none: up to there everything was read, or is gone. The lake has nothing to say about what follows.
+        """Yield the lake's messages of *part* from *first* on, as pairs: the next sequence after a batch, and the batch. The last
+        pair has None: up to there everything was read, or is gone. Later messages are not in the lake.
 
         Raises:
             LakeError, OSError: the lake cannot be read.
         """
         for attempt in range(ATTEMPTS):
-            found = self.manifest(part.channel, part.uid, newest=newest or attempt > 0)
+            manifest = self.manifest(part.channel, part.uid, newest=newest or attempt > 0)
             try:
-                for after, batch in self._of_files(found, part, first, columns):
+                for after, batch in self._of_files(manifest, part, first, columns):
                     first = after
                     yield after, batch
-            except FileNotFoundError:  # written anew meanwhile
+            except FileNotFoundError:  # rewritten meanwhile
                 if attempt == ATTEMPTS - 1:
                     raise
                 continue
-            yield max(first, min(found.next, part.end)), None
+            yield max(first, min(manifest.next, part.end)), None
             return
 
     def missing(self, part: Range, first: int, end: int) -> list[Run]:
-        """Return what of [first, end) the broker had lost before it came into the lake."""
+        """Return the runs of [first, end) that the broker had lost before they came into the lake."""
         return within(self.manifest(part.channel, part.uid).missing, first, end - 1)
 
     def _of_files(
-        self, found: TableManifest, part: Range, first: int, columns: Sequence[str]
+        self, listed: TableManifest, part: Range, first: int, columns: Sequence[str]
     ) -> "Iterator[tuple[int, pa.RecordBatch]]":
         from stan_lake.reading import read_file  # noqa: PLC0415 - tasks without cold messages do without it
 
         table = self.table(part.channel, part.uid)
-        wanted = columns if "sequence" in columns else [*columns, "sequence"]
+        names = columns if "sequence" in columns else [*columns, "sequence"]
         now = time.time_ns()
-        for file in found.overlapping(first, part.end):
+        for file in listed.overlapping(first, part.end):
             path = table.path(file.name)
-            for batch in read_file(self._store, path, file, first, part.end, wanted, deleted=found.deleted, now_ns=now):
+            for batch in read_file(self._store, path, file, first, part.end, names, deleted=listed.deleted, now_ns=now):
                 yield batch.column("sequence")[-1].as_py() + 1, batch.select(list(columns))

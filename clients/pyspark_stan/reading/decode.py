@@ -43,12 +43,12 @@ class Decoder:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def batch(self, found: "Fetched") -> pa.RecordBatch:
+    def batch(self, answer: "Fetched") -> pa.RecordBatch:
         """Return the messages of an answer as one record batch. Raises ValueError: they are damaged."""
-        count = found.count
-        parts = columns(found.records, count, headers=self._headers, keys=self._key)
+        count = answer.count
+        parts = columns(answer.records, count, headers=self._headers, keys=self._key)
         arrays = [
-            _OF_CHANNEL[field.name](found.channel.encode(), count, field.type)
+            _OF_CHANNEL[field.name](answer.channel.encode(), count, field.type)
             if field.name in _OF_CHANNEL
             else _ARRAYS[field.name](parts, count, field.type)
             for field in self._schema

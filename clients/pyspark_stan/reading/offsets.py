@@ -64,33 +64,33 @@ class Range(NamedTuple):
     end: int
 
 
-def from_json(said: Mapping[str, Any]) -> Offset:
+def from_json(fields: Mapping[str, Any]) -> Offset:
     """Parse the result of `to_json`. Raises ValueError: it has another form."""
-    said = unpacked(said)
+    fields = unpacked(fields)
     positions = {
-        channel: value for channel, value in said.items() if channel not in (INITIAL, INCARNATIONS, TASKS, AGAIN)
+        channel: value for channel, value in fields.items() if channel not in (INITIAL, INCARNATIONS, TASKS, AGAIN)
     }
-    if not {INITIAL, INCARNATIONS, TASKS} <= said.keys() or not all(
+    if not {INITIAL, INCARNATIONS, TASKS} <= fields.keys() or not all(
         isinstance(value, int) for value in positions.values()
     ):
-        raise ValueError(f"stan: the checkpoint holds no offset of this source: {said}")
-    again = dict(said.get(AGAIN, {}))
-    return Offset(positions, dict(said[INITIAL]), dict(said[INCARNATIONS]), said[TASKS], again)
+        raise ValueError(f"stan: the checkpoint holds no offset of this source: {fields}")
+    again = dict(fields.get(AGAIN, {}))
+    return Offset(positions, dict(fields[INITIAL]), dict(fields[INCARNATIONS]), fields[TASKS], again)
 
 
-def packed(said: dict[str, Any], channels: int) -> dict[str, Any]:
+def packed(fields: dict[str, Any], channels: int) -> dict[str, Any]:
     """Pack a JSON object about so many channels, if they are many: Spark writes it with each batch and into each report."""
     if channels <= CHANNELS_PLAIN_MAX:
-        return said
-    text = json.dumps(said, ensure_ascii=False, separators=(",", ":"))
+        return fields
+    text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
     return {PACKED: b64encode(zlib.compress(text.encode(), 6)).decode()}
 
 
-def unpacked(said: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what `packed` was given. Raises ValueError: it is something else."""
-    text = said.get(PACKED)
+def unpacked(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the argument of `packed`. Raises ValueError: it is something else."""
+    text = fields.get(PACKED)
     if not isinstance(text, str):
-        return said
+        return fields
     try:
         inflating = zlib.decompressobj()
         found = json.loads(inflating.decompress(b64decode(text, validate=True), OFFSET_BYTES_MAX))

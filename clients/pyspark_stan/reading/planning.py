@@ -14,17 +14,17 @@ from pyspark.sql.datasource import InputPartition
 from pyspark_stan.reading.offsets import Range
 
 CHANNEL_ROWS: Final = 1000
-"""What one more channel costs a task beside its messages, in messages: the requests for it."""
+"""Cost of one more channel for a task beside its messages, in messages: the requests for it."""
 
 ROWS_MIN: Final = 500_000
 """Of a partition of a large range, if no option says so: half a second's work, beside which a task's fixed cost is small."""
 ROWS_MAX: Final = 2_000_000
-"""A larger partition would spare nothing any more, and a task that is lost begins anew."""
+"""A larger partition would spare nothing any more, and a lost task starts over."""
 
 
 @dataclass(frozen=True)
 class StanPartition(InputPartition):
-    """What one task reads: ranges of channels, one after the other."""
+    """The work of one task: ranges of channels, one after the other."""
 
     ranges: tuple[Range, ...]
 
@@ -56,27 +56,27 @@ def plan(ranges: Sequence[Range], tasks: int, at_least: int = 0, rows_max: int =
     return _bundles(pieces, wanted, rows_max)
 
 
-def _bundles(pieces: Sequence[Range], wanted: int, rows_max: int) -> list[StanPartition]:
-    """Put neighbours together, into *wanted* partitions that cost about the same, or more where they would exceed *rows_max*."""
+def _bundles(pieces: Sequence[Range], number: int, rows_max: int) -> list[StanPartition]:
+    """Put neighbours together, into *number* partitions that cost about the same, or more where they would exceed *rows_max*."""
     costs = [piece.end - piece.first + CHANNEL_ROWS for piece in pieces]
     total, before = sum(costs), 0
     places = []
     for cost in costs:
-        places.append((2 * before + cost) * wanted // (2 * total))  # by the middle of the piece
+        places.append((2 * before + cost) * number // (2 * total))  # by the middle of the piece
         before += cost
-    found: list[StanPartition] = []
+    partitions: list[StanPartition] = []
     for _, members in groupby(zip(places, pieces, strict=True), key=lambda pair: pair[0]):
         bundle: list[Range] = []
         rows = 0
         for _, piece in members:
             size = piece.end - piece.first
             if bundle and rows_max and rows + size > rows_max:
-                found.append(StanPartition(tuple(bundle)))
+                partitions.append(StanPartition(tuple(bundle)))
                 bundle, rows = [], 0
             bundle.append(piece)
             rows += size
-        found.append(StanPartition(tuple(bundle)))
-    return found
+        partitions.append(StanPartition(tuple(bundle)))
+    return partitions
 
 
 def _pieces(ranges: Sequence[Range], at_least: int, rows_max: int) -> list[Range]:
@@ -109,7 +109,6 @@ def share(wants: Mapping[str, int], budget: int) -> dict[str, int]:
 
 
 def rows_for_bytes(wants: Mapping[str, int], bytes_per_row: Mapping[str, float], budget: int) -> dict[str, int]:
-    """As `share`, with a *budget* in bytes that is converted with the average size of a row; at least one row if any is
-    wanted."""
+    """Divide a *budget* in bytes as `share` does, by the average size of a row; at least one row if any is requested."""
     size = sum(want * bytes_per_row[name] for name, want in wants.items())
     return share(wants, max(1, int(budget * sum(wants.values()) / size))) if wants else {}

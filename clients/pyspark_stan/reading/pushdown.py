@@ -1,4 +1,4 @@
-"""Filter pushdown: filters on sequence, timestamp and channel narrow what a batch reads. Only if the user asks for it.
+"""Filter pushdown: filters on sequence, timestamp and channel narrow the ranges of a batch. Only on the user's request.
 
 Spark refuses a reader with the method pushFilters while spark.sql.python.filterPushdown.enabled is false, so this is a class of
 its own. The filters here only narrow ranges: Spark gets all of them back and applies them to the rows that were read.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _BOUNDS: Final[Mapping[type[Filter], tuple[int | None, int | None]]] = {
-    # added to the filter's value: for the first wanted one, and for the one after the last
+    # added to the filter's value: for the first matching one, and for the one after the last
     EqualTo: (0, 1),
     GreaterThan: (1, None),
     GreaterThanOrEqual: (0, None),
@@ -69,9 +69,9 @@ class StanPushdownBatchReader(StanBatchReader):
         return filters
 
     def narrowed(self, ranges: list[Range], resolver: Resolver) -> list[Range]:
-        """Narrow *ranges* to what the filters leave."""
-        left = [found for found in ranges if self._channels is None or found.channel in self._channels]
-        names = [found.channel for found in left]
+        """Narrow *ranges* by the filters."""
+        left = [each for each in ranges if self._channels is None or each.channel in self._channels]
+        names = [each.channel for each in left]
         starts, ends = dict.fromkeys(names, self._sequences[0]), dict.fromkeys(names, self._sequences[1])
         for bounds, micros, better in ((starts, self._micros[0], max), (ends, self._micros[1], min)):
             if 0 < micros < 1 << 53:  # larger values may not fit into 64 bits of nanoseconds
@@ -79,14 +79,14 @@ class StanPushdownBatchReader(StanBatchReader):
                 at, _ = resolver.resolve(names, place, "timestamp")
                 bounds.update({name: better(bounds[name], at[name]) for name in names})
         narrow = [
-            found._replace(first=max(found.first, starts[found.channel]), end=min(found.end, ends[found.channel]))
-            for found in left
+            each._replace(first=max(each.first, starts[each.channel]), end=min(each.end, ends[each.channel]))
+            for each in left
         ]
-        return [found for found in narrow if found.first < found.end]
+        return [each for each in narrow if each.first < each.end]
 
 
-def _narrow(bounds: list[int], found: Filter, value: int) -> None:
-    first, end = _BOUNDS[type(found)]
+def _narrow(bounds: list[int], condition: Filter, value: int) -> None:
+    first, end = _BOUNDS[type(condition)]
     if first is not None:
         bounds[0] = max(bounds[0], value + first)
     if end is not None:

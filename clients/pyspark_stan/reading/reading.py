@@ -36,7 +36,7 @@ REMOVED: Final = "they were removed by retention or deletion"
 
 
 def note_loss(text: str, why: str = REMOVED, then: str = "goes on without them", *, fail: bool) -> None:
-    """Report missing messages: with *fail* raise DataLossError, else write to the log. *then*: what failOnDataLoss=false does."""
+    """Report missing messages: with *fail* raise DataLossError, else log it. *then*: the effect of failOnDataLoss=false."""
     if fail:
         raise DataLossError(f"stan: {text}; {why}. failOnDataLoss=false {then}")
     log.warning("%s: failOnDataLoss=false %s", text, then)
@@ -84,7 +84,7 @@ class _Reader:
         self.next, self.last = part.first, part.end - 1
 
     def cold(self, up_to: int = 0) -> "Iterator[pa.RecordBatch]":
-        """Yield what the lake has from `next` on, up to its end; or, as of now, up to the sequence *up_to*."""
+        """Yield the lake's messages from `next` on, up to its end; or, by a new manifest, up to the sequence *up_to*."""
         from pyspark_stan.reading.cold import Cold  # noqa: PLC0415 - only with the option `cold`
 
         part = self._part if not up_to else self._part._replace(end=up_to + 1)

@@ -57,7 +57,7 @@ def registered_for(options: SourceOptions) -> list[Registered]:
 
 
 def registered_of(client: "BlockingClient", channel: str) -> Registered | None:
-    """Return what is registered for *channel* now; None: nothing is."""
+    """Return the schemas registered for *channel* now; None: there are none."""
     return next(iter(grouped(client.schemas(channel))), None)
 
 

@@ -95,7 +95,7 @@ class _Channels:
 
         return Resolver(infos, at) if self.cold is None else self.cold.resolver(infos, at)
 
-    def tell(self, positions: Mapping[str, int]) -> None:
+    def report(self, positions: Mapping[str, int]) -> None:
         """Report the position of the query to the broker, for monitoring only: a failure is written to the log."""
         try:
             self._ask(lambda client: client.set_bookmark(self._options.consumer, positions))
@@ -116,17 +116,17 @@ def _cold(options: SourceOptions) -> "Cold | None":
 
 
 class ReadColumns(NamedTuple):
-    """What a read returns."""
+    """The columns of a read."""
 
     schema: "StructType"
     registered: "tuple[Registered, ...]" = ()  # schemas of the channels, if the columns are theirs
 
 
 def columns_read(options: SourceOptions, schema: "StructType") -> ReadColumns:
-    """Return the columns of a read, for which the broker is asked if they are those of registered schemas.
+    """Return the columns of a read, requested from the broker if they are those of registered schemas.
 
     Raises:
-        OptionsError: *schema* has columns that there are not. Others as of `with_retries`.
+        OptionsError: *schema* has unknown columns. Others as of `with_retries`.
     """
     if not options.typed:
         check_schema(schema)
@@ -217,7 +217,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends: dict[str, int] = {}  # next sequence of each channel, as of the last answer
         self._idle = False  # there was nothing new in the last answer
         self._moved_at = time.monotonic()  # when a batch last had messages
-        self._noted: set[tuple[str, int, str]] = set()  # losses that were reported: name and uid of the channel, what
+        self._noted: set[tuple[str, int, str]] = set()  # reported losses: name and uid of the channel, text
 
     # --- where a batch ends ---------------------------------------------------------------------------------------
 
@@ -327,8 +327,8 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _without_holes(self, known: Offset, infos: Infos) -> Offset:
-        """Return *known* behind the messages that retention has removed, if they may be lost: limits count from there, and the
-        next batch, which begins before them, tells what is lost."""
+        """Return *known* after the messages that retention has removed, if they may be lost: limits count from there, and the
+        next batch, which begins before them, reports the loss."""
         if self._fail:
             return known
         positions = {
@@ -363,7 +363,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _within(self, wants: dict[str, int], infos: Infos, limit: ReadLimit) -> dict[str, int]:
-        """Return as much of *wants* as the limits of rows and bytes allow. Spark passes one of the limits, the other is taken
+        """Return as much of *wants* as the limits of rows and bytes allow. Spark passes one of the limits, the other comes
         from the options; with the trigger `once` Spark wants everything in spite of the limits."""
         if isinstance(limit, ReadAllAvailable):
             return wants
@@ -390,7 +390,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Handle Spark's notice that all batches before *end* are finished: report the position, if the consumer has a name."""
         if self._options.consumer:
-            self._channels.tell(_known_to_broker(from_json(end)))
+            self._channels.report(_known_to_broker(from_json(end)))
 
     def stop(self) -> None:
         """Do nothing: the connection belongs to the process, not to the query."""

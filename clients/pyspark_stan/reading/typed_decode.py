@@ -1,8 +1,8 @@
 """Decodes answers of the broker into typed columns, by the schemas that are registered for their channels.
 
-JSON goes through Arrow, without Python code per message, as long as all messages of an answer are what their schema says; Avro,
-protobuf, and answers with other messages are decoded one by one. A message that names a version which is not known is a reason
-to ask the broker for the newest ones.
+JSON goes through Arrow, without Python code per message, as long as all messages of an answer fit their schema; Avro,
+protobuf, and answers with other messages are decoded one by one. A message with an unknown version makes the
+decoder request the newest ones from the broker.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -50,7 +50,7 @@ class TypedDecoder:
 
         Args:
             schema: the columns, all or some of those of `registry.typed_columns`.
-            schemas: what was registered when the read began.
+            schemas: those registered when the read began.
             options: of the read.
         """
         self._arrow = to_arrow_schema(schema, timezone="UTC")
@@ -65,24 +65,24 @@ class TypedDecoder:
         self._plain = Decoder(_plain_schema("headers", *(name[1:] for name in schema.names if name in ABOUT)))
         self._without_headers = Decoder(_plain_schema(*(name[1:] for name in schema.names if name in ABOUT)))
 
-    def batch(self, found: "Fetched") -> pa.RecordBatch:
+    def batch(self, answer: "Fetched") -> pa.RecordBatch:
         """Return the messages of an answer as one record batch.
 
         Raises:
-            MalformedError: as the option malformed says. ImportError: Avro needs fastavro. ValueError: the answer is damaged.
+            MalformedError: by the option malformed. ImportError: Avro needs fastavro. ValueError: the answer is damaged.
         """
         self._may_ask = True
-        registered = for_channel(self._schemas.values(), found.channel) or self._asked(found.channel)
+        registered = for_channel(self._schemas.values(), answer.channel) or self._requested(answer.channel)
         by_json = registered is not None and registered.versions[registered.newest].format == "json"
-        plain = (self._without_headers if by_json else self._plain).batch(found)
+        plain = (self._without_headers if by_json else self._plain).batch(answer)
         payload = self._by_arrow(plain.column("value")) if by_json and self._payload.num_fields else None
         wrong: dict[int, str] = {}
         if payload is None and self._payload.num_fields:
-            payload, wrong = self._one_by_one(found.channel, registered, plain)
-        self._refuse(found.channel, plain, wrong)
+            payload, wrong = self._one_by_one(answer.channel, registered, plain)
+        self._refuse(answer.channel, plain, wrong)
         batch = self._put_together(plain, payload, wrong)
         if wrong and self._options.malformed == "drop":
-            keep = pa.array(row not in wrong for row in range(found.count))
+            keep = pa.array(row not in wrong for row in range(answer.count))
             batch = batch.filter(keep)
         return batch
 
@@ -102,7 +102,7 @@ class TypedDecoder:
     # --- JSON by Arrow -----------------------------------------------------------------------------------------------
 
     def _by_arrow(self, values: pa.Array) -> "pa.StructArray | None":
-        """Return the payloads; None if one of them is not what the schema says, or has types that Arrow does not read.
+        """Return the payloads; None if one of them does not fit the schema, or has types that Arrow does not read.
 
         Each message is an object that begins and ends, and no text goes over a line's end: as many rows as messages means one for
         each."""
@@ -153,32 +153,32 @@ class TypedDecoder:
         return pa.array(rows, self._payload), wrong
 
     def _reader(self, channel: str, registered: Registered | None, version: int) -> Read:
-        """Return what decodes messages of a version; 0: the newest."""
+        """Return the decoder for messages of a version; 0: the newest."""
         number = version or (registered.newest if registered else 0)
         key = (registered.pattern if registered else "", number)
         if key not in self._readers:
             if registered is None or number not in registered.versions:
-                registered = self._asked(channel)
+                registered = self._requested(channel)
             if registered is None or number not in registered.versions:
                 raise ValueError(f"no version {number} of its schema is registered")
             self._readers[registered.pattern, number] = registered.versions[number].reader()
             key = (registered.pattern, number)
         return self._readers[key]
 
-    def _asked(self, channel: str) -> Registered | None:
+    def _requested(self, channel: str) -> Registered | None:
         if not self._may_ask:
             return None
         self._may_ask = False
         options = self._options
-        found = with_retries(
+        registered = with_retries(
             options.connection,
             options.retries,
             options.retry_pause_s,
             lambda client: registered_of(client, channel),
         )
-        if found is not None:
-            self._schemas[found.pattern] = found
-        return found
+        if registered is not None:
+            self._schemas[registered.pattern] = registered
+        return registered
 
     def _refuse(self, channel: str, plain: pa.RecordBatch, wrong: dict[int, str]) -> None:
         if wrong and self._options.malformed == "fail":

@@ -1,8 +1,8 @@
-"""A function for `foreachBatch` that puts each batch into a table once: what is common to the formats of tables.
+"""A function for `foreachBatch` that puts each batch into a table once: the common part of the formats of tables.
 
-The table itself says which batch of an app it has last, and whose, in the same commit as the rows: a batch that Spark repeats
-adds nothing, and a batch of another query under the same app is an error. A query is known by its id, which its checkpoint keeps.
-Spark Connect does not tell it: there the newest batch is known by its rows, and an older one is an error.
+The table itself records the last batch of an app, and its query, in the same commit as the rows: a batch that Spark repeats
+adds nothing, and a batch of another query under the same app is an error. A query is known by its id, which its checkpoint has.
+Spark Connect does not give it: there the newest batch is known by its rows, and an older one is an error.
 
 A batch passes through the driver's memory, in Arrow.
 """
@@ -45,8 +45,8 @@ class BatchWriter(NamedTuple):
     """The query that writes a batch."""
 
     app: str  # under which the table has its batches
-    query: str  # its id; "": Spark does not tell it
-    run: str | None  # what tells this run from others
+    query: str  # its id; "": Spark does not give it
+    run: str | None  # an id of this run
 
 
 def into_table(
@@ -101,7 +101,7 @@ def _number(text: bytes) -> int:
 
 
 def _writer_of(frame: "DataFrame", app: str) -> BatchWriter:
-    """Return who writes a batch. Raises IdentityError: Spark does not tell it, and there is no *app*."""
+    """Return the writer of a batch. Raises IdentityError: Spark does not give it, and there is no *app*."""
     session: Any = frame.sparkSession  # of Spark Connect, perhaps
     context = getattr(session, "sparkContext", None)
     query = (context.getLocalProperty(QUERY_ID) if context is not None else None) or ""

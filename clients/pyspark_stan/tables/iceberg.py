@@ -64,7 +64,7 @@ class _IcebergBatch:
             self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
             table = self._catalog.create_table_if_not_exists(self._name, schema=rows.schema)
         if set(rows.column_names) - set(table.schema().column_names):
-            with table.update_schema() as schema:  # a commit of its own: what it is followed by reads the table by it
+            with table.update_schema() as schema:  # a commit of its own: the next one reads the table by it
                 schema.union_by_name(rows.schema)
         with warnings.catch_warnings(), table.transaction() as work:
             warnings.filterwarnings("ignore", "Delete operation did not match any records")  # all keys are new

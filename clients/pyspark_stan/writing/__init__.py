@@ -1,1 +1,1 @@
-"""The sink: which channel a row goes to, who wrote it, publishing in tasks, committing on the driver."""
+"""The sink: the channel of a row, the identity of its writer, publishing in tasks, committing on the driver."""

@@ -2,7 +2,7 @@
 
 Promises what the sink promises, with the same delivery modes, under an identity made of the query's id and the batch's id. Two
 saves of one batch under one identity are an error, on whichever executors they run. Spark Connect runs the function on the server
-and tells it no query's id, so there `txnAppId` must be given, and a batch older than the newest one of that name is an error.
+without a query's id, so there `txnAppId` must be given, and a batch older than the newest one of that name is an error.
 """
 
 from operator import methodcaller
@@ -49,7 +49,7 @@ def foreach_batch(
 
 
 def _query_of(frame: "DataFrame", options: SinkOptions, batch_id: int) -> tuple[str, str | None]:
-    """Return the app under which the batch is written, and what tells this run of the query from others.
+    """Return the app under which the batch is written, and an id of this run of the query.
 
     Raises:
         IdentityError: there is no app, or on Spark Connect it has a newer batch. Others as of the request for the newest batch.
@@ -74,7 +74,7 @@ def _app(query: str | None, channel: str) -> str:
 
 def _refuse_old(options: SinkOptions, batch_id: int) -> None:
     """Refuse a batch older than the app's newest one: Spark repeats the newest one at most, so it is another query's, which would
-    be taken for a repetition and lost."""
+    be lost as a repetition."""
     from pyspark_stan import transport  # noqa: PLC0415 - only in the process that runs the batches
 
     newest = transport.with_reconnect(options.connection, methodcaller("last_committed", options.app))

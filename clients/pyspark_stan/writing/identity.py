@@ -56,13 +56,13 @@ def this_task() -> Task:
 
 
 def writer_of(task: Task) -> str:
-    """Return who does the work: the streaming query, whose id its checkpoint keeps; all batch jobs are one writer. Of two writers
-    with one app the broker refuses the later one, which would be taken for a repetition of the earlier one."""
+    """Return the writer: the streaming query, by its id, which its checkpoint has; all batch jobs are one writer. Of two writers
+    with one app the broker refuses the later one, which would look like a repetition of the earlier one."""
     return task.property_of(QUERY_ID) or BATCH_JOBS
 
 
 def identity_of(options: SinkOptions, task: Task, *, streaming: bool) -> Identity:
-    """Return the identity of what *task* writes: the app and version of the options, else the ids of the query and the batch.
+    """Return the identity of the rows of *task*: the app and version of the options, else the ids of the query and the batch.
 
     A query may save a batch several times inside foreachBatch, so there the channel is part of the app. The sink of a streaming
     query needs no more than the query's id.
@@ -92,7 +92,7 @@ def identity_of(options: SinkOptions, task: Task, *, streaming: bool) -> Identit
 
 
 class Save(NamedTuple):
-    """One action in one run of a query."""
+    """An action in one run of a query."""
 
     run: str
     execution: str

@@ -1,8 +1,8 @@
 """Divides requests among the parts of a channel that has parts, as the servers do it with publishes.
 
-    orders: 10,000 rows ─► by key (else by what JSON data says, else by the writer's name) ─► orders.~0: 2,480 rows, …
+    orders: 10,000 rows ─► by key (else by JSON data, else by the writer's name) ─► orders.~0: 2,480 rows, …
 
-Loaded only once the broker has refused rows for a channel, because it has parts. The order of a key's rows is kept.
+Loaded only once the broker has refused rows for a channel, because it has parts. The rows of a key stay in order.
 """
 
 from array import array

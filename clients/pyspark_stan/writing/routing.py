@@ -67,7 +67,7 @@ class _Pile:
         self.count += count
         self.size += len(rows) + len(ids)
 
-    def take(self) -> Request:
+    def pop(self) -> Request:
         request = Request(self.channel, b"".join(self.rows), self.count, b"".join(self.ids))
         self.clear()
         return request
@@ -100,7 +100,7 @@ class Router:
         self._options = options
         self._request_room = payload_max - REQUEST_OVERHEAD
         self._room = min(payload_max, MESSAGE_PAYLOAD_BYTES_MAX) - REQUEST_OVERHEAD  # of a row
-        self._message_max: Callable[[], int] | None = message_max  # None: the broker has told
+        self._message_max: Callable[[], int] | None = message_max  # None: known from the broker
         self._ids = content_ids
         self._piles: dict[str, _Pile] = {}
         self._pending = 0  # bytes in all piles
@@ -108,7 +108,7 @@ class Router:
         self.skipped = 0  # rows left out
         self.dead = 0  # rows that went to the dead-letter channel
 
-    def take(self, batch: pa.RecordBatch) -> Iterator[Request]:
+    def add(self, batch: pa.RecordBatch) -> Iterator[Request]:
         """Add the rows of *batch*; yields the requests that are full. Raises RowError."""
         columns = self._columns(batch)
         faults = self._faults(columns, batch.num_rows)
@@ -130,7 +130,7 @@ class Router:
         """Yield all requests that are not full."""
         for pile in self._piles.values():
             if pile.count:
-                yield self._taken(pile)
+                yield self._pop(pile)
 
     # --- columns ---------------------------------------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class Router:
         return sizes
 
     def _fixed_size(self, columns: dict[str, pa.Array]) -> int:
-        """Return what each packed row takes at most beside its own bytes."""
+        """Return the bytes of each packed row at most beside its own."""
         return ROW_OVERHEAD + ID_BYTES + len(self._options.channel.encode()) + ("key" in columns) * KEY_OVERHEAD
 
     def _leave_out(
@@ -284,11 +284,11 @@ class Router:
                 self._pending += pile.size - before
                 at = end
             if at < count or pile.count == options.batch_rows:
-                yield self._taken(pile)
+                yield self._pop(pile)
 
-    def _taken(self, pile: _Pile) -> Request:
+    def _pop(self, pile: _Pile) -> Request:
         self._pending -= pile.size
-        return pile.take()
+        return pile.pop()
 
     def _ids_of(self, channel: str, lot: _Lot) -> bytes:
         count = len(lot.value)

@@ -58,7 +58,7 @@ class StanCommitMessage(WriterCommitMessage):
     """The result of one task; its size does not depend on the number of rows."""
 
     identity: Identity | None = None  # None: delivery at-least-once
-    writer: str = ""  # who does this work under the identity's app: a query's id, or batch jobs
+    writer: str = ""  # the writer under the identity's app: a query's id, or batch jobs
     partition: int = 0
     txn: str = ""  # name of the staged rows; empty: nothing is staged
     parts: dict[str, int] = field(default_factory=dict)  # channel -> staged requests
@@ -85,7 +85,7 @@ class StanBatchWriter(DataSourceArrowWriter):
         return _write(self._options, iterator, streaming=False)
 
     def commit(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
-        """Commit what the tasks have staged; called on the driver after all tasks.
+        """Commit the staged rows of the tasks; called on the driver after all tasks.
 
         Raises:
             IdentityError: two saves have one identity. UnreachableError, or an error of stan_client.
@@ -112,7 +112,7 @@ class StanStreamWriter(DataSourceStreamArrowWriter):
         return _write(self._options, iterator, streaming=True)
 
     def commit(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803 - Spark's
-        """Commit what the tasks of a micro-batch have staged; called on the driver after all tasks.
+        """Commit the staged rows of a micro-batch's tasks; called on the driver after all tasks.
 
         Raises:
             ValueError: Spark commits another batch than the tasks have written. UnreachableError, or an error of stan_client.
@@ -145,8 +145,8 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 class _Sender:
     """Sends the requests of one task to the broker, in the way of its delivery.
 
-    A channel with parts is found out by the broker's refusal of the first request for it; further ones wait for that answer, so
-    that rows keep their order.
+    A channel with parts is detected by the broker's refusal of the first request for it; further ones wait for that answer, so
+    that rows stay in order.
     """
 
     def __init__(self, options: SinkOptions, message: StanCommitMessage) -> None:
@@ -197,7 +197,7 @@ class _Sender:
         message, channel = self._message, request.channel
         if error.code != "has_parts":
             return False
-        from pyspark_stan.writing.parts import division_of  # noqa: PLC0415 - what most workers have no use for
+        from pyspark_stan.writing.parts import division_of  # noqa: PLC0415 - most workers have no use for it
 
         message.parts.pop(channel, None)
         writer = message.identity.app if message.identity is not None else f"spark.{message.partition}"
@@ -248,7 +248,7 @@ def _send_all(options: SinkOptions, message: StanCommitMessage, iterator: "Itera
     router = Router(options, client.max_payload, ask, content_ids)
     sender = _Sender(options, message)
     for batch in iterator:
-        for request in router.take(batch):
+        for request in router.add(batch):
             sender.send(request)
     for request in router.rest():
         sender.send(request)

@@ -73,74 +73,74 @@ def sink_options(
     Raises:
         OptionsError: has all mistakes in *options* and *schema*.
     """
-    take = OptionReader(options)
-    connection = take.connection()
-    delivery = take.choice("delivery", DELIVERIES, DELIVERIES[0])
-    on_error, dead_letter = _on_error(take)
-    retries = take.number("publish.numRetries", 5, 0, 1000)
-    patience_s = take.number("ackTimeoutMs", 30_000, 1) / 1000
+    reader = OptionReader(options)
+    connection = reader.connection()
+    delivery = reader.choice("delivery", DELIVERIES, DELIVERIES[0])
+    on_error, dead_letter = _on_error(reader)
+    retries = reader.number("publish.numRetries", 5, 0, 1000)
+    patience_s = reader.number("ackTimeoutMs", 30_000, 1) / 1000
     tries = 1 + retries if delivery == "at-least-once" else 1  # in the other modes the client itself repeats requests
     found = filled(
         SinkOptions,
-        take,
+        reader,
         connection=replace(connection, timeout_s=patience_s / tries),
-        channel=_channel(take),
+        channel=_channel(reader),
         delivery=next(each for each in DELIVERIES if each == delivery),
-        version=take.number("txnVersion", 0, 0, VERSION_MAX) if take.given("txnVersion") else None,
-        id_column=_id_column(take, schema, delivery),
+        version=reader.number("txnVersion", 0, 0, VERSION_MAX) if reader.given("txnVersion") else None,
+        id_column=_id_column(reader, schema, delivery),
         patience_s=patience_s,
         retries=tries - 1,
         on_error=on_error,
         dead_letter=dead_letter,
     )
-    if take.given("txnVersion") and kind == "stream":
-        take.complain("txnVersion: a stream has many versions, which its batch ids are; for saves of your own only")
+    if reader.given("txnVersion") and kind == "stream":
+        reader.complain("txnVersion: a stream has many versions, which its batch ids are; for saves of your own only")
     if delivery == "at-least-once":
         for name in ("txnAppId", "txnVersion"):
-            if take.given(name):
-                take.complain(f"{name}: without effect for delivery 'at-least-once'")
+            if reader.given(name):
+                reader.complain(f"{name}: without effect for delivery 'at-least-once'")
     if overwrite and kind == "batch":
-        take.complain("mode 'overwrite': a channel only grows; use mode 'append'")
+        reader.complain("mode 'overwrite': a channel only grows; use mode 'append'")
     if schema is not None:
-        _check_columns(take, found, schema)
-    take.finish()
+        _check_columns(reader, found, schema)
+    reader.finish()
     return found
 
 
-def _channel(take: OptionReader) -> str:
+def _channel(reader: OptionReader) -> str:
     """Return the option `channel`, or the path given to start() or save()."""
-    channel, path = take.text("channel"), take.text("path")
+    channel, path = reader.text("channel"), reader.text("path")
     if channel and path and channel != path:
-        take.complain(f"channel: {channel!r}, but start(path) or save(path) says {path!r}")
+        reader.complain(f"channel: {channel!r}, but start(path) or save(path) says {path!r}")
     channel = channel or path
     if channel and not is_channel_name(channel.encode()):
-        take.complain(f"channel: {channel!r} is no channel's name")
+        reader.complain(f"channel: {channel!r} is no channel's name")
     return channel
 
 
-def _on_error(take: OptionReader) -> tuple[OnError, str]:
-    said = take.text("onError", "fail")
-    if said.lower() == "fail":
+def _on_error(reader: OptionReader) -> tuple[OnError, str]:
+    value = reader.text("onError", "fail")
+    if value.lower() == "fail":
         return "fail", ""
-    if said.lower() == "skip":
+    if value.lower() == "skip":
         return "skip", ""
-    channel = said[len(DEAD_LETTER) :] if said.lower().startswith(DEAD_LETTER) else ""
+    channel = value[len(DEAD_LETTER) :] if value.lower().startswith(DEAD_LETTER) else ""
     if not channel:
-        take.complain(f"onError: {said!r} is not one of fail, skip, deadLetter:<channel>")
+        reader.complain(f"onError: {value!r} is not one of fail, skip, deadLetter:<channel>")
     elif not is_channel_name(channel.encode()):
-        take.complain(f"onError: {channel!r} is no channel's name")
+        reader.complain(f"onError: {channel!r} is no channel's name")
     return "deadLetter", channel
 
 
-def _id_column(take: OptionReader, schema: StructType | None, delivery: str) -> str:
+def _id_column(reader: OptionReader, schema: StructType | None, delivery: str) -> str:
     """Return the column of ids for delivery idempotent: the one that the option names, else `id` if there is such a column."""
-    if take.given("idColumn") and delivery != "idempotent":
-        take.complain(f"idColumn: goes with delivery 'idempotent', not with {delivery!r}")
+    if reader.given("idColumn") and delivery != "idempotent":
+        reader.complain(f"idColumn: goes with delivery 'idempotent', not with {delivery!r}")
     if delivery != "idempotent" or schema is None:
         return ""
-    name = take.text("idColumn")
+    name = reader.text("idColumn")
     if name and name not in schema.names:
-        take.complain(f"idColumn: there is no column {name!r} among {', '.join(schema.names)}")
+        reader.complain(f"idColumn: there is no column {name!r} among {', '.join(schema.names)}")
         return ""
     return name or ("id" if "id" in schema.names else "")
 
@@ -149,38 +149,38 @@ _TEXT: Final = (BinaryType, StringType)
 _NUMBER: Final = (LongType, IntegerType)
 
 
-def _check_columns(take: OptionReader, found: SinkOptions, schema: StructType) -> None:
+def _check_columns(reader: OptionReader, options: SinkOptions, schema: StructType) -> None:
     """Complain about columns that are missing or of a wrong type."""
-    _check_column(take, schema, "value", _TEXT, "binary or string", "value: a column of this name is required")
-    if not found.channel:
+    _check_column(reader, schema, "value", _TEXT, "binary or string", "value: a column of this name is required")
+    if not options.channel:
         missing = "channel: neither the option nor a column of this name says where to publish"
-        _check_column(take, schema, "channel", (StringType,), "string", missing)
-    if found.include_reply:
-        _check_column(take, schema, "reply", _TEXT, "string or binary", "includeReply: there is no column reply")
+        _check_column(reader, schema, "channel", (StringType,), "string", missing)
+    if options.include_reply:
+        _check_column(reader, schema, "reply", _TEXT, "string or binary", "includeReply: there is no column reply")
     kinds = (*_TEXT, *_NUMBER)
-    if found.include_key:
-        _check_column(take, schema, "key", kinds, "binary, string, long or int", "includeKey: there is no column key")
-    if found.id_column:
-        _check_column(take, schema, found.id_column, kinds, "binary, string, long or int", "")
-    if found.include_headers:
+    if options.include_key:
+        _check_column(reader, schema, "key", kinds, "binary, string, long or int", "includeKey: there is no column key")
+    if options.id_column:
+        _check_column(reader, schema, options.id_column, kinds, "binary, string, long or int", "")
+    if options.include_headers:
         if "headers" not in schema.names:
-            take.complain("includeHeaders: there is no column headers")
+            reader.complain("includeHeaders: there is no column headers")
         elif not _are_headers(schema["headers"].dataType):
-            take.complain("headers: the column is not array<struct<key:string,value:binary>>")
+            reader.complain("headers: the column is not array<struct<key:string,value:binary>>")
 
 
 def _check_column(
-    take: OptionReader,
+    reader: OptionReader,
     schema: StructType,
     name: str,
     kinds: tuple[type[DataType], ...],
-    told: str,
+    expected: str,
     missing: str,
 ) -> None:
     if name not in schema.names:
-        take.complain(missing)
+        reader.complain(missing)
     elif not isinstance(schema[name].dataType, kinds):
-        take.complain(f"{name}: the column is {schema[name].dataType.simpleString()}, not {told}")
+        reader.complain(f"{name}: the column is {schema[name].dataType.simpleString()}, not {expected}")
 
 
 def _are_headers(kind: DataType) -> bool:
