@@ -1,5 +1,4 @@
-"""The sessions of one client, one after the other, and the parts that outlive them: publishes without ack, subscriptions,
-replies.
+"""The sessions of one client, one after the other, and the parts that outlive them: unacked publishes, subscriptions, replies.
 
 After a loss (pings unanswered, "client has been replaced ...", NATS closed) and with `resubscribe` (the default), the client
 registers again under the same id and makes its subscriptions again: durables resume, others continue after the last message

@@ -1,4 +1,4 @@
-"""A lake beside the broker: what is old of channels, as Parquet files that any program reads (see docs/lake.md)."""
+"""A lake beside the broker: old messages of channels, as Parquet files that any program reads (see docs/lake.md)."""
 
 from stan_lake.errors import LakeError, TakenOverError
 from stan_lake.manifest import DataFile, TableManifest

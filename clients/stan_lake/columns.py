@@ -32,19 +32,19 @@ SCHEMA: Final = pa.schema(
     ]
 )
 ROW_GROUP_ROWS: Final = 1 << 17
-"""What a reader can pass over as a whole, or read without the rest."""
+"""Rows that a reader can skip as a whole, or read without the rest."""
 _HEADERS_TAG: Final = b"\x82\x01"
 _EXPIRES_TAG: Final = b"\x90\x01"
 """Of MsgProto.headers and .expires_at: an answer without these bytes has no message with them."""
 
 
-def batch_of(found: "Fetched") -> pa.RecordBatch:
+def batch_of(answer: "Fetched") -> pa.RecordBatch:
     """Return the messages of an answer as one record batch. Raises ValueError: they are damaged."""
-    count = found.count
-    with_headers = _HEADERS_TAG in found.records
-    parts = columns(found.records, count, headers=with_headers, keys=True)
+    count = answer.count
+    with_headers = _HEADERS_TAG in answer.records
+    parts = columns(answer.records, count, headers=with_headers, keys=True)
     exact = pa.Array.from_buffers(_NANOSECONDS, count, [None, pa.py_buffer(parts.timestamps)])
-    channel = found.channel.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    channel = answer.channel.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     arrays = [
         pa.repeat(pa.scalar(channel, pa.string()), count),
         pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(parts.sequences)]),
@@ -53,7 +53,7 @@ def batch_of(found: "Fetched") -> pa.RecordBatch:
         _binary(parts.data_offsets, parts.data, count),
         _texts(_null_if_empty(parts.reply_offsets, parts.replies, count)),
         _headers(parts, count),
-        _expiries(found),
+        _expiries(answer),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
@@ -69,12 +69,12 @@ def _null_if_empty(offsets: bytes, values: bytes, count: int) -> pa.Array:
     return pa.compute.if_else(pa.compute.equal(pa.compute.binary_length(found), 0), None, found)
 
 
-def _texts(found: pa.Array) -> pa.Array:
+def _texts(column: pa.Array) -> pa.Array:
     """Return bytes as text; NATS takes more than UTF-8 in a subject, Parquet does not."""
     try:
-        return found.cast(pa.string())
+        return column.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([one and one.decode("utf-8", "replace") for one in found.to_pylist()], pa.string())
+        return pa.array([one and one.decode("utf-8", "replace") for one in column.to_pylist()], pa.string())
 
 
 def _headers(parts: Columns, count: int) -> pa.Array:
@@ -87,10 +87,10 @@ def _headers(parts: Columns, count: int) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, pairs, type=_HEADERS)
 
 
-def _expiries(found: "Fetched") -> pa.Array:
-    if _EXPIRES_TAG not in found.records:
-        return pa.nulls(found.count, MICROSECONDS)
-    times = [decode_message(one)[-1] for one in messages(found.records, found.runs)]
+def _expiries(answer: "Fetched") -> pa.Array:
+    if _EXPIRES_TAG not in answer.records:
+        return pa.nulls(answer.count, MICROSECONDS)
+    times = [decode_message(one)[-1] for one in messages(answer.records, answer.runs)]
     exact = pa.array([time or None for time in times], pa.int64())
     return pa.compute.divide(exact, 1000).cast(MICROSECONDS)
 
@@ -113,7 +113,7 @@ def parquet(table: pa.Table) -> bytes:
 
 
 def bounds(table: pa.Table) -> dict[str, Any]:
-    """Return what a manifest says of a file with these rows, in order of their sequences, of which there is at least one."""
+    """Return the manifest's fields for a file with these rows, in order of their sequences, of which there is at least one."""
     times = pa.compute.min_max(table["timestamp"].cast(pa.int64())).as_py()
     expiry = pa.compute.min(table["expires_at"].cast(pa.int64())).as_py()
     return {

@@ -1,4 +1,4 @@
-"""What may be wrong with a lake."""
+"""The errors of a lake."""
 
 from stan_client.errors import StanClientError
 
@@ -8,4 +8,4 @@ class LakeError(StanClientError):
 
 
 class TakenOverError(LakeError):
-    """Another tierer has taken the table over: this one writes no more to it."""
+    """The table was taken over by another tierer: this one writes no more to it."""

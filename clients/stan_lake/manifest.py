@@ -1,6 +1,6 @@
-"""What a table of the lake holds: its files with their ranges of sequences, as one JSON document. Pure.
+"""The content of a table of the lake: its files with their ranges of sequences, as one JSON document. Pure.
 
-A table has the messages of one incarnation of a channel: one that is deleted and made again has another uid, and is another
+A table has the messages of one incarnation of a channel: after a deletion the next one has another uid, and another
 table. A manifest never changes; each commit writes the next version. Promises: the files of a manifest
 are in the order of their sequences, do not overlap, and lie below `next`.
 """
@@ -20,7 +20,7 @@ Run = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """One Parquet file."""
+    """A Parquet file."""
 
     name: str
     first: int  # sequences of its first and last message
@@ -34,7 +34,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced:
-    """A file that no manifest lists any more, kept for a while for whoever has an older one."""
+    """A file that no manifest lists any more, but stays for a while for readers of older manifests."""
 
     name: str
     at_s: int  # Unix
@@ -42,7 +42,7 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableManifest:
-    """One version of a table."""
+    """A version of a table."""
 
     channel: str  # UTF-8, other bytes as surrogates
     uid: int
@@ -50,10 +50,10 @@ class TableManifest:
     epoch: int = 0  # counts the tierers that have taken the table over: only the last one may write
     next: int = 1  # everything below this sequence is in the files, or is gone
     files: tuple[DataFile, ...] = ()
-    missing: tuple[Run, ...] = ()  # what the broker had removed before it came here
-    deleted: tuple[Run, ...] = ()  # what lies in the files and is not to be read
+    missing: tuple[Run, ...] = ()  # removed by the broker before they came here
+    deleted: tuple[Run, ...] = ()  # in the files, and not to be read
     replaced: tuple[Replaced, ...] = ()
-    released: bool = False  # who took the table over has ended: a tierer that it was taken from may go on
+    released: bool = False  # the last writer has ended: the tierer before it may go on
 
     @property
     def first(self) -> int:
@@ -98,19 +98,19 @@ def from_json(text: bytes) -> TableManifest:
     return made
 
 
-def _checked(kind: type, said: Any) -> dict[str, Any]:
+def _checked(kind: type, values: Any) -> dict[str, Any]:
     """Return the fields of a file, of which each has its type, and whose name lies in the table's directory."""
     for one in fields(kind):
-        value = said[one.name]
+        value = values[one.name]
         if type(value) is not one.type or (one.type is int and value < 0):
             raise TypeError(f"{one.name} of a file is {value!r}")
-    if "/" in said["name"] or not said["name"]:
-        raise TypeError(f"a file lies elsewhere: {said['name']!r}")
-    return dict(said)
+    if "/" in values["name"] or not values["name"]:
+        raise TypeError(f"a file lies elsewhere: {values['name']!r}")
+    return dict(values)
 
 
-def _runs(said: Any) -> tuple[Run, ...]:
-    return merged((first, last) for first, last in said)
+def _runs(pairs: Any) -> tuple[Run, ...]:
+    return merged((first, last) for first, last in pairs)
 
 
 def merged(runs: Iterable[Run]) -> tuple[Run, ...]:

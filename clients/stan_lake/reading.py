@@ -34,29 +34,29 @@ def read_file(
     Args:
         store: of the lake.
         path: of the file, in the store.
-        file: what the manifest says of it.
+        file: its entry in the manifest.
         first: sequence.
-        end: sequence behind the last one.
+        end: sequence after the last one.
         columns: names, in any order, not empty; batches have them in this order.
         deleted: runs that are left out.
-        now_ns: Unix ns; what has expired then is left out.
+        now_ns: Unix ns; messages that have expired by then are left out.
 
     Raises:
         LakeError, OSError: it cannot be read.
     """
-    gone = within(deleted, max(first, file.first), min(end - 1, file.last))
+    excluded = within(deleted, max(first, file.first), min(end - 1, file.last))
     expires = 0 < file.expires_at_ns <= now_ns
-    whole = first <= file.first and end > file.last and not gone and not expires
-    wanted = list(dict.fromkeys([*columns, *(() if whole else ("sequence",)), *(("expires_at",) if expires else ())]))
+    complete = first <= file.first and end > file.last and not excluded and not expires
+    names = list(dict.fromkeys([*columns, *(() if complete else ("sequence",)), *(("expires_at",) if expires else ())]))
     try:
         with pq.ParquetFile(store.opened(path), memory_map=True, pre_buffer=True) as opened:
-            groups = range(opened.num_row_groups) if whole else _groups(opened, first, end)
-            for batch in opened.iter_batches(BATCH_ROWS, row_groups=list(groups), columns=wanted):
-                kept = batch if whole else _cut(batch, first, end, gone)
+            groups = range(opened.num_row_groups) if complete else _groups(opened, first, end)
+            for batch in opened.iter_batches(BATCH_ROWS, row_groups=list(groups), columns=names):
+                rows = batch if complete else _cut(batch, first, end, excluded)
                 if expires:
-                    kept = _unexpired(kept, now_ns)
-                if kept.num_rows:
-                    yield kept.select(list(columns))
+                    rows = _unexpired(rows, now_ns)
+                if rows.num_rows:
+                    yield rows.select(list(columns))
     except pa.ArrowInvalid as error:
         raise LakeError(f"{store.location(path)}: {error}") from None
 
@@ -70,21 +70,21 @@ def _groups(opened: pq.ParquetFile, first: int, end: int) -> Iterator[int]:
             yield number
 
 
-def _cut(batch: pa.RecordBatch, first: int, end: int, gone: Sequence[Run]) -> pa.RecordBatch:
-    """Return the rows with sequences of [first, end) outside of *gone*."""
+def _cut(batch: pa.RecordBatch, first: int, end: int, excluded: Sequence[Run]) -> pa.RecordBatch:
+    """Return the rows with sequences of [first, end) outside of *excluded*."""
     sequences = batch.column("sequence")
     if not batch.num_rows:
         return batch
     low, high = _place(sequences, first), _place(sequences, end)
-    kept = batch.slice(low, high - low)
-    if not gone or not kept.num_rows:
-        return kept
-    keep: Any = pa.repeat(pa.scalar(True), kept.num_rows)  # noqa: FBT003 - pyarrow's
-    column = kept.column("sequence")
-    for begin, last in within(gone, column[0].as_py(), column[-1].as_py()):
+    rows = batch.slice(low, high - low)
+    if not excluded or not rows.num_rows:
+        return rows
+    keep: Any = pa.repeat(pa.scalar(True), rows.num_rows)  # noqa: FBT003 - pyarrow's
+    column = rows.column("sequence")
+    for begin, last in within(excluded, column[0].as_py(), column[-1].as_py()):
         inside = pa.compute.and_(pa.compute.greater_equal(column, begin), pa.compute.less_equal(column, last))
         keep = pa.compute.and_not(keep, inside)
-    return kept.filter(keep)
+    return rows.filter(keep)
 
 
 def _place(sequences: pa.Array, sequence: int) -> int:

@@ -1,7 +1,7 @@
-"""Removes messages from a table: hides them by one commit, then writes their files anew without them.
+"""Removes messages from a table: hides them by one commit, then rewrites their files without them.
 
-Used by the tierer, for what was purged and deleted in the broker, and by hand (`delete`), for what the broker knows nothing of.
-Promises: from the first commit on no reader of ours sees a message that is to go; whatever dies, a repetition does the rest;
+Used by the tierer, for messages purged and deleted in the broker, and by hand (`delete`), for messages unknown to the broker.
+Promises: from the first commit on no reader of ours sees a removed message; whatever dies, a repetition does the rest;
 `next` stays, so that nothing comes into the lake a second time; messages outside of the runs stay.
 """
 
@@ -21,7 +21,7 @@ AT_ONCE: Final = -(1 << 60)
 
 
 class Deleted(NamedTuple):
-    """What `delete` has done."""
+    """The result of `delete`."""
 
     messages: int  # that are not in the lake any more
     files: int  # that were replaced, or are gone
@@ -44,16 +44,16 @@ def hidden(before: TableManifest, runs: Sequence[Run], now_s: int) -> TableManif
 
 
 def written(table: LakeTable, before: TableManifest, rows: pa.Table) -> DataFile:
-    """Write a file with *rows*, for the manifest behind *before*."""
-    found = bounds(rows)
-    name = table.file_name(before, found["first"], found["last"])
+    """Write a file with *rows*, for the manifest after *before*."""
+    limits = bounds(rows)
+    name = table.file_name(before, limits["first"], limits["last"])
     data = parquet(rows)
     table.write(name, data)
-    return DataFile(name=name, bytes=len(data), **found)
+    return DataFile(name=name, bytes=len(data), **limits)
 
 
 def rewritten(table: LakeTable, before: TableManifest, file: DataFile, now_s: int) -> TableManifest:
-    """Write a file anew without what is deleted or has expired; returns the manifest that was committed."""
+    """Rewrite a file without deleted and expired messages; returns the committed manifest."""
     batches = read_file(
         table.store,
         table.path(file.name),
@@ -84,10 +84,10 @@ def delete(table: LakeTable, runs: Sequence[Run], now_s: int, *, at_once: bool =
         table: of the channel.
         runs: of sequences; those that the lake has not, or not yet, are left out.
         now_s: Unix seconds.
-        at_once: remove the files that held them now, not after an hour; queries that have begun fail then.
+        at_once: remove the files that had them now, not after an hour; queries that have begun fail then.
 
     Raises:
-        LakeError, OSError: it was not done to its end; TakenOverError: a tierer was started meanwhile. Readers see no half of it
+        LakeError, OSError: it was not completed; TakenOverError: a tierer was started meanwhile. Readers see no half of it
             in any case, and a repetition does the rest.
     """
     manifest = table.take_over()
@@ -104,12 +104,12 @@ def delete(table: LakeTable, runs: Sequence[Run], now_s: int, *, at_once: bool =
 
 
 def drop(table: LakeTable) -> int:
-    """Remove a table with all of its files, at once; returns how many messages it had. Only of a channel that the broker has no
-    more: else it comes into the lake anew. Raises as `delete`."""
+    """Remove a table with all of its files, at once; returns how many messages it had. Only of a channel that is gone
+    from the broker: else it comes into the lake again. Raises as `delete`."""
     manifest = table.manifest()
-    found = delete(table, [(1, manifest.next)], 0, at_once=True)
+    deleted = delete(table, [(1, manifest.next)], 0, at_once=True)
     table.remove()
-    return found.messages
+    return deleted.messages
 
 
 def _rows(manifest: TableManifest) -> int:

@@ -1,4 +1,4 @@
-"""Where a lake lies: a directory of a local disk, or a bucket of an object store.
+"""The storage of a lake: a directory of a local disk, or a bucket of an object store.
 
 Promises of every store: an object is there whole or not at all, is durable when `put_new` returns, and never changes; of two that
 put an object of one name one succeeds. Paths are relative to the lake's root, their parts separated by `/`.
@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 from stan_lake.errors import LakeError
 
 TEMPORARY: Final = ".tmp"
-"""How names end of what is not whole yet, on a local disk."""
+"""Suffix of the names of incomplete objects, on a local disk."""
 
 
 class Children(NamedTuple):
-    """What a directory holds."""
+    """The content of a directory."""
 
     directories: list[str]  # names, sorted
     objects: list[str]
@@ -38,7 +38,7 @@ class Store(Protocol):
         ...
 
     def children(self, path: str) -> Children:
-        """Return what lies right in a directory; nothing if there is none."""
+        """Return the direct children of a directory; none if there is no directory."""
         ...
 
     def delete(self, path: str) -> None:
@@ -50,7 +50,7 @@ class Store(Protocol):
         ...
 
     def opened(self, path: str) -> Any:
-        """Return what pyarrow reads an object from. Raises FileNotFoundError, at the latest when it is read."""
+        """Return a file of an object for pyarrow. Raises FileNotFoundError, at the latest when it is read."""
         ...
 
     def location(self, path: str) -> str:
@@ -133,7 +133,7 @@ def _sync(directory: Path) -> None:
 
 
 class ObjectStore:
-    """A bucket, or what lies below a prefix of it, by obstore; credentials come from the environment, as usual there."""
+    """A bucket, or a prefix in it, by obstore; credentials come from the environment, as usual there."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -240,7 +240,7 @@ def open_store(url: str) -> Store:
     """Return the store of a lake: a path, `file://…`, or a URL that obstore knows, such as s3://bucket/prefix, gs://…, az://….
 
     Raises:
-        LakeError: what the URL names can be no store.
+        LakeError: the URL names no possible store.
     """
     parts = urlsplit(url)
     if parts.scheme in ("", "file"):

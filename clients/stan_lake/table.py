@@ -1,11 +1,11 @@
-"""A table of the lake: where its files lie, and how a commit makes what is written to them visible.
+"""A table of the lake: the places of its files, and commits, which make written files visible.
 
     channel=orders/uid=7/00000000000000000001-00000000000000100000.3.12.parquet     first, last, epoch, version
     channel=orders/uid=7/_manifest/00000000000000000012.json                        the version
 
 Promises: a commit is the creation of the next version's manifest, which succeeds for one writer only; so readers see each version
 whole, and of two tierers the one that has not taken the table over last fails. A file that a crash has left without a commit is
-listed by no manifest, and the next tierer removes it. Readers see what the newest manifest lists.
+listed by no manifest, and the next tierer removes it. Readers see the files of the newest manifest.
 """
 
 import hashlib
@@ -21,11 +21,11 @@ from stan_lake.store import Store
 
 MANIFESTS: Final = "_manifest"
 VERSIONS_KEPT: Final = 20
-"""Older manifests are removed; whoever has read one does not need it again."""
+"""Older manifests are removed; a reader that has read one does not need it again."""
 ATTEMPTS: Final = 5
-"""How often a reader begins again that was overtaken by so many commits that its manifest was removed."""
+"""Attempts of a reader whose manifest was removed because of many commits meanwhile."""
 REPLACED_KEPT_S: Final = 3600
-"""How long files that were replaced stay, for queries that were planned before."""
+"""Seconds that replaced files stay, for queries that were planned earlier."""
 NAME_MAX: Final = 200
 """Longest encoded name of a channel in a path."""
 
@@ -37,7 +37,7 @@ _CHANNEL, _UID = "channel=", "uid="
 
 def directory_of(channel: str) -> str:
     """Return the directory of a channel's tables. Other characters than letters, digits and `.-_~` are encoded as in URLs; a very
-    long name is cut, and told apart by its hash."""
+    long name is cut, and gets its hash."""
     raw = channel.encode("utf-8", "surrogateescape")
     name = quote_from_bytes(raw, safe="")
     if len(name) > NAME_MAX:
@@ -60,7 +60,7 @@ def channels(store: Store) -> list[str]:
 
 
 def incarnations(store: Store, channel: str) -> list[int]:
-    """Return the uids of a channel's tables, the one that was made last at the end."""
+    """Return the uids of a channel's tables, the newest at the end."""
     return _uids(store, directory_of(channel))
 
 
@@ -77,14 +77,14 @@ def _newest(store: Store, directory: str, uid: int) -> TableManifest | None:
             return None
         path = f"{tables}/{versions[-1]:020d}.json"
         try:
-            found = from_json(store.get(path))
+            manifest = from_json(store.get(path))
         except FileNotFoundError:  # so many commits since, that it is gone
             continue
         except LakeError as error:
             raise LakeError(f"{store.location(path)}: {error}") from None
-        if (found.version, found.uid) != (versions[-1], uid):
-            raise LakeError(f"{store.location(path)}: is version {found.version} of the table of uid {found.uid}")
-        return found
+        if (manifest.version, manifest.uid) != (versions[-1], uid):
+            raise LakeError(f"{store.location(path)}: is version {manifest.version} of the table of uid {manifest.uid}")
+        return manifest
     raise LakeError(f"{store.location(tables)}: changes faster than it can be read")
 
 
@@ -108,27 +108,26 @@ class LakeTable:
     def manifest(self) -> TableManifest:
         """Return the newest manifest; version 0 if nothing was ever committed. Raises LakeError: it is damaged, or that of
         another channel."""
-        found = _newest(self.store, self._directory, self.uid)
-        if found is None:
+        newest = _newest(self.store, self._directory, self.uid)
+        if newest is None:
             return TableManifest(channel=self.channel, uid=self.uid)
-        if found.channel != self.channel:
-            raise LakeError(f"{self.store.location(self.path(''))}: is the table of channel {found.channel!r}")
-        return found
+        if newest.channel != self.channel:
+            raise LakeError(f"{self.store.location(self.path(''))}: is the table of channel {newest.channel!r}")
+        return newest
 
     def take_over(self) -> TableManifest:
-        """Become the one that writes to the table, and remove what others before have left without a commit. Raises
-        TakenOverError."""
+        """Become the writer of the table, and remove uncommitted files of earlier writers. Raises TakenOverError."""
         before = self.manifest()
         mine = self.commit(replace(before, epoch=before.epoch + 1, released=False))
         self.clean(mine)
         return mine
 
     def file_name(self, manifest: TableManifest, first: int, last: int) -> str:
-        """Return the name of a new file that is to be in the manifest behind this one; no two files get the same."""
+        """Return the name of a new file for the manifest after this one; no two files get the same."""
         return f"{first:020d}-{last:020d}.{manifest.epoch}.{manifest.version + 1}.parquet"
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file; nobody sees it before the commit."""
+        """Write a file; readers see it from the commit on."""
         if not self.store.put_new(self.path(name), data):
             raise TakenOverError(f"{self.store.location(self.path(name))} is there already")
 
@@ -136,7 +135,7 @@ class LakeTable:
         """Make a changed manifest the newest one; returns it as it is stored.
 
         Raises:
-            TakenOverError: there is a newer one than that which was changed.
+            TakenOverError: there is a newer manifest.
         """
         new = replace(changed, version=changed.version + 1)
         path = self.path(f"{MANIFESTS}/{new.version:020d}.json")
@@ -153,9 +152,9 @@ class LakeTable:
         return new
 
     def clean(self, manifest: TableManifest) -> list[str]:
-        """Remove files that earlier tierers have left without a commit: they can commit nothing any more. Returns their names."""
+        """Remove uncommitted files of earlier tierers, which can commit nothing any more. Returns their names."""
         listed = {file.name for file in manifest.files} | {file.name for file in manifest.replaced}
-        gone = [name for name in self._left() if name not in listed and self._is_before(name, manifest.epoch)]
+        gone = [name for name in self._names() if name not in listed and self._is_before(name, manifest.epoch)]
         for name in gone:
             self.store.delete(self.path(name))
         for version in _versions(self.store, self.path(MANIFESTS)):
@@ -163,15 +162,15 @@ class LakeTable:
                 self.store.delete(self.path(f"{MANIFESTS}/{version:020d}.json"))
         return gone
 
-    def _left(self) -> Iterator[str]:
+    def _names(self) -> Iterator[str]:
         yield from self.store.children(self.path("").rstrip("/")).objects
         inside = self.store.children(self.path(MANIFESTS)).objects
         yield from (f"{MANIFESTS}/{name}" for name in inside if not _VERSION.fullmatch(name))
 
     def _is_before(self, name: str, epoch: int) -> bool:
-        """True for a file of an earlier tierer, and for what a local disk keeps of a write that a crash has cut off."""
-        found = _FILE.search(name.rpartition("/")[2])
-        return int(found[1]) < epoch if found else name.rpartition("/")[2].startswith(".")
+        """Return True for a file of an earlier tierer, and for the remains of a write on a local disk after a crash."""
+        match = _FILE.search(name.rpartition("/")[2])
+        return int(match[1]) < epoch if match else name.rpartition("/")[2].startswith(".")
 
     def drop_replaced(self, manifest: TableManifest, now_s: int, kept_s: int = REPLACED_KEPT_S) -> TableManifest:
         """Remove files that were replaced long ago; returns the manifest without them, committed if there were any."""
@@ -184,7 +183,7 @@ class LakeTable:
         return new
 
     def remove(self) -> None:
-        """Remove what is left of a table without files: its manifests, the newest one last."""
+        """Remove a table without files: its manifests, the newest one last."""
         for version in _versions(self.store, self.path(MANIFESTS)):
             self.store.delete(self.path(f"{MANIFESTS}/{version:020d}.json"))
         for directory in (self.path(MANIFESTS), self.path("").rstrip("/"), self._directory):

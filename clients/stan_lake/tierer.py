@@ -1,9 +1,9 @@
-"""The tierer: moves what is old of a channel from the broker into the lake, and tells the broker how far it has come.
+"""The tierer: moves old messages of a channel from the broker into the lake, and reports its progress to the broker.
 
-It reads by fetch, as any client does, and keeps a named position (a bookmark) in the broker. Its order is: write the file, commit
-the manifest, and only then set the position, behind which a policy `tier` lets retention go. Promises: each message that the
-broker had is in the table's manifest once, whatever dies and whenever: where to go on is told by the manifest alone, and
-the position never passes what a manifest lists.
+It reads by fetch, as any client does, and has a named position (a bookmark) in the broker. Its order is: write the file, commit
+the manifest, and only then set the position, up to which a policy `tier` lets retention go. Promises: each message that the
+broker had is in the table's manifest once, whatever dies and whenever: the manifest alone decides where to go on, and
+the position never passes the messages of the manifest.
 """
 
 import asyncio
@@ -45,30 +45,30 @@ class TierSettings:
 
 class ChannelTierer:
     """Tiers one incarnation of a channel. Errors of its methods: LakeError (TakenOverError: for good), OSError, and those of the
-    client; after one of them it is to be made anew."""
+    client; after one of them make another tierer."""
 
     def __init__(self, table: LakeTable, source: "Connected", settings: TierSettings) -> None:
         self.manifest = TableManifest(channel=table.channel, uid=table.uid)
         self._table = table
         self._source = source
         self._settings = settings
-        self._position = 0  # as the broker knows it; 0: not told yet
+        self._position = 0  # as the broker knows it; 0: not reported yet
         self._begins = (0, 0)  # next sequence, and the timestamp of the first message from there on
 
     async def begin(self, info: ChannelInfo) -> None:
-        """Take the table over, and tell the broker the position. Raises LakeError: it is the table of another channel."""
+        """Take the table over, and set the position in the broker. Raises LakeError: it is the table of another channel."""
         self.manifest = await asyncio.to_thread(self._table.manifest)
         await self._check(info)
         self.manifest = await asyncio.to_thread(self._table.take_over)
-        await self._tell()
+        await self._report()
 
     async def step(self, info: ChannelInfo, place: Bookmark | None = None, *, all_of_it: bool = False) -> int:
-        """Move what is due into files, or *all_of_it* up to the newest message; returns how many messages came into the lake.
-        *place*: the position in the broker, with what was purged and deleted since it was last told that this is known."""
+        """Move due messages into files, or *all_of_it* up to the newest message; returns the number of moved messages. *place*:
+        the position in the broker, with the messages purged and deleted since the last report of `taken` removals."""
         if place is not None and place.removed:
             await asyncio.to_thread(self._hide, place.removed)
-            await self._tell(place.removals)
-        await self._tell()
+            await self._report(place.removals)
+        await self._report()
         moved = 0
         while self.manifest.next <= info.last and (all_of_it or await self._due(info)):
             moved += await self._move(info)
@@ -78,7 +78,7 @@ class ChannelTierer:
         return moved
 
     async def _check(self, info: ChannelInfo) -> None:
-        """Refuse a channel that has the uid of the table's, and is another one: of a broker that was set up anew."""
+        """Refuse another channel with the uid of the table's: that of a broker that was set up again."""
         known = self.manifest
         where = f"the lake has messages of channel {info.name} (uid {info.uid}) up to {known.next - 1}"
         if info.last < known.next - 1:
@@ -87,31 +87,31 @@ class ChannelTierer:
             )
         if not known.files or info.first > known.files[-1].last:
             return
-        found = await self._source.batches.fetch(info.name, start=from_sequence(known.files[-1].last), count=1)
-        same = found.count and found.runs[0].first_sequence == known.files[-1].last
-        if same and abs(found.runs[0].timestamp - known.files[-1].last_time_ns) > CLOCK_ERROR_NS:
+        answer = await self._source.batches.fetch(info.name, start=from_sequence(known.files[-1].last), count=1)
+        same = answer.count and answer.runs[0].first_sequence == known.files[-1].last
+        if same and abs(answer.runs[0].timestamp - known.files[-1].last_time_ns) > CLOCK_ERROR_NS:
             raise LakeError(
                 f"{where}, and its message {known.files[-1].last} is not that of the broker: it is another channel"
             )
 
-    async def _tell(self, taken: int = 0) -> None:
-        """Set the position, if it is to be another one, or so many removals are *taken*."""
-        if taken or self._position != self.manifest.next:
+    async def _report(self, removals: int = 0) -> None:
+        """Set the position, if it has changed, or to note the number of handled *removals*."""
+        if removals or self._position != self.manifest.next:
             positions = {self.manifest.channel: self.manifest.next}
-            await self._source.bookmarks.set(self._settings.name, positions, taken=taken)
+            await self._source.bookmarks.set(self._settings.name, positions, taken=removals)
             self._position = self.manifest.next
 
     async def _due(self, info: ChannelInfo) -> bool:
-        """True if what is not in the lake yet makes a file, or is old."""
+        """Return True if the messages that are not in the lake yet fill a file, or are old."""
         first = max(self.manifest.next, info.first)
         waiting = info.last - first + 1
         if waiting <= 0:
-            return True  # it has all gone: the manifest is to say so
+            return True  # all of it is gone: the manifest has to record that
         if info.bytes * waiting >= self._settings.target_bytes * max(1, info.last - info.first + 1):
             return True
         if self._begins[0] != first:
-            found = await self._source.batches.fetch(info.name, start=from_sequence(first), count=1)
-            self._begins = first, found.runs[0].timestamp if found.count else 0
+            answer = await self._source.batches.fetch(info.name, start=from_sequence(first), count=1)
+            self._begins = first, answer.runs[0].timestamp if answer.count else 0
         return self._begins[1] <= (self._settings.now() - self._settings.age_s) * 1e9
 
     async def _move(self, info: ChannelInfo) -> int:
@@ -122,20 +122,20 @@ class ChannelTierer:
         missing = list(before.missing)
         answers = self._source.batches.read_range(info.name, before.next, info.last, uid=info.uid)
         async with aclosing(answers):
-            async for found in answers:
-                if found.first_sequence > after:  # the limits of the channel were faster
-                    missing.append((after, min(found.first_sequence, info.last + 1) - 1))
-                if found.count:
-                    batches.append(batch_of(found))
-                    size += len(found.records)
-                after = max(after, min(found.next_sequence, info.last + 1))
+            async for answer in answers:
+                if answer.first_sequence > after:  # the limits of the channel were faster
+                    missing.append((after, min(answer.first_sequence, info.last + 1) - 1))
+                if answer.count:
+                    batches.append(batch_of(answer))
+                    size += len(answer.records)
+                after = max(after, min(answer.next_sequence, info.last + 1))
                 if size >= self._settings.target_bytes:
                     break
         if after == before.next:
             raise LakeError(f"channel {info.name} tells of messages {after} to {info.last}, and gives none")
         rows = pa.Table.from_batches(batches, SCHEMA)
         await asyncio.to_thread(self._store, rows, replace(before, next=after, missing=merged(missing)))
-        await self._tell()
+        await self._report()
         return sum(batch.num_rows for batch in batches)
 
     def _store(self, rows: pa.Table, changed: TableManifest) -> None:
@@ -146,13 +146,13 @@ class ChannelTierer:
     # --- what is to leave the lake ----------------------------------------------------------------------------------------
 
     def _hide(self, runs: Sequence[Run]) -> None:
-        """Hide what was purged and deleted in the broker."""
+        """Hide messages that were purged and deleted in the broker."""
         changed = hidden(self.manifest, merged(runs), int(self._settings.now()))
         if changed is not self.manifest:
             self.manifest = self._table.commit(changed)
 
     async def _forget_expired(self) -> None:
-        """Write files anew in which something has expired or was deleted, one in a commit."""
+        """Rewrite files with expired or deleted messages, one in a commit."""
         now = int(self._settings.now())
         for file in self.manifest.files:
             deleted = within(self.manifest.deleted, file.first, file.last)

@@ -1,7 +1,7 @@
-"""Many channels into one lake, round by round: a channel whose tiering fails is told of and tried again in the next round, and
+"""Many channels into one lake, round by round: a channel whose tiering fails is reported and tried again in the next round, and
 holds up no other.
 
-A channel that another tierer has taken over is left to that one; if it was taken over to delete something, it goes on afterwards.
+A channel that another tierer has taken over is left to that one; after a takeover for a deletion the tierer goes on.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from stan_lake.table import LakeTable
 from stan_lake.tierer import ChannelTierer, TierSettings
 
 PASSING: Final = (LakeError, OSError, StanClientError)
-"""What may be gone in the next round."""
+"""Errors that may be over in the next round."""
 TOGETHER_MAX: Final = 2
 """Channels that are written at once; each holds one file's messages in memory."""
 
 Note = Callable[[str, str], None]
-"""Called with a channel and what has become of it."""
+"""Called with a channel and its outcome."""
 
 
 class Tiering:
@@ -37,8 +37,7 @@ class Tiering:
         self._room = asyncio.Semaphore(TOGETHER_MAX)
 
     async def round(self, infos: Mapping[str, ChannelInfo], *, all_of_it: bool = False) -> tuple[int, bool]:
-        """Move what is due of these channels, or *all_of_it*. Returns how many messages came into the lake, and whether all went
-        well."""
+        """Move due messages of these channels, or *all_of_it*. Returns the number of moved messages, and True if none failed."""
         places = await self._direct.bookmarks.all(self._settings.name)
         known = places.get(self._settings.name, {})
         there = {(info.name, info.uid) for info in infos.values()}

@@ -56,7 +56,7 @@ __all__ = [
 
 
 class CursorKind(IntEnum):
-    """To whom a position belongs: a plain subscription, a client and a name, or a queue group."""
+    """Owner of a position: a plain subscription, a client and a name, or a queue group."""
 
     PLAIN = 0
     DURABLE = 1
@@ -121,13 +121,13 @@ class ChannelStatus(MessageRecord):
     deleted: int = 0
     """Messages deleted one by one between first and last."""
     delayed: int = 0
-    """Messages that wait for the time which their publishers have told, and come then."""
+    """Delayed messages, which wait for the time that their publishers have set."""
     delay_fault: str = ""
     """Why delayed messages that are due cannot be moved now."""
     pinned: bool = False
     """To its group, by an operator."""
     commit: Commit = Commit.SYNCED
-    """What an ack of a publish means: 0 synced by a majority, 1 replicated to a majority."""
+    """Meaning of an ack of a publish: 0 synced by a majority, 1 replicated to a majority."""
     ttl: int = 0
     """ns that messages live at most, as a policy says; 0: none does."""
     compacted_until: int = 0
@@ -139,7 +139,7 @@ class ChannelStatus(MessageRecord):
     kept_bytes: int = 0
     """That the log of the leader has of the messages, if some are compressed; 0: none is."""
     clear_bytes: int = 0
-    """That it would have of them if none were; told with kept_bytes."""
+    """That it would have of them if none were; set with kept_bytes."""
     compress: Compress = Compress.NONE
     """The policy in force: 0: none, 1: zstd."""
     compacted_here: int = 0
@@ -177,11 +177,11 @@ class DelayedMessage(MessageRecord):
     """A message that waits for its time."""
 
     id: int = 0
-    """As the ack of the publish has told it."""
+    """As in the ack of the publish."""
     due: int = 0
     """Unix ns."""
     expires_at: int = 0
-    """Unix ns, whole seconds; with its contents only: its row does not tell it; 0: it does not expire."""
+    """Unix ns, whole seconds; only with its contents; 0: it does not expire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class ReadDelayedResponse(MessageRecord):
     ids: tuple[int, ...] = ()
     """See `until`."""
     last_sequence: int = 0
-    """Of the channel at the moment of this answer: what waits comes behind it."""
+    """Of the channel at the moment of this answer: delayed messages get later ones."""
     now: int = 0
     """That moment, Unix ns."""
     after: int = 0
@@ -227,7 +227,8 @@ class MemberStatus(MessageRecord):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryPolicy(MessageRecord):
-    """How an operator wants messages to be delivered. As a policy of a pattern: what is not set is inherited."""
+    """The delivery of messages as an operator wants it. As a policy of a pattern: fields that are not set are
+    inherited."""
 
     max_deliver: int | None = None
     """Deliveries of a message, the first included; 0: no limit."""
@@ -237,7 +238,7 @@ class DeliveryPolicy(MessageRecord):
     adaptive_window: bool | None = None
     """The window shrinks while messages come back."""
     dead_letter: str | None = None
-    """Channel of messages that are given up; beginning with a dot: what is added to the channel's name; empty: none."""
+    """Channel of messages that are given up; beginning with a dot: a suffix of the channel's name; empty: none."""
     dead_letter_rate: int | None = None
     """Most dead letters a minute before the position pauses; 0: no limit."""
     failover: bool | None = None
@@ -262,7 +263,7 @@ class DeliveryPolicy(MessageRecord):
     schema: SchemaCheck | None = None
     """Whether messages published to the channel are checked: 0 off, 1 known, 2 valid."""
     compress: Compress | None = None
-    """How the leader compresses what is published to the channel: 0 not, 1 zstd."""
+    """How the leader compresses messages published to the channel: 0 not, 1 zstd."""
     tier: str | None = None
     """The named position which messages have to pass before the channel's limits remove them; empty: none."""
     tier_stretch: int | None = None
@@ -290,7 +291,7 @@ class CursorStatus(MessageRecord):
     pending: int = 0
     """Sent, not acked: of the members and owed."""
     owed: int = 0
-    """Of these, nobody's: to be sent to the next one."""
+    """Of these, without a member: to be sent to the next one."""
     waiting: int = 0
     """In the channel, not sent yet."""
     redelivered: int = 0
@@ -303,12 +304,12 @@ class CursorStatus(MessageRecord):
     last_ack: int = 0
     """Unix ns; 0: no ack came."""
     max_in_flight: int = 0
-    """Also while nobody is online."""
+    """Also while no member is online."""
     ack_wait_s: int = 0
     first_sequence: int = 0
     """Of the channel."""
     owed_runs: tuple[tuple[int, int], ...] = ()
-    """First, last, ...: what a backup needs."""
+    """First, last, ...: for a backup."""
     pending_runs: tuple[tuple[int, int], ...] = ()
     """Of all members together, first, last, ..."""
     inbox: str = ""
@@ -321,7 +322,7 @@ class CursorStatus(MessageRecord):
     """The node that sends the messages; of a plain subscription that another node serves than the leader: as of its
     last report."""
     exhausted: int = 0
-    """Of the owed ones: given up, so not sent any more; 0 while nobody is online."""
+    """Of the owed ones: given up, so not sent any more; 0 while no member is online."""
     given_up_rejected: int = 0
     """Of the exhausted ones: a client has rejected them; the others were delivered as often as the policy allows."""
     counted_runs: tuple[tuple[int, int], ...] = ()
@@ -345,7 +346,7 @@ class CursorStatus(MessageRecord):
     part_of: PartOf | None = None
     """Of a position in a part of a channel."""
     user: str = ""
-    """To whom a durable or queue group belongs; empty: to nobody, as those made without users."""
+    """Owner of a durable or queue group; empty: none, as of those made without users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +369,7 @@ class ConsumerChannelStatus(MessageRecord):
 
     channel: str = ""
     member: int = 0
-    """Place in `member_list`, from 1 on; 0: nobody owns it."""
+    """Place in `member_list`, from 1 on; 0: no owner."""
     generation: int = 0
     releasing: bool = False
 
@@ -382,9 +383,9 @@ class ConsumerGroupStatus(MessageRecord):
     channels: int = 0
     """That its members' patterns match."""
     unowned: int = 0
-    """Of them, those that nobody owns."""
+    """Of them, those without an owner."""
     releasing: int = 0
-    """Of them, those that their owner was told to release."""
+    """Of them, those that their owner has to release."""
     member_list: tuple[ConsumerMemberStatus, ...] = ()
     """If the request names the group: by their ids."""
     channel_list: tuple[ConsumerChannelStatus, ...] = ()
@@ -451,7 +452,7 @@ class GroupStatus(MessageRecord):
     """Of the state as of entry `hashed`, if there is one; nodes of one version have equal ones."""
     hashed: int = 0
     differs: str = ""
-    """What this node has found: whose state is another one; "" if nobody's is."""
+    """Nodes whose state differs from this one's; "" if none."""
     trouble_kind: str = ""
     """Stan.troubles: frozen, full, refusing, leaderless, voteless, incomplete, differs; "" if all is well."""
     trouble_since: int = 0
@@ -466,7 +467,7 @@ class NodePlace(MessageRecord):
 
     node: str = ""
     zone: str = ""
-    """"": not told, as all below."""
+    """"": not reported, as all below."""
     rack: str = ""
     host: str = ""
 
@@ -521,11 +522,11 @@ class NodeStatus(MessageRecord):
     read_replicas: tuple[str, ...] = ()
     """Other nodes that this one hears, and that are no part of `nodes`."""
     level: int = 0
-    """Of the cluster, as this node has it: what may be written; 0: it has none yet."""
+    """Of the cluster, as this node has it: bounds the entries that may be written; 0: it has none yet."""
     level_known: int = 0
     """The highest that this node's version knows."""
     labels: str = ""
-    """Of this node, as its settings tell them: "zone=a,rack=3"."""
+    """Of this node, as in its settings: "zone=a,rack=3"."""
     places: tuple[NodePlace, ...] = ()
     """Of nodes that have labels, as this one knows the metadata."""
     pool_groups: int = 0
@@ -533,11 +534,11 @@ class NodeStatus(MessageRecord):
     pool_open: int = 0
     """Of them, those over which names of new channels are hashed."""
     channels_to_move: int = 0
-    """That are not in the group where they belong yet; told by the leader of the metadata alone."""
+    """That are not in the group where they belong yet; only from the leader of the metadata."""
     moves_paused: bool = False
     """No channel goes there by itself."""
     decompressed_batches: int = 0
-    """For subscribers and others who read messages in clear, since it started."""
+    """For subscribers and other readers of messages in clear, since it started."""
     decompressed_again: int = 0
     """Of them, those that it had decompressed before, and that did not stay in memory."""
     acked: tuple[AckedMessages, ...] = ()
@@ -564,7 +565,7 @@ class DamagedMessages(MessageRecord):
     first_sequence: int = 0
     last_sequence: int = 0
     text: str = ""
-    """What is wrong, with file and position."""
+    """The damage, with file and position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -604,9 +605,9 @@ class ExplainStep(MessageRecord):
     """Of a delivery: new, ack wait over, negative ack, member gone, leader changed, server changed, resumed, moved, not
     sent, owed."""
     client_id: str = ""
-    """Of a delivery: to whom."""
+    """Of a delivery: the receiver."""
     subscription_id: int = 0
-    """Of a delivery, or of who left."""
+    """Of a delivery, or of the member that left."""
     count: int = 0
     """Of a delivery: redeliveries, this one included."""
     sequence: int = 0
@@ -621,7 +622,7 @@ class ExplainStep(MessageRecord):
     app_version: int = 0
     """Of `staged`: which work of the app."""
     reason: str = ""
-    """Of `paused`: why the leader has paused the cursor by itself; empty: an operator wanted it."""
+    """Of `paused`: why the leader has paused the cursor by itself; empty: an operator did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -635,7 +636,7 @@ class Redriven(MessageRecord):
     too_large: int = 0
     """NATS would not take them."""
     next_sequence: int = 0
-    """What lies before it was looked at: ask again from there; 0: nothing is there."""
+    """The earlier ones are done: the next request begins here; 0: all are done."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Channel names: what is a name, and what NATS subjects are made of them (STAN-SPEC 1, 4.2). Pure."""
+"""Channel names: their rules, and the NATS subjects made of them (STAN-SPEC 1, 4.2). Pure."""
 
 import re
 from dataclasses import dataclass
@@ -111,10 +111,10 @@ def part_name(channel: bytes, number: int) -> bytes:
 
 
 def whole_and_part(name: bytes) -> tuple[bytes, int] | None:
-    """The channel of which *name* is a part, and the number of the part, if it is called like one; else None. Whether there is
-    such a channel is not looked at."""
-    found = _PART.fullmatch(name) if _PART_MARK in name else None
-    return None if found is None else (found[1], int(found[2]))
+    """Return the channel of which *name* is a part, and the number of the part, if it has the name of one; else None. The channel
+    need not exist."""
+    match = _PART.fullmatch(name) if _PART_MARK in name else None
+    return None if match is None else (match[1], int(match[2]))
 
 
 def whole_of(name: bytes) -> bytes:
@@ -124,5 +124,5 @@ def whole_of(name: bytes) -> bytes:
 
 
 def publication(subject: bytes, payload: bytes, reply: bytes = b"") -> bytes:
-    """One NATS PUB frame; *reply* is where answers go, b"" for nowhere."""
+    """Return a NATS PUB frame; *reply* is the subject for answers, b"" for none."""
     return b"PUB %b %d\r\n%b\r\n" % (subject + b" " + reply if reply else subject, len(payload), payload)

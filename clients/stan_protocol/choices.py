@@ -1,4 +1,4 @@
-"""Choices of policies, and what requests of operators say by the same numbers. Pure."""
+"""Choices of policies, and of requests of operators by the same numbers. Pure."""
 
 from enum import IntEnum
 

@@ -1,4 +1,4 @@
-"""Keys and tombstones of stored messages: what compaction, and whoever folds a channel into a table, looks at. Pure.
+"""Keys and tombstones of stored messages, for compaction and for readers that fold a channel into a table. Pure.
 
 A tombstone is a message with a key, without data and with the header DELETE_HEADER: it deletes its key.
 """
@@ -46,8 +46,8 @@ def is_tombstone(message: bytes) -> bool:
     """True if an encoded MsgProto deletes its key."""
     if DELETE_HEADER not in message:
         return False
-    told = wire.MsgProto.FromString(message)
-    return deletes(told.key, told.data, (header.key for header in told.headers))
+    decoded = wire.MsgProto.FromString(message)
+    return deletes(decoded.key, decoded.data, (header.key for header in decoded.headers))
 
 
 def deletes(key: bytes, data: bytes, headers: Iterable[bytes]) -> bool:

@@ -1,8 +1,8 @@
-"""Dead letters: stored copies of messages that a position has given up, and the headers that tell where they come from. Pure.
+"""Dead letters: stored copies of messages that a position has given up, and the headers with their origin. Pure.
 
 A dead letter has the data, reply subject, key and headers of its message, and the headers below. Publishers may write them, too,
-as whoever publishes a dead letter again keeps what it says. So the broker believes them only of messages that it has stored
-itself, which have a field that no publish and no row of a request has (`MsgProto.by_broker`). What it heeds of publishers is
+as a republished dead letter keeps its headers. So the broker believes them only of messages that it has stored
+itself, which have a field that no publish and no row of a request has (`MsgProto.by_broker`). Of publishers it heeds
 `stan-schema` (stan_protocol.schemas.kinds) and `stan-delete` (stan_protocol.compaction).
 """
 
@@ -22,7 +22,7 @@ COUNT: Final = b"stan-count"
 REASON: Final = b"stan-reason"
 """One of the reasons below."""
 ERROR: Final = b"stan-error"
-"""What the client said last about its failure with the message."""
+"""The client's text about its last failure with the message."""
 PUBLISHED: Final = b"stan-published"
 """When the message was stored, Unix ns."""
 REDRIVEN: Final = b"stan-redriven"
@@ -38,7 +38,7 @@ TOO_LARGE: Final = b"too-large"
 """NATS takes no payload of its size any more, so that it could not be delivered."""
 
 ADDED: Final = frozenset({CHANNEL, SEQUENCE, DURABLE, COUNT, REASON, ERROR, PUBLISHED})
-"""What a dead letter has and its message had not."""
+"""Headers that a dead letter has beyond those of its message."""
 
 
 def headers_of(message: wire.MsgProto) -> dict[bytes, bytes]:
@@ -80,7 +80,7 @@ def rewrite(message: wire.MsgProto, added: Iterable[tuple[bytes, bytes]], replac
 
 
 def row(message: wire.MsgProto, added: Iterable[tuple[bytes, bytes]], replaced: frozenset[bytes]) -> bytes:
-    """A row (stan_protocol.kernel.rows) with what *message* holds, its headers without those in *replaced*, and *added* ones."""
+    """Return *message* as a row (stan_protocol.kernel.rows), without the headers in *replaced*, with the *added* ones."""
     made = wire.MsgProto(reply=message.reply, data=message.data, key=message.key, headers=message.headers)
     made.by_broker = message.by_broker
     rewrite(made, added, replaced)

@@ -1,7 +1,7 @@
-"""Options declared where their values are kept: a field of a dataclass tells the option that fills it; pure.
+"""Options declared with their values: a field of a dataclass names the option that fills it; pure.
 
-A reader makes of an option's text what the field's type asks for, and gathers what is wrong, with its place, instead of raising.
-What several options decide together stands where the object is made.
+A reader converts an option's text to the field's type, and gathers mistakes, with their places, instead of raising.
+Values that depend on several options are set where the object is made.
 """
 
 from dataclasses import field, fields
@@ -23,7 +23,7 @@ def option(name: str, default: T, *bounds: int, shown: bool = True) -> T:
 
 
 def filled(of: type[T], reader: OptionSource, **others: Any) -> T:
-    """Make an *of*: what is among *others* is from there, and the fields that are options from *reader*."""
+    """Make an *of*: fields from *others*, and all other fields that are options from *reader*."""
     for each in fields(of):  # type: ignore[arg-type] # a dataclass
         if each.name not in others and "option" in each.metadata:
             name, bounds = each.metadata["option"]

@@ -1,8 +1,8 @@
-"""Answers to fetch requests: record batches cut to what was asked for, and walked through again at the other end. Pure.
+"""Answers to fetch requests: record batches cut to the requested range, and walked through again at the other end. Pure.
 
-A compressed batch goes as it is kept to who asks for that: as one frame, of which the answer tells which messages are meant.
+A compressed batch goes as stored to readers that request that: as one frame, with the range of messages that count.
 
-Promises: messages are never re-encoded and never copied before the answer is put together; of a batch that is wanted whole not
+Promises: messages are never re-encoded and never copied before the answer is put together; of a batch that is sent whole not
 even the lengths are read. Works on record batches as `kernel.seal` makes them: u32 little-endian length and MsgProto per message.
 """
 
@@ -35,7 +35,7 @@ class FetchedBatch(NamedTuple):
     """A record batch of a channel, or a part of one."""
 
     first: int
-    count: int  # type: ignore[assignment] # hides tuple.count, which nobody calls on a batch
+    count: int  # type: ignore[assignment] # hides tuple.count, which is not called on a batch
     timestamp: int
     records: Records
     rows: int = 0  # above 0: `records` is the frame of so many messages; those that are meant ...

@@ -12,16 +12,16 @@ from stan_protocol.limits import INBOX_BYTES_MAX
 KEY_BYTES = 8
 """Size of a key of `Publishes.keys`."""
 KEY_MODULUS = (1 << 64) - 0x9E3779EB
-"""A key is the remainder, by this prime, of the guid with a byte 1 behind it, read as a little-endian number. So all bytes and
+"""A key is the remainder, by this prime, of the guid followed by a byte 1, read as a little-endian number. So all bytes and
 the length of a guid count; guids that differ only within 8 bytes in a row never have the same key, others by chance alone."""
 
 
 LATER = b" later"
-"""Behind the name of a channel, for what is due later; no channel's name has a space."""
+"""Suffix of the name of a channel, for messages due later; no channel's name has a space."""
 
 
 class Frame(NamedTuple):
-    """One NATS frame that is not a well-formed publish or ack.
+    """A NATS frame that is not a well-formed publish or ack.
 
     `sid` 0 marks a frame of the connection itself; `subject` is then b"PING", b"PONG", b"+OK", b"-ERR" or b"INFO"
     and `payload` the rest of its line.
@@ -53,7 +53,7 @@ class Rules(NamedTuple):
     """How the kernel finds the user of a publish or ack, and which reply subjects PubAcks may be sent to."""
 
     users: bytes = b""
-    """`_STAN.from.`: a user's name and a dot stand between it and the subject as that user has said it. b"": no users."""
+    """`_STAN.from.`: a user's name and a dot stand between it and the subject that the user has named. b"": no users."""
     to: bytes = b""
     """`_STAN.to.`: it, the user's name and a dot go before the reply subject."""
     replies: tuple[bytes, ...] = (b"",)
@@ -77,7 +77,7 @@ Sender = tuple[bytes, bytes, bytes]
 
 
 class Times(NamedTuple):
-    """When the messages of a batch come and go, as their publishers have told."""
+    """Due times and times to live of the messages of a batch, as set by their publishers."""
 
     dues: bytes = b""
     """Per message: when it is due, Unix ns, i64 little-endian; b"" if they are to be stored in their channel at once. Messages
@@ -109,17 +109,17 @@ class Publishes:
     replied: bytes = b""
     """Per message: 1 if it carried a NATS reply subject, else 0; b"" when all did. Tells whose message an ack is."""
     keys: bytes = b""
-    """Per message: the key of its guid (see KEY_MODULUS), KEY_BYTES little-endian bytes; b"" unless asked for."""
+    """Per message: the key of its guid (see KEY_MODULUS), KEY_BYTES little-endian bytes; b"" unless requested."""
     user: bytes = b""
     """The user who published them, as NATS reports; b"" without users."""
     numbered: bool = False
-    """Some acks have room for the sequence of their message and for what they mean, which the kernel's `number` fills in."""
+    """Some acks have room for the sequence and the durability of their message, which the kernel's `number` fills in."""
     times: Times = NO_TIMES
-    """What their publishers have told of when they come and go."""
+    """Due times and times to live, as set by their publishers."""
 
     @property
     def line(self) -> bytes:
-        """The channel, or another name for it if the messages are due later: the order between the two is not kept."""
+        """The channel, or another name for it if the messages are due later: there is no order between the two."""
         return self.channel + LATER if self.times.dues else self.channel
 
     def senders(self) -> list[Sender]:
@@ -159,11 +159,11 @@ class Scan:
     from the rest of the NATS subject, a reply subject against the rules, ack inbox or sequence not a number."""
     others: list[Frame] = field(default_factory=list)
     verdicts: list[Frame] = field(default_factory=list)
-    """Acks that say more than "done": of another kind, or cumulative. They are well-formed, and wanted; to be handled behind
-    `acks`, on which they do not depend: what is acked is done, whatever else is said about it."""
+    """Acks that say more than "done": of another kind, or cumulative. They are well-formed; to be handled after
+    `acks`, on which they do not depend: an acked message is done, whatever the verdict."""
     skipped: int = 0
     """Publishes and acks that were consumed unread, because the caller did not want their channel or group."""
     work: int = 0
-    """What it costs to handle all this, about, in bytes: those consumed, RANGE_WORK for each further range of acks of an inbox,
+    """The cost of handling all this, about, in bytes: those consumed, RANGE_WORK for each further range of acks of an inbox,
     BATCH_WORK for each channel of publishes, ack inbox, malformed frame and verdict, and for each of `others` REQUEST_WORK, or
     COMPRESSED_WORK if its payload has ZSTD_MAGIC somewhere."""

@@ -1,6 +1,6 @@
-"""Makes nats-py quick to import: what it imports for features that the broker does not use is left out, or waits for its use.
+"""Makes nats-py quick to import: its imports for features that the broker does not use are left out, or wait for their use.
 
-Promises that nothing changes but the time: JetStream is loaded if somebody touches it, aiohttp and importlib.metadata can be
+Promises that nothing changes but the time: JetStream is loaded on first use, aiohttp and importlib.metadata can be
 imported again afterwards, and nats-py has aiohttp as soon as a connection needs it. Never imports nats-py itself. Old test
 harnesses expect an answer of the server half a second after they have started it, and this is a fifth of its start; of a
 Python worker of Spark it is a third.
@@ -17,7 +17,7 @@ _PACKAGE, _LATE = "nats", "js"
 
 
 class _LateModule(ModuleType):
-    """Stands for a module until it is asked for something. The standard library's LazyLoader is woken by any import of it."""
+    """Stands for a module until its first use. The standard library's LazyLoader is woken by any import of it."""
 
     def __getattr__(self, attribute: str) -> object:
         if sys.modules.get(self.__name__) is self:
@@ -44,7 +44,7 @@ def lazy_nats() -> Iterator[None]:
 
 
 def with_web_sockets(transports: ModuleType) -> None:
-    """Give nats-py's module of *transports* what it needs for web sockets.
+    """Give nats-py's module of *transports* aiohttp, for web sockets.
 
     Raises:
         ImportError: aiohttp is not installed.

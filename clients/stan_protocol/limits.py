@@ -13,7 +13,7 @@ HEADERS_BYTES_MAX = 64 * KiB
 REASON_BYTES_MAX = 1 * KiB
 """Longest reason that a client gives for a verdict about a message."""
 COMPRESSED_ROWS_BYTES_MAX = 8 * MiB
-"""Rows in one request that come compressed: what a leader decompresses before it knows what they are."""
+"""Rows in one request that come compressed: the leader decompresses so much before it knows the rows."""
 KEY_PATH_BYTES_MAX = 256
 KEY_PATH_NAMES_MAX = 8
 """Of the path at which JSON data has the key of a message."""
@@ -39,10 +39,10 @@ SCHEMA_MATCHING_STEPS_MAX = 64_000_000
 """Bytes of a message times the size of the patterns that they are matched with: some 15 ns each for the worst pattern, less than
 1 ns for an ordinary one."""
 SCHEMA_EXPLAINED_STEPS_MAX = 5_000
-"""The steps of a check, as above, of which the place of a refusal in the data is told if the schema has branches: all of their
+"""The steps of a check, as above, up to which a refusal names its place in the data if the schema has branches: all of their
 reasons are collected for that, some 20 us each."""
 SCHEMA_COMPLAINTS_MAX = 10
-"""Reasons told in one answer about a schema."""
+"""Reasons in one answer about a schema."""
 DELAY_MAX = 365 * 24 * 3600 * SECOND
 """Longest delay of a message, by a policy or by its publisher; and longest lateness that a policy can name."""
 TTL_MAX = 10 * 365 * 24 * 3600 * SECOND
@@ -52,7 +52,7 @@ COMMIT_CHANNELS_MAX = 1024
 COMPRESSED_BYTES_MIN = 1 * KiB
 """Rows of a batch below this are not compressed: a message alone does not get smaller."""
 COMPRESSED_BYTES_MAX = (1 << 24) - 1
-"""Records of a compressed batch, as its header tells them in 24 bits; larger batches are kept as they are."""
+"""Records of a compressed batch, whose size has 24 bits in its header; larger batches are stored as they are."""
 NATS_PAYLOAD_BYTES_MAX = 64 * MiB
 """Largest NATS payload the kernel accepts; nats-server itself refuses more."""
 NATS_CONTROL_LINE_BYTES_MAX = 64 * KiB

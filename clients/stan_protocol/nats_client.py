@@ -1,8 +1,8 @@
-"""nats-py's client as the broker and the client library build on it: without its faults, and never in clear where TLS is wanted.
+"""nats-py's client as the broker and the client library build on it: without its faults, and never in clear if TLS is set.
 
-Promises: a cancelled connect ends, a failed TLS handshake leaves nothing behind, and no name or password is sent before TLS is
-spoken if TLS was asked for. Has no data path of its own: subclasses add it. Besides these subclasses, this is the only place that
-uses nats-py's private attributes; it is the only one that imports nats-py, without what takes long and is seldom needed.
+Promises: a cancelled connect ends, a failed TLS handshake leaves nothing behind, and no name or password is sent before TLS
+starts if TLS is required. Has no data path of its own: subclasses add it. Besides these subclasses, this is the only place that
+uses nats-py's private attributes; it is the only one that imports nats-py, without its slow, seldom needed parts.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Partitioned channels: what their parts are called, and to which part a message belongs. Pure.
+"""Partitioned channels: the names of their parts, and the part of a message. Pure.
 
 A channel with N parts is N ordinary channels, `<channel>.~0` to `<channel>.~<N-1>`. The part of a key is its slot, as in a
-key-ordered queue group, modulo N. So when N doubles, the keys of part p are in p or in p + N then, and of no part else come any.
+key-ordered queue group, modulo N. So when N doubles, the keys of part p are in p or in p + N then, and no others are.
 """
 
 import json

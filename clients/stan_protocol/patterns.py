@@ -12,7 +12,7 @@ from stan_protocol.declared_options import option
 ONE = "*"
 REST = ">"
 RESERVED = ("_STAN.", "_INBOX._STAN.", "$", "_GR_.")
-"""What the NATS subjects begin with on which servers of ours, nats-servers and their gateways speak to each other."""
+"""Prefixes of the NATS subjects on which our servers, nats-servers and their gateways speak to each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class ChannelLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelOverride:
-    """What one configured name or pattern sets: 0 inherits, negative is unlimited (STAN-SPEC 7.2)."""
+    """The limits of one configured name or pattern: 0 inherits, negative is unlimited (STAN-SPEC 7.2)."""
 
     msgs: int = 0
     bytes: int = 0
@@ -41,7 +41,7 @@ _LIMITS = tuple(field.name for field in fields(ChannelLimits))
 
 
 def valid_name(name: str, *, wildcards: bool) -> bool:
-    """Whether *name* can name a channel: tokens separated by single dots, no slash or space, wildcards only as whole
+    """Return True if *name* can name a channel: tokens separated by single dots, no slash or space, wildcards only as whole
     tokens, `>` only as the last one (STAN-SPEC 4.2).
     """
     tokens = name.split(".")
@@ -57,32 +57,32 @@ def valid_name(name: str, *, wildcards: bool) -> bool:
 
 
 def literal(name: str) -> bool:
-    """Whether a valid *name* is without wildcards."""
+    """Return True if a valid *name* is without wildcards."""
     return ONE not in name and REST not in name
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether *pattern* covers *name*; wildcards inside *name* are plain text, so `*.*` covers `foo.>`."""
-    wanted = pattern.split(".")
+    """Return True if *pattern* covers *name*; wildcards inside *name* are plain text, so `*.*` covers `foo.>`."""
+    parts = pattern.split(".")
     tokens = name.split(".")
-    for place, want in enumerate(wanted):
+    for place, part in enumerate(parts):
         if place >= len(tokens):
             return False
-        if want == REST:
+        if part == REST:
             return True
-        if want not in (ONE, tokens[place]):
+        if part not in (ONE, tokens[place]):
             return False
-    return len(wanted) == len(tokens)
+    return len(parts) == len(tokens)
 
 
-def overlap(one: str, other: str) -> bool:
-    """Whether there is a name that both patterns cover."""
-    for ours, theirs in zip(one.split("."), other.split("."), strict=False):
-        if REST in (ours, theirs):
+def overlap(first: str, second: str) -> bool:
+    """Return True if some name is covered by both patterns."""
+    for a, b in zip(first.split("."), second.split("."), strict=False):
+        if REST in (a, b):
             return True
-        if ours != theirs and ONE not in (ours, theirs):
+        if a != b and ONE not in (a, b):
             return False
-    return one.count(".") == other.count(".")
+    return first.count(".") == second.count(".")
 
 
 def width(pattern: str) -> tuple[int, ...]:

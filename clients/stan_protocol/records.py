@@ -28,7 +28,7 @@ class MessageRecord:
 
     @classmethod
     def from_pb(cls, message: Message) -> Self:
-        """Return the record with what a message says."""
+        """Return the record of a message."""
         kind: Any = cls
         get, readers = _plan(kind, message.DESCRIPTOR)
         values = [*get(message)]
@@ -86,16 +86,16 @@ def _getter(names: list[str]) -> Read:
     return get if len(names) > 1 else lambda message: (get(message),)
 
 
-def _reader(field: FieldDescriptor, wanted: Any) -> Read | None:
-    get, inner = attrgetter(field.name), get_args(wanted)
-    read = _converter(field, inner[0] if NoneType in inner else wanted)
+def _reader(field: FieldDescriptor, annotation: Any) -> Read | None:
+    get, inner = attrgetter(field.name), get_args(annotation)
+    read = _converter(field, inner[0] if NoneType in inner else annotation)
     if NoneType in inner:
         return lambda message: read(get(message)) if message.HasField(field.name) else None
     return None if read is _same else lambda message: read(get(message))
 
 
-def _converter(field: FieldDescriptor, wanted: Any) -> Read:
-    match get_args(wanted):
+def _converter(field: FieldDescriptor, annotation: Any) -> Read:
+    match get_args(annotation):
         case (inner, EllipsisType()) if field.message_type is not None and not field.is_repeated:
             get, listed = attrgetter(field.message_type.fields[0].name), _list_of(_same)
             return lambda message: listed(get(message))
@@ -103,12 +103,12 @@ def _converter(field: FieldDescriptor, wanted: Any) -> Read:
             return _pairs
         case (inner, EllipsisType()):
             return _list_of(_converter(field, inner))
-    if wanted is str and field.type == FieldDescriptor.TYPE_BYTES:
+    if annotation is str and field.type == FieldDescriptor.TYPE_BYTES:
         return _text
-    if issubclass(wanted, MessageRecord):
-        read: Read = wanted.from_pb
+    if issubclass(annotation, MessageRecord):
+        read: Read = annotation.from_pb
         return read
-    return _enum(wanted) if issubclass(wanted, IntEnum) else _same
+    return _enum(annotation) if issubclass(annotation, IntEnum) else _same
 
 
 def _list_of(read: Read) -> Read:

@@ -1,6 +1,6 @@
-"""Refusals: what servers answer to requests that they do not accept. Values, not exceptions.
+"""Refusals: answers of servers to requests that they do not accept. Values, not exceptions.
 
-Each one is a text for people, in which `{}` stands for what varies; its code, for programs, is its name in lower case. The
+Each one is a text for people, with `{}` for variable parts; its code, for programs, is its name in lower case. The
 original's texts are exactly those of the original server (STAN-SPEC, Appendix B).
 """
 
@@ -18,7 +18,7 @@ CLIENT_ID_MISSING = "stan: clientID missing"
 UNKNOWN_CLIENT = "stan: unknown clientID"
 """The client is not registered (any more)."""
 CLIENT_REPLACED = "client has been replaced or is no longer registered"
-"""The answer to a ping of a client whose session is lost: what it published last may be stored."""
+"""The answer to a ping of a client whose session is lost: its last publishes may be stored."""
 TOO_MANY_CLIENTS = "stan: maximum number of clients reached"
 INVALID_CLOSE = "stan: invalid close request"
 CLIENT_NOT_PERMITTED = "stan: no permission for client id {}"
@@ -72,7 +72,7 @@ CHANNEL_RESTORING = "stan: channel is being restored"
 CHANNEL_MOVING = "stan: channel is being moved to another group"
 CHANNEL_IN_USE = "stan: channel is in use: it has, or had, messages or subscriptions"
 NOT_OF_EPHEMERAL = "stan: channel {} is ephemeral, its messages are in the memory of one node: {} cannot be had of it"
-"""With the channel's name, quoted, and what was asked for."""
+"""With the channel's name, quoted, and the request."""
 EPHEMERAL_EMPTIED = "stan: the ephemeral channel has another leader and is empty: publish again what it is to have"
 EPHEMERAL_USED_UP = (
     "stan: the ephemeral channel has no sequences left: delete it, and it is made anew by the next publish"
@@ -158,7 +158,7 @@ TOO_MANY_BOOKMARKS = "stan: too many named positions"
 
 INVALID_CONSUMER = "stan: invalid request of a member of a consumer group"
 OUTDATED_GENERATION = "stan: the channel has a newer owner in its consumer group"
-"""What the former owner noted is not taken: the newer one reads on from the noted position."""
+"""The former owner's position is refused: the newer one reads on from the noted position."""
 MEMBER_OF_ANOTHER = "stan: the member of the consumer group belongs to another user"
 TOO_MANY_CONSUMER_GROUPS = "stan: too many consumer groups"
 TOO_MANY_CONSUMERS = "stan: too many members of one consumer group"
@@ -215,7 +215,7 @@ EPHEMERAL_FROM_START = (
 )
 UNKNOWN_COMMIT = "stan: commit is one of {}"
 COMMIT_REFUSED = "stan: commit: {}"
-"""What stands in the way of another level of commit."""
+"""With the obstacle to another level of commit."""
 
 # --- nodes and groups -------------------------------------------------------------------------------------------------
 
@@ -236,7 +236,7 @@ NOT_TAKEN_OVER = "stan: node {} did not take group {} over"
 # --- policies and schemas ---------------------------------------------------------------------------------------------
 
 POLICY_REFUSED = "stan: policy: {}"
-"""What is out of bounds, by the names of options."""
+"""With the values out of bounds, by the names of options."""
 TOO_MANY_POLICIES = "stan: there are {} policies already"
 SCHEMA_LIBRARY_MISSING = "stan: schema: {}"
 """Servers lack the library that checks messages."""

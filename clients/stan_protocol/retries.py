@@ -1,7 +1,7 @@
-"""Requests that are made again until servers answer them: what every answer begins with, and how one request fares. Pure.
+"""Requests that are repeated until servers answer them: the common fields of answers, and the attempts of one request. Pure.
 
-Silence, "nobody listens" and answers that say so mean: ask again. Both the broker's nodes and the clients ask by these rules;
-how long they wait, and which errors they raise in the end, is theirs.
+After silence, "nobody listens" and answers with `retry` the request is repeated. The broker's nodes and the clients share these
+rules; their patience and their errors are their own.
 """
 
 from typing import Any, Protocol, Self, TypeVar
@@ -11,7 +11,7 @@ RETRY_MAX_S = 0.5
 
 
 class Response(Protocol):
-    """What every answer begins with."""
+    """The fields that every answer has."""
 
     error: bytes
     error_code: str
@@ -37,13 +37,13 @@ L = TypeVar("L", bound=LeadersResponse)
 
 
 def missing(answers: list[L]) -> set[int]:
-    """The groups of channels that no answer tells about."""
-    told = {group for answer in answers for group in answer.groups}
-    return set(range(1, max((answer.pool for answer in answers), default=0) + 1)) - told
+    """Return the groups of channels that no answer covers."""
+    covered = {group for answer in answers for group in answer.groups}
+    return set(range(1, max((answer.pool for answer in answers), default=0) + 1)) - covered
 
 
 class Attempts:
-    """How one request fares: what was said last, and how long to pause before it is made again, in seconds, doubled each time."""
+    """The attempts of one request: the last answer's error, and the pause before the next attempt, in seconds, which doubles."""
 
     def __init__(self, kind: str, patience_s: float, pause_s: float) -> None:
         self.kind = kind
@@ -51,15 +51,15 @@ class Attempts:
         self.pause_s = pause_s
         self.said = ""
 
-    def told(self, answer: Response, errors: str) -> bool:
-        """Whether an answer is one without error; *errors* is what becomes of bytes that are no text."""
+    def accepted(self, answer: Response, errors: str) -> bool:
+        """Return True if an answer has no error; *errors*: how bytes that are no text are decoded."""
         self.said = answer.error.decode("utf-8", errors)
         return not answer.error
 
     def nobody(self) -> None:
-        """NATS says that no server listens to such requests."""
+        """Note that no server listens to such requests, as NATS reports."""
         self.said = "nobody listens"
 
     def paused(self) -> None:
-        """The next pause is longer."""
+        """Make the next pause longer."""
         self.pause_s = min(2 * self.pause_s, RETRY_MAX_S)

@@ -21,8 +21,8 @@ def without_secrets(urls: str) -> str:
     return re.sub(r"(^|//|,\s?)[^/@,]+@", rf"\1{HIDDEN}@", urls)
 
 
-def told(servers: Iterable[str], options: Mapping[str, Any]) -> bool:
-    """True if one of the URLs or an option asks for TLS: then TLS holds for every server, also those discovered later."""
+def requires_tls(servers: Iterable[str], options: Mapping[str, Any]) -> bool:
+    """Return True if one of the URLs or an option asks for TLS: then TLS holds for every server, also those discovered later."""
     schemes = {url.strip().partition("://")[0].lower() for url in servers if "://" in url}
     return not schemes.isdisjoint(SCHEMES) or any(options.get(name) for name in OPTIONS)
 

@@ -13,7 +13,7 @@ from setuptools.errors import CompileError
 
 
 class BuildKernels(build_ext):
-    """Builds what it can; setuptools' own class calls Cython when that is installed."""
+    """Builds the kernels if possible; setuptools' own class calls Cython when that is installed."""
 
     def build_extension(self, ext: Extension) -> None:
         """Turn any failure into the one that `optional` forgives."""

@@ -1,6 +1,6 @@
 """Durations, times and sizes, read and written: as people do, as Go does.
 
-Pure. Whatever is parsed for people raises ValueError with what would have been right, for Go with Go's text. Durations
+Pure. Parsers for people raise ValueError with the right form, those for Go with Go's text. Durations
 are nanoseconds, times Unix nanoseconds, sizes bytes.
 """
 

@@ -261,7 +261,7 @@ class _Attempts(Attempts):
         """True for an answer without error, False for one that asks to retry. Raises ServerError for any other error."""
         if answer.error and not answer.retry:
             raise ServerError(text_of(answer.error), answer.error_code)
-        return self.told(answer, "surrogateescape")
+        return self.accepted(answer, "surrogateescape")
 
     async def pause(self, *, silent: bool) -> None:
         """Pause before the next attempt. *silent*: no answer came, so there is no pause now but a longer wait for the next."""

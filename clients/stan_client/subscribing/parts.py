@@ -149,8 +149,7 @@ class PartedDelivery:
         return None
 
     async def _grow(self, new_below: int) -> None:
-        """Begin the new parts of each doubling, in turn; those below *new_below* as the first ones, as the position is new in
-        all."""
+        """Begin the new parts of each doubling, in turn; those below *new_below* as the first ones, as all are new."""
         while not self.handover.closed:
             try:
                 status = await self._status()

@@ -24,7 +24,7 @@ from stan_protocol.nats_client import Client, Msg, NoServersError, RepairedClien
 from stan_protocol.nats_client import ConnectionClosedError as NatsClosedError
 from stan_protocol.nats_client import Error as NatsError
 from stan_protocol.nats_client import Subscription as NatsSubscription
-from stan_protocol.secure import told, without_secrets
+from stan_protocol.secure import requires_tls, without_secrets
 
 from stan_client.errors import CannotConnectError, InvalidUrlError
 from stan_client.transport.pieces import Pieces
@@ -158,7 +158,7 @@ class ClientConnection(RepairedClient):
             raise CannotConnectError(where, reason, passing=passing) from error
 
     async def _open(self, servers: list[str], options: Mapping[str, Any], connect_timeout_s: float) -> None:
-        self._secure = told(servers, options)
+        self._secure = requires_tls(servers, options)
         cause: list[Exception] = []
         tell = options.get("error_cb", self.note_error)
 

@@ -19,8 +19,7 @@ class Pieces:
         self._missing = 0  # bytes missing to the whole frame; 0 or less: not known
 
     def joined(self, data: bytes) -> bytes | None:
-        """Return the pending pieces with *data*, and drop them; None, with *data* pending, too, if the frame cannot be
-        complete."""
+        """Return the pending pieces with *data*, and drop them; None, with *data* pending, too, if the frame is incomplete."""
         if not self._parts:
             return data
         self._parts.append(data)

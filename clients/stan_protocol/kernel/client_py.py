@@ -1,7 +1,7 @@
 """The client's kernel in plain Python: frames in, STAN messages out and in; and a load generator's bulk work.
 
-Promises what its compiled twin, client.pyx, promises too, byte for byte. Never keeps anything between calls.
-Modelled on the server's server_py.py; the load half on what the original's benchmark client does per message.
+Has the same results as its compiled twin, client.pyx, byte for byte. Has no state between calls.
+Modelled on the server's server_py.py; the load half on the original's benchmark client.
 """
 
 from collections.abc import Iterable
@@ -35,16 +35,16 @@ _MESSAGE_WIRES = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 0, 7: 0, 10: 0, 16: 2, 17: 2,
 
 
 def split(data: bytes, start: int) -> tuple[int, list[Frame]]:
-    """All whole frames from *start* on, and how many bytes they take.
+    """Return the size in bytes of all complete frames from *start* on, and the frames.
 
     Raises:
-        ValueError: *start* lies outside, or no NATS frame stands there; what precedes garbage is handed over first.
+        ValueError: *start* lies outside, or no NATS frame stands there; frames before garbage are returned first.
 
     Source: NATS client protocol.
     """
-    found = [*read_frames(data, start)]
-    end = found[-1][1] if found else start
-    return end - start, [frame for _, _, frame in found]
+    frames = [*read_frames(data, start)]
+    end = frames[-1][1] if frames else start
+    return end - start, [frame for _, _, frame in frames]
 
 
 def decode_message(payload: bytes) -> Message:
@@ -94,7 +94,7 @@ def read_header(content: bytes) -> tuple[bytes, bytes]:
 
 
 def decode_puback(payload: bytes) -> tuple[bytes, bytes, int, int]:
-    """PubAck: guid, error text (b"": the message is stored), the sequence of the message (0: not told), and its ack level.
+    """Decode a PubAck: guid, error text (b"": the message is stored), sequence of the message (0: not reported), and ack level.
 
     Raises:
         ValueError: not a PubAck.
@@ -124,7 +124,7 @@ def encode_publish(
     conn_id: bytes,
     more: bytes = b"",
 ) -> bytes:
-    """One `PUB` frame with a PubMsg.
+    """Return a `PUB` frame with a PubMsg.
 
     Args:
         pub_subject: `<pub prefix>.<channel>`.
@@ -163,7 +163,7 @@ def encode_acks(ack_inbox: bytes, channel: bytes, first: int, last: int) -> byte
 def encode_verdict(
     ack_inbox: bytes, channel: bytes, sequence: int, kind: int, delay_ns: int = 0, reason: bytes = b""
 ) -> bytes:
-    """One `PUB` frame with an Ack that says something else than "done".
+    """Return a `PUB` frame with an Ack that means something else than "done".
 
     Args:
         ack_inbox: of the subscription.
@@ -180,7 +180,7 @@ def encode_verdict(
 
 
 def encode_cumulative_ack(ack_inbox: bytes, channel: bytes, sequence: int) -> bytes:
-    """One `PUB` frame with an Ack of everything that is pending up to *sequence*."""
+    """Return a `PUB` frame with an Ack of everything that is pending up to *sequence*."""
     return publication(ack_inbox, text(1, channel) + number(2, sequence) + _CUMULATIVE)
 
 
@@ -203,7 +203,7 @@ def load_publishes(
 
 
 def raw_publishes(subject: bytes, count: int, data: bytes) -> bytes:
-    """*count* equal `PUB` frames, without STAN: what NATS alone can move."""
+    """Return *count* equal `PUB` frames, without STAN, to measure NATS alone."""
     return publication(subject, data) * count
 
 
@@ -215,7 +215,7 @@ def count_raw(data: bytes, start: int, sid: int) -> tuple[int, int, list[Frame]]
 
 
 class _Tally:
-    """What has come for one NATS subscription."""
+    """The messages that have come for one NATS subscription."""
 
     __slots__ = ("count", "first", "in_order", "last", "redelivered")
 
@@ -238,7 +238,7 @@ class _Tally:
 def absorb(
     data: bytes, start: int, ack_sid: int, ack_inboxes: dict[int, tuple[bytes, bytes]]
 ) -> tuple[int, int, int, dict[int, Tally], bytes, list[Frame]]:
-    """Take in what a benchmark client receives: count PubAcks, count messages and prepare their acks.
+    """Handle the data that a benchmark client receives: count PubAcks, count messages and prepare their acks.
 
     Args:
         data: bytes read from NATS; the last frame may be incomplete.
@@ -247,7 +247,7 @@ def absorb(
         ack_inboxes: for each NATS subscription of messages, where its acks go, and its channel.
 
     Returns:
-        Bytes consumed, PubAcks without error, PubAcks with one, what came per subscription (see `Tally`), `PUB` frames
+        Bytes consumed, PubAcks without error, PubAcks with one, messages per subscription (see `Tally`), `PUB` frames
         with an Ack for every message in order of arrival, and all frames that are none of these or unparsable.
 
     Raises:

@@ -1,6 +1,6 @@
-"""The rows kernel in plain Python: messages from and to columns, and sets of ids; what batches and Spark need per message.
+"""The rows kernel in plain Python: messages from and to columns, and sets of ids; the work per message of batches and Spark.
 
-Promises what its compiled twin, rows.pyx, promises too, byte for byte. Rows are messages without sequence, as BatchRequest
+Has the same results as its compiled twin, rows.pyx, byte for byte. Rows are messages without sequence, as BatchRequest
 and `Publishes.bodies` hold them: per row u32 little-endian length, then MsgProto's fields reply (3), data (4), headers (16) and
 key (17) as encoded, absent when empty, in this order and nothing else. Columns have the form of Arrow's binary arrays: int32
 offsets and the bytes of all values, one behind the other. Written to be read: the compiled twin is the fast one.
@@ -53,8 +53,8 @@ class Columns(NamedTuple):
     data: bytes
     reply_offsets: bytes  # as data_offsets
     replies: bytes
-    headers: list[Headers] | None  # of each message, () for none; None: nobody asked for them
-    keys: tuple[bytes, bytes] | None  # offsets as data_offsets, and the keys; None: nobody asked for them
+    headers: list[Headers] | None  # of each message, () for none; None: not requested
+    keys: tuple[bytes, bytes] | None  # offsets as data_offsets, and the keys; None: not requested
 
 
 # --- into rows ---------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def check_rows(rows: bytes, count: int) -> int:
 
 
 def _row_end(rows: Buffer, at: int) -> int:
-    """Where the row at *at* ends; -1 if it is cut off."""
+    """Return the end of the row at *at*; -1 if it is cut off."""
     if at + 4 > len(rows):
         return -1
     end = at + 4 + int(_LENGTH.unpack_from(rows, at)[0])
@@ -157,7 +157,7 @@ def _row_end(rows: Buffer, at: int) -> int:
 
 
 def _is_good(rows: bytes, at: int, end: int) -> bool:
-    """Whether [at, end) holds the fields of a row."""
+    """Return True if [at, end) has the fields of a row."""
     try:
         at = behind_texts(rows, at, end, (_REPLY_TAG, _DATA_TAG))
         while rows.startswith(HEADER_TAG, at, end):
@@ -285,8 +285,8 @@ def columns(records: Buffer, count: int, *, headers: bool = False, keys: bool = 
     Args:
         records: *count* of them, and nothing else.
         count: of messages.
-        headers: whether they are wanted, which costs objects per message.
-        keys: whether they are wanted.
+        headers: return them, too, which costs objects per message.
+        keys: return them, too.
 
     Raises:
         ValueError: a message is cut off or no MsgProto, they are not *count*, or a column has 2 GiB or more.
@@ -296,34 +296,34 @@ def columns(records: Buffer, count: int, *, headers: bool = False, keys: bool = 
     if count < 0:
         raise ValueError("count cannot be negative")
     whole = bytes(records)
-    found: list[tuple[int, int, bytes, bytes, Headers, bytes]] = []
+    decoded: list[tuple[int, int, bytes, bytes, Headers, bytes]] = []
     at = 0
     while at < len(whole):
         stop = _row_end(whole, at)
         if stop < 0:
             raise ValueError("record cut off")
-        if len(found) == count:
+        if len(decoded) == count:
             raise ValueError("more records than were told")
-        found.append(_message(whole[at + 4 : stop], headers=headers))
+        decoded.append(_message(whole[at + 4 : stop], headers=headers))
         at = stop
-    if len(found) != count:
+    if len(decoded) != count:
         raise ValueError("fewer records than were told")
-    data, replies = [message[2] for message in found], [message[3] for message in found]
-    named = [message[5] for message in found]
+    data, replies = [message[2] for message in decoded], [message[3] for message in decoded]
+    named = [message[5] for message in decoded]
     return Columns(
-        _packed("q", [message[0] for message in found]),
-        _packed("q", [message[1] for message in found]),
+        _packed("q", [message[0] for message in decoded]),
+        _packed("q", [message[1] for message in decoded]),
         _offsets(data),
         b"".join(data),
         _offsets(replies),
         b"".join(replies),
-        [message[4] for message in found] if headers else None,
+        [message[4] for message in decoded] if headers else None,
         (_offsets(named), b"".join(named)) if keys else None,
     )
 
 
 def _message(body: bytes, *, headers: bool) -> tuple[int, int, bytes, bytes, Headers, bytes]:
-    """Sequence, timestamp, data, reply, headers, if they are wanted, and key of one record."""
+    """Return sequence, timestamp, data, reply, headers, if requested, and key of one record."""
     numbers = {1: 0, 5: 0}
     texts = {3: b"", 4: b"", 17: b""}
     pairs: list[tuple[bytes, bytes]] = []
@@ -397,7 +397,7 @@ def digests(offsets: Buffer, data: Buffer, first: int, count: int, *, salt: byte
 
 
 class IdSet:
-    """A set of ids of ID_BYTES bytes each, asked and told about many at once."""
+    """A set of ids of ID_BYTES bytes each, with calls for many at once."""
 
     __slots__ = ("_known",)
 

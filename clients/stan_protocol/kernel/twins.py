@@ -1,4 +1,4 @@
-"""Which of two twins of a kernel runs, the compiled one or the plain one.
+"""The choice between the two twins of a kernel, the compiled one and the plain one.
 
 Never knows a kernel. Modelled on how structlog and others pair twins: one chooser, no knowledge elsewhere.
 """

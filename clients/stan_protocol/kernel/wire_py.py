@@ -67,7 +67,7 @@ def number(field: int, value: int) -> bytes:
 
 
 def read_varint(data: bytes | memoryview, at: int, end: int) -> tuple[int, int]:
-    """Value and the place behind it. Bits above 64 are lost, as in Go.
+    """Return the value and the place after it. Bits above 64 are lost, as in Go.
 
     Raises:
         ValueError: cut off, or longer than 10 bytes.
@@ -131,7 +131,7 @@ def records_in(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def read_frame(data: bytes, at: int) -> tuple[int, Frame] | None:
-    """The frame at *at* and the place behind it; None if it is not whole yet.
+    """Return the place after the frame at *at*, and the frame; None if it is incomplete.
 
     Raises:
         ValueError: this is no NATS frame, or one beyond the limits.
@@ -162,7 +162,7 @@ def read_frames(data: bytes, start: int) -> Iterator[tuple[int, int, Frame]]:
     """Yield (begin, end, frame) of each complete frame from *start* on.
 
     Raises:
-        ValueError: *start* lies outside, or no NATS frame stands there; what precedes garbage is handed over first.
+        ValueError: *start* lies outside, or no NATS frame stands there; frames before garbage are yielded first.
     """
     if not 0 <= start <= len(data):
         raise ValueError("start lies outside of the data")

@@ -1,1 +1,1 @@
-"""Schemas of messages: what is wrong with one, whether two can read each other's messages, and checks of data. Pure."""
+"""Schemas of messages: validation of one, compatibility of two, and checks of data. Pure."""

@@ -84,28 +84,28 @@ class _Parser:
     def __init__(self) -> None:
         self._named: dict[str, AvroType] = {}
 
-    def type_of(self, told: Any, space: str, path: str, depth: int) -> AvroType:
-        """The type that a part of a schema declares or refers to; *space*: the namespace there."""
+    def type_of(self, schema: Any, space: str, path: str, depth: int) -> AvroType:
+        """Return the type that a part of a schema declares or refers to; *space*: the namespace there."""
         if not depth:
             raise SchemaError(f"{path}: nested too deeply")
-        if isinstance(told, str):
-            return self._referred(told, space, path)
-        if isinstance(told, list):
-            parts = [self.type_of(one, space, f"{path}/{at}", depth - 1) for at, one in enumerate(told)]
+        if isinstance(schema, str):
+            return self._referred(schema, space, path)
+        if isinstance(schema, list):
+            parts = [self.type_of(one, space, f"{path}/{at}", depth - 1) for at, one in enumerate(schema)]
             kinds = [part.called() for part in parts]
             if len(set(kinds)) < len(kinds) or "union" in kinds or not kinds:
                 raise SchemaError(f"{path or '/'}: a union has branches of different types, and no union among them")
             return AvroType("union", parts=parts)
-        if not isinstance(told, dict):
+        if not isinstance(schema, dict):
             raise SchemaError(f"{path or '/'}: no type")
-        kind: Any = told.get("type")
+        kind: Any = schema.get("type")
         if isinstance(kind, dict | list):
             return self.type_of(kind, space, path, depth - 1)
         if kind in ("array", "map"):
             inner = "items" if kind == "array" else "values"
-            return AvroType(kind, parts=[self.type_of(told.get(inner), space, f"{path}/{inner}", depth - 1)])
+            return AvroType(kind, parts=[self.type_of(schema.get(inner), space, f"{path}/{inner}", depth - 1)])
         if kind in NAMED:
-            return self._declared(told, str(kind), space, path, depth)
+            return self._declared(schema, str(kind), space, path, depth)
         return self._referred(kind, space, path)
 
     def _referred(self, name: Any, space: str, path: str) -> AvroType:
@@ -116,30 +116,30 @@ class _Parser:
             raise SchemaError(f"{path or '/'}: {json.dumps(name)[:80]} is no type")
         return found
 
-    def _declared(self, told: dict[str, Any], kind: str, space: str, path: str, depth: int) -> AvroType:
-        name = told.get("name")
+    def _declared(self, schema: dict[str, Any], kind: str, space: str, path: str, depth: int) -> AvroType:
+        name = schema.get("name")
         if not isinstance(name, str) or not name:
             raise SchemaError(f"{path or '/'}: a {kind} has a name")
-        given = told.get("namespace")
+        given = schema.get("namespace")
         whole = _full(name, given if isinstance(given, str) else space)
         if whole in self._named:
             raise SchemaError(f"{path or '/'}: {whole} is declared twice")
-        found = self._named[whole] = AvroType("record" if kind == "error" else kind, whole, _words(told.get("aliases")))
+        new = self._named[whole] = AvroType("record" if kind == "error" else kind, whole, _words(schema.get("aliases")))
         if kind == "fixed":
-            found.size = told.get("size", -1)
-            if type(found.size) is not int or found.size < 0:
+            new.size = schema.get("size", -1)
+            if type(new.size) is not int or new.size < 0:
                 raise SchemaError(f"{path or '/'}: a fixed has a size")
         elif kind == "enum":
-            found.symbols, found.has_default = _words(told.get("symbols")), "default" in told
-            if not found.symbols or len(set(found.symbols)) < len(found.symbols):
+            new.symbols, new.has_default = _words(schema.get("symbols")), "default" in schema
+            if not new.symbols or len(set(new.symbols)) < len(new.symbols):
                 raise SchemaError(f"{path or '/'}: an enum has different symbols")
         else:
-            self._fields(found, told.get("fields"), path, depth)
-        return found
+            self._fields(new, schema.get("fields"), path, depth)
+        return new
 
-    def _fields(self, record: AvroType, told: Any, path: str, depth: int) -> None:
+    def _fields(self, record: AvroType, schemas: Any, path: str, depth: int) -> None:
         space = record.name.rpartition(".")[0]
-        given: list[Any] = told if isinstance(told, list) else [None]
+        given: list[Any] = schemas if isinstance(schemas, list) else [None]
         names: set[str] = set()
         for one in given:
             name = one.get("name") if isinstance(one, dict) else None
@@ -154,15 +154,15 @@ def _full(name: str, space: str) -> str:
     return name if "." in name or not space else f"{space}.{name}"
 
 
-def _words(told: Any) -> tuple[str, ...]:
-    return tuple(one for one in told if isinstance(one, str)) if isinstance(told, list) else ()
+def _words(value: Any) -> tuple[str, ...]:
+    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()
 
 
 # --- comparison -------------------------------------------------------------------------------------------------------
 
 
 def not_read(reader: AvroType, writer: AvroType) -> list[str]:
-    """Why data that *writer* has written may not be read by *reader*, each with the path of a field; empty if all is."""
+    """Return reasons why *reader* may not read data of *writer*, each with the path of a field; empty if it reads all."""
     try:
         return _Resolution().refused(writer, reader, "")
     except TooIntricate as problem:
@@ -240,7 +240,7 @@ def _same_name(wrote: AvroType, reads: AvroType) -> bool:
 
 
 def checker(schema: AvroType) -> Callable[[bytes], str]:
-    """Return a function that tells, of the data of a message, the path to what does not fit, and why; "" if it fits."""
+    """Return a function that checks the data of a message: it returns the path to the misfit, and the reason; "" if it fits."""
 
     def check(data: bytes) -> str:
         walk = _Walk(data)

@@ -1,4 +1,4 @@
-"""Whether the data of a message fits a schema, by kind. The data is anybody's: time and memory are in proportion to its size."""
+"""Checks of the data of a message by its schema, by kind. The data is untrusted: time and memory are bounded by its size."""
 
 from collections.abc import Callable
 from typing import Final
@@ -8,7 +8,7 @@ from stan_protocol.schemas.kinds import SchemaKind
 from stan_protocol.schemas.rules import SchemaText
 
 Check = Callable[[bytes], str]
-"""Tells the path to what does not fit, and why; "" if the data fits."""
+"""Returns the path to the misfit, and the reason; "" if the data fits."""
 
 _MAKERS: Final[dict[SchemaKind, Callable[[SchemaText], Check]]] = {
     SchemaKind.JSON: lambda schema: json_data.checker(schema.text),

@@ -1,6 +1,6 @@
-"""Whether data fits a JSON Schema, by the package jsonschema-rs, if that is installed.
+"""Checks of data by a JSON Schema, by the package jsonschema-rs, if that is installed.
 
-The schema is an operator's, and the data anybody's: nothing is fetched from anywhere, and the work is bounded, as it cannot be
+The schema is an operator's, and the data untrusted: nothing is fetched from anywhere, and the work is bounded, as it cannot be
 interrupted. A schema whose parts make too much work of any value is refused, and data that is nested too deeply, or of which the
 schema (see json_weight) or its regular expressions (those that take linear time) could make too much work.
 """
@@ -29,7 +29,7 @@ _REFUSED: Final = "/: is not what the schema allows"
 
 
 def checker(text: bytes) -> Callable[[bytes], str]:
-    """Return a function that tells, of the data of a message, the path to what does not fit, and why; "" if it fits.
+    """Return a function that checks the data of a message: it returns the path to the misfit, and the reason; "" if it fits.
 
     Raises:
         SchemaError: the text is no JSON Schema that can be checked, or the package is not there.
@@ -64,7 +64,7 @@ def checker(text: bytes) -> Callable[[bytes], str]:
 
 
 def _misfit(validator: Any, weight: Weight, value: Any) -> str:
-    """Why a value does not fit, if that cannot be told closely; "" if it fits.
+    """Return why a value does not fit, if there is no closer reason; "" if it fits.
 
     Raises:
         ValidationError: it does not fit.
@@ -112,5 +112,5 @@ def _pointer(path: list[str | int]) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """What the package says, in one line and without the value's context."""
+    """Return the package's text, in one line and without the value's context."""
     return str(getattr(error, "message", error)).split("\n", 1)[0]

@@ -1,4 +1,4 @@
-"""JSON Schemas: what the registry takes, and whether all that one schema allows is allowed by another.
+"""JSON Schemas: validation for the registry, and the comparison of two: one may allow all that the other allows.
 
 The comparison is by structure, and errs on the side of a complaint: a keyword that it cannot compare must be the same in both.
 One thing is taken for granted, because nearly every evolution of a schema rests on it: a message has no properties but those that
@@ -144,15 +144,15 @@ def not_read(reader: dict[str, Any], writer: dict[str, Any]) -> list[str]:
 class _Comparison:
     """Two schemas that are being compared.
 
-    Of what is written more is taken for possible than is, and of what is read no more: the parts of a writer's schema that apply
-    together are joined, where the keywords of some may get lost; those of a reader's are compared one by one.
+    A writer's values are overestimated, and a reader's are not: the parts of a writer's schema that apply together are joined,
+    where the keywords of some may get lost; those of a reader's are compared one by one.
     """
 
     def __init__(self, reader: dict[str, Any], writer: dict[str, Any]) -> None:
         self._reader, self._writer = reader, writer
         self._under_way: set[tuple[int, int]] = set()  # pairs of definitions: recursive ones meet themselves again
         self._steps = 0
-        self._joined: dict[int, tuple[dict[str, Any], list[Any]]] = {}  # by id, with what has that id
+        self._joined: dict[int, tuple[dict[str, Any], list[Any]]] = {}  # by id, with the object of that id
         self._texts: dict[int, tuple[Any, set[str]]] = {}  # the same
         self._without_siblings = any(name in str(writer.get("$schema")) for name in _REF_ALONE)
 
@@ -211,7 +211,7 @@ class _Comparison:
         return name in ALTERNATIVES and name in wrote and self._is_same(wrote[name], reads[name])
 
     def _is_same(self, wrote: Any, reads: Any) -> bool:
-        """True if two texts mean the same: what they refer to is the same, too."""
+        """Return True if two texts mean the same, with the definitions that they refer to."""
         waiting, seen = [(wrote, reads)], set[str]()
         while waiting:
             one, other = waiting.pop()
@@ -228,7 +228,7 @@ class _Comparison:
         return True
 
     def _one_of(self, wrote: dict[str, Any], name: str, reads: list[Any], path: str) -> list[str]:
-        """What is written has to fit one alternative of the reader, and with `oneOf` no other one."""
+        """Compare with alternatives: written values have to fit one of the reader's, and with `oneOf` no other one."""
         parts = self._alternatives(wrote, {name: reads})
         if parts is not None:
             return [why for one in parts for why in self.refused(one, {name: reads}, path)]
@@ -244,30 +244,30 @@ class _Comparison:
             return [f"{path or '/'}: may fit several of oneOf"]
         return []
 
-    def _are_disjoint(self, one: Any, root: dict[str, Any], reads: Any, depth: int = 4) -> bool:
-        """True if nothing fits both; False also if that does not show at once."""
+    def _are_disjoint(self, part: Any, root: dict[str, Any], reads: Any, depth: int = 4) -> bool:
+        """Return True if nothing fits both; False also if that does not show at once."""
         self._spend(1, "")
-        one, reads = _target(one, root), _target(reads, self._reader)
-        if one is False or reads is False:
+        part, reads = _target(part, root), _target(reads, self._reader)
+        if part is False or reads is False:
             return True
-        if not isinstance(one, dict) or not isinstance(reads, dict) or not depth:
+        if not isinstance(part, dict) or not isinstance(reads, dict) or not depth:
             return False
-        types, allowed = (_types(each) | ({"number"} if "integer" in _types(each) else set()) for each in (one, reads))
+        types, allowed = (_types(each) | ({"number"} if "integer" in _types(each) else set()) for each in (part, reads))
         types, allowed = types - {"integer"}, allowed - {"integer"}  # 1.0 is one, too
         if not types & allowed:
             return True
-        values, others = _values(one), _values(reads)
-        if values is not None and others is not None and not (self._told(values) & self._told(others)):
+        values, others = _values(part), _values(reads)
+        if values is not None and others is not None and not (self._texts_of(values) & self._texts_of(others)):
             return all(map(_is_plain, (*values, *others)))
-        needed = _words(one.get("required")) | _words(reads.get("required"))
-        mine, its = _map(one.get("properties")), _map(reads.get("properties"))
+        needed = _words(part.get("required")) | _words(reads.get("required"))
+        mine, its = _map(part.get("properties")), _map(reads.get("properties"))
         return (types == {"object"} or allowed == {"object"}) and any(
             self._are_disjoint(mine[name], root, its[name], depth - 1)
             for name in needed.keys() & mine.keys() & its.keys()
         )
 
-    def _told(self, values: list[Any]) -> set[str]:
-        """Values of an enum as texts that are equal if they are."""
+    def _texts_of(self, values: list[Any]) -> set[str]:
+        """Return values of an enum as texts that are equal if the values are."""
         if id(values) not in self._texts:
             texts = {_canonical(value) for value in values}
             self._spend(sum(map(len, texts)) // _TEXT_STEP, "")
@@ -339,7 +339,7 @@ class _Comparison:
         given = _values(wrote)
         if given is None:
             return [f"{here}: may be another value than the {len(allowed)} that are allowed"]
-        lost = self._told(given) - self._told(allowed)
+        lost = self._texts_of(given) - self._texts_of(allowed)
         return [f"{here}: {value[:80]} is not allowed any more" for value in sorted(lost)[:3]]
 
     def _object(self, wrote: dict[str, Any], reads: dict[str, Any], path: str) -> list[str]:
@@ -387,21 +387,21 @@ class _Comparison:
         return found + self.refused(others, allowed, f"{path}/*")
 
 
-def _both(one: Any, other: Any) -> Any:
-    """A schema that allows what both allow, and maybe more: of a keyword that both have, the one of *other* counts."""
-    if one is False or other is False:
+def _both(first: Any, second: Any) -> Any:
+    """Return a schema for all values that both allow, and maybe more: of a common keyword, the one of *second* counts."""
+    if first is False or second is False:
         return False
-    one, other = {} if one is True else one, {} if other is True else other
-    if not one or not other:
-        return one or other
-    lost = {name for names in _DEPENDENT if names & one.keys() and names & other.keys() for name in names}
-    joined = {name: value for name, value in one.items() if name not in lost} | other
-    if "properties" in one and "properties" in other:
-        joined["properties"] = {**_map(one["properties"]), **_map(other["properties"])}
-    if "required" in one and "required" in other:
-        joined["required"] = [*_list(one["required"]), *_list(other["required"])]
-    if "type" in one and "type" in other:
-        types = sorted(_types({"type": one["type"]}) & _types({"type": other["type"]}))
+    first, second = {} if first is True else first, {} if second is True else second
+    if not first or not second:
+        return first or second
+    lost = {name for names in _DEPENDENT if names & first.keys() and names & second.keys() for name in names}
+    joined = {name: value for name, value in first.items() if name not in lost} | second
+    if "properties" in first and "properties" in second:
+        joined["properties"] = {**_map(first["properties"]), **_map(second["properties"])}
+    if "required" in first and "required" in second:
+        joined["required"] = [*_list(first["required"]), *_list(second["required"])]
+    if "type" in first and "type" in second:
+        types = sorted(_types({"type": first["type"]}) & _types({"type": second["type"]}))
         if not types:
             return False
         joined["type"] = types
@@ -409,7 +409,7 @@ def _both(one: Any, other: Any) -> Any:
 
 
 def _target(schema: Any, root: dict[str, Any]) -> Any:
-    """A schema, or what it refers to."""
+    """Return the schema, or the one it refers to."""
     for _ in range(PAIRS_DEEP_MAX):
         if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str):
             return schema
@@ -433,15 +433,15 @@ def _is_plain(value: Any) -> bool:
 
 
 def _types(schema: dict[str, Any]) -> frozenset[str]:
-    """What a value may be."""
-    told = schema.get("type")
-    if told is None:
+    """Return the types that a value may have."""
+    names = schema.get("type")
+    if names is None:
         given = (
             schema["enum"] if isinstance(schema.get("enum"), list) else [schema["const"]] if "const" in schema else None
         )
         return ALL_TYPES if given is None else frozenset(_type_of(value) for value in given)
-    found = frozenset(one for one in (told if isinstance(told, list) else [told]) if isinstance(one, str))
-    return found | {"integer"} if "number" in found else found
+    types = frozenset(one for one in (names if isinstance(names, list) else [names]) if isinstance(one, str))
+    return types | {"integer"} if "number" in types else types
 
 
 def _type_of(value: Any) -> str:

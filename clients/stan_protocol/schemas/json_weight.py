@@ -28,7 +28,7 @@ _UNEVALUATED: Final = ("unevaluatedProperties", "unevaluatedItems")
 _OTHER_MEMBERS: Final = ("additionalProperties", "unevaluatedProperties")
 _OTHER_ITEMS: Final = ("items", "additionalItems", "unevaluatedItems")
 _AGAIN: Final = 3
-"""Times that the package evaluates what stands beside `unevaluatedProperties` or `unevaluatedItems`."""
+"""Times that the package evaluates the keywords beside `unevaluatedProperties` or `unevaluatedItems`."""
 _FRACTION_STEPS: Final = 100
 """Steps that the division by a `multipleOf` which is no whole number takes."""
 
@@ -37,7 +37,7 @@ _State = frozenset[tuple[_Node, int]]  # parts that are applied to one value, ea
 
 
 class Level(NamedTuple):
-    """What one value costs that lies on a level of the data."""
+    """The cost of one value on a level of the data."""
 
     steps: int
     """Parts that are applied to it."""
@@ -119,7 +119,7 @@ class Weight:
         states = {frozenset(self._closure(self._root).items())}
         followers: dict[
             _State, dict[_State, int]
-        ] = {}  # of each the states of its members, with what matching names costs
+        ] = {}  # of each the states of its members, with the cost of matching names
         deep, names, pattern = 0, 0, 0
         while len(found) <= SCHEMA_DEPTH_MAX:
             costs = [self._cost(state) for state in states]
@@ -127,7 +127,7 @@ class Weight:
             found.append(Level(steps, pattern + max((cost.pattern for cost in costs), default=0)))
             if steps > SCHEMA_CHECK_STEPS_MAX:  # no data with so many levels will be checked
                 break
-            deep += max((self._whole(state) for state in states), default=0)
+            deep += max((self._repeats(state) for state in states), default=0)
             for state in states - followers.keys():
                 followers[state] = self._members(state)
             pattern = max((size for state in states for size in followers[state].values()), default=0)
@@ -155,16 +155,16 @@ class Weight:
         self,
         state: _State,
         named: Callable[[dict[str, Any]], Mapping[Any, Any]],
-        others: tuple[str, ...],
+        unnamed: tuple[str, ...],
         always: Callable[[dict[str, Any]], Iterable[Any]],
     ) -> list[Counter[_Node]]:
-        """What is applied to the members of a value that some part of *state* names, and to those that none does.
+        """Return the parts applied to the members of a value that some part of *state* names, and to all other members.
 
         Args:
             state: is applied to the value.
             named: returns a part's members by name.
-            others: keywords for the members that the same part does not name.
-            always: returns what a part has for members of any name.
+            unnamed: keywords for the members that the same part does not name.
+            always: returns a part's schemas for members of any name.
         """
         rest: Counter[_Node] = Counter()
         found: dict[Any, Counter[_Node]] = {}
@@ -173,12 +173,12 @@ class Weight:
             known = named(part)
             for inner in always(part):
                 self._add(rest, inner, count)
-            for key in others:
+            for key in unnamed:
                 self._add(rest, part.get(key), count)
             for name, inner in known.items():
                 each = found.setdefault(name, Counter())
                 self._add(each, inner, count)
-                for key in others:
+                for key in unnamed:
                     self._add(each, part.get(key), -count)
         return [rest, *(+(self._spend(each) + self._spend(rest)) for each in found.values())]
 
@@ -207,12 +207,12 @@ class Weight:
                 pattern += count * self._sizes[part["pattern"]]
         return Level(steps, pattern)
 
-    def _whole(self, state: _State) -> int:
-        """How often all that a value has in it is looked at, as by `uniqueItems`."""
+    def _repeats(self, state: _State) -> int:
+        """Return how often the whole content of a value is looked at, as by `uniqueItems`."""
         return sum(count for node, count in state if self._parts[node].get("uniqueItems"))
 
     def _named(self, state: _State) -> int:
-        """Steps for each member of a value, to find out whether another part has evaluated it."""
+        """Return the steps for each member of a value, to check for its evaluation by another part."""
         if not any(name in self._parts[node] for node, _ in state for name in _UNEVALUATED):
             return 0
         return sum(count for _, count in state)
@@ -244,7 +244,7 @@ def values_by_level(data: Any) -> list[int]:
 
 def pattern_size(pattern: str) -> int:
     """The length of a regular expression whose counted repeats are written out, in characters; about its number of states."""
-    sizes, last = [0], [0]  # of the groups that are open: what stands in them, and its last element
+    sizes, last = [0], [0]  # of the open groups: their content, and its last element
     at, in_class = 0, False
     while at < len(pattern):
         char = pattern[at]

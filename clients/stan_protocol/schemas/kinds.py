@@ -16,10 +16,10 @@ class SchemaKind(IntEnum):
 
 
 class Compatibility(IntEnum):
-    """What a new version of a schema promises to all versions that there are; as in the log, numbers are never reused."""
+    """The promise of a new version of a schema to all earlier versions; as in the log, numbers are never reused."""
 
-    BACKWARD = 0  # who reads by the new version understands what was written by the earlier ones
-    FORWARD = 1  # who reads by an earlier version understands what is written by the new one
+    BACKWARD = 0  # a reader with the new version understands messages of earlier ones
+    FORWARD = 1  # a reader with an earlier version understands messages of the new one
     FULL = 2  # both
     NONE = 3  # nothing
 

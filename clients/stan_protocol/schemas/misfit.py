@@ -1,7 +1,7 @@
 """Data that does not fit a schema, and where: paths grow by a link at each level, and become text only in a refusal."""
 
 Path = tuple["Path", str | int] | None
-"""The place of a value: the place of what it is in, and its name or number there; None: the whole datum."""
+"""The place of a value: the place of its container, and its name or number there; None: the whole datum."""
 
 
 class Misfit(Exception):  # noqa: N818 - never seen outside

@@ -1,7 +1,7 @@
-"""Protobuf as schemas: descriptors of a message, compared by what programs make of each other's bytes, and data checked.
+"""Protobuf as schemas: descriptors of a message, compared by how programs read each other's bytes, and checks of data.
 
-Data is walked by its descriptors and not decoded. A field that its version does not know is refused: who writes by a newer one
-says so in the header, and bytes that are no message at all often look like unknown fields.
+Data is walked by its descriptors and not decoded. A field that its version does not know is refused: a writer with a newer one
+names it in the header, and bytes that are no message at all often look like unknown fields.
 """
 
 from collections.abc import Callable
@@ -89,7 +89,7 @@ def _refuse_groups(root: Any) -> None:
 
 
 def not_read(reader: Descriptor, writer: Descriptor) -> list[str]:
-    """Why a program of *reader* may misunderstand what one of *writer* has written, each with the path of a field."""
+    """Return why a program with *reader* may misunderstand data of *writer*, each reason with the path of a field."""
     try:
         return _Comparison().refused(writer, reader, "")
     except TooIntricate as problem:
@@ -102,7 +102,7 @@ class _Comparison:
         self._steps = 0
 
     def refused(self, wrote: Descriptor, reads: Descriptor, path: str) -> list[str]:
-        """What of *wrote* may be misunderstood by *reads*.
+        """Return the parts of *wrote* that *reads* may misunderstand.
 
         Raises:
             TooIntricate: it takes more steps than a comparison may have.
@@ -149,8 +149,8 @@ class _Comparison:
 
 
 def checker(message: Descriptor) -> Callable[[bytes], str]:
-    """Return a function that tells, of the data of a message, the path to what does not fit, and why; "" if it fits."""
-    required: dict[str, list[FieldDescriptor]] = {}  # by the full name of a message; found out once
+    """Return a function that checks the data of a message: it returns the path to the misfit, and the reason; "" if it fits."""
+    required: dict[str, list[FieldDescriptor]] = {}  # by the full name of a message; collected once
 
     def check(data: bytes) -> str:
         try:
@@ -208,11 +208,11 @@ def _field(
     return at + size
 
 
-def _packed(wanted: int, content: bytes, path: Path) -> None:
+def _packed(wire: int, content: bytes, path: Path) -> None:
     at = 0
-    if wanted != VARINT and len(content) % (8 if wanted == FIXED64 else 4):
+    if wire != VARINT and len(content) % (8 if wire == FIXED64 else 4):
         raise Misfit(path, "is cut off")
-    while wanted == VARINT and at < len(content):
+    while wire == VARINT and at < len(content):
         _, at = _varint(content, at, len(content), path)
 
 

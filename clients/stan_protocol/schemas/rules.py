@@ -1,4 +1,4 @@
-"""What is asked of schemas of each kind: whether a text is one, and whether a new version may follow earlier ones."""
+"""The rules for schemas of each kind: validity of a text, and compatibility of a new version with earlier ones."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -24,12 +24,12 @@ class NumberedText(NamedTuple):
 
 
 class _Rules(NamedTuple):
-    """What is asked of one kind."""
+    """The rules of one kind."""
 
     parse: Callable[[SchemaText], Any]
     """Raises SchemaError."""
     not_read: Callable[[Any, Any], list[str]]
-    """Called with two parsed schemas: why the first may not understand what was written by the second."""
+    """Called with two parsed schemas: returns why the first may not understand data of the second."""
 
 
 _RULES = {
@@ -40,7 +40,7 @@ _RULES = {
 
 
 def fault(schema: SchemaText) -> str:
-    """What is wrong with a schema by itself; "" if nothing is."""
+    """Return the fault of a schema by itself; "" if it has none."""
     if len(schema.text) > SCHEMA_BYTES_MAX:
         return f"a schema has at most {SCHEMA_BYTES_MAX} bytes, not {len(schema.text)}"
     try:
@@ -80,14 +80,14 @@ def incompatible(schema: SchemaText, earlier: Sequence[NumberedText], promise: C
     return found[:SCHEMA_COMPLAINTS_MAX]
 
 
-def compared(one: SchemaText, other: SchemaText) -> tuple[list[str], list[str]]:
-    """Why the first may not understand what is written by the other, and the other way round.
+def compared(left: SchemaText, right: SchemaText) -> tuple[list[str], list[str]]:
+    """Return why *left* may not understand data of *right*, and the other way round.
 
     Raises:
         SchemaError: one of them is no schema.
     """
-    if one.kind is not other.kind:
-        differ = [f"{word(one.kind)} is not {word(other.kind)}"]
+    if left.kind is not right.kind:
+        differ = [f"{word(left.kind)} is not {word(right.kind)}"]
         return differ, differ
-    not_read, first, second = _RULES[one.kind].not_read, parsed(one), parsed(other)
+    not_read, first, second = _RULES[left.kind].not_read, parsed(left), parsed(right)
     return not_read(first, second), not_read(second, first)

@@ -152,7 +152,7 @@ class _Attempts(Attempts):
             self.said = "an answer that cannot be read"
             return False
         if response.error:
-            self.told(response, "replace")
+            self.accepted(response, "replace")
             self._refused |= not response.retry
             if refused is not None:
                 refused.append(response)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from stan_protocol.nats_client import ConnectedTransport, NoServersError, RepairedClient, Srv, TcpTransport
 from stan_protocol.nats_client import Error as NatsError
 from stan_protocol.scalars import SECOND
-from stan_protocol.secure import told
+from stan_protocol.secure import requires_tls
 
 from stan import limits
 from stan.config import NatsConfig, TlsConfig
@@ -113,7 +113,7 @@ class NatsConnection(RepairedClient):
         options |= _login(config)
         self._first.own = own
         self._alone = _is_alone(config)
-        self._secure = told(urls, options)
+        self._secure = requires_tls(urls, options)
         options["allow_reconnect"] = False  # the first attempt fails at once instead of trying for ever
         await self.connect(**options)
         self.options["allow_reconnect"] = True
@@ -128,7 +128,7 @@ class NatsConnection(RepairedClient):
         """
         login = _login(config)
         self._alone = _is_alone(config)
-        self._secure = told((server.uri.geturl() for server in self._server_pool), login)
+        self._secure = requires_tls((server.uri.geturl() for server in self._server_pool), login)
         self.options.pop("tls", None)
         self.options.update({"user": None, "password": None, "token": None} | login)
 
