@@ -1,4 +1,4 @@
-"""What the subscribers and the writer of `stan demo` saw, counted as it happens; and what must hold of it. Pure.
+"""Counts of messages of the subscribers and the writer of `stan demo`, and the promises that must hold. Pure.
 
 Promises: a figure that should be 0 is 0 only if every message was looked at.
 """
@@ -23,8 +23,8 @@ class Tally:
     last: int = 0
     marked_at: int | None = None  # first sequence since `mark`, 0 while nothing has come
 
-    def take(self, message: Message) -> None:
-        """A callback of Client.subscribe."""
+    def note(self, message: Message) -> None:
+        """Count a message; a callback of Client.subscribe."""
         sequence = message.sequence
         self.received += 1
         if self.marked_at == 0:
@@ -55,7 +55,7 @@ class PublishLedger:
     unknown: int = 0  # no ack, because the broker was killed: stored or not
 
     def publish(self) -> tuple[bytes, OnAck]:
-        """The next message, and what takes its ack."""
+        """Return the next message, and the callback for its ack."""
         self.published += 1
         data = b"%d" % self.published
 
@@ -83,7 +83,7 @@ class Figure:
 
 
 def figures_of_log(ledger: PublishLedger, stored: list[bytes]) -> Iterable[Figure]:
-    """Hold what was acknowledged against *stored*, the data of the channel in its order; data counts up as it was written."""
+    """Compare acknowledged messages with *stored*, the data of the channel in its order; data counts up as written."""
     numbers = [int(data) for data in stored]
     once = set(numbers)
     lost = len({int(data) for data in ledger.acked} - once)
@@ -97,7 +97,7 @@ def figures_of_log(ledger: PublishLedger, stored: list[bytes]) -> Iterable[Figur
 
 
 def figures_of_reader(name: str, tally: Tally, last: int, *, ordered: bool) -> Iterable[Figure]:
-    """Hold what a durable or a group received against the channel, that ends with *last*."""
+    """Compare the messages of a durable or a group with the channel, which ends with *last*."""
     at, missing = tally.marked_at or 0, tally.missing(last)
     yield Figure(f"{name}: went on at sequence", at, at > 1)
     yield Figure(f"{name}: missing", missing, missing == 0)

@@ -26,7 +26,7 @@ _ROLE = re.compile(r"group (\d+): leads (?:in term (\d+)|no more)\s")
 
 
 def leads(log: str) -> dict[int, int]:
-    """Groups that a node leads, by what it has logged since it was started -> the term."""
+    """Return the groups that a node leads, by its log since its start -> the term."""
     last = {int(role[1]): role[2] for role in _ROLE.finditer(log)}
     return {group: int(term) for group, term in last.items() if term is not None}
 
@@ -104,7 +104,7 @@ class LocalCluster(OwnServers):
         await self.nodes[name].kill()
 
     def leader(self, group: int) -> str | None:
-        """The running node that leads *group* by what the logs say; None while there is none."""
+        """Return the running node that leads *group*, by the logs; None while there is none."""
         terms = {name: leads(node.log()).get(group, 0) for name, node in self.nodes.items() if node.running}
         best = max(terms, key=terms.__getitem__, default="")
         return best if terms.get(best) else None
@@ -120,10 +120,10 @@ class LocalCluster(OwnServers):
         return self.leader(group) or ""
 
     async def settled(self) -> None:
-        """Wait until each group is led by the node that had better lead it: no handover disturbs what comes then."""
-        wanted = place(RAFT_GROUPS_CLUSTERED, self.names, REPLICAS)
+        """Wait until each group is led by its preferred node: no handover disturbs the steps after it."""
+        places = place(RAFT_GROUPS_CLUSTERED, self.names, REPLICAS)
         await self.until(
-            lambda: all(self.leader(group) == placed.preferred for group, placed in wanted.items()),
+            lambda: all(self.leader(group) == placed.preferred for group, placed in places.items()),
             "leaderships to settle",
         )
 

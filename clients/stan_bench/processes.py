@@ -27,7 +27,7 @@ READY: Final = "Streaming Server is ready"
 
 
 class Child:
-    """One process, the same command each time that it is started."""
+    """A process, with the same command at each start."""
 
     def __init__(
         self, name: str, command: Iterable[str], log_file: Path, environment: Mapping[str, str] | None = None
@@ -129,7 +129,7 @@ class OwnServers:
     """Servers with their files in a temporary directory and NATS on a free port; `async with` starts and removes them."""
 
     def __init__(self, cluster_id: str, prefix: str, wait_s: float) -> None:
-        """Nothing runs yet; *prefix*: of the directory's name; *wait_s*: what is waited for has to happen within this."""
+        """Nothing runs yet; *prefix*: of the directory's name; *wait_s*: patience of each wait."""
         self.cluster_id = cluster_id
         self.directory = Path()
         self.port = 0
@@ -138,7 +138,7 @@ class OwnServers:
 
     @property
     def url(self) -> str:
-        """Where NATS answers."""
+        """URL of NATS."""
         return f"nats://127.0.0.1:{self.port}"
 
     @property
@@ -169,7 +169,7 @@ class OwnServers:
         return self
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        """Remove everything; what a client could not do becomes a CliError that shows the ends of the logs."""
+        """Remove everything; an error of a client becomes a CliError with the ends of the logs."""
         log_ends = self._log_ends()
         await self._remove()
         if isinstance(error, StanClientError):
@@ -197,7 +197,7 @@ class OwnServers:
         """Wait for *condition*, for *wait_s* if that is not 0.
 
         Raises:
-            CliError: a process ended by itself, or the time is over; the text tells *what* was waited for.
+            CliError: a process ended by itself, or the time is over; the text has *what* was expected.
         """
         wait_s = wait_s or self._wait_s
         deadline = asyncio.get_running_loop().time() + wait_s
@@ -238,7 +238,7 @@ async def stop_all(children: Iterable[Child]) -> None:
 
 
 def refuse_dead(children: Iterable[Child], what: str) -> None:
-    """CliError if one of them died while *what* was waited for."""
+    """Raise CliError if one of them died during the wait for *what*."""
     for child in children:
         if child.died:
             raise CliError(f"Waited for {what}, but {child.name} has ended. {child.log_end()}")

@@ -15,7 +15,7 @@ import pytest
 from stan_bench import local_cluster
 from stan_bench.bench.bench_failover import FailoverReport, _bench
 from stan_bench.bench.failover import FailoverLoad, outage, running_load
-from stan_bench.demo.demo_cluster import tell_cluster
+from stan_bench.demo.demo_cluster import show_cluster
 from stan_bench.local_cluster import LocalCluster
 from stan_bench.processes import Child
 
@@ -190,7 +190,7 @@ async def test_refused_publishes_are_counted_by_their_text(played):
 
 
 async def test_demo_of_a_cluster_holds(played, capsys):
-    assert await tell_cluster() == 0
+    assert await show_cluster() == 0
     shown = capsys.readouterr().out
     assert "kill -9 n1" in shown
     assert "All of it holds" in shown
@@ -206,7 +206,7 @@ async def test_demo_of_a_cluster_that_loses_a_message_fails(played, capsys, monk
             log[500].data = log[499].data
 
     monkeypatch.setattr(FakeBroker, "_on_publish", forget)
-    assert await tell_cluster() == 1
+    assert await show_cluster() == 1
     assert "Not all of it holds" in capsys.readouterr().out
 
 

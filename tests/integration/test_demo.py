@@ -207,7 +207,7 @@ def test_reader_figures_tell_what_is_wrong(deliveries, names):
     for place, (sequence, redelivered) in enumerate(deliveries):
         if place == 1:
             tally.mark()
-        tally.take(Message(sequence, "load", redelivered=redelivered))
+        tally.note(Message(sequence, "load", redelivered=redelivered))
     assert broken(figures_of_reader("reader", tally, 3, ordered=True)) == names
 
 

@@ -1,7 +1,7 @@
 """`stan bench`: the workloads of stan-bench, and its report lines, driven by load processes that can fill the broker.
 
 Options of stan-bench and ours: -np --publishers, -ns --subscribers, -n --messages, -ms --size, -mpa --window, -s --server,
--c --cluster-id, -id --client-id, -sync --sync, -io --ignore-old, -csv --csv. What stan-bench has no word for: --replay,
+-c --cluster-id, -id --client-id, -sync --sync, -io --ignore-old, -csv --csv. Beyond those of stan-bench: --replay,
 --raw, --start, --cluster, --replicas, --compare, --compare-cluster-id, --rounds, --client, --in-flight, --processes,
 --timeout, --json.
 Bounded in messages and in time; never touches other channels.
@@ -101,29 +101,29 @@ def bench(
         run_until_signalled(_bench(place, work, times, as_json=as_json, csv_file=csv_file))
     else:
         rounds = comparison.rounds or ROUNDS
-        run_until_signalled(compare(place, comparison.other(target), work, rounds, own=own.own, as_json=as_json))
+        run_until_signalled(compare(place, comparison.server_b(target), work, rounds, own=own.own, as_json=as_json))
 
 
 def _complaints(work: Workload, comparison: Comparison, client: str, csv_file: Path | None) -> list[str]:
-    """What is wrong with the options, a sentence for each."""
-    found = []
+    """Return the mistakes in the options, a sentence for each."""
+    mistakes = []
     if client not in ("kernel", "python"):
-        found.append("--client is kernel or python.")
+        mistakes.append("--client is kernel or python.")
     if not work.publishers and not work.subscribers:
-        found.append("There is nothing to measure: -np and -ns are both 0.")
+        mistakes.append("There is nothing to measure: -np and -ns are both 0.")
     if work.replay and not work.subscribers:
-        found.append("--replay needs subscribers: add -ns 1.")
-    found += comparison.complaints()
+        mistakes.append("--replay needs subscribers: add -ns 1.")
+    mistakes += comparison.complaints()
     if comparison.url is not None:
         if work.raw:
-            found.append("--raw does not go with --compare: measure each server's NATS in a run of its own.")
+            mistakes.append("--raw does not go with --compare: measure each server's NATS in a run of its own.")
         if csv_file is not None:
-            found.append("--csv does not go with --compare: use --json.")
+            mistakes.append("--csv does not go with --compare: use --json.")
         if work.subscribers and not work.publishers:
-            found.append(
+            mistakes.append(
                 "--compare needs publishers (-np): its channels are fresh, and there is nothing to read in them."
             )
-    return found
+    return mistakes
 
 
 async def _bench(

@@ -28,7 +28,7 @@ RETRY_PAUSE_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class OwnBroker:
-    """What is started for a measurement: nothing, one server, or a cluster."""
+    """The servers started for a measurement: nothing, one server, or a cluster."""
 
     start: bool = False
     nodes: int = 0  # of a cluster; 0: none
@@ -40,11 +40,11 @@ class OwnBroker:
         return self.start or self.nodes > 0
 
     def complaints(self) -> list[str]:
-        """What is wrong with the options, a sentence for each."""
+        """Return the mistakes in the options, a sentence for each."""
         return ["--replicas needs --cluster."] if self.replicas and not self.nodes else []
 
     def place(self, target: Target, times: ServerTimes) -> AbstractAsyncContextManager[Target]:
-        """Where to measure; by itself at *target*. *times* watches the nodes of a cluster."""
+        """Return the place to measure, *target* itself if nothing is started. *times* watches the nodes of a cluster."""
         if self.nodes:
             return own_cluster(self.nodes, target.cluster_id, replicas=self.replicas, times=times)
         return own_broker(target.cluster_id) if self.start else _there(target)

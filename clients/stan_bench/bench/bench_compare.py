@@ -1,8 +1,8 @@
 """`stan bench --compare`: one workload in turns against two servers, each run in a fresh channel.
 
 Server A is the one that `stan bench` measures anyway, server B the other; a round is one run against each, and every second
-round begins with B, so that what changes slowly on the machine meets both. Server B may be any that speaks the plain STAN
-protocol: nothing else is asked of it, and what was published stays in its channels.
+round begins with B, so that slow changes of the machine meet both. Server B may be any that speaks the plain STAN
+protocol: nothing else is required of it, and published messages stay in its channels.
 """
 
 import asyncio
@@ -40,25 +40,25 @@ class Comparison:
     rounds: int | None = None
 
     def complaints(self) -> list[str]:
-        """What is wrong with them, a sentence for each."""
-        found = []
+        """Return the mistakes in the options, a sentence for each."""
+        mistakes = []
         if self.url == "":
-            found.append("--compare needs the NATS URL of the other server.")
+            mistakes.append("--compare needs the NATS URL of the other server.")
         if self.url is None and self.cluster_id is not None:
-            found.append("--compare-cluster-id goes with --compare.")
+            mistakes.append("--compare-cluster-id goes with --compare.")
         if self.url is None and self.rounds is not None:
-            found.append("--rounds goes with --compare.")
+            mistakes.append("--rounds goes with --compare.")
         if self.rounds is not None and not 1 <= self.rounds <= ROUNDS_MAX:
-            found.append(f"--rounds is from 1 to {ROUNDS_MAX}.")
-        return found
+            mistakes.append(f"--rounds is from 1 to {ROUNDS_MAX}.")
+        return mistakes
 
-    def other(self, target: Target) -> Target:
-        """Server B, with the credentials of *target* unless its URL brings its own."""
+    def server_b(self, target: Target) -> Target:
+        """Return server B, with the credentials of *target* unless its URL brings its own."""
         cluster_id = target.cluster_id if self.cluster_id is None else self.cluster_id
-        other = replace(target, server=self.url or "", cluster_id=cluster_id)
-        if "@" in other.server:
-            return replace(other, creds=None, nkey=None, user=None, password=None, token=None)
-        return other
+        server_b = replace(target, server=self.url or "", cluster_id=cluster_id)
+        if "@" in server_b.server:
+            return replace(server_b, creds=None, nkey=None, user=None, password=None, token=None)
+        return server_b
 
 
 def comparison_of(
@@ -90,22 +90,22 @@ def comparison_of(
 builds(comparison_of, Comparison)
 
 
-async def compare(ours: Place, other: Target, work: Workload, rounds: int, *, own: bool, as_json: bool) -> int:
+async def compare(ours: Place, server_b: Target, work: Workload, rounds: int, *, own: bool, as_json: bool) -> int:
     """Run *work* *rounds* times against each server and print the report; *own*: server A was started for this.
 
     Raises:
         CliError: a server cannot be reached, refuses or is too slow; the text names it by its URL.
     """
     async with contextlib.AsyncExitStack() as stack:
-        target = await _both_answer(stack, ours, other)
-        report = ComparisonReport(_compared("A", target, kept=not own), _compared("B", other))
+        target = await _both_answer(stack, ours, server_b)
+        report = ComparisonReport(_compared("A", target, kept=not own), _compared("B", server_b))
         if not as_json:
             typer.echo(
                 f"Comparing A, {report.ours.url}, with B, {report.other.url} [msgs={work.messages}, msgsize={work.size}, "
                 f"pubs={work.publishers}, subs={work.subscribers}, rounds={rounds}]"
             )
         try:
-            await _rounds(report, target, other, work, rounds, as_json=as_json)
+            await _rounds(report, target, server_b, work, rounds, as_json=as_json)
         except BaseException:
             for line in report.left_behind():
                 err.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -122,15 +122,15 @@ def _compared(letter: str, target: Target, *, kept: bool = True) -> ComparedServ
     return ComparedServer(letter=letter, url=without_secrets(target.server), cluster_id=target.cluster_id, kept=kept)
 
 
-async def _both_answer(stack: contextlib.AsyncExitStack, ours: Place, other: Target) -> Target:
-    """Enter *ours*, which lasts as long as *stack*; all that is wrong with either server is told at once."""
+async def _both_answer(stack: contextlib.AsyncExitStack, ours: Place, server_b: Target) -> Target:
+    """Enter *ours*, which lasts as long as *stack*; the faults of both servers are reported together."""
     failures = []
     try:
         target = await stack.enter_async_context(ours)
     except CliError as error:
         failures.append(error)
     try:
-        await _other_answers(other)
+        await _b_answers(server_b)
     except CliError as error:
         failures.append(error)
     if failures:
@@ -138,19 +138,19 @@ async def _both_answer(stack: contextlib.AsyncExitStack, ours: Place, other: Tar
     return target
 
 
-async def _other_answers(other: Target) -> None:
-    url = without_secrets(other.server)
-    with explained(other):
+async def _b_answers(server_b: Target) -> None:
+    url = without_secrets(server_b.server)
+    with explained(server_b):
         try:
             client = await stan_client.connect(
-                other.server,
+                server_b.server,
                 client_id=f"stan-bench-probe-{fresh_id()}",
-                cluster_id=other.cluster_id,
-                nats_options=other.nats_options(),
+                cluster_id=server_b.cluster_id,
+                nats_options=server_b.nats_options(),
             )
         except stan_client.ConnectRequestTimeoutError:
             raise CliError(
-                f"--compare: NATS answers at {url}, but no server of cluster {other.cluster_id!r} does. "
+                f"--compare: NATS answers at {url}, but no server of cluster {server_b.cluster_id!r} does. "
                 "Is its cluster id another (--compare-cluster-id)?",
                 EXIT_NO_ANSWER,
             ) from None
@@ -167,10 +167,10 @@ async def _other_answers(other: Target) -> None:
 
 
 async def _rounds(
-    report: ComparisonReport, ours: Target, other: Target, work: Workload, rounds: int, *, as_json: bool
+    report: ComparisonReport, ours: Target, server_b: Target, work: Workload, rounds: int, *, as_json: bool
 ) -> None:
     run_id = fresh_id()
-    pair = [(report.ours, ours), (report.other, other)]
+    pair = [(report.ours, ours), (report.other, server_b)]
     for number in range(1, rounds + 1):
         for server, target in pair if number % 2 else reversed(pair):
             name = f"{run_id}-{server.letter.lower()}{number}"

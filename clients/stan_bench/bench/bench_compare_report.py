@@ -1,7 +1,7 @@
-"""What `stan bench --compare` measured: the runs of two servers in pairs, their medians and ratios, as lines and as JSON.
+"""The results of `stan bench --compare`: the runs of two servers in pairs, their medians and ratios, as lines and as JSON.
 
 Pure. A rate of a server is the median of its rounds; latencies are of all publishes of all its rounds. A ratio is server A's
-rate as a share of server B's: above 1, A is the faster one. The spread of the pairs' ratios tells how far to trust that of the
+rate as a share of server B's: above 1, A is the faster one. The spread of the pairs' ratios shows how far to trust that of the
 medians, as the two runs of a round met the same state of the machine.
 """
 
@@ -14,12 +14,12 @@ from stan_bench.bench.bench_report import BenchReport, Measurement, combined, hu
 TITLES: Final = {"Pub": "publishers", "Sub": "subscribers"}
 
 RUN_SECONDS_MIN: Final = 0.1
-"""A shorter run is told of: a subscriber whose messages all come in one read has no duration at all."""
+"""A shorter run is reported: a subscriber whose messages all come in one read has no duration at all."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ComparedServer:
-    """One of the two servers, and its runs in the order of the rounds."""
+    """A server, and its runs in the order of the rounds."""
 
     letter: str  # "A": ours, "B": the other
     url: str  # without credentials
@@ -34,24 +34,24 @@ class ComparedServer:
         return [combined(title, samples) for samples in groups if samples]
 
     def left_behind(self) -> str:
-        """Which channels stay at the server; "" if none do."""
+        """Return a sentence about the channels that stay at the server; "" if none do."""
         if not self.kept or not self.channels:
             return ""
         names = self.channels[0] if len(self.channels) == 1 else f"{self.channels[0]} to {self.channels[-1]}"
         return f"Left behind at {self.url}: {len(self.channels)} channel{'s'[: len(self.channels) > 1]}, {names}"
 
     def remarks(self) -> list[str]:
-        """Runs that were too short, and what its subscribers got that they should not have."""
+        """Return remarks on runs that were too short, and on repeated or unordered messages of its subscribers."""
         subscribers = self.samples("Sub")
         redelivered = sum(sample.redelivered for sample in subscribers)
-        found = []
+        remarks = []
         if any(sample.seconds < RUN_SECONDS_MIN for title in TITLES for sample in self.samples(title)):
-            found.append(f"{self.letter}: less than {RUN_SECONDS_MIN:g} s in some runs; measure more messages (-n)")
+            remarks.append(f"{self.letter}: less than {RUN_SECONDS_MIN:g} s in some runs; measure more messages (-n)")
         if redelivered:
-            found.append(f"{self.letter}: {redelivered:,} msgs redelivered")
+            remarks.append(f"{self.letter}: {redelivered:,} msgs redelivered")
         if any(sample.out_of_order for sample in subscribers):
-            found.append(f"{self.letter}: out of order, some sequences did not go up")
-        return found
+            remarks.append(f"{self.letter}: out of order, some sequences did not go up")
+        return remarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,10 @@ class Ratios:
     of_pairs: list[float]  # one for each round
 
     @classmethod
-    def of(cls, ours: list[Measurement], others: list[Measurement]) -> "Ratios":
-        """Of the rounds of both, which are as many and at least one."""
-        pairs = [one.rate / other.rate for one, other in zip(ours, others, strict=True)]
-        return cls(_median_rate(ours) / _median_rate(others), pairs)
+    def of(cls, ours: list[Measurement], theirs: list[Measurement]) -> "Ratios":
+        """Return the ratios of the rounds of both, equally many, at least one."""
+        pairs = [own.rate / their.rate for own, their in zip(ours, theirs, strict=True)]
+        return cls(_median_rate(ours) / _median_rate(theirs), pairs)
 
     def __str__(self) -> str:
         return f"{self.of_medians:.2f} (rounds {min(self.of_pairs):.2f} to {max(self.of_pairs):.2f})"
@@ -97,12 +97,12 @@ class ComparisonReport:
         """For the terminal, behind the lines of the rounds."""
         lines = []
         for title, ratios in self.ratios().items():
-            lines += [f"{title} {one.letter}: {_told(one.samples(title))}" for one in (self.ours, self.other)]
+            lines += [f"{title} {one.letter}: {_summary(one.samples(title))}" for one in (self.ours, self.other)]
             lines.append(f"{title} A/B: {ratios}")
         return lines + self.ours.remarks() + self.other.remarks() + self.left_behind()
 
     def left_behind(self) -> list[str]:
-        """What to remove at the servers, a line for each that keeps channels."""
+        """Return the channels to remove, a line for each server that keeps some."""
         return [line for server in (self.ours, self.other) if (line := server.left_behind())]
 
     def ratios(self) -> dict[str, Ratios]:
@@ -131,7 +131,7 @@ def _median_rate(samples: list[Measurement]) -> float:
     return median(sample.rate for sample in samples)
 
 
-def _told(samples: list[Measurement]) -> str:
+def _summary(samples: list[Measurement]) -> str:
     rate = _median_rate(samples)
     text = f"median {rate:,.0f} msgs/sec ~ {human_bytes(rate * samples[0].size)}/sec"
     if latencies := combined("all", samples).latencies:

@@ -35,7 +35,7 @@ CONNECT_TIMEOUT_S: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What one load process is to do."""
+    """The job of one load process."""
 
     role: str  # one of bench_drivers.DRIVERS or bench_python.DRIVERS
     names: list[str]  # client ids (raw: labels), one client each
@@ -47,11 +47,11 @@ class Job:
     nats_options: dict[str, Any] = field(default_factory=dict)
     window: int = 1000  # pub: publishes without ack
     in_flight: int = 1024  # sub: max_in_flight
-    new_only: bool = False  # sub: ignore what is in the channel
-    replica: str = ""  # sub: which other node than the leader may serve it
+    new_only: bool = False  # sub: ignore the messages in the channel
+    replica: str = ""  # sub: node besides the leader that may serve it
 
     def to_json(self) -> str:
-        """One line."""
+        """Return the job as one line."""
         return json.dumps(asdict(self))
 
 
@@ -98,7 +98,7 @@ class RawConnection(ClientConnection):
 
 
 class LoadDriver:
-    """One client under load; `run` ends when it has done its messages."""
+    """A client under load; `run` ends when it has done its messages."""
 
     def __init__(self, job: Job, number: int) -> None:
         self.job = job
@@ -112,7 +112,7 @@ class LoadDriver:
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def sample(self) -> Measurement:
-        """What it did."""
+        """Return the figures of its work."""
         return Measurement(
             name=self.name,
             messages=self.done,
@@ -146,11 +146,11 @@ class LoadDriver:
         raise NotImplementedError
 
     async def run(self) -> None:
-        """Do the job; what arrives does it all unless a driver has more to do."""
+        """Do the job; the callbacks do all of it unless a driver has more to do."""
         await self.finished
 
     async def leave(self) -> None:
-        """Close what prepare() opened."""
+        """Undo prepare()."""
         raise NotImplementedError
 
 
@@ -180,7 +180,7 @@ class PublishDriver(StanDriver):
         """Listen to acks."""
         await super().prepare()
         self.sent = self.refused = 0
-        self.blobs: deque[tuple[int, int, int]] = deque()  # messages sent with it included, how many it held, when
+        self.blobs: deque[tuple[int, int, int]] = deque()  # messages sent up to its end, its messages, time
         self.ack_inbox = f"_STAN.acks.{fresh_id()}"
         self.nats.ack_sid = await self.nats.listen(self.ack_inbox, lambda _frames: None)
         self.nats.on_acks = self.on_acks
@@ -213,7 +213,7 @@ class PublishDriver(StanDriver):
             room -= blob
 
     def on_acks(self, good: int, bad: int) -> None:
-        """Acks of one read, in the order of the publishes; a new leader may repeat what the last one has acknowledged."""
+        """Count the acks of one read, in the order of the publishes; a new leader may repeat acks of the last one."""
         now = time.monotonic_ns()
         self.refused += bad
         self.done = min(self.done + good, self.sent - self.refused)
@@ -234,7 +234,7 @@ class SubscribeDriver(StanDriver):
     """Counts and acks until it has its messages; time runs from the first to the last."""
 
     async def prepare(self) -> None:
-        """Subscribe; what is in the channel may come at once."""
+        """Subscribe; messages in the channel may come at once."""
         await super().prepare()
         job, session = self.job, self.session
         self.nats.on_messages = self.on_messages
@@ -280,7 +280,7 @@ class RawPublishDriver(LoadDriver):
         await self.nats.open(self.job.server.split(","), self.job.nats_options, CONNECT_TIMEOUT_S)
 
     async def run(self) -> None:
-        """Done when the server has taken the last message."""
+        """Publish until the server has read the last message."""
         self.began_ns = time.monotonic_ns()
         data, subject = bytes(self.job.size), self.job.channel.encode()
         blob_max = max(1, min(BLOB_MESSAGES_MAX, BLOB_BYTES_MAX // max(self.job.size, 1)))
@@ -316,7 +316,7 @@ class RawSubscribeDriver(LoadDriver):
 
 
 def _ignore(*_numbers: object) -> None:
-    """Before a driver has said what it wants to know."""
+    """Ignore figures until a driver asks for them."""
 
 
 def _as_read(frame: Frame) -> bytes:

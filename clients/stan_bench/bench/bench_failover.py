@@ -1,8 +1,8 @@
-"""`stan bench failover`: what the death of a node costs a writer and a subscriber, over and over.
+"""`stan bench failover`: the cost of a node's death for a writer and a subscriber, over and over.
 
 Starts a cluster of its own on real disks in a temporary directory, keeps a steady load on one channel, kills the leader of the
-channel's group (or a follower) with SIGKILL, measures, starts the node again, repeats. At the end everything that was
-acknowledged is looked for; exit code 0 only if nothing is lost, out of order, stored twice or repeated without a flag.
+channel's group (or a follower) with SIGKILL, measures, starts the node again, repeats. At the end all acknowledged
+messages are looked for; exit code 0 only if nothing is lost, out of order, stored twice or repeated without a flag.
 """
 
 import json
@@ -25,7 +25,7 @@ SIZE_MIN: Final = 16
 
 
 class Victim(Enum):
-    """Which node is killed: the one that leads the channel's group, or one that follows."""
+    """The node to kill: the leader of the channel's group, or a follower."""
 
     LEADER = "leader"
     FOLLOWER = "follower"
@@ -33,7 +33,7 @@ class Victim(Enum):
 
 @dataclass(slots=True, kw_only=True)
 class FailoverReport:
-    """All rounds of one run, and what became of the messages."""
+    """All rounds of one run, and the fate of the messages."""
 
     settings: dict[str, Any]
     rounds: list[Round] = field(default_factory=list)
@@ -42,7 +42,7 @@ class FailoverReport:
 
     @property
     def holds(self) -> bool:
-        """Whether all counts are as promised."""
+        """Return True if all counts are as promised."""
         return bool(self.figures) and all(figure.holds is not False for figure in self.figures)
 
     def lines(self) -> list[str]:

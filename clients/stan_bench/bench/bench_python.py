@@ -62,7 +62,7 @@ class PythonPublishDriver(PythonDriver):
         await self.finished
 
     def on_ack(self, _published: stan_client.Published, error: stan_client.StanClientError | None) -> None:
-        """One ack; they come in the order of the publishes."""
+        """Count an ack; they come in the order of the publishes."""
         if error is not None:
             self.finish(error)
             return
@@ -74,7 +74,7 @@ class PythonSubscribeDriver(PythonDriver):
     """subscribe with a callback."""
 
     async def prepare(self) -> None:
-        """Subscribe; what is in the channel may come at once."""
+        """Subscribe; messages in the channel may come at once."""
         await super().prepare()
         self.last = 0
         await self.client.subscribe(
@@ -87,7 +87,7 @@ class PythonSubscribeDriver(PythonDriver):
         )
 
     def on_message(self, message: stan_client.Message) -> None:
-        """One message."""
+        """Count a message."""
         self.redelivered += message.redelivered
         if not message.redelivered:
             self.out_of_order |= message.sequence <= self.last

@@ -1,4 +1,4 @@
-"""What a benchmark measured, and how it is told: report lines in the form of stan-bench, percentiles, JSON and CSV.
+"""The figures of a benchmark, and their presentation: report lines in the form of stan-bench, percentiles, JSON and CSV.
 
 Pure. Rates count from the first to the last message of a sample; a group's from the earliest begin to the latest end of its
 samples. Sizes are payload bytes, 1 MB = 1024 * 1024 as stan-bench has it.
@@ -11,7 +11,7 @@ from typing import Any, Final
 UNITS: Final = ("B", "KB", "MB", "GB", "TB")
 
 LATENCY_BITS: Final = 7
-"""Significant bits kept of a latency: 1.6 % of error, and a few thousand different values at most."""
+"""Significant bits of a recorded latency: 1.6 % of error, and a few thousand different values at most."""
 
 Latencies = dict[int, int]
 """Latency in ns, rounded down to LATENCY_BITS bits -> how many messages had it."""
@@ -176,7 +176,7 @@ class BenchReport:
         return lines
 
     def ratios(self) -> dict[str, float]:
-        """Rate of publishers and subscribers as a share of what nats-server alone moves; empty without `raw`."""
+        """Return the rates of publishers and subscribers as shares of nats-server's own; empty without `raw`."""
         if not self.raw:
             return {}
         raw = combined("raw", self.raw).rate

@@ -17,7 +17,7 @@ from stan_bench.bench.server_times import ServerTimes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is measured."""
+    """The workload of a measurement."""
 
     channel: str
     publishers: int

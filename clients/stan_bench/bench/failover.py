@@ -1,7 +1,7 @@
-"""A load that a node is taken from: a writer and a durable on one channel of a cluster, a kill -9, and what it cost.
+"""A load on a cluster with failing nodes: a writer and a durable on one channel, a kill -9, and its cost.
 
-For `stan bench failover` and `stan demo --cluster`. Every message has a number; what was acknowledged and what was received is
-counted by PublishLedger and Tally, pauses by Pauses. Believes nothing that it has not seen come back.
+For `stan bench failover` and `stan demo --cluster`. Every message has a number; acknowledged and received messages are
+counted by PublishLedger and Tally, pauses by Pauses. Counts only messages that have come back.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ BURST: Final = 200
 WINDOW: Final = 2_000
 """Publishes without ack when there is no rate to keep."""
 PACED_WINDOW: Final = 16_384
-"""The same with a rate: what a writer may owe while nobody answers."""
+"""The same with a rate: unacknowledged publishes while no server answers."""
 ACK_TIMEOUT_S: Final = 5.0
 ACK_WAIT_S: Final = 5
 STEADY_S: Final = 0.5
@@ -51,15 +51,15 @@ class Pauses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """One kill, and the return of the killed node; times in milliseconds."""
+    """A kill, and the return of the killed node; times in milliseconds."""
 
     killed: str
-    led: bool  # whether it led the channel's group
-    leader: str  # who leads it afterwards
+    led: bool  # it led the channel's group
+    leader: str  # the leader afterwards
     gap_ms: float  # longest time without an ack, from the last one before the kill
     latency_ms: float  # longest time from a publish to its ack
     delivery_gap_ms: float  # longest time without a delivery
-    back_ms: float  # from the second start of the killed node until it has what the others have
+    back_ms: float  # from the second start of the killed node until it has the messages of the others
     back_gap_ms: float  # longest time without an ack meanwhile
 
     def to_json(self) -> dict[str, Any]:
@@ -101,10 +101,10 @@ class FailoverLoad:
 
         client.window.publish(self.channel, data.ljust(self.size), on_ack=on_ack)
 
-    def take(self, message: Message) -> None:
-        """A delivery to the durable."""
+    def note(self, message: Message) -> None:
+        """Count a delivery to the durable."""
         self.deliveries.note(time.monotonic_ns())
-        self.durable.take(message)
+        self.durable.note(message)
         self.received = max(self.received, int(message.data))
 
     def settled(self, number: int) -> bool:
@@ -112,13 +112,13 @@ class FailoverLoad:
         return next(iter(self._unsettled), number + 1) > number
 
     def measure(self) -> None:
-        """Begin to look for the longest pauses anew."""
+        """Begin a new search for the longest pauses."""
         self.acks.begin()
         self.deliveries.begin()
         self.latency_ns = 0
 
     async def write(self, client: Client) -> None:
-        """Publish 1, 2, 3, ... until cancelled; what a pause has held up follows at once."""
+        """Publish 1, 2, 3, ... until cancelled; publishes delayed by a pause follow at once."""
         began, before = time.monotonic(), self.ledger.published
         while True:
             due = int((time.monotonic() - began) * self.rate) - (self.ledger.published - before) if self.rate else BURST
@@ -142,14 +142,14 @@ class FailoverLoad:
 
 @contextlib.asynccontextmanager
 async def running_load(load: FailoverLoad, name: str) -> AsyncIterator[list[Figure]]:
-    """Writer and durable at work within the block; what became of it all is in the list when the block has ended."""
+    """Run writer and durable within the block; after its end the list has the figures."""
     figures: list[Figure] = []
     window = PACED_WINDOW if load.rate else WINDOW
     async with (
         load.cluster.client(f"{name}-writer", ACK_TIMEOUT_S, window) as writer,
         load.cluster.client(f"{name}-reader", ACK_TIMEOUT_S, WINDOW) as reader,
     ):
-        await reader.subscribe(load.channel, load.take, durable="ledger", start=everything(), ack_wait_s=ACK_WAIT_S)
+        await reader.subscribe(load.channel, load.note, durable="ledger", start=everything(), ack_wait_s=ACK_WAIT_S)
         writing = asyncio.ensure_future(load.write(writer))
         try:
             yield figures
@@ -168,7 +168,7 @@ async def _count(load: FailoverLoad, reader: Client, writer: Client) -> list[Fig
     end = b"0"
     await writer.publish(load.channel, end)
     back = Tally()
-    await reader.subscribe(load.channel, back.take, start=everything())
+    await reader.subscribe(load.channel, back.note, start=everything())
     await until(lambda: back.seen.get(back.last) == end and not back.missing(back.last), "the whole channel")
     stored = [back.seen[sequence] for sequence in range(1, back.last)]
     await until(lambda: load.durable.missing(back.last) == 0, "the durable to catch up")

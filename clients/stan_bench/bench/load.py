@@ -1,7 +1,7 @@
-"""One load process of `stan bench`: `python -m stan_bench.bench.load`, spawned and spoken to by bench_fleet.
+"""A load process of `stan bench`: `python -m stan_bench.bench.load`, spawned and spoken to by bench_fleet.
 
 It reads its job, one line of JSON, from stdin; answers {"ready": true} when all its clients are connected; begins when the
-line "go" comes; tells {"progress": messages} now and then and {"samples": [...]} at the end, or {"error": text}. When stdin
+line "go" comes; sends {"progress": messages} now and then and {"samples": [...]} at the end, or {"error": text}. When stdin
 ends it leaves at once, so that it never outlives its parent.
 """
 
@@ -20,8 +20,8 @@ from stan_bench.bench.bench_python import DRIVERS as PYTHON_DRIVERS
 PROGRESS_INTERVAL_S: Final = 0.2
 
 
-def tell(**fields: Any) -> None:
-    """One line to the parent."""
+def send(**fields: Any) -> None:
+    """Send one line to the parent."""
     sys.stdout.write(json.dumps(fields) + "\n")
     sys.stdout.flush()
 
@@ -35,12 +35,12 @@ async def _orders() -> asyncio.StreamReader:
 async def _report_progress(drivers: list[LoadDriver]) -> None:
     while True:
         await asyncio.sleep(PROGRESS_INTERVAL_S)
-        tell(progress=sum(driver.done for driver in drivers))
+        send(progress=sum(driver.done for driver in drivers))
 
 
 async def _work(orders: asyncio.StreamReader, drivers: list[LoadDriver]) -> None:
     await asyncio.gather(*[driver.prepare() for driver in drivers])
-    tell(ready=True)
+    send(ready=True)
     if await orders.readline() != b"go\n":
         return
     progress = asyncio.create_task(_report_progress(drivers))
@@ -52,7 +52,7 @@ async def _work(orders: asyncio.StreamReader, drivers: list[LoadDriver]) -> None
             await running
         if running.cancelled():
             return
-        tell(samples=[driver.sample().to_json() for driver in drivers])
+        send(samples=[driver.sample().to_json() for driver in drivers])
     finally:
         running.cancel()
         progress.cancel()
@@ -67,7 +67,7 @@ async def _main() -> int:
     try:
         await _work(orders, [kind(job, number) for number in range(len(job.names))])
     except StanClientError as error:
-        tell(error=str(error) or type(error).__name__)
+        send(error=str(error) or type(error).__name__)
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""CPU time of the servers that a benchmark has started itself, while messages flow. Where /proc is not there, nothing is told."""
+"""CPU time of the servers that a benchmark has started itself, while messages flow. Without /proc there are no figures."""
 
 import os
 from pathlib import Path

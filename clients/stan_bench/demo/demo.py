@@ -1,8 +1,8 @@
 """`stan demo`: half a minute that shows what the broker promises, with a kill -9 in the middle of the load.
 
 With --cluster, see demo_cluster; with --spark, demo_spark. Starts a broker of its own in a temporary directory, speaks to it with
-the client library only, and believes nothing: every figure is counted from what was acknowledged and received. Exit code 0 only
-if all of it holds. Leaves no process and no file behind. Each step is a function that tells in one sentence what it shows.
+the client library only, and believes nothing: every figure counts acknowledged and received messages. Exit code 0 only
+if all promises hold. Leaves no process and no file. Each step is a function that describes itself in one sentence.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from stan_client import Client, Message, everything
 
 from stan.cli.support.common import needing_distributions, run_until_signalled
 from stan_bench.demo.demo_broker import DemoBroker
-from stan_bench.demo.demo_cluster import tell_cluster
+from stan_bench.demo.demo_cluster import show_cluster
 from stan_bench.demo.demo_screen import fact, rate, step, verdict
 from stan_bench.demo_tally import Figure, PublishLedger, Tally, figures_of_log, figures_of_reader
 
@@ -47,13 +47,13 @@ def demo(
         raise typer.BadParameter("give one of --cluster and --spark")
     if spark:
         with needing_distributions("demo --spark"):
-            from stan_bench.demo.demo_spark import tell_spark  # noqa: PLC0415
-        run_until_signalled(tell_spark())
+            from stan_bench.demo.demo_spark import show_spark  # noqa: PLC0415
+        run_until_signalled(show_spark())
     else:
-        run_until_signalled(tell_cluster() if cluster else _tell())
+        run_until_signalled(show_cluster() if cluster else _show())
 
 
-async def _tell() -> int:
+async def _show() -> int:
     began = time.monotonic()
     step(
         1,
@@ -85,7 +85,7 @@ async def _publish(client: Client) -> None:
 async def _replay(broker: DemoBroker, client: Client) -> None:
     step(3, "A subscription from the beginning", "Messages stay; whoever comes later can have all of them.")
     began, tally = time.monotonic(), Tally()
-    subscription = await client.subscribe(ORDERS, tally.take, start=everything())
+    subscription = await client.subscribe(ORDERS, tally.note, start=everything())
     await broker.until(lambda: tally.missing(MESSAGES) == 0, "all messages")
     fact(f"received in order: {rate(tally.received, began)}")
     await subscription.close()
@@ -95,16 +95,16 @@ async def _resume_durable(broker: DemoBroker, client: Client) -> None:
     step(4, "A durable", "The broker remembers what was acknowledged under a name, also while nobody listens.")
     first, second = Tally(), Tally()
 
-    def take(message: Message) -> None:
+    def note(message: Message) -> None:
         if message.sequence <= READ_BEFORE_CLOSE:
-            first.take(message)
+            first.note(message)
             message.ack()
 
-    reader = await client.subscribe(ORDERS, take, durable="billing", start=everything(), manual_acks=True)
+    reader = await client.subscribe(ORDERS, note, durable="billing", start=everything(), manual_acks=True)
     await broker.until(lambda: first.last == READ_BEFORE_CLOSE, "the durable")
     await reader.close()
     second.mark()
-    reader = await client.subscribe(ORDERS, second.take, durable="billing")
+    reader = await client.subscribe(ORDERS, second.note, durable="billing")
     await broker.until(lambda: second.last == MESSAGES, "the durable, resumed")
     await reader.close()
     fact(f"acknowledged up to {first.last:,}, closed, resumed: went on at {second.marked_at:,}, up to {second.last:,}")
@@ -116,14 +116,14 @@ async def _share(broker: DemoBroker) -> None:
     async with contextlib.AsyncExitStack() as stack:
         for number in range(MEMBERS):
 
-            def take(message: Message, number: int = number) -> None:
+            def note(message: Message, number: int = number) -> None:
                 shares[number] += 1
-                group.take(message)
+                group.note(message)
 
             member = await stack.enter_async_context(
                 broker.client(f"demo-member-{number + 1}", ACK_TIMEOUT_S, IN_FLIGHT_MAX)
             )
-            await member.subscribe(ORDERS, take, queue="packing", start=everything(), max_in_flight=100)
+            await member.subscribe(ORDERS, note, queue="packing", start=everything(), max_in_flight=100)
         await broker.until(lambda: group.missing(MESSAGES) == 0, "the group")
     parts = " + ".join(f"{share:,}" for share in shares)
     fact(f"{parts} = {group.received:,} messages, {group.flagged + group.unexplained} of them twice")
@@ -133,13 +133,13 @@ async def _redeliver(broker: DemoBroker, client: Client) -> None:
     step(6, "No ack", f"What is not acknowledged within its ack wait ({ACK_WAIT_S} s) comes again, and says so.")
     began, tally = time.monotonic(), Tally()
 
-    def take(message: Message) -> None:
-        tally.take(message)
+    def note(message: Message) -> None:
+        tally.note(message)
         if message.redelivered:
             message.ack()
 
     subscription = await client.subscribe(
-        ORDERS, take, start=everything(), max_in_flight=UNACKED, ack_wait_s=ACK_WAIT_S, manual_acks=True
+        ORDERS, note, start=everything(), max_in_flight=UNACKED, ack_wait_s=ACK_WAIT_S, manual_acks=True
     )
     await broker.until(lambda: tally.flagged >= UNACKED, "the messages to come again")
     seconds = time.monotonic() - began
@@ -156,13 +156,13 @@ async def _survive(broker: DemoBroker) -> list[Figure]:
     async with contextlib.AsyncExitStack() as stack:
         writer = await stack.enter_async_context(broker.client("demo-writer", ACK_TIMEOUT_S, IN_FLIGHT_MAX))
         reader = await stack.enter_async_context(broker.client("demo-reader", ACK_TIMEOUT_S, IN_FLIGHT_MAX))
-        await reader.subscribe(LOAD, durable.take, durable="ledger", start=everything(), ack_wait_s=LOAD_ACK_WAIT_S)
+        await reader.subscribe(LOAD, durable.note, durable="ledger", start=everything(), ack_wait_s=LOAD_ACK_WAIT_S)
         for number in range(MEMBERS):
             member = await stack.enter_async_context(
                 broker.client(f"demo-worker-{number + 1}", ACK_TIMEOUT_S, IN_FLIGHT_MAX)
             )
             await member.subscribe(
-                LOAD, group.take, queue="workers", durable="workers", start=everything(), ack_wait_s=LOAD_ACK_WAIT_S
+                LOAD, group.note, queue="workers", durable="workers", start=everything(), ack_wait_s=LOAD_ACK_WAIT_S
             )
         writing = asyncio.ensure_future(_write(writer, ledger))
         try:
@@ -213,6 +213,6 @@ async def _read_back(broker: DemoBroker, reader: Client, writer: Client) -> list
     end = b"0"
     await writer.publish(LOAD, end)
     tally = Tally()
-    await reader.subscribe(LOAD, tally.take, start=everything())
+    await reader.subscribe(LOAD, tally.note, start=everything())
     await broker.until(lambda: tally.seen.get(tally.last) == end and not tally.missing(tally.last), "the whole channel")
     return [tally.seen[sequence] for sequence in range(1, tally.last)]

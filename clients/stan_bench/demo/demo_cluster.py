@@ -1,7 +1,7 @@
 """`stan demo --cluster`: three nodes, a load, and the leader killed with SIGKILL in the middle of it, twice.
 
-As `stan demo`: on a cluster of its own in a temporary directory, every figure counted from what was acknowledged and received,
-exit code 0 only if all of it holds, no process and no file left behind.
+As `stan demo`: on a cluster of its own in a temporary directory, every figure counts acknowledged and received messages,
+exit code 0 only if all promises hold, no process and no file is left.
 """
 
 import time
@@ -18,7 +18,7 @@ RATE: Final = 2_000
 SIZE: Final = 128
 
 
-async def tell_cluster() -> int:
+async def show_cluster() -> int:
     """The whole demo; returns the exit code."""
     began = time.monotonic()
     step(

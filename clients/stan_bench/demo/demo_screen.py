@@ -1,4 +1,4 @@
-"""What `stan demo` shows: numbered steps, facts, and the closing table."""
+"""The output of `stan demo`: numbered steps, facts, and the closing table."""
 
 import time
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from stan_bench.demo_tally import Figure
 
 
 def step(number: int, title: str, sentence: str) -> None:
-    """The next part, and what it shows."""
+    """Print the next part, with a sentence on its purpose."""
     out.print(f"\n[bold cyan]{number}  {title}[/]\n   [dim]{sentence}[/]", highlight=False, soft_wrap=True)
 
 

@@ -1,7 +1,7 @@
 """`stan demo --spark`: clicks, a pipeline that counts them in Spark, and its driver killed with SIGKILL in the middle.
 
-As `stan demo`: on a broker of its own in a temporary directory, every figure counted from what was acknowledged and received,
-exit code 0 only if all of it holds, no process and no file left behind. What the pipeline must find is counted a second time, in
+As `stan demo`: on a broker of its own in a temporary directory, every figure counts acknowledged and received messages,
+exit code 0 only if all promises hold, no process and no file is left. The expected results are counted a second time, in
 Python.
 """
 
@@ -89,7 +89,7 @@ class PipelineProcess:
         return self._child.pid
 
     def log(self) -> str:
-        """What it has printed since it was last started."""
+        """Return its output since its last start."""
         return self._child.log()
 
     async def start(self) -> tuple[str, int]:
@@ -146,7 +146,7 @@ async def _driver(broker: DemoBroker) -> AsyncIterator[PipelineProcess]:
         await driver.kill()
 
 
-async def tell_spark() -> int:
+async def show_spark() -> int:
     """The whole demo; returns the exit code."""
     try:
         require_spark()
@@ -176,7 +176,7 @@ async def _count_clicks(shop: Client, reader: Client, driver: PipelineProcess) -
     publishing = asyncio.ensure_future(_publish(shop, load))
     try:
         step(3, "Clicks", f"A shop publishes {RATE:,} clicks a second, one in ten of them up to {LATE_S} s late.")
-        await reader.subscribe(RESULTS, results.take, start=everything())
+        await reader.subscribe(RESULTS, results.note, start=everything())
         await _until_results(driver, results, RESULTS_BEFORE_KILL)
         _show(results)
         await _kill(driver, results, load)
@@ -243,7 +243,7 @@ async def _finish(shop: Client, driver: PipelineProcess, load: PublishedClicks, 
     await shop.publish(CHANNEL, load.last().message())
     expected = counted(load.acked)
     await driver.until(
-        lambda: len(results.seen) >= len(expected) and expected.keys() <= _found(results.seen.values()).keys(),
+        lambda: len(results.seen) >= len(expected) and expected.keys() <= _counts_of(results.seen.values()).keys(),
         "the last results",
     )
     code = await driver.stop()
@@ -251,23 +251,23 @@ async def _finish(shop: Client, driver: PipelineProcess, load: PublishedClicks, 
     return [*figures_of(load, results), Figure("exit code of the pipeline", code, code == 0)]
 
 
-def _found(messages: Iterable[bytes]) -> dict[tuple[str, str], list[int]]:
-    """By window and page, the counts that were published; one, if all is well."""
-    found: dict[tuple[str, str], list[int]] = {}
+def _counts_of(messages: Iterable[bytes]) -> dict[tuple[str, str], list[int]]:
+    """Return by window and page the published counts; one each, if all is well."""
+    counts: dict[tuple[str, str], list[int]] = {}
     for message in messages:
         result = json.loads(message)
-        found.setdefault((result["start"], result["page"]), []).append(result["clicks"])
-    return found
+        counts.setdefault((result["start"], result["page"]), []).append(result["clicks"])
+    return counts
 
 
 def figures_of(load: PublishedClicks, results: Tally) -> Iterable[Figure]:
-    """Hold what the pipeline has published against what was counted here."""
-    expected, found = counted(load.acked), _found(results.seen.values())
-    missing = len(expected.keys() - found.keys())
-    unknown = len(found.keys() - expected.keys())
-    twice = sum(len(counts) - 1 for counts in found.values())
-    wrong = sum(counts != [expected[key]] for key, counts in found.items() if key in expected and len(counts) == 1)
-    total = Counter({key: sum(counts) for key, counts in found.items()}).total()
+    """Compare the published results of the pipeline with the counts made here."""
+    expected, published = counted(load.acked), _counts_of(results.seen.values())
+    missing = len(expected.keys() - published.keys())
+    unknown = len(published.keys() - expected.keys())
+    twice = sum(len(counts) - 1 for counts in published.values())
+    wrong = sum(counts != [expected[key]] for key, counts in published.items() if key in expected and len(counts) == 1)
+    total = Counter({key: sum(counts) for key, counts in published.items()}).total()
     yield Figure("clicks acknowledged", len(load.acked), len(load.acked) > 0)
     yield Figure("of these, late", load.late(), load.late() > 0)
     yield Figure("clicks in the results", total, total == len(load.acked))

@@ -122,14 +122,14 @@ def test_complaints_name_the_options(comparison, complaints):
 def test_the_other_server_gets_the_same_cluster_id_and_credentials():
     target = Target(server="nats://a:4222", cluster_id="ours", user="u", password="p", tls_ca=Path("ca.pem"))  # noqa: S106
 
-    other = Comparison(URL).other(target)
+    other = Comparison(URL).server_b(target)
 
     assert (other.server, other.cluster_id) == (URL, "ours")
     assert other.nats_options() == target.nats_options()
-    assert Comparison(URL, "theirs").other(target).cluster_id == "theirs"
+    assert Comparison(URL, "theirs").server_b(target).cluster_id == "theirs"
 
 
 def test_a_url_with_credentials_gets_no_others():
     target = Target(creds=Path("a.creds"), nkey=Path("a.nk"), user="u", password="p", token="t", tls_ca=Path("ca.pem"))  # noqa: S106
 
-    assert Comparison("nats://me:mine@b:4222").other(target).nats_options() == {"tls_ca": "ca.pem"}
+    assert Comparison("nats://me:mine@b:4222").server_b(target).nats_options() == {"tls_ca": "ca.pem"}
