@@ -1,6 +1,6 @@
 """The operator's tool: `stan`. Each command lives in a module of its own, which is imported when the command is used.
 
-So an answer does not wait for what other commands need, and the list of commands here is what `stan --help` shows.
+So an answer does not wait for imports of other commands, and `stan --help` shows the list of commands here.
 """
 
 import os
@@ -25,7 +25,7 @@ MEASURE: Final = "Measure and try"
 
 
 class CommandEntry(NamedTuple):
-    """One command."""
+    """An entry of the list of commands."""
 
     name: str
     place: str  # module:attribute, a function or a Typer
@@ -182,7 +182,7 @@ def loaded(entry: CommandEntry) -> Any:
 
 
 def _nothing() -> None:
-    """What a command does before it is imported."""
+    """Do nothing: stands for a command that is not imported yet."""
 
 
 HELP: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"]}
@@ -198,8 +198,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer's way to call it
-    if asked:
+def _show_version(requested: bool) -> None:  # noqa: FBT001 - typer's way to call it
+    if requested:
         from stan.cli.support.terminal import write  # noqa: PLC0415 - commands are imported when they are used
 
         write([f"stan {VERSION}"])

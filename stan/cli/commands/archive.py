@@ -1,13 +1,13 @@
-"""The files of a backup: what `stan backup` writes and `stan restore` reads.
+"""The files of a backup, written by `stan backup` and read by `stan restore`.
 
-    backup.json            what is there, written last: a directory without it is no backup
+    backup.json            the index, written last: a directory without it is no backup
     000001.messages        blocks of one channel's messages, in order
     000001.positions       its durables and queue groups, one block
     000001.delayed         blocks of its messages that wait for a time of their own, by id; if there are any
 
-A block is magic, length and CRC-32 of what follows, which is a FetchResponse, a SubscriptionsResponse or a
-ReadDelayedResponse: the last one of these has in `ids` what came into its channel while the backup was made, and is not
-to be put back as delayed. Promises: a backup is whole or has no backup.json; damage is told by file and
+A block is magic, length and CRC-32 of its content, which is a FetchResponse, a SubscriptionsResponse or a
+ReadDelayedResponse: the last one of these has in `ids` the messages that came into their channel during the backup, and
+are not put back as delayed. Promises: a backup is complete or has no backup.json; damage is reported by file and
 offset. Files are read and written block by block.
 """
 
@@ -56,7 +56,7 @@ class ArchiveError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SavedChannel:
-    """One channel of a backup."""
+    """A channel of a backup."""
 
     name: str  # UTF-8, other bytes as surrogates
     file: str  # begin of the names of its files
@@ -75,12 +75,12 @@ class SavedPolicy:
 
     pattern: str
     name: str  # of a durable or queue group; "": all
-    options: dict[str, Any]  # what it sets, as stan.policies.options_of gives it
+    options: dict[str, Any]  # its settings, as stan.policies.options_of gives them
 
 
 @dataclass(frozen=True, slots=True)
 class SavedSchema:
-    """One version of the schema of a pattern of channels."""
+    """A version of the schema of a pattern of channels."""
 
     pattern: str
     kind: int
@@ -92,7 +92,7 @@ class SavedSchema:
 
 @dataclass(slots=True)
 class BackupIndex:
-    """What backup.json says."""
+    """The content of backup.json."""
 
     cluster_id: str
     backup: str  # a name that no other backup has
@@ -158,7 +158,7 @@ def saved_messages(directory: Path, channel: SavedChannel) -> Iterator[FetchResp
 
 
 def expiries(answer: FetchResponse) -> list[int]:
-    """When each of these messages expires, in Unix seconds, 0: it does not; empty if none does."""
+    """Return the expiry of each of these messages, in Unix seconds, 0: none; empty if none expires."""
     records, at = answer.records, 0
     if _EXPIRES_TAG not in records:
         return []
@@ -206,9 +206,9 @@ def saved_positions(directory: Path, channel: SavedChannel) -> list[CursorStatus
     return found
 
 
-def saved_policy(found: PolicyStatus) -> SavedPolicy:
-    """A policy as it is saved; the inverse of `policy_of`."""
-    return SavedPolicy(found.pattern, found.name, given_options(found.policy))
+def saved_policy(status: PolicyStatus) -> SavedPolicy:
+    """Return a policy in its saved form; the inverse of `policy_of`."""
+    return SavedPolicy(status.pattern, status.name, given_options(status.policy))
 
 
 def policy_of(saved: SavedPolicy) -> DeliveryPolicy:
@@ -216,11 +216,11 @@ def policy_of(saved: SavedPolicy) -> DeliveryPolicy:
     return DeliveryPolicy.from_pb(message_of(pb.DeliveryPolicy, **saved.options))
 
 
-def saved_schema(found: SchemaStatus) -> SavedSchema:
-    """A version of a schema as it is saved; the inverse of `schema_of`."""
-    text = base64.b64encode(found.text).decode()
-    version = found.schema_version
-    return SavedSchema(found.pattern, found.kind, found.compatibility, version, text, found.message)
+def saved_schema(status: SchemaStatus) -> SavedSchema:
+    """Return a version of a schema in its saved form; the inverse of `schema_of`."""
+    text = base64.b64encode(status.text).decode()
+    version = status.schema_version
+    return SavedSchema(status.pattern, status.kind, status.compatibility, version, text, status.message)
 
 
 def schema_of(saved: SavedSchema) -> SchemaStatus:
@@ -252,20 +252,20 @@ def write_index(directory: Path, index: BackupIndex) -> None:
 
 
 def read_index(directory: Path) -> BackupIndex:
-    """What a backup holds. Raises ArchiveError."""
+    """Return the index of a backup. Raises ArchiveError."""
     path = directory / INDEX
     try:
-        said: Any = json.loads(path.read_bytes())
-        if said["format"] != FORMAT:
-            raise ArchiveError(f"{path}: format {said['format']}, this program reads format {FORMAT}")
-        channels = [SavedChannel(**channel) for channel in said.pop("channels")]
-        policies = [SavedPolicy(**policy) for policy in said.pop("policies")]
-        schemas = [SavedSchema(**schema) for schema in said.pop("schemas")]
+        content: Any = json.loads(path.read_bytes())
+        if content["format"] != FORMAT:
+            raise ArchiveError(f"{path}: format {content['format']}, this program reads format {FORMAT}")
+        channels = [SavedChannel(**channel) for channel in content.pop("channels")]
+        policies = [SavedPolicy(**policy) for policy in content.pop("policies")]
+        schemas = [SavedSchema(**schema) for schema in content.pop("schemas")]
         for policy in policies:
             policy_of(policy)
         for schema in schemas:
             schema_of(schema)
-        index = BackupIndex(**said, channels=channels, policies=policies, schemas=schemas)
+        index = BackupIndex(**content, channels=channels, policies=policies, schemas=schemas)
         for channel in channels:
             for one in fields(channel):
                 if type(getattr(channel, one.name)) is not (get_origin(one.type) or one.type):

@@ -3,9 +3,9 @@
     backup    positions ─► delayed messages, newest sequence ─► messages up to it, block by block ─► index, last
     restore   check the files ─► channel, messages, positions, delayed messages, end, each request repeated until it is done
 
-Promises: a message that a saved position counts as sent is in the backup, so nothing is skipped after a restore; what was acked
-while the backup was made may come again. A delayed message is in the backup once: as one that waits, or in
-its channel. A restore that was interrupted goes on where the same command is given again.
+Promises: a message that a saved position counts as sent is in the backup, so nothing is skipped after a restore; messages acked
+during the backup may come again. A delayed message is in the backup once: as a delayed one, or in
+its channel. An interrupted restore goes on when the same command is given again.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ from stan.policies import EPHEMERAL
 from stan.product import VERSION
 
 PATIENCE_S: Final = 60.0
-"""How long one request may take: a leader may be replaced meanwhile."""
+"""The patience of one request: a leader may be replaced meanwhile."""
 NAMES_SHOWN_MAX: Final = 20
 """Of channels in an error."""
 TOGETHER_MAX: Final = 4
@@ -109,13 +109,13 @@ async def _backup(target: Target, directory: Path, pattern: str, view: View) -> 
         try:
             with bar("Saving", sum(one.messages for one in found)) as advance:
 
-                async def one(at: int, status: ChannelStatus) -> SavedChannel | None:
+                async def save(at: int, status: ChannelStatus) -> SavedChannel | None:
                     saved = await _save(direct, directory, f"{at:06d}", status, advance)
                     if saved is None:
                         gone.append(status.name)
                     return saved
 
-                saved = await _together(one(at, status) for at, status in enumerate(found, 1))
+                saved = await _together(save(at, status) for at, status in enumerate(found, 1))
             index.channels = [channel for channel in saved if channel is not None]
             index.schemas = [
                 saved_schema(one)
@@ -139,7 +139,7 @@ async def _save(
     """Save one channel; None if it was deleted meanwhile."""
     name, admin = status.name, direct.admin
     positions = [one for one in await admin.subscriptions(name) if one.kind in KEPT_KINDS]
-    now = await admin.channel(name)  # behind the positions: what they count as sent is there
+    now = await admin.channel(name)  # after the positions: messages that they count as sent are there
     if now is None or now.uid != status.uid:
         return None
     delayed = 0
@@ -191,7 +191,7 @@ async def _save_delayed(admin: stan_client.Admin, name: str, writer: Writer) -> 
         for _ in range(ATTEMPTS):
             until = now + SOON
             there = await admin.read_delayed(name, until=until)
-            if there.now < until:  # so what was not asked about waits still
+            if there.now < until:  # so messages that were not requested are still delayed
                 break
             now = there.now
         else:
@@ -257,7 +257,7 @@ async def _restore(target: Target, directory: Path, index: BackupIndex, view: Vi
         await _put_policies_back(direct, index)
         with bar("Restoring", sum(one.messages for one in index.channels)) as advance:
 
-            async def one(channel: SavedChannel) -> None:
+            async def put_back(channel: SavedChannel) -> None:
                 try:
                     await _put_back(direct, directory, index.backup, channel, payload_max, advance)
                 except stan_client.ServerError as error:
@@ -268,13 +268,13 @@ async def _restore(target: Target, directory: Path, index: BackupIndex, view: Vi
                 except ArchiveError as error:
                     raise CliError(f"Channel {channel.name} was not restored: {error}") from None
 
-            await _together(one(channel) for channel in index.channels)
+            await _together(put_back(channel) for channel in index.channels)
     show(_saved_table(index, "Restored", [], []), view)
     return 0
 
 
 async def _put_schemas_back(direct: stan_client.Direct, index: BackupIndex) -> None:
-    """Register the schemas that were there when the backup was made, under their numbers, as messages name these; before the
+    """Register the schemas of the time of the backup, under their numbers, as messages name these; before the
     messages come. Where a number is that of another text by now, nothing is restored."""
     there = {(one.pattern, one.schema_version): one for one in await direct.admin.schemas()} if index.schemas else {}
     missing: list[SchemaStatus] = []
@@ -337,7 +337,7 @@ async def _put_back(
 
 
 class _Rows(NamedTuple):
-    """What of a request puts messages back."""
+    """The fields of a request that put messages back."""
 
     runs: list[RestoredRun]
     rows: bytes
@@ -425,23 +425,23 @@ def _checked_pattern(pattern: str) -> None:
 
 
 async def _together(work: Iterator[Awaitable[Any]]) -> list[Any]:
-    """The results of all, in order, some at once; the first failure ends the others."""
+    """Return the results of all, in order, some at once; the first failure ends the others."""
     room = asyncio.Semaphore(TOGETHER_MAX)
 
-    async def one(job: Awaitable[Any]) -> Any:
+    async def limited(job: Awaitable[Any]) -> Any:
         async with room:
             return await job
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(job)) for job in work]
-    except ExceptionGroup as failed:  # not `except*`: early Pythons 3.11 put what is raised there into a group again
+            tasks = [group.create_task(limited(job)) for job in work]
+    except ExceptionGroup as failed:  # not `except*`: early Pythons 3.11 put its error into a group again
         raise failed.exceptions[0] from None
     return [task.result() for task in tasks]
 
 
-def _saved_table(index: BackupIndex, head: str, gone: list[str], in_memory: list[str]) -> Table:
-    """What was done, a line each."""
+def _saved_table(index: BackupIndex, head: str, deleted: list[str], in_memory: list[str]) -> Table:
+    """Return the saved or restored channels, one a line."""
     rows = [
         (one.name, f"{one.messages:,}", f"{one.first_sequence:,}", f"{one.last_sequence:,}", f"{one.positions:,}")
         for one in index.channels
@@ -450,8 +450,8 @@ def _saved_table(index: BackupIndex, head: str, gone: list[str], in_memory: list
     delayed = sum(one.delayed for one in index.channels)
     waiting = f", {counted(delayed, 'delayed message')}" if delayed else ""
     foot = f"{head}: {counted(len(rows), 'channel')}, {counted(messages, 'message')}{waiting}."
-    if gone:
-        foot += f" Deleted meanwhile: {', '.join(gone)}."
+    if deleted:
+        foot += f" Deleted meanwhile: {', '.join(deleted)}."
     if in_memory:
         foot += f" Left out, as their messages are in the memory of one node: {', '.join(in_memory)}."
     return Table(
@@ -474,7 +474,7 @@ def _saved_table(index: BackupIndex, head: str, gone: list[str], in_memory: list
                 }
                 for one in index.channels
             ],
-            "deleted_meanwhile": gone,
+            "deleted_meanwhile": deleted,
             "ephemeral": in_memory,
         },
         names=[one.name for one in index.channels],

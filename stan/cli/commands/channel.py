@@ -1,4 +1,4 @@
-"""`stan channel`: what there is of channels, and what is changed of them. Messages and copies are in modules of their own."""
+"""`stan channel`: lists, settings and changes of channels. Messages and copies are in modules of their own."""
 
 import time
 from dataclasses import asdict
@@ -136,14 +136,14 @@ def _compaction_rows(status: ChannelStatus) -> list[tuple[str, str]]:
 
 
 def _passes(status: ChannelStatus) -> str:
-    """The passes of the compaction over a channel, and what they have saved."""
+    """Return the number of compaction passes over a channel, and the saved bytes, in words."""
     passes = counted(status.compaction_passes, "pass", "passes")
     saved = f"{passes} since its log was opened, {format_size(status.compaction_saved_bytes)} saved"
     return f"{format_time(status.compaction_ended)}; {saved}"
 
 
 def _compression_rows(status: ChannelStatus) -> list[tuple[str, str]]:
-    """What compression saves, if anything is compressed."""
+    """Return a row about the savings of compression, if anything is compressed."""
     if not status.kept_bytes:
         return [("compressed", "by its policy; nothing is smaller yet")] if status.compress else []
     return [("compressed", f"to {format_size(status.kept_bytes)}, {compression_ratio(status):.1f} times smaller")]
@@ -175,7 +175,7 @@ def limit_rows(status: ChannelStatus) -> list[tuple[str, str]]:
 
 
 async def status_of(direct: stan_client.Direct, channel: str) -> ChannelStatus:
-    """What there is of one channel. Raises CliError: there is none, with names that are like it."""
+    """Return the status of one channel. Raises CliError: there is none, with similar names."""
     status = await direct.admin.channel(checked_channel(channel))
     if status is None:
         raise await no_channel(direct, channel)
@@ -238,13 +238,13 @@ def _pin_state(pin: PinStatus) -> str:
     return f"{'moves from' if pin.moving else 'still in'} group {pin.group_now}"
 
 
-def pins_table(found: list[PinStatus]) -> Table:
-    """One a line."""
+def pins_table(pins: list[PinStatus]) -> Table:
+    """Return pins, one a line."""
     return Table(
         columns=("channel", ">group", "state"),
-        rows=[(one.channel, str(one.group), _pin_state(one)) for one in found],
-        document={"pins": [document_of(one) for one in found]},
-        names=[one.channel for one in found],
+        rows=[(one.channel, str(one.group), _pin_state(one)) for one in pins],
+        document={"pins": [document_of(one) for one in pins]},
+        names=[one.channel for one in pins],
         empty="No channel is pinned.",
     )
 
@@ -295,15 +295,15 @@ def purge(
     on_cluster(target, main)
 
 
-def _purged(status: ChannelStatus, last: int | None, kept: int) -> tuple[int, str]:
-    """How many messages go at most, and which: those up to *last*, else all but the *kept* newest."""
+def _purged(status: ChannelStatus, last: int | None, newest: int) -> tuple[int, str]:
+    """Return how many messages go at most, and in words which: those up to *last*, else all but so many *newest* ones."""
     if last is None:
-        gone = max(0, status.messages - kept)
-        return gone, f"the {counted(gone, 'oldest message', 'oldest messages')}" if kept else "all messages"
+        removed = max(0, status.messages - newest)
+        return removed, f"the {counted(removed, 'oldest message', 'oldest messages')}" if newest else "all messages"
     last = min(last, status.last_sequence)
-    gone = min(status.messages, max(0, last - status.first_sequence + 1))
+    removed = min(status.messages, max(0, last - status.first_sequence + 1))
     most = "at most " if status.deleted else ""
-    return gone, f"{most}{counted(gone, 'message')}, {status.first_sequence:,} to {last:,},"
+    return removed, f"{most}{counted(removed, 'message')}, {status.first_sequence:,} to {last:,},"
 
 
 def _of_tier(status: ChannelStatus, what: str) -> str:
@@ -314,7 +314,7 @@ def _of_tier(status: ChannelStatus, what: str) -> str:
 
 
 def format_messages(status: ChannelStatus) -> str:
-    """How many messages there are, and which."""
+    """Return the number and the range of the messages, in words."""
     if not status.messages:
         return "no messages"
     return f"{counted(status.messages, 'message')} ({status.first_sequence:,} to {status.last_sequence:,})"
@@ -410,7 +410,7 @@ def limits(
 
 
 def _edited(**given: str) -> Limits:
-    """The limits that were told. Raises CliError with all that are wrong."""
+    """Return the given limits. Raises CliError with all mistakes."""
     parse = {"max_bytes": units.size_bytes, "max_age": units.duration_ns, "max_inactivity": units.duration_ns}
     found, complaints = {}, []
     for name, text in given.items():

@@ -1,4 +1,4 @@
-"""`stan channel commit`: what an ack of a publish means, changed while the channel is empty."""
+"""`stan channel commit`: the meaning of an ack of a publish, changed while the channel is empty."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ from stan.cli.support.session import no_channel, on_cluster
 from stan.policies import COMMITS, EPHEMERAL, GROUP_COMMITS, SYNCED
 
 PAUSE_S: Final = 0.25
-"""The pause between two looks whether the channel has come to a group of the kind."""
+"""The pause between two looks for the channel in a group of the kind."""
 PATIENCE_S: Final = 30.0
 """How long that is waited for."""
 PROMISES: Final = (
@@ -28,7 +28,7 @@ PROMISES: Final = (
 
 
 def commit_words(status: ChannelStatus) -> str:
-    """Return what an ack of a publish to a channel means, by its policy and by the store of its server."""
+    """Return the meaning of an ack of a publish to a channel, by its policy and by the store of its server."""
     commit, level = status.commit, status.ack_level
     if commit >= len(PROMISES):
         return "in a way that this program does not know"

@@ -48,7 +48,7 @@ def get(
 
 
 class MessageRange(NamedTuple):
-    """Which messages."""
+    """The messages to show."""
 
     start: stan_client.Start
     bound: int = 0  # so many at most; 0: all
@@ -66,9 +66,9 @@ def _range(seq: str, count: int) -> MessageRange:
     return MessageRange(stan_client.from_sequence(number), 1 if alone else count, number if alone else last)
 
 
-async def _get(target: Target, channel: str, wanted: MessageRange, shape: str) -> int:
+async def _get(target: Target, channel: str, range_: MessageRange, shape: str) -> int:
     shown = 0
-    start, bound, last, time_ns = wanted
+    start, bound, last, time_ns = range_
     async with session(target) as direct:
         try:
             if time_ns:
@@ -94,7 +94,7 @@ async def _get(target: Target, channel: str, wanted: MessageRange, shape: str) -
 async def _messages(
     direct: stan_client.Direct, channel: str, start: stan_client.Start, bound: int
 ) -> AsyncIterator[stan_client.Message]:
-    """One request if few are wanted, else a whole channel with several on their way."""
+    """Yield messages, by one request if *bound* is 1, else of a whole channel with several requests on their way."""
     if bound == 1:
         for message in await direct.fetch(channel, start=start, count=1):
             yield message

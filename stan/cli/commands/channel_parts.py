@@ -87,8 +87,8 @@ def parts(*, target: Target, view: View) -> None:
     look(target, view, table)
 
 
-def parts_table(found: list[PartedStatus]) -> Table:
-    """One a line."""
+def parts_table(channels: list[PartedStatus]) -> Table:
+    """Return channels with parts, one a line."""
     return Table(
         columns=("channel", ">parts", "called", "key in JSON", "state"),
         rows=[
@@ -99,10 +99,10 @@ def parts_table(found: list[PartedStatus]) -> Table:
                 one.key,
                 "being deleted" if one.deleting else "being doubled" if one.doubling else "there",
             )
-            for one in found
+            for one in channels
         ],
-        document={"channels": [document_of(one) for one in found]},
-        names=[one.channel for one in found],
+        document={"channels": [document_of(one) for one in channels]},
+        names=[one.channel for one in channels],
         empty="No channel has parts: stan channel create CHANNEL --parts N",
     )
 
@@ -151,48 +151,48 @@ def groups_words(parts: Sequence[ChannelStatus]) -> str:
 
 
 def channels_table(
-    found: list[ChannelStatus],
+    items: list[ChannelStatus],
     now_ns: int,
     by: Callable[[ChannelStatus], Any],
     *,
     with_parts: bool = False,
 ) -> Table:
-    """The table of channels, the parts of one as one row, ordered by *by*; *with_parts*: and each of them below it."""
+    """Return the table of channels, the parts of one as one row, ordered by *by*; *with_parts*: and each of them below it."""
 
     def rows() -> list[tuple[str, ...]]:
-        told = []
-        for one, its_parts in sorted(summed_channels(found), key=lambda each: by(each.total)):
-            told.append(_channel_row(one, now_ns, its_parts))
-            told += [_channel_row(part, now_ns) for part in its_parts if with_parts]
-        return told
+        lines = []
+        for one, its_parts in sorted(summed_channels(items), key=lambda each: by(each.total)):
+            lines.append(_channel_row(one, now_ns, its_parts))
+            lines += [_channel_row(part, now_ns) for part in its_parts if with_parts]
+        return lines
 
-    messages, size = sum(one.messages for one in found), sum(one.bytes for one in found)
+    messages, size = sum(one.messages for one in items), sum(one.bytes for one in items)
     return Table(
         columns=(
             *("channel", ">messages", ">size", ">first", ">last", ">newest", ">subscribed", ">offline"),
             ">group",
         ),
         rows=rows,
-        document=lambda: {"channels": [document_of(one) for one in found]},
-        names=[one.name for one in found],
-        foot=f"{counted(len(found), 'channel')}, {counted(messages, 'message')}, {format_size(size)}" if found else "",
+        document=lambda: {"channels": [document_of(one) for one in items]},
+        names=[one.name for one in items],
+        foot=f"{counted(len(items), 'channel')}, {counted(messages, 'message')}, {format_size(size)}" if items else "",
         empty="No channels. They come with their first message or subscription: stan pub CHANNEL hello",
     )
 
 
-def _channel_row(one: ChannelStatus, now_ns: int, parts: Sequence[ChannelStatus] = ()) -> tuple[str, ...]:
-    """One channel, or the sums of *parts*, which have no common sequences."""
-    name = one.name
+def _channel_row(status: ChannelStatus, now_ns: int, parts: Sequence[ChannelStatus] = ()) -> tuple[str, ...]:
+    """Return the row of a channel, or of the sums of *parts*, which have no common sequences."""
+    name = status.name
     return (
         parts_words(name, parts) if parts else name,
-        f"{one.messages:,}",
-        format_size(one.bytes),
-        NEVER if parts else f"{one.first_sequence:,}",
-        NEVER if parts else f"{one.last_sequence:,}",
-        format_age(one.last_timestamp, now_ns),
-        f"{one.subscriptions:,}",
-        f"{one.offline:,}",
-        groups_words(parts) if parts else str(one.group),
+        f"{status.messages:,}",
+        format_size(status.bytes),
+        NEVER if parts else f"{status.first_sequence:,}",
+        NEVER if parts else f"{status.last_sequence:,}",
+        format_age(status.last_timestamp, now_ns),
+        f"{status.subscriptions:,}",
+        f"{status.offline:,}",
+        groups_words(parts) if parts else str(status.group),
     )
 
 

@@ -1,7 +1,7 @@
-"""`stan check`: whether all is well, for Nagios and everything that understands its exit codes: 0 OK, 1 WARNING, 2 CRITICAL,
-3 UNKNOWN (it could not be looked).
+"""`stan check`: the health of a cluster, for Nagios and other users of its exit codes: 0 OK, 1 WARNING, 2 CRITICAL,
+3 UNKNOWN (the check failed).
 
-One line, then one for each thing that is not well. Thresholds are options; what has none is looked at all the same: groups
+One line, then one for each problem. Thresholds are options; problems without one are reported, too: groups
 without leader, nodes that do not answer or are not ready.
 """
 
@@ -181,12 +181,12 @@ def judge_cursors(cursors: Iterable[CursorStatus], bounds: Bounds, result: Resul
 
 
 def result_table(result: Result) -> Table:
-    """One line, then what is not well, the worst first; figures behind a bar, as Nagios wants them."""
+    """Return one line, then the problems, the worst first; figures after a bar, in Nagios' format."""
     word = WORDS[result.level]
     ordered = sorted(result.things, key=lambda one: -WORDS.index(one["level"]))
-    told = "; ".join(one["text"] for one in ordered[:3]) + ("; ..." if len(ordered) > 3 else "")
+    summary = "; ".join(one["text"] for one in ordered[:3]) + ("; ..." if len(ordered) > 3 else "")
     figures = " ".join(f"{key}={value:g}" for key, value in result.figures.items())
-    head = f"STAN {word} - {told or 'all is well'}" + (f" | {figures}" if figures else "")
+    head = f"STAN {word} - {summary or 'all is well'}" + (f" | {figures}" if figures else "")
     rows = [(one["level"], one["text"]) for one in ordered[:SHOWN_MAX]] if len(ordered) > 3 else []
     return Table(
         rows=rows,

@@ -1,4 +1,4 @@
-"""`stan client`: who is connected."""
+"""`stan client`: the connected clients."""
 
 import time
 from typing import Annotated
@@ -45,19 +45,19 @@ def list_(
     look(target, view, table)
 
 
-def clients_table(found: list[ClientStatus]) -> Table:
-    """One a line."""
-    names = [one.client_id for one in found]
+def clients_table(clients: list[ClientStatus]) -> Table:
+    """Return clients, one a line."""
+    names = [one.client_id for one in clients]
     rows = [
         (name, _state(one), f"{one.ping_interval_s}s x {one.ping_max_out}", one.heartbeat_inbox)
-        for name, one in zip(names, found, strict=True)
+        for name, one in zip(names, clients, strict=True)
     ]
     return Table(
         columns=("client", "state", "pings", "heartbeat inbox"),
         rows=rows,
-        document={"clients": [document_of(one) for one in found]},
+        document={"clients": [document_of(one) for one in clients]},
         names=names,
-        foot=counted(len(found), "client") if found else "",
+        foot=counted(len(clients), "client") if clients else "",
         empty="No clients.",
     )
 
@@ -82,19 +82,19 @@ def show(client: ClientName, *, target: Target, view: View) -> None:
     look(target, view, table)
 
 
-def client_table(client: str, found: list[ClientStatus], cursors: list[CursorStatus], now_ns: int) -> Table:
-    """All of one; without a client: what is kept for it while it is not connected."""
-    rows = [("client", client), ("state", _state(found[0]) if found else "not connected")]
-    for one in found:
+def client_table(client: str, statuses: list[ClientStatus], cursors: list[CursorStatus], now_ns: int) -> Table:
+    """Return all fields of a client; of one that is not connected: its positions."""
+    rows = [("client", client), ("state", _state(statuses[0]) if statuses else "not connected")]
+    for one in statuses:
         rows += [
             ("heartbeats", f"to {one.heartbeat_inbox}"),
             ("pings", f"every {one.ping_interval_s} s, closed after {one.ping_max_out} without an answer"),
         ]
     for cursor in cursors:
-        told = f"{cursor.channel} {full_name(cursor)}: {state_of(cursor, now_ns).word}, {cursor.waiting:,} waiting"
-        rows.append((KINDS[cursor.kind], f"{told}, {cursor.pending:,} unacked"))
+        state = f"{cursor.channel} {full_name(cursor)}: {state_of(cursor, now_ns).word}, {cursor.waiting:,} waiting"
+        rows.append((KINDS[cursor.kind], f"{state}, {cursor.pending:,} unacked"))
     document = {
-        "client": document_of(found[0]) if found else None,
+        "client": document_of(statuses[0]) if statuses else None,
         "cursors": [cursor_document(cursor, now_ns) for cursor in cursors],
     }
     return Table(rows=rows, document=document, names=[client])

@@ -1,8 +1,8 @@
-"""`stan cluster`: what concerns a cluster as a whole. `stan cluster rescue` makes the survivors of a lost majority whole again,
-`stan cluster grow` makes more groups of channels, `stan cluster spread` says whether channels go there by themselves.
+"""`stan cluster`: changes of a cluster as a whole. `stan cluster rescue` lets the survivors of a lost majority go on,
+`stan cluster grow` makes more groups of channels, `stan cluster spread` shows or sets if channels go there by themselves.
 
-A rescue works on the data directories of nodes that do not run, and asks over NATS only whether the nodes that are said to be
-lost are there: nothing that anybody sends can begin one (docs/decisions/0018-rescue-by-the-directories.md).
+A rescue works on the data directories of nodes that do not run, and asks over NATS only for the nodes that are said to be
+lost: no request can begin one (docs/decisions/0018-rescue-by-the-directories.md).
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from stan.errors import Damage, StanError
 from stan.state.database import Database
 
 ASK_S: Final = 2.0
-"""How long the answers of nodes are waited for that are said to be lost."""
+"""Seconds of waiting for answers of nodes that are said to be lost."""
 
 NOBODY: Final = "nobody"
 """For --yes-i-have-lost: all voters are there, but too few of them can vote."""
@@ -102,7 +102,7 @@ async def _rescue(
             found += [_read(place) for place in places if not place.is_dir()]
             made = plan(found)
             await _refuse_living(target, made)
-            _tell(made, found)
+            _announce(made, found)
             if dry_run:
                 err.print("Nothing was done (--dry-run).")
                 return 0
@@ -164,11 +164,11 @@ async def _opened(directory: Path, cipher: str) -> AsyncIterator[Storage]:
         await storage.close(clean=False)
 
 
-def _save(found: SurvivorFindings | None, path: Path) -> int:
-    if found is None:
+def _save(findings: SurvivorFindings | None, path: Path) -> int:
+    if findings is None:
         raise CliError("--save takes one data directory.", EXIT_USAGE)
-    path.write_text(json.dumps(found.document(), indent=1) + "\n")
-    out.print(f"What node {found.node} holds is in {path}.", highlight=False, markup=False)
+    path.write_text(json.dumps(findings.document(), indent=1) + "\n")
+    out.print(f"What node {findings.node} holds is in {path}.", highlight=False, markup=False)
     return 0
 
 
@@ -203,11 +203,11 @@ async def _refuse_living(target: Target, made: RescuePlan) -> None:
         )
 
 
-def _tell(made: RescuePlan, found: list[SurvivorFindings]) -> None:
+def _announce(made: RescuePlan, findings: list[SurvivorFindings]) -> None:
     lines = [
         f"Cluster {made.cluster_id}: {', '.join(made.survivors)} survive; lost for good: {', '.join(made.lost) or 'nobody'}.",
         f"{len(made.groups)} groups have lost their majority, and go on as follows ({made.name}):",
-        *losses(made, found),
+        *losses(made, findings),
         (
             "The lost nodes must never run again with their data: whoever comes back is refused, and has to begin with an empty "
             "directory."
@@ -218,7 +218,7 @@ def _tell(made: RescuePlan, found: list[SurvivorFindings]) -> None:
 
 
 def _confirm(made: RescuePlan, lost: str) -> None:
-    """Ask twice, or compare what was said by option. Raises CliError, typer.Exit."""
+    """Ask twice, or compare with the option. Raises CliError, typer.Exit."""
     gone = ",".join(made.lost) or NOBODY
     if lost:
         if ",".join(sorted(name for name in lost.split(",") if name)) != gone:

@@ -1,4 +1,4 @@
-"""`stan config`: a configuration file of the server, checked, shown, or told to another NATS, without starting anything."""
+"""`stan config`: a configuration file of the server, checked, shown, or converted for another NATS, without starting anything."""
 
 import os
 from pathlib import Path
@@ -35,18 +35,18 @@ def check(file: File, flags: Flags = None, *, view: View) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-def verdict(file: Path, found: CheckResult) -> Table:
-    """What to say about a file."""
-    lines = [f"error: {line}" for line in found.complaints] + [f"warning: {line}" for line in found.notices]
-    state = f"{len(found.complaints)} to mend" if found.complaints else "can be served"
+def verdict(file: Path, result: CheckResult) -> Table:
+    """Return the result of the check of a file."""
+    lines = [f"error: {line}" for line in result.complaints] + [f"warning: {line}" for line in result.notices]
+    state = f"{len(result.complaints)} to mend" if result.complaints else "can be served"
     document: dict[str, Any] = {
         "file": str(file),
-        "ok": not found.complaints,
-        "errors": list(found.complaints),
-        "warnings": list(found.notices),
+        "ok": not result.complaints,
+        "errors": list(result.complaints),
+        "warnings": list(result.notices),
     }
     return Table(
-        head="\n".join(lines), foot=f"{file}: {state}", document=document, names=list(found.complaints), empty=""
+        head="\n".join(lines), foot=f"{file}: {state}", document=document, names=list(result.complaints), empty=""
     )
 
 

@@ -28,8 +28,8 @@ def list_(*, target: Target, view: View) -> None:
     look(target, view, table)
 
 
-def groups_table(found: list[ConsumerGroupStatus]) -> Table:
-    """One a line."""
+def groups_table(groups: list[ConsumerGroupStatus]) -> Table:
+    """Return groups, one a line."""
     return Table(
         columns=("consumer group", "user", ">members", ">channels", ">without owner", ">releasing"),
         rows=[
@@ -41,11 +41,11 @@ def groups_table(found: list[ConsumerGroupStatus]) -> Table:
                 f"{one.unowned:,}",
                 f"{one.releasing:,}",
             )
-            for one in found
+            for one in groups
         ],
-        document={"consumer_groups": [document_of(one) for one in found]},
-        names=[one.group for one in found],
-        foot=f"{counted(len(found), 'consumer group')}." if found else "",
+        document={"consumer_groups": [document_of(one) for one in groups]},
+        names=[one.group for one in groups],
+        foot=f"{counted(len(groups), 'consumer group')}." if groups else "",
         empty="No consumer group has members.",
     )
 
@@ -70,11 +70,11 @@ def show(
     look(target, view, table)
 
 
-def group_table(found: ConsumerGroupStatus, positions: dict[str, stan_client.Bookmark]) -> Table:
-    """Its members, and a line for each channel."""
-    names = ["NONE", *(member.name for member in found.member_list)]
+def group_table(status: ConsumerGroupStatus, positions: dict[str, stan_client.Bookmark]) -> Table:
+    """Return the members of a group, and a line for each channel."""
+    names = ["NONE", *(member.name for member in status.member_list)]
     rows = []
-    for one in found.channel_list:
+    for one in status.channel_list:
         at = positions.get(one.channel)
         lag = f"{max(0, at.last + 1 - at.sequence):,}" if at is not None else "not begun"
         state = "to be released" if one.releasing else ""
@@ -82,16 +82,16 @@ def group_table(found: ConsumerGroupStatus, positions: dict[str, stan_client.Boo
     members = [
         f"{one.name}: {counted(one.channels, 'channel')} of {one.pattern}, "
         f"lease {format_duration(one.lease_ms * MILLISECOND)}" + (f", user {one.user}" if one.user else "")
-        for one in found.member_list
+        for one in status.member_list
     ]
     return Table(
         columns=("channel", "owner", ">lag", ">generation", "state"),
         rows=rows,
         document={
-            **document_of(found),
+            **document_of(status),
             "positions": {name: {"sequence": at.sequence, "last": at.last} for name, at in positions.items()},
         },
-        names=[one.channel for one in found.channel_list],
+        names=[one.channel for one in status.channel_list],
         head="\n".join(members),
         empty="No channel matches the patterns of its members.",
     )

@@ -1,4 +1,4 @@
-"""`stan context`: clusters by name, and the way to each of them; see stan.cli.support.contexts for where they are kept."""
+"""`stan context`: clusters by name, and the way to each of them; see stan.cli.support.contexts for their files."""
 
 import json
 import os
@@ -44,16 +44,16 @@ def fields_of(
     tls_cert: Annotated[Text, typer.Option(help="File of our certificate.")] = None,
     tls_key: Annotated[Text, typer.Option(help="File of its key.")] = None,
 ) -> "ContextFields":
-    """What is told of a context; "" takes a field back."""
+    """Return the given fields of a context; "" takes a field back."""
     given: dict[str, str | None] = dict(locals())
-    told: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for key, value in given.items():
         if value is None:
             continue
-        told[key] = typer.prompt(key.capitalize(), hide_input=True, err=True) if _asks(key, value) else value
+        fields[key] = typer.prompt(key.capitalize(), hide_input=True, err=True) if _asks(key, value) else value
         if key in contexts.FILES and value:
-            told[key] = str(Path(value).expanduser().resolve())
-    return ContextFields(told)
+            fields[key] = str(Path(value).expanduser().resolve())
+    return ContextFields(fields)
 
 
 def _asks(key: str, value: str) -> bool:
@@ -61,7 +61,7 @@ def _asks(key: str, value: str) -> bool:
 
 
 class ContextFields(dict[str, str]):
-    """What is told of a context on the command line."""
+    """The fields of a context on the command line."""
 
 
 builds(fields_of, ContextFields)
@@ -194,7 +194,7 @@ async def _check(name: str, target: Target) -> int:
 
 
 def _edited(text: str) -> dict[str, str]:
-    """What a person made of *text* in an editor."""
+    """Let a person edit *text*, and return the fields of the result."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     descriptor, path = tempfile.mkstemp(suffix=".json")
     try:

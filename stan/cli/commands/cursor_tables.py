@@ -17,7 +17,7 @@ RUNS_SHOWN: Final = 12
 
 
 def cursor_document(cursor: CursorStatus, now_ns: int) -> dict[str, Any]:
-    """One position as JSON: what the server says, and its name, state, lag and window."""
+    """Return a position as JSON: the server's answer, and its name, state, lag and window."""
     return {
         "name": name_of(cursor),
         "state": state_of(cursor, now_ns).word,
@@ -28,44 +28,44 @@ def cursor_document(cursor: CursorStatus, now_ns: int) -> dict[str, Any]:
 
 
 def cursors_table(
-    found: list[CursorStatus],
+    cursors: list[CursorStatus],
     noun: str,
     now_ns: int,
     by: Callable[[CursorStatus], Any] = full_name,
     *,
     with_parts: bool = False,
 ) -> Table:
-    """Many of them, one a line, ordered by *by*; those of one name in the parts of a channel together; *with_parts*: and each of
-    them below."""
+    """Return positions, one a line, ordered by *by*; those of one name in the parts of a channel together; *with_parts*: and each
+    of them below."""
 
     def rows() -> list[tuple[str, ...]]:
-        told = []
-        for one, parts in sorted(summed_positions(found), key=lambda each: by(each.total)):
-            told.append(_cursor_row(one, now_ns, parts))
-            told += [_cursor_row(part, now_ns) for part in parts if with_parts]
-        return told
+        lines = []
+        for one, parts in sorted(summed_positions(cursors), key=lambda each: by(each.total)):
+            lines.append(_cursor_row(one, now_ns, parts))
+            lines += [_cursor_row(part, now_ns) for part in parts if with_parts]
+        return lines
 
     return Table(
         columns=("channel", noun, "state", ">waiting", ">unacked", ">oldest", ">redelivered", ">online"),
         rows=rows,
-        document=lambda: {"cursors": [cursor_document(one, now_ns) for one in found]},
-        names=[full_name(one) for one in found],
-        foot=f"{counted(len(found), noun)}, worst lag {max(map(lag, found)):,}" if found else "",
+        document=lambda: {"cursors": [cursor_document(one, now_ns) for one in cursors]},
+        names=[full_name(one) for one in cursors],
+        foot=f"{counted(len(cursors), noun)}, worst lag {max(map(lag, cursors)):,}" if cursors else "",
         empty=f"No {noun}s.",
     )
 
 
-def _cursor_row(one: CursorStatus, now_ns: int, parts: Sequence[CursorStatus] = ()) -> tuple[str, ...]:
-    channel = one.channel
+def _cursor_row(status: CursorStatus, now_ns: int, parts: Sequence[CursorStatus] = ()) -> tuple[str, ...]:
+    channel = status.channel
     return (
         parts_words(channel, parts) if parts else channel,
-        full_name(one),
-        state_of(worst_of(parts or [one], now_ns), now_ns).word,
-        f"{one.waiting:,}",
-        f"{one.pending:,}/{window(one):,}",
-        format_age(one.oldest_pending, now_ns),
-        f"{one.redelivered:,}",
-        str(len(one.members)),
+        full_name(status),
+        state_of(worst_of(parts or [status], now_ns), now_ns).word,
+        f"{status.waiting:,}",
+        f"{status.pending:,}/{window(status):,}",
+        format_age(status.oldest_pending, now_ns),
+        f"{status.redelivered:,}",
+        str(len(status.members)),
     )
 
 

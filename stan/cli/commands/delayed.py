@@ -1,4 +1,4 @@
-"""`stan delayed`: messages that wait for the time which their publishers have told: list, cancel."""
+"""`stan delayed`: messages that wait for the time that their publishers have set: list, cancel."""
 
 from typing import Annotated
 

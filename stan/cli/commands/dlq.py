@@ -1,4 +1,4 @@
-"""`stan dlq`: dead letters: messages that durables and queue groups have given up. What there is, and back or away with them."""
+"""`stan dlq`: dead letters: messages that durables and queue groups have given up: list, redrive, remove."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ LOOKED_AT: Final = 10_000
 PREVIEW: Final = 60
 """Characters of a payload in a table."""
 STEP_S: Final = 0.2
-"""So often messages are put back, where a rate is asked for."""
+"""Pause between two steps of putting messages back, with a rate."""
 
 Sequence = Annotated[str, typer.Option("--sequence", metavar="N", help="Only this one, or a range: 17-42.")]
 OfDurable = Annotated[
@@ -70,20 +70,20 @@ async def _sources(direct: stan_client.Direct, status: ChannelStatus) -> Counter
     return found
 
 
-def channels_table(found: list[ChannelStatus], sources: dict[str, Counter[str]]) -> Table:
-    """One a line."""
+def channels_table(channels: list[ChannelStatus], sources: dict[str, Counter[str]]) -> Table:
+    """Return channels of dead letters, one a line."""
     rows, documents = [], []
-    for one in found:
+    for one in channels:
         of = sources.get(one.name, Counter())
-        told = ", ".join(f"{source or 'published there'} {count:,}" for source, count in of.most_common())
-        rows.append((one.name, f"{one.messages:,}", format_time(one.last_timestamp), told))
+        origins = ", ".join(f"{source or 'published there'} {count:,}" for source, count in of.most_common())
+        rows.append((one.name, f"{one.messages:,}", format_time(one.last_timestamp), origins))
         documents.append({"channel": one.name, "messages": one.messages, "sources": dict(of)})
-    many = any(one.messages > LOOKED_AT for one in found)
+    many = any(one.messages > LOOKED_AT for one in channels)
     return Table(
         columns=("channel", ">messages", "newest", "from"),
         rows=rows,
         document={"channels": documents},
-        names=[one.name for one in found],
+        names=[one.name for one in channels],
         foot=f"Of a channel the newest {LOOKED_AT:,} were looked at." if many else "",
         empty="No dead letter channels. They come with the first dead letter: stan policy set PATTERN --dead-letter .dlq",
     )
@@ -101,10 +101,10 @@ def show(
     view: View,
 ) -> None:
     """Dead letters: where they come from, why they were given up, and how they begin. The whole payload: stan channel get."""
-    wanted = _wanted(checked_channel(channel), sequence, durable)
+    selection = _selection(checked_channel(channel), sequence, durable)
 
     async def table(direct: stan_client.Direct) -> Table:
-        return letters_table(channel, (await _letters(direct, channel, wanted))[-count:], time.time_ns())
+        return letters_table(channel, (await _letters(direct, channel, selection))[-count:], time.time_ns())
 
     look(target, view, table)
 
@@ -134,15 +134,15 @@ def letters_table(channel: str, letters: list[DeadLetter], now_ns: int) -> Table
     )
 
 
-def _document(one: DeadLetter) -> dict[str, object]:
+def _document(letter: DeadLetter) -> dict[str, object]:
     return {
-        "source": one.channel,
-        "source_sequence": one.sequence,
-        "durable": one.durable,
-        "deliveries": one.deliveries,
-        "reason": one.reason,
-        "error": one.error,
-        "redriven": one.redriven,
+        "source": letter.channel,
+        "source_sequence": letter.sequence,
+        "durable": letter.durable,
+        "deliveries": letter.deliveries,
+        "reason": letter.reason,
+        "error": letter.error,
+        "redriven": letter.redriven,
     }
 
 
@@ -170,12 +170,12 @@ def redrive(
 
     Each is moved in one step: whatever crashes, it is in one of the two channels. One that was put back three times stays.
     """
-    wanted = _wanted(checked_channel(channel), sequence, durable)
+    selection = _selection(checked_channel(channel), sequence, durable)
     if to:
         checked_channel(to)
 
     async def main(direct: stan_client.Direct) -> None:
-        found = await _letters(direct, channel, wanted)
+        found = await _letters(direct, channel, selection)
         stopped = [one for one in found if one.redriven >= REDRIVES_MAX]
         going = [one for one in found if one.redriven < REDRIVES_MAX]
         stay = f" {counted(len(stopped), 'message')} put back {REDRIVES_MAX} times already: stay." if stopped else ""
@@ -251,7 +251,7 @@ def drop(
     """Remove dead letters for good."""
     if everything == bool(sequence or durable):
         raise CliError("Give --all, or --sequence, or --durable.", EXIT_USAGE)
-    wanted = _wanted(checked_channel(channel), sequence, durable)
+    selection = _selection(checked_channel(channel), sequence, durable)
 
     async def main(direct: stan_client.Direct) -> None:
         status = await status_of(direct, channel)
@@ -259,7 +259,7 @@ def drop(
             confirmation.require(f"Removes all {counted(status.messages, 'message')} of {channel} for good.")
             changed = (await direct.admin.purge(channel, up_to=status.last_sequence)).changed
         else:
-            found = await _letters(direct, channel, wanted)
+            found = await _letters(direct, channel, selection)
             if not found:
                 done("No such dead letters.")
                 return
@@ -275,33 +275,33 @@ def drop(
 # --- which ----------------------------------------------------------------------------------------------------------------
 
 
-class _Wanted(NamedTuple):
-    """Which dead letters of a channel."""
+class _Selection(NamedTuple):
+    """A selection of dead letters of a channel."""
 
     first: int
     last: int  # 0: to the end
     durable: str
 
 
-def _wanted(_channel: str, sequence: str, durable: str) -> _Wanted:
+def _selection(_channel: str, sequence: str, durable: str) -> _Selection:
     if not sequence:
-        return _Wanted(1, 0, durable)
+        return _Selection(1, 0, durable)
     first, dash, last = sequence.partition("-")
     begin = parsed("--sequence", units.number, first)
     end = parsed("--sequence", units.number, last) if dash else begin
     if not 1 <= begin <= end:
         raise CliError(f"--sequence: {sequence!r} is no sequence from 1 on, and no range of them.", EXIT_USAGE)
-    return _Wanted(begin, end, durable)
+    return _Selection(begin, end, durable)
 
 
-async def _letters(direct: stan_client.Direct, channel: str, wanted: _Wanted) -> list[DeadLetter]:
-    """Dead letters of a channel, the oldest first. Raises CliError: there is no such channel."""
+async def _letters(direct: stan_client.Direct, channel: str, selection: _Selection) -> list[DeadLetter]:
+    """Return dead letters of a channel, the oldest first. Raises CliError: there is no such channel."""
     await status_of(direct, channel)
-    found = []
-    async for message in direct.read(channel, start=stan_client.from_sequence(wanted.first)):
-        if wanted.last and message.sequence > wanted.last:
+    letters = []
+    async for message in direct.read(channel, start=stan_client.from_sequence(selection.first)):
+        if selection.last and message.sequence > selection.last:
             break
         letter = dead_letter(message)
-        if letter is not None and wanted.durable in ("", letter.durable):
-            found.append(letter)
-    return found
+        if letter is not None and selection.durable in ("", letter.durable):
+            letters.append(letter)
+    return letters

@@ -1,6 +1,6 @@
-"""`stan doctor`: one page that says what is wrong, and what to do about it; the worst first.
+"""`stan doctor`: one page of problems, with remedies; the worst first.
 
-Exit code 0: nothing that needs doing. 1: something does. 3, 4: NATS, or the servers, cannot be reached.
+Exit code 0: no problem. 1: some problem. 3, 4: NATS, or the servers, cannot be reached.
 """
 
 import time
@@ -70,7 +70,7 @@ async def _findings(direct: stan_client.Direct, target: Target, well: list[str])
 
 
 def doctor_table(what: list[Finding], well: list[str], now_ns: int) -> Table:
-    """One page."""
+    """Return the page."""
     counts: Counter[str] = Counter()
     rows: list[tuple[str, ...]] = []
     for one in what:

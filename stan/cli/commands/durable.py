@@ -1,6 +1,6 @@
 """`stan durable` and `stan queue`: the positions of durables and of queue groups; the same commands for both.
 
-Each command finds its position by channel and name, tells what it will do, and asks the leader of the channel's group for it.
+Each command looks up its position by channel and name, announces the change, and requests it from the group's leader.
 """
 
 import time
@@ -41,7 +41,7 @@ Owner = Annotated[str, typer.Option("--client", help=OWNER_HELP)]
 
 @dataclass(frozen=True, slots=True)
 class CursorCommands:
-    """What a set of commands is for."""
+    """The kind of positions of a set of commands."""
 
     word: str  # of the command line
     noun: str
@@ -360,18 +360,18 @@ def _moment(at: str, back: str) -> int:
     return at_time("--time", at) if at else 0
 
 
-def _describe_move(family: CursorCommands, cursor: CursorStatus, wanted: int) -> str:
+def _describe_move(family: CursorCommands, cursor: CursorStatus, sequence: int) -> str:
     now = cursor.last_sent + 1
     head = (
-        f"Moves {family.noun} {full_name(cursor)} of channel {cursor.channel}: message {wanted:,} comes next, "
+        f"Moves {family.noun} {full_name(cursor)} of channel {cursor.channel}: message {sequence:,} comes next, "
         f"instead of {now:,} (of {cursor.first_sequence:,} to {cursor.last_sequence:,})."
     )
-    if wanted < now:
-        head += f" {counted(now - wanted, 'message')} that it got {'comes' if now - wanted == 1 else 'come'} again."
-    elif wanted > now:
-        head += f" {counted(wanted - now, 'message')} {'is' if wanted - now == 1 else 'are'} left out."
+    if sequence < now:
+        head += f" {counted(now - sequence, 'message')} that it got {'comes' if now - sequence == 1 else 'come'} again."
+    elif sequence > now:
+        head += f" {counted(sequence - now, 'message')} {'is' if sequence - now == 1 else 'are'} left out."
     if cursor.pending:
-        head += f" {counted(cursor.pending, 'message')} sent and not acked: those before {wanted:,} are let go of."
+        head += f" {counted(cursor.pending, 'message')} sent and not acked: those before {sequence:,} are let go of."
     return head
 
 

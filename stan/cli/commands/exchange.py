@@ -5,8 +5,8 @@
              to import, `data` or `data_base64` is enough
     lines    the payloads alone, each a line
 
-An import makes new messages, with new sequences and times: what keeps them is a backup. Promises: what an import says is stored
-is stored; a line that is wrong is told by its number, and nothing from it on is stored.
+An import makes new messages, with new sequences and times: a backup preserves them. Promises: messages that an import reports as
+stored are stored; a wrong line is reported by its number, and nothing from it on is stored.
 """
 
 import base64
@@ -30,7 +30,7 @@ from stan.cli.support.args import Channel, checked_channel
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
 from stan.cli.support.options import injected
 from stan.cli.support.progress import bar
-from stan.cli.support.proto_json import tell_bytes, told_headers
+from stan.cli.support.proto_json import headers_document, set_bytes
 from stan.cli.support.session import is_unknown, no_channel, session
 from stan.cli.support.terminal import STDOUT, CleanStdout, err
 
@@ -39,7 +39,7 @@ PATIENCE_S: Final = 60.0
 REQUEST_ROOM: Final = 2048
 """Bytes of a request beside its channel and its rows."""
 ROW_ROOM: Final = 64
-"""Bytes of a row beside its payload, its reply, its key and its headers: lengths, tags, its id, what subscribers get with it."""
+"""Bytes of a row beside its payload, its reply, its key and its headers: lengths, tags, its id, fields for subscribers."""
 REQUEST_ROWS_MAX: Final = 10_000
 LINE_BYTES_MAX: Final = 1 << 27
 
@@ -103,30 +103,30 @@ def _opened(file: Path | None) -> Iterator[BinaryIO | CleanStdout]:
         yield out
 
 
-def _lines(found: stan_client.Fetched, shape: str) -> Iterator[bytes]:
-    messages = found.messages()
+def _lines(answer: stan_client.Fetched, shape: str) -> Iterator[bytes]:
+    messages = answer.messages()
     if shape == "lines":
         for message in messages:
             yield message.data + b"\n"
         return
-    headers = columns(found.records, found.count, headers=True).headers or []
+    headers = columns(answer.records, answer.count, headers=True).headers or []
     for message, pairs in zip(messages, headers, strict=True):
-        told: dict[str, Any] = {"sequence": message.sequence, "time_ns": message.timestamp_ns}
-        tell_bytes(told, "data", message.data)
+        document: dict[str, Any] = {"sequence": message.sequence, "time_ns": message.timestamp_ns}
+        set_bytes(document, "data", message.data)
         if message.reply:
-            told["reply"] = message.reply
+            document["reply"] = message.reply
         if message.key:
-            tell_bytes(told, "key", message.key)
+            set_bytes(document, "key", message.key)
         if pairs:
-            told["headers"] = told_headers((text_of(name), value) for name, value in pairs)
-        yield json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogateescape") + b"\n"
+            document["headers"] = headers_document((text_of(name), value) for name, value in pairs)
+        yield json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogateescape") + b"\n"
 
 
 # --- import -----------------------------------------------------------------------------------------------------------------
 
 
 class ImportRow(NamedTuple):
-    """One message to be stored."""
+    """A message to be stored."""
 
     data: bytes
     reply: bytes = b""
@@ -235,7 +235,7 @@ def _row(line: bytes, shape: str) -> ImportRow | None:
         if not isinstance(said, dict) or ("data" in said) == ("data_base64" in said):
             raise LineError("a line is an object with either data or data_base64")
         headers = tuple((_bytes(name), _value(value)) for name, value in said.get("headers", ()))
-        row = ImportRow(_told(said, "data"), _bytes(said.get("reply", "")), headers, _told(said, "key"))
+        row = ImportRow(_bytes_at(said, "data"), _bytes(said.get("reply", "")), headers, _bytes_at(said, "key"))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise LineError(str(error) or type(error).__name__) from None
     if len(row.key) > limits.KEY_BYTES_MAX:
@@ -243,15 +243,15 @@ def _row(line: bytes, shape: str) -> ImportRow | None:
     return row
 
 
-def _told(said: dict[str, Any], name: str) -> bytes:
-    """The bytes that an object tells under *name* or *name*_base64; b"": neither."""
+def _bytes_at(document: dict[str, Any], name: str) -> bytes:
+    """Return the bytes of an object under *name* or *name*_base64; b"": neither."""
     coded = f"{name}_base64"
-    return base64.b64decode(said[coded], validate=True) if coded in said else _bytes(said.get(name, ""))
+    return base64.b64decode(document[coded], validate=True) if coded in document else _bytes(document.get(name, ""))
 
 
-def _value(said: object) -> bytes:
-    """The value of a header."""
-    return base64.b64decode(said["base64"], validate=True) if isinstance(said, dict) else _bytes(said)
+def _value(value: object) -> bytes:
+    """Return the value of a header."""
+    return base64.b64decode(value["base64"], validate=True) if isinstance(value, dict) else _bytes(value)
 
 
 def _bytes(text: object) -> bytes:

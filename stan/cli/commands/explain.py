@@ -1,4 +1,4 @@
-"""`stan explain`: each delivery of one message to a durable or queue group, why it was made, and what came of it."""
+"""`stan explain`: each delivery of one message to a durable or queue group, with its cause and its outcome."""
 
 from typing import Annotated, Final
 
@@ -49,24 +49,24 @@ def explain(
     look(target, view, table)
 
 
-def explained_table(cursor: CursorStatus, sequence: int, told: Explanation) -> Table:
-    """What has happened to a message, one step a line."""
-    stored = f"stored {format_time(told.timestamp_ns)}" if told.timestamp_ns else "gone from the channel"
-    rows = [(moment_of(step), step.node, sentence_of(step)) for step in told.steps]
-    foot = [STATES.get(told.state, told.state)]
-    if told.begins_late:
+def explained_table(cursor: CursorStatus, sequence: int, explanation: Explanation) -> Table:
+    """Return the history of a message, one step a line."""
+    stored = f"stored {format_time(explanation.timestamp_ns)}" if explanation.timestamp_ns else "gone from the channel"
+    rows = [(moment_of(step), step.node, sentence_of(step)) for step in explanation.steps]
+    foot = [STATES.get(explanation.state, explanation.state)]
+    if explanation.begins_late:
         foot.append(BEGINS_LATE)
-    if told.goes_on:
+    if explanation.goes_on:
         foot.append(GOES_ON)
     document = {
         "channel": cursor.channel,
         "name": full_name(cursor),
         "sequence": sequence,
-        "timestamp_ns": told.timestamp_ns,
-        "state": told.state,
-        "begins_late": told.begins_late,
-        "goes_on": told.goes_on,
-        "steps": [{**document_of(step), "text": sentence_of(step)} for step in told.steps],
+        "timestamp_ns": explanation.timestamp_ns,
+        "state": explanation.state,
+        "begins_late": explanation.begins_late,
+        "goes_on": explanation.goes_on,
+        "steps": [{**document_of(step), "text": sentence_of(step)} for step in explanation.steps],
     }
     return Table(
         columns=("time", "leader", "what"),

@@ -1,4 +1,4 @@
-"""`stan group`: the groups of channels, who leads each, who has a copy, and how far."""
+"""`stan group`: the groups of channels, their leaders, their copies, and how far these are."""
 
 from typing import Annotated
 
@@ -48,7 +48,7 @@ def _kind(group: GroupSummary) -> str:
 
 
 def groups_table(nodes: Nodes) -> Table:
-    """One a line."""
+    """Return groups, one a line."""
     groups = groups_of(nodes)
     rows = []
     for group in groups:

@@ -1,4 +1,4 @@
-"""`stan cluster grow`, `stan cluster spread`: more groups of channels, and whether channels go there by themselves."""
+"""`stan cluster grow`, `stan cluster spread`: more groups of channels, and the moves of channels to them."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ from stan.policies import GROUP_COMMITS, SYNCED
 from stan.status.groups import growth_waits_for, pool_of
 
 GROWTH_PAUSE_S: Final = 0.25
-"""The pause between two questions whether new groups have leaders."""
+"""The pause between two requests for the leaders of new groups."""
 GROWTH_PATIENCE_S: Final = 30.0
 """How long leaders of new groups are waited for."""
 MOVES: Final = "Channels whose names belong to a new one move there one by one."

@@ -1,4 +1,4 @@
-"""`stan lake`: what is old of channels, as Parquet files in a lake: run the tierer, list, files, delete."""
+"""`stan lake`: old messages of channels, as Parquet files in a lake: run the tierer, list, files, delete."""
 
 import asyncio
 import contextlib
@@ -148,17 +148,17 @@ def _listed(lake: str) -> Table:
     )
 
 
-def _document(one: stan_lake.TableManifest) -> dict[str, Any]:
+def _document(manifest: stan_lake.TableManifest) -> dict[str, Any]:
     return {
-        "channel": one.channel,
-        "uid": one.uid,
-        "first": one.first,
-        "next": one.next,
-        "messages": sum(file.rows for file in one.files),
-        "files": len(one.files),
-        "bytes": sum(file.bytes for file in one.files),
-        "missing": [list(run) for run in one.missing],
-        "version": one.version,
+        "channel": manifest.channel,
+        "uid": manifest.uid,
+        "first": manifest.first,
+        "next": manifest.next,
+        "messages": sum(file.rows for file in manifest.files),
+        "files": len(manifest.files),
+        "bytes": sum(file.bytes for file in manifest.files),
+        "missing": [list(run) for run in manifest.missing],
+        "version": manifest.version,
     }
 
 
@@ -262,10 +262,10 @@ def delete(
     done(in_lake(lambda: _deleted(found, runs or [(1, manifest.next)], table=table, at_once=at_once)))
 
 
-def _deleted(found: stan_lake.LakeTable, runs: list[tuple[int, int]], *, table: bool, at_once: bool) -> str:
+def _deleted(lake_table: stan_lake.LakeTable, runs: list[tuple[int, int]], *, table: bool, at_once: bool) -> str:
     from stan_lake import removal  # noqa: PLC0415 - needs pyarrow
 
     if table:
-        return f"{counted(removal.drop(found), 'message')} deleted, and the table."
-    what = removal.delete(found, runs, int(time.time()), at_once=at_once)
-    return f"{counted(what.messages, 'message')} deleted, {counted(what.files, 'file')} replaced or removed."
+        return f"{counted(removal.drop(lake_table), 'message')} deleted, and the table."
+    deleted = removal.delete(lake_table, runs, int(time.time()), at_once=at_once)
+    return f"{counted(deleted.messages, 'message')} deleted, {counted(deleted.files, 'file')} replaced or removed."

@@ -1,8 +1,8 @@
-"""`stan migrate`: moves what another server has left on disk into a new data directory of ours.
+"""`stan migrate`: moves the store of another server into a new data directory of ours.
 
 Promises: the old directory is only read, and nothing is moved while its server seems to run. Exit code 0: everything is moved;
-5: moved, but something was damaged or missing, and is told by file and offset; 1: nothing is moved, and the new directory is
-no store.
+5: moved, but something was damaged or missing, and is reported by file and offset; 1: nothing is moved, and the new directory
+is no store.
 """
 
 import asyncio
@@ -113,7 +113,7 @@ def _move(plan: MigrationPlan) -> MigrationReport:
 
 
 async def _ask(server: str, cluster_id: str) -> OldServerCheck:
-    """Whether a server of that cluster answers at that NATS, by a request that none can take for a client's."""
+    """Ask for a server of that cluster at that NATS, by a request that is not a client's."""
     where, link = without_secrets(server), ClientConnection()
     try:
         await link.open(server.split(","), {}, ASK_S)

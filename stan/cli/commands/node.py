@@ -1,4 +1,4 @@
-"""`stan node`: the nodes of a cluster, what each is and has, taking them in and out, and the level that they know."""
+"""`stan node`: the nodes of a cluster, their state, adding and removing them, and the level that they know."""
 
 import time
 from typing import Annotated
@@ -25,7 +25,7 @@ app = group_of_commands("Nodes: who is there, how they are, taking them in and o
 
 
 def state_of(node: NodeStatus) -> str:
-    """`ready`, or what is missing."""
+    """Return `ready`, or the missing conditions."""
     return ", ".join(node.not_ready) or ("ready, read replica" if node.replica else "ready")
 
 
@@ -46,7 +46,7 @@ def list_(*, target: Target, view: View) -> None:
 
 
 def nodes_table(nodes: Nodes, now_ns: int) -> Table:
-    """One a line; with labels if any node has some."""
+    """Return nodes, one a line; with labels if any node has some."""
     labelled = any(one.labels for one in nodes.answers)
     rows: list[tuple[str, ...]] = [
         (
@@ -110,38 +110,38 @@ def _unknown(node: str, nodes: Nodes) -> CliError:
     return CliError(f"There is no node {node!r}.{near(node, names)} There are: {', '.join(names)}.")
 
 
-def acked_words(one: NodeStatus) -> str:
-    """How many messages it has acknowledged as a leader, by what the ack has meant."""
+def acked_words(status: NodeStatus) -> str:
+    """Return how many messages a node has acknowledged as a leader, by the meaning of the ack."""
     words = {int(level): level.word for level in TOLD}
-    told = [f"{acked.messages:,} {words.get(acked.level, 'otherwise')}" for acked in one.acked if acked.messages]
-    told += [f"{one.unanswered:,} published without an ack"] if one.unanswered else []
-    return ", ".join(told) or "none"
+    counts = [f"{acked.messages:,} {words.get(acked.level, 'otherwise')}" for acked in status.acked if acked.messages]
+    counts += [f"{status.unanswered:,} published without an ack"] if status.unanswered else []
+    return ", ".join(counts) or "none"
 
 
-def node_table(one: NodeStatus, now_ns: int) -> Table:
-    """All of one."""
+def node_table(status: NodeStatus, now_ns: int) -> Table:
+    """Return all fields of a node."""
     rows = [
-        ("node", node_name(one)),
-        ("state", state_of(one)),
-        *([("labels", one.labels)] if one.labels else []),
-        ("version", f"{one.product}, kernel {one.kernel}, server id {one.server_id}"),
-        ("started", f"{format_time(one.started)} ({format_age(one.started, now_ns)} ago)"),
-        ("store", f"{one.store}, sync {one.sync}"),
-        ("disk free", disk_left(one)),
-        ("memory", format_size(one.rss)),
-        ("clients", f"{one.clients:,}"),
-        ("channels", f"{one.channels:,}"),
-        ("acked", acked_words(one)),
-        ("in", f"{one.messages_in:,} messages, {format_size(one.bytes_in)} since it started"),
-        ("out", f"{one.messages_out:,} messages, {format_size(one.bytes_out)}"),
-        ("monitoring", one.monitor or "off"),
+        ("node", node_name(status)),
+        ("state", state_of(status)),
+        *([("labels", status.labels)] if status.labels else []),
+        ("version", f"{status.product}, kernel {status.kernel}, server id {status.server_id}"),
+        ("started", f"{format_time(status.started)} ({format_age(status.started, now_ns)} ago)"),
+        ("store", f"{status.store}, sync {status.sync}"),
+        ("disk free", disk_left(status)),
+        ("memory", format_size(status.rss)),
+        ("clients", f"{status.clients:,}"),
+        ("channels", f"{status.channels:,}"),
+        ("acked", acked_words(status)),
+        ("in", f"{status.messages_in:,} messages, {format_size(status.bytes_in)} since it started"),
+        ("out", f"{status.messages_out:,} messages, {format_size(status.bytes_out)}"),
+        ("monitoring", status.monitor or "off"),
     ]
-    for group in one.groups:
+    for group in status.groups:
         title = f"group {group.group}" if group.group else "metadata"
-        told = f"{group.role}, term {group.term}, applied {group.applied:,} of {group.last_index:,}"
+        progress = f"{group.role}, term {group.term}, applied {group.applied:,} of {group.last_index:,}"
         leader = f", led by {group.leader or 'nobody'}" if group.role != "leader" else ""
-        rows.append((title, told + leader + (f": {group.trouble}" if group.trouble else "")))
-    return Table(rows=rows, document={"node": document_of(one)}, names=[node_name(one)])
+        rows.append((title, progress + leader + (f": {group.trouble}" if group.trouble else "")))
+    return Table(rows=rows, document={"node": document_of(status)}, names=[node_name(status)])
 
 
 @app.command("add")
@@ -234,7 +234,7 @@ def level(
 
 
 def level_table(nodes: Nodes) -> Table:
-    """One node a line."""
+    """Return the levels of nodes, one a line."""
     at, lowest = cluster_level(nodes), min((one.level_known for one in nodes.answers), default=0)
     return Table(
         columns=("node", "version", ">knows level"),

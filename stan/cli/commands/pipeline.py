@@ -1,7 +1,7 @@
-"""`stan pipeline`: run what a TOML file tells, check it, and see two examples work.
+"""`stan pipeline`: run the pipeline of a TOML file, check it, and see two examples work.
 
-A pipeline reads channels, decodes messages, transforms them with Spark, and publishes what comes of it. Whatever is wrong with
-its file is told at once, each mistake with its line. SIGINT and SIGTERM stop it with exit code 0; the next start goes on from its
+A pipeline reads channels, decodes messages, transforms them with Spark, and publishes the results. All mistakes in its file
+are reported together, each with its line. SIGINT and SIGTERM stop it with exit code 0; the next start goes on from its
 checkpoint.
 """
 
@@ -49,8 +49,8 @@ def run_pipeline(
     stop = _stop_on_signals()
     try:
         with screen(pipeline.name) as shown:
-            shown.tell(f"pipeline {pipeline.name}: {pipeline.title}")
-            run(pipeline, stop, shown.tell, shown.show)
+            shown.announce(f"pipeline {pipeline.name}: {pipeline.title}")
+            run(pipeline, stop, shown.announce, shown.show)
     except (SparkMissingError, PipelineError) as error:
         fail(f"pipeline {pipeline.name}: {error}")
     except KeyboardInterrupt:

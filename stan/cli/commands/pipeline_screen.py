@@ -1,4 +1,4 @@
-"""What `stan pipeline run` shows: a table that changes on a terminal, a line for each batch elsewhere."""
+"""The output of `stan pipeline run`: a table that changes on a terminal, a line for each batch elsewhere."""
 
 import contextlib
 import time
@@ -19,7 +19,7 @@ class Lines:
 
     batches: int = 0
 
-    def tell(self, text: str) -> None:
+    def announce(self, text: str) -> None:
         """Show a sentence."""
         out.print(text, highlight=False, markup=False, soft_wrap=True)
 
@@ -27,7 +27,7 @@ class Lines:
         """Show a batch."""
         if not report.idle:
             self.batches += 1
-            self.tell(report.line())
+            self.announce(report.line())
 
 
 class LiveTable(Lines):
@@ -70,7 +70,7 @@ class LiveTable(Lines):
 
 @contextlib.contextmanager
 def screen(title: str) -> Iterator[Lines]:
-    """What suits where the output goes."""
+    """Yield a table for a terminal, or lines for any other output."""
     if not out.is_terminal:
         yield Lines()
         return

@@ -9,23 +9,23 @@ from stan.policies import POLICY_OPTIONS, REPLICATED, Form, PolicyOption, given_
 
 
 def format_policy(policy: DeliveryPolicy) -> str:
-    """What is set, in a line: `max deliver 5, back-off 1s 10s 1m0s, max hold 10m0s, adaptive window`; `-` for nothing."""
-    told = given_options(policy)
-    return ", ".join(_told(option, told[option.field]) for option in POLICY_OPTIONS if option.field in told) or "-"
+    """Return the set options, in a line: `max deliver 5, back-off 1s 10s 1m0s, max hold 10m0s, adaptive window`; or `-`."""
+    given = given_options(policy)
+    return ", ".join(_phrase(option, given[option.field]) for option in POLICY_OPTIONS if option.field in given) or "-"
 
 
 def format_in_force(policy: DeliveryPolicy) -> str:
-    """What of the policy in force is not as it is without any, in a line."""
-    told = given_options(policy)
+    """Return the options of the policy in force that differ from no policy, in a line."""
+    given = given_options(policy)
     idle = {"dead_letter_rate"} if not policy.dead_letter else set()
     idle |= {"min_age", "tombstone_max"} if not policy.compact else set()
     idle |= {"tier_stretch"} if not policy.tier else set()
-    shown = [option for option in POLICY_OPTIONS if told.get(option.field) and option.field not in idle]
-    return ", ".join(_told(option, told[option.field]) for option in shown) or "-"
+    shown = [option for option in POLICY_OPTIONS if given.get(option.field) and option.field not in idle]
+    return ", ".join(_phrase(option, given[option.field]) for option in shown) or "-"
 
 
 def without_effect(policy: DeliveryPolicy, nodes: list[NodeStatus]) -> str:
-    """Return what of a policy does nothing with the stores and groups of these nodes, in sentences; "" if all of it counts."""
+    """Return the options without effect with the stores and groups of these nodes, in sentences; "" if there are none."""
     stores = {node.store.upper() for node in nodes if node.store}
     alone = any(not node.node for node in nodes)
     replicated = not nodes or any(group.commit == REPLICATED for node in nodes for group in node.groups)
@@ -43,7 +43,7 @@ def without_effect(policy: DeliveryPolicy, nodes: list[NodeStatus]) -> str:
     return " ".join(f"Without effect now: {what}: {why}" for counts, what, why in idle if counts)
 
 
-def _told(option: PolicyOption, value: Any) -> str:
+def _phrase(option: PolicyOption, value: Any) -> str:
     shown = format_option(option, value)
     if option.form is Form.WORD and not option.label.endswith(" by"):
         return f"{shown} {option.label}"

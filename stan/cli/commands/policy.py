@@ -1,4 +1,4 @@
-"""`stan policy`: how messages are delivered: how often, with which pauses, and what is in force for a durable."""
+"""`stan policy`: policies of delivery: how often, with which pauses, and those in force for a durable."""
 
 from typing import Annotated
 
@@ -46,22 +46,22 @@ def list_(*, target: Target, view: View) -> None:
     look(target, view, table)
 
 
-def policies_table(found: PolicyList) -> Table:
-    """One a line."""
+def policies_table(listed: PolicyList) -> Table:
+    """Return policies, one a line."""
     return Table(
         columns=("pattern", "durable", "policy", "from"),
-        rows=[(one.pattern, one.name or "all", format_policy(one.policy), _origin(one)) for one in found.policies],
-        document={"policies": [document_of(one) for one in found.policies]},
-        names=[one.pattern for one in found.policies],
-        foot=f"{len(found.policies):,} {'policy' if len(found.policies) == 1 else 'policies'}"
-        if found.policies
+        rows=[(one.pattern, one.name or "all", format_policy(one.policy), _origin(one)) for one in listed.policies],
+        document={"policies": [document_of(one) for one in listed.policies]},
+        names=[one.pattern for one in listed.policies],
+        foot=f"{len(listed.policies):,} {'policy' if len(listed.policies) == 1 else 'policies'}"
+        if listed.policies
         else "",
         empty="No policies.",
     )
 
 
-def _origin(one: PolicyStatus) -> str:
-    return f"configuration, {one.where}" if one.configured else "stan policy set"
+def _origin(policy: PolicyStatus) -> str:
+    return f"configuration, {policy.where}" if policy.configured else "stan policy set"
 
 
 @app.command("show")
@@ -75,20 +75,20 @@ def show(channel: Channel, *, durable: Durable = "", target: Target, view: View)
     look(target, view, table)
 
 
-def policy_table(channel: str, durable: str, found: PolicyList) -> Table:
-    """What is in force, and the policies that it comes from, the wider the earlier."""
-    policy = found.in_force or DeliveryPolicy()
-    told = given_options(policy)
+def policy_table(channel: str, durable: str, listed: PolicyList) -> Table:
+    """Return the policy in force, and the policies that it comes from, the wider the earlier."""
+    policy = listed.in_force or DeliveryPolicy()
+    given = given_options(policy)
     rows = [
         ("channel", channel),
         ("durable", durable or "any without a policy of its own"),
         *(
-            (option.label, format_option(option, told[option.field]) or option.zero)
+            (option.label, format_option(option, given[option.field]) or option.zero)
             for option in POLICY_OPTIONS
-            if option.field in told
+            if option.field in given
         ),
     ]
-    for one in found.policies:
+    for one in listed.policies:
         whose = f"{one.pattern} {one.name}".strip()
         rows.append(("set by", f"{whose}: {format_policy(one.policy)} ({_origin(one)})"))
     return Table(
@@ -97,9 +97,9 @@ def policy_table(channel: str, durable: str, found: PolicyList) -> Table:
             "channel": channel,
             "durable": durable,
             "in_force": document_of(policy),
-            "policies": [document_of(one) for one in found.policies],
+            "policies": [document_of(one) for one in listed.policies],
         },
-        names=[one.pattern for one in found.policies],
+        names=[one.pattern for one in listed.policies],
     )
 
 
@@ -153,13 +153,13 @@ def _whose(pattern: str, durable: str) -> str:
 
 
 async def _of(direct: stan_client.Direct, pattern: str, durable: str) -> DeliveryPolicy | None:
-    """What an operator has set for exactly this; None: nothing."""
+    """Return the operator's policy for exactly this; None: there is none."""
     found = await direct.admin.policies(pattern=pattern)
     return next((one.policy for one in found.policies if one.name == durable and not one.configured), None)
 
 
 async def _nodes(direct: stan_client.Direct) -> list[NodeStatus]:
-    """The nodes' reports; none for somebody who may set a policy and not ask for them."""
+    """Return the nodes' reports; none for a user without the right to them."""
     try:
         return (await direct.admin.nodes()).answers
     except stan_client.ServerError:

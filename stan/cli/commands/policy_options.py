@@ -1,4 +1,4 @@
-"""What the options of `stan policy set` are called and mean, one for each option of a policy, and the policy that they make."""
+"""The options of `stan policy set`, their names and help, one for each option of a policy, and the policy that they make."""
 
 import inspect
 from dataclasses import dataclass
@@ -57,9 +57,9 @@ class GivenPolicy:
 
 
 def given_policy(**given: str) -> GivenPolicy:
-    """What is set by the options, "" for those that are not given."""
-    told = {option.field: _value(flag, given[option.field]) for flag, option in BY_FLAG.items() if given[option.field]}
-    return GivenPolicy(DeliveryPolicy(**told))
+    """Return the policy of the options, "" for those that are not given."""
+    args = {option.field: _value(flag, given[option.field]) for flag, option in BY_FLAG.items() if given[option.field]}
+    return GivenPolicy(DeliveryPolicy(**args))
 
 
 given_policy.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

@@ -33,7 +33,7 @@ PUBLISHES_PER_TURN_MAX: Final = 256
 
 STDIN_CHUNK_BYTES: Final = 65536
 STDIN_CHUNKS_MAX: Final = 4
-"""What is read ahead of stdin."""
+"""Chunks of stdin that are read ahead."""
 
 PAUSE_MIN_S: Final = 0.001
 """Shorter pauses of --rate are not slept but saved up."""
@@ -44,7 +44,7 @@ PAUSE_MIN_S: Final = 0.001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishJob:
-    """What `stan pub` is to do."""
+    """The job of `stan pub`."""
 
     channel: str
     count: int
@@ -58,7 +58,7 @@ class PublishJob:
     acked: bool = True
 
     def options(self) -> dict[str, Any]:
-        """What goes with each message, as arguments of the client's publish methods."""
+        """The arguments of the client's publish methods for each message."""
         return {
             "reply": self.reply,
             "headers": self.headers,
@@ -151,7 +151,7 @@ def parse_headers(given: list[str]) -> dict[str, bytes]:
 
 
 def _bytes_of(text: str) -> bytes:
-    """What was typed, byte for byte."""
+    """Return typed text, byte for byte."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -207,7 +207,7 @@ async def _paced(payloads: AsyncIterator[bytes], job: PublishJob) -> AsyncIterat
 
 
 class PublishTally:
-    """Counts what was published and what came of it."""
+    """Counts publishes and their outcomes."""
 
     def __init__(self) -> None:
         self.published = self.bytes = self.in_flight = 0
@@ -215,12 +215,12 @@ class PublishTally:
         self.idle = asyncio.Event()  # nothing in flight
 
     def sent(self, data: bytes) -> None:
-        """One more is on its way."""
+        """Count a message that is on its way."""
         self.published, self.bytes, self.in_flight = self.published + 1, self.bytes + len(data), self.in_flight + 1
         self.idle.clear()
 
     def settle(self, _published: stan_client.Published, error: stan_client.StanClientError | None) -> None:
-        """One came to its end; an OnAck."""
+        """Count an outcome; an OnAck."""
         self.in_flight -= 1
         if error is not None:
             self.failures.append(error)
@@ -266,7 +266,7 @@ async def _publish(target: Target, job: PublishJob, payloads: AsyncIterator[byte
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
-    """What `stan sub` is to do."""
+    """The job of `stan sub`."""
 
     channel: str
     start: stan_client.Start

@@ -1,4 +1,4 @@
-"""`stan schema`: how messages of channels are written: the versions that are registered, and what a new one would break."""
+"""`stan schema`: schemas of the messages of channels: the registered versions, and the compatibility of a new one."""
 
 import json
 from datetime import UTC, datetime
@@ -27,7 +27,7 @@ from stan.limits import SCHEMA_BYTES_MAX
 KINDS: Final = {word(kind): kind for kind in SchemaKind}
 PROMISES: Final = {word(promise): promise for promise in Compatibility}
 BY_SUFFIX: Final = {".avsc": SchemaKind.AVRO, ".pb": SchemaKind.PROTOBUF, ".desc": SchemaKind.PROTOBUF}
-"""What a file is by its name; any other one is JSON Schema."""
+"""The kind of a file by its suffix; any other one is JSON Schema."""
 
 File = Annotated[
     Path,
@@ -65,8 +65,8 @@ def list_(*, target: Target, view: View) -> None:
     look(target, view, table)
 
 
-def schemas_table(found: list[SchemaStatus]) -> Table:
-    """One version a line."""
+def schemas_table(versions: list[SchemaStatus]) -> Table:
+    """Return versions, one a line."""
     return Table(
         columns=("pattern", ">version", "kind", "compatibility", ">size", "added"),
         rows=[
@@ -78,17 +78,17 @@ def schemas_table(found: list[SchemaStatus]) -> Table:
                 format_size(one.size),
                 _when(one),
             )
-            for one in found
+            for one in versions
         ],
-        document={"schemas": [document_of(one) for one in found]},
-        names=list(dict.fromkeys(one.pattern for one in found)),
-        foot=f"{counted(len(found), 'version')}." if found else "",
+        document={"schemas": [document_of(one) for one in versions]},
+        names=list(dict.fromkeys(one.pattern for one in versions)),
+        foot=f"{counted(len(versions), 'version')}." if versions else "",
         empty="No schemas.",
     )
 
 
-def _when(one: SchemaStatus) -> str:
-    return datetime.fromtimestamp(one.at // SECOND, UTC).isoformat(sep=" ", timespec="minutes").removesuffix("+00:00")
+def _when(entry: SchemaStatus) -> str:
+    return datetime.fromtimestamp(entry.at // SECOND, UTC).isoformat(sep=" ", timespec="minutes").removesuffix("+00:00")
 
 
 @app.command("show")
@@ -102,11 +102,11 @@ def show_(pattern: Pattern, *, number: Version = 0, target: Target) -> None:
     on_cluster(target, main)
 
 
-def shown_text(one: SchemaStatus) -> str:
-    """A version as people read it: JSON indented, descriptors as text of protobuf."""
-    if one.kind == SchemaKind.PROTOBUF:
-        return f"# message {one.message}\n{protobuf.shown(one.text)}"
-    return json.dumps(json.loads(one.text), indent=2, ensure_ascii=False) + "\n"
+def shown_text(version: SchemaStatus) -> str:
+    """Return a version for people: JSON indented, descriptors as text of protobuf."""
+    if version.kind == SchemaKind.PROTOBUF:
+        return f"# message {version.message}\n{protobuf.shown(version.text)}"
+    return json.dumps(json.loads(version.text), indent=2, ensure_ascii=False) + "\n"
 
 
 @app.command("check")
@@ -211,7 +211,7 @@ def remove(
     on_cluster(target, main)
 
 
-# --- what is given, and what there is ---------------------------------------------------------------------------------------
+# --- arguments and versions -------------------------------------------------------------------------------------------------
 
 
 def _read(file: Path, message: str) -> SchemaText:
@@ -223,18 +223,18 @@ def _read(file: Path, message: str) -> SchemaText:
     return SchemaText(BY_SUFFIX.get(file.suffix, SchemaKind.JSON), text, message)
 
 
-def _promise(told: str) -> Compatibility | None:
-    if told and told not in PROMISES:
-        raise CliError(f"--compatibility: {told!r} is none of {', '.join(PROMISES)}.", EXIT_USAGE)
-    return PROMISES[told] if told else None
+def _promise(text: str) -> Compatibility | None:
+    if text and text not in PROMISES:
+        raise CliError(f"--compatibility: {text!r} is none of {', '.join(PROMISES)}.", EXIT_USAGE)
+    return PROMISES[text] if text else None
 
 
 def _status(schema: SchemaText) -> SchemaStatus:
     return SchemaStatus(kind=schema.kind, text=schema.text, message=schema.message)
 
 
-def _schema(one: SchemaStatus) -> SchemaText:
-    return SchemaText(SchemaKind(one.kind), one.text, one.message)
+def _schema(version: SchemaStatus) -> SchemaText:
+    return SchemaText(SchemaKind(version.kind), version.text, version.message)
 
 
 async def _versions(direct: stan_client.Direct, pattern: str) -> list[SchemaStatus]:

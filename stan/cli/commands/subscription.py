@@ -39,9 +39,9 @@ def list_(
     look(target, view, table)
 
 
-def members_table(found: list[CursorStatus], client: str, now_ns: int) -> Table:
-    """One member a line."""
-    online = [(cursor, member) for cursor in found for member in cursor.members if client in ("", member.client_id)]
+def members_table(cursors: list[CursorStatus], client: str, now_ns: int) -> Table:
+    """Return members, one a line."""
+    online = [(cursor, member) for cursor in cursors for member in cursor.members if client in ("", member.client_id)]
     rows = [
         (
             cursor.channel,
@@ -59,7 +59,7 @@ def members_table(found: list[CursorStatus], client: str, now_ns: int) -> Table:
     return Table(
         columns=("channel", ">number", "client", "kind", "name or inbox", "state", ">waiting", ">unacked", "served by"),
         rows=rows,
-        document={"cursors": [cursor_document(cursor, now_ns) for cursor in found if cursor.members]},
+        document={"cursors": [cursor_document(cursor, now_ns) for cursor in cursors if cursor.members]},
         names=[str(member.subscription_id) for _, member in online],
         foot=counted(len(online), "subscription") if online else "",
         empty="Nobody is subscribed.",

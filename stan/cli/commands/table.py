@@ -35,8 +35,8 @@ def table(channel: Channel, *, target: Target, view: View) -> None:
     look(target, view, made)
 
 
-def key_table(channel: str, found: stan_client.Table, now_ns: int) -> Table:
-    """The keys and their messages, that which was set last at the end."""
+def key_table(channel: str, table: stan_client.Table, now_ns: int) -> Table:
+    """Return the keys and their messages, the newest one at the end."""
     rows = [
         (
             clean(text_of(key)),
@@ -44,17 +44,17 @@ def key_table(channel: str, found: stan_client.Table, now_ns: int) -> Table:
             format_age(message.timestamp_ns, now_ns),
             clean(text_of(message.data[: 4 * DATA_CHARS]))[:DATA_CHARS],
         )
-        for key, message in found.items()
+        for key, message in table.items()
     ]
     return Table(
         columns=("key", ">sequence", ">age", "data"),
         rows=rows,
         document=lambda: {
             "channel": channel,
-            "sequence": found.sequence,
-            "rows": [message_document(message, {}) for message in found.values()],
+            "sequence": table.sequence,
+            "rows": [message_document(message, {}) for message in table.values()],
         },
         names=[row[0] for row in rows],
-        foot=f"{counted(len(rows), 'key')}, up to message {found.sequence:,}" if rows else "",
+        foot=f"{counted(len(rows), 'key')}, up to message {table.sequence:,}" if rows else "",
         empty="No keys. Messages get one with stan pub CHANNEL --key KEY MESSAGE",
     )

@@ -1,4 +1,4 @@
-"""`stan top`: which channels move, and who falls behind; live on a terminal, one measurement in a pipe."""
+"""`stan top`: the busiest channels, and the positions that fall behind; live on a terminal, one measurement in a pipe."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ HEIGHT: Final = 24
 
 
 class TrafficSample(NamedTuple):
-    """What there was at one moment."""
+    """The channels and positions at one moment."""
 
     at: float  # seconds, monotonic
     channels: list[ChannelStatus]
@@ -30,14 +30,14 @@ class TrafficSample(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One channel between two samples."""
+    """A channel between two samples."""
 
     name: str
     rate: float  # messages a second that came in
     messages: int
     bytes: int
     lag: int  # of the worst
-    worst: str  # who that is, and how it is
+    worst: str  # its name and state
     redelivered: float  # a second
     last_timestamp: int
 
@@ -104,7 +104,7 @@ async def take_sample(direct: stan_client.Direct, pattern: str) -> TrafficSample
 
 
 def rates_between(before: TrafficSample, after: TrafficSample, now_ns: int) -> list[Line]:
-    """What happened between two samples, by channel."""
+    """Return the changes between two samples, by channel."""
     took = max(after.at - before.at, 1e-6)
     last = {one.uid: one.last_sequence for one in before.channels}
     again = {(one.channel, one.cursor_id): one.redelivered for one in before.cursors}
@@ -135,15 +135,15 @@ def rates_between(before: TrafficSample, after: TrafficSample, now_ns: int) -> l
     return found
 
 
-def sort_rows(found: list[Line], sort: str) -> list[Line]:
-    """By that column, the largest first; names from the beginning."""
+def sort_rows(lines: list[Line], sort: str) -> list[Line]:
+    """Sort by that column, the largest first; names in alphabetical order."""
     if sort == "name":
-        return sorted(found, key=lambda line: line.name)
-    return sorted(found, key=lambda line: (-getattr(line, sort), line.name))
+        return sorted(lines, key=lambda line: line.name)
+    return sorted(lines, key=lambda line: (-getattr(line, sort), line.name))
 
 
-def top_table(found: list[Line], fits: int, now_ns: int) -> Table:
-    """The first of them."""
+def top_table(lines: list[Line], fits: int, now_ns: int) -> Table:
+    """Return the table of the first ones."""
     rows = [
         (
             line.name,
@@ -155,9 +155,9 @@ def top_table(found: list[Line], fits: int, now_ns: int) -> Table:
             format_age(line.last_timestamp, now_ns),
             line.worst,
         )
-        for line in found[:fits]
+        for line in lines[:fits]
     ]
-    total = f"{format_rate(sum(line.rate for line in found))} messages/s into {counted(len(found), 'channel')}"
+    total = f"{format_rate(sum(line.rate for line in lines))} messages/s into {counted(len(lines), 'channel')}"
     return Table(
         columns=("channel", ">in/s", ">messages", ">size", ">lag", ">again/s", ">newest", "who is behind"),
         rows=rows,

@@ -1,8 +1,8 @@
-"""`stan channel verify`: every node reads its copy of a channel from the disk, and the copies are held against each other.
+"""`stan channel verify`: every node reads its copy of a channel from the disk, and the copies are compared.
 
-    leader tells first and last ─► each node counts and sums up its copy, slice by slice ─► compare
+    leader gives first and last ─► each node counts and sums up its copy, slice by slice ─► compare
 
-Promises: exit code 0 only if every copy that there should be was read whole, without damage, and all sums are the same. A copy
+Promises: exit code 0 only if every required copy was read completely, without damage, and all sums are the same. A copy
 that retention shortens meanwhile is read again; one that lags is waited for.
 """
 
@@ -37,7 +37,7 @@ _EPHEMERAL: Final = "ephemeral: has no copies"
 
 @dataclass(slots=True)
 class Copy:
-    """What one node has of a channel."""
+    """The copy of a channel on one node."""
 
     node: str
     first_sequence: int = 0
@@ -50,7 +50,7 @@ class Copy:
 
     @property
     def sums(self) -> tuple[int, int, int]:
-        """What has to be the same everywhere."""
+        """The figures that have to be equal everywhere."""
         return self.messages, self.bytes, self.crc
 
     @property
@@ -61,7 +61,7 @@ class Copy:
 
 @dataclass(slots=True)
 class Verdict:
-    """One channel."""
+    """The verdict on one channel."""
 
     channel: str
     first_sequence: int
@@ -77,7 +77,7 @@ class Verdict:
 
     @property
     def words(self) -> str:
-        """What came out."""
+        """Return the result in words."""
         if self.ephemeral or self.problem:
             return self.problem or _EPHEMERAL
         wrong = [f"{copy.node}: {copy.problem}" for copy in self.copies if copy.problem]
@@ -93,7 +93,7 @@ class Verdict:
 
     @property
     def good(self) -> set[str]:
-        """The nodes whose copies are whole and the same as most of the whole ones; empty if nobody knows which are right."""
+        """Return the nodes whose copies are complete and equal to most complete ones; empty if there is no majority."""
         ranked = Counter(copy.sums for copy in self.copies if copy.is_whole).most_common(2)
         if not ranked or (len(ranked) > 1 and ranked[0][1] == ranked[1][1]):
             return set()
@@ -139,12 +139,12 @@ async def _verify(target: Target, channel: str, view: View) -> int:
         total = sum(one.messages * len(holders.get(one.group, "x")) for one in found if one.commit != EPHEMERAL)
         with bar("Verifying", total) as advance:
 
-            async def one(status: ChannelStatus) -> Verdict:
+            async def verify(status: ChannelStatus) -> Verdict:
                 nodes_of = holders.get(status.group) or [""]
                 async with room:
                     return await verified(direct, status, nodes_of, advance)
 
-            verdicts = await asyncio.gather(*map(one, found))
+            verdicts = await asyncio.gather(*map(verify, found))
     odd = {group.number: odd_words(group) for group in groups_of(nodes) if odd_hashes(group)}
     for status, verdict in zip(found, verdicts, strict=True):
         verdict.problem = verdict.problem or "; ".join(
@@ -214,19 +214,19 @@ async def _read(
 
 
 def advice(verdicts: list[Verdict]) -> list[str]:
-    """Return what to do about bad copies: nodes are filled anew only if the others have a good copy of every channel."""
+    """Return advice about bad copies: nodes are filled again only if the others have a good copy of every channel."""
     nodes = sorted({node for verdict in verdicts for node in verdict.bad})
     if not nodes:
         return []
     lost = [verdict.channel for verdict in verdicts if verdict.bad and verdict.good <= set(nodes)]
     if lost:
         return [f"No node without a bad copy has a good one of {', '.join(lost)}: keep all data directories."]
-    told = f"One after the other of {', '.join(nodes)}: stop it, move its data directory away, start it again; "
-    return [f"{told}it is filled from the others."]
+    steps = f"One after the other of {', '.join(nodes)}: stop it, move its data directory away, start it again; "
+    return [f"{steps}it is filled from the others."]
 
 
 def verdicts_table(verdicts: list[Verdict], missing: list[str], odd: Mapping[int, str] | None = None) -> Table:
-    """What came out, one channel a line; *odd*: groups whose state is not the same everywhere, and where."""
+    """Return the verdicts, one channel a line; *odd*: groups whose state differs between nodes, and where."""
     rows = []
     for verdict in verdicts:
         whole = verdict.copies[0] if verdict.copies else Copy("")

@@ -1,1 +1,1 @@
-"""What commands share: arguments, output, contexts, sessions with a cluster."""
+"""Common parts of commands: arguments, output, contexts, sessions with a cluster."""

@@ -1,4 +1,4 @@
-"""Arguments that several commands take: channels, times, sizes; wrong ones end the command with what would be right."""
+"""Arguments that several commands take: channels, times, sizes; wrong ones end the command with the right form."""
 
 import asyncio
 import contextlib
@@ -55,8 +55,8 @@ def checked_pattern(pattern: str) -> str:
 
 
 def channel_names(incomplete: str) -> list[str]:
-    """Channels that begin so, for a shell; none if the servers do not say so quickly. Knows the environment and the context in
-    use, not what else is in the line."""
+    """Channels that begin so, for a shell; none if the servers do not answer quickly. Knows the environment and the context in
+    use, not the rest of the line."""
     with contextlib.suppress(Exception):
         return run_fast(_channels(incomplete))
     return []

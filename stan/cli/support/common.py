@@ -1,4 +1,4 @@
-"""What all subcommands of `stan` share: how to reach the cluster, how to run, how to fail.
+"""Common parts of all subcommands of `stan`: reaching the cluster, running, failing.
 
 Promises that every failure is one sentence with the next step on stderr, and an exit code a script can use: 1 refused or failed,
 2 wrong usage, 3 NATS not reachable, 4 no answer for this cluster id, 130 interrupted. Colours and tables only on a terminal.
@@ -48,7 +48,7 @@ class CliError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Which cluster, as whom."""
+    """The cluster to reach, and the login."""
 
     server: str = DEFAULT_SERVER
     cluster_id: str = DEFAULT_CLUSTER_ID
@@ -93,7 +93,7 @@ class Target:
 
 @contextlib.contextmanager
 def explained(target: Target) -> Iterator[None]:
-    """Turn what connecting may raise into a CliError with the next step."""
+    """Turn errors of connecting into a CliError with the next step."""
     try:
         yield
     except stan_client.ConnectRequestTimeoutError as error:
@@ -161,7 +161,7 @@ def run(main: Coroutine[Any, Any, int]) -> None:
 
 
 def run_until_signalled(main: Coroutine[Any, Any, int]) -> None:
-    """`run`, as a task that Ctrl-C, SIGTERM and SIGHUP cancel, so that everything is cleaned up behind it."""
+    """Run *main* as a task that Ctrl-C, SIGTERM and SIGHUP cancel, so that everything is cleaned up."""
     run(_cancellable(main))
 
 

@@ -1,6 +1,6 @@
 """Contexts: named ways to reach a cluster, each a JSON file of its own that only its owner can read.
 
-    $XDG_CONFIG_HOME/stan/contexts/NAME.json    what differs from the defaults
+    $XDG_CONFIG_HOME/stan/contexts/NAME.json    the differences from the defaults
     $XDG_CONFIG_HOME/stan/context               the name of the one in use
 
 Promises: a file is written whole or not at all, with mode 0600; secrets are never part of an error or of `shown`.
@@ -21,7 +21,7 @@ FIELDS: Final = (
     *("server", "cluster_id", "creds", "nkey", "user", "password", "token"),
     *("tls_ca", "tls_cert", "tls_key"),
 )
-"""What a context may hold; all of it text."""
+"""The fields of a context; all of them text."""
 SECRETS: Final = frozenset({"password", "token"})
 FILES: Final = frozenset({"creds", "nkey", "tls_ca", "tls_cert", "tls_key"})
 
@@ -88,15 +88,15 @@ def load(name: str) -> dict[str, str]:
         ) from None
 
 
-def checked(found: object, where: str) -> dict[str, str]:
-    """*found* if it is what a context may hold. Raises ContextError with all complaints."""
-    if not isinstance(found, dict):
+def checked(fields: object, where: str) -> dict[str, str]:
+    """Return *fields* that have a value. Raises ContextError with all mistakes."""
+    if not isinstance(fields, dict):
         raise ContextError(f"{where}: a context is a JSON object.")
-    complaints = [f"unknown field {key!r}" for key in found if key not in FIELDS]
-    complaints += [f"{key} is no text" for key, value in found.items() if not isinstance(value, str)]
+    complaints = [f"unknown field {key!r}" for key in fields if key not in FIELDS]
+    complaints += [f"{key} is no text" for key, value in fields.items() if not isinstance(value, str)]
     if complaints:
         raise ContextError(f"{where}: {'; '.join(complaints)}. Fields are: {', '.join(FIELDS)}.")
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in fields.items() if value}
 
 
 def save(name: str, fields: Mapping[str, str]) -> None:

@@ -1,7 +1,7 @@
 """Options that many commands share, given to them as one value: `target: Target`, `view: View`, `confirmation: Confirmation`.
 
-A command that is `@injected` has parameters of these types; on the command line each stands for several options. How to reach the
-cluster is told by options, over environment variables, over a context (see stan.cli.support.contexts), over defaults.
+A command that is `@injected` has parameters of these types; on the command line each stands for several options. The way to the
+cluster comes from options, else environment variables, else a context (see stan.cli.support.contexts), else defaults.
 """
 
 import inspect
@@ -22,7 +22,7 @@ CONNECTION: Final = "Connection"
 OUTPUT: Final = "Output"
 
 LOGINS: Final = (frozenset({"creds"}), frozenset({"nkey"}), frozenset({"user", "password"}), frozenset({"token"}))
-"""Ways to log in; whoever gives one leaves those of the context alone."""
+"""Ways to log in; a given one replaces those of the context."""
 
 
 def _context_names(incomplete: str) -> list[str]:
@@ -57,7 +57,7 @@ def target_of(
     tls_cert: Annotated[File, _option("--tls-cert", help="Certificate of ours.", envvar="STAN_TLS_CERT")] = None,
     tls_key: Annotated[File, _option("--tls-key", help="Its key.", envvar="STAN_TLS_KEY")] = None,
 ) -> Target:
-    """Which cluster, as whom: see the module's text. Raises CliError: no such context, or options that cannot be together."""
+    """Return the cluster and the login: see the module's text. Raises CliError: no such context, or conflicting options."""
     given = dict(locals())  # by the names of the parameters, which are those of a context's fields
     del given["context"]
     return resolved({key: str(value) for key, value in given.items() if value}, context)

@@ -1,7 +1,7 @@
-"""What a command shows: a table for people, one JSON document, or names for scripts; once, or again and again.
+"""The output of a command: a table for people, one JSON document, or names for scripts; once, or again and again.
 
 Tables are aligned columns. A terminal gets them laid out by rich so that they fit; a pipe gets every cell whole. Names come
-from the network: what is no printable text in them is shown escaped, so that none of it reaches the terminal as a command.
+from the network: unprintable characters in them are escaped, so that none of them reaches the terminal as a command.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ def present(fetch: Callable[[], Awaitable[Table]], view: View) -> Callable[[], A
                 table = await fetch()
             except (
                 stan_client.RequestTimeoutError
-            ) as error:  # a leader may be changing: who watches wants to see it come back
+            ) as error:  # a leader may be changing: the watch goes on until it is back
                 err.print(f"{error}; asking again", markup=False, highlight=False, soft_wrap=True)
                 continue
             if out.is_terminal and not view.json and not view.names:

@@ -16,7 +16,7 @@ def bars(*columns: ProgressColumn) -> Progress:
 
 @contextmanager
 def bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """What is called with each amount that is done, of *total*; None: not known."""
+    """Yield a function to call with each amount that is done, of *total*; None: not known."""
     with bars(MofNCompleteColumn(), TimeRemainingColumn()) as progress:
         task = progress.add_task(what, total=total)
         yield lambda count: progress.advance(task, count)

@@ -1,6 +1,6 @@
 """Answers of the servers as JSON documents: every field under its name in stan_client.admin_types, bytes as text.
 
-So the names stay as long as the protocol's do. What is not set is null; enum values are words in lower case.
+So the names stay as long as the protocol's do. Fields that are not set are null; enum values are words in lower case.
 """
 
 import base64
@@ -44,14 +44,14 @@ def message_document(message: Message, more: dict[str, Any]) -> dict[str, Any]:
     if message.reply:
         shown["reply"] = message.reply
     if message.key:
-        tell_bytes(shown, "key", message.key)
+        set_bytes(shown, "key", message.key)
     if message.headers:
-        shown["headers"] = told_headers(message.headers.items())
-    tell_bytes(shown, "data", message.data)
+        shown["headers"] = headers_document(message.headers.items())
+    set_bytes(shown, "data", message.data)
     return shown
 
 
-def tell_bytes(document: dict[str, Any], name: str, raw: bytes) -> None:
+def set_bytes(document: dict[str, Any], name: str, raw: bytes) -> None:
     """Put bytes into a document under *name* if they are UTF-8, else in base64 under *name*_base64."""
     try:
         document[name] = raw.decode()
@@ -59,7 +59,7 @@ def tell_bytes(document: dict[str, Any], name: str, raw: bytes) -> None:
         document[f"{name}_base64"] = base64.b64encode(raw).decode()
 
 
-def told_headers(pairs: Iterable[tuple[str, bytes]]) -> list[list[Any]]:
+def headers_document(pairs: Iterable[tuple[str, bytes]]) -> list[list[Any]]:
     """Headers as pairs of name and value: a text, or {"base64": ...} of bytes that are not UTF-8."""
     return [[name, _text_or_base64(value)] for name, value in pairs]
 

@@ -1,4 +1,4 @@
-"""The only way to stdout and stderr: what comes from the network reaches a terminal as text alone, never as a command.
+"""The only way to stdout and stderr: data from the network reaches a terminal as text alone, never as a command.
 
 Promises: on a terminal everything that is not printable is escaped, but for line ends and the few attributes that the commands
 themselves use; JSON is ASCII. A line of a payload is indented, so that it does not pass for a line of the command. In a pipe
@@ -21,7 +21,7 @@ _OWN: Final = re.compile("(\x1b\\[[012]m)")
 
 
 def clean(text: str) -> str:
-    """*text* for a terminal: what is not printable is escaped."""
+    """Return *text* for a terminal: unprintable characters are escaped."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escaped(char) for char in text)
@@ -48,7 +48,7 @@ class TextConsole(Console):
     """A console of rich that writes text of others as text alone."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Escape what is not printable in all text; rich's own control codes stay."""
+        """Escape unprintable characters in all text; rich's own control codes stay."""
         for segment in super().render(renderable, options):
             text = segment.text if segment.control else clean_lines(segment.text)
             yield segment if text is segment.text else Segment(text, segment.style)
@@ -87,7 +87,7 @@ class CleanStdout:
         return len(data)
 
     def flush(self) -> None:
-        """Hand on what was written."""
+        """Flush stdout."""
         sys.stdout.buffer.flush()
 
 
