@@ -84,7 +84,7 @@ def _in_force(config: Config) -> dict[str, str]:
 
 
 def _of_nats(document: Document, above: str = "") -> Iterator[tuple[str, Setting]]:
-    """Path, in lower case, and setting of each value in NATS's part; what is there for variables alone is no option."""
+    """Yield path, in lower case, and setting of each value in NATS's part; values for variables alone are no options."""
     for name, node in document.items():
         path = above + name
         if node.referenced and not above and path.lower() not in NATS:

@@ -23,7 +23,7 @@ FILE_ONLY: Final[Mapping[str, Value]] = {
     "tls_server_name": "",
     "tls_skip_verify": False,
 }
-"""What no flag can say, with its default."""
+"""Settings without a flag, with their defaults."""
 
 
 ENVIRONMENT: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
@@ -33,7 +33,7 @@ ENVIRONMENT: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 
 
 class Want(Enum):
-    """What the value of a key must be; durations are strings that must be readable."""
+    """The type of the value of a key; durations are strings that must be readable."""
 
     STRING = "string"
     DURATION = "string of time"
@@ -202,7 +202,7 @@ NATS = frozenset(
     write_deadline store_dir prof_port syslog remote_syslog http_base_path authorization accounts cluster tls
     """.split()  # noqa: SIM905 - shorter
 )
-"""Keys of NATS that somebody may use as variables for the streaming server, too."""
+"""Keys of NATS that may be variables for the streaming server, too."""
 
 PAGES: Final = dict.fromkeys(("http", "http_port", "monitor_port"), "http_port") | dict.fromkeys(
     ("https", "https_port"), "https_port"

@@ -1,4 +1,4 @@
-"""Every flag of `stan-server`, one row each: names, kind, default, help, and what becomes of it.
+"""Every flag of `stan-server`, one row each: names, kind, default, help, and treatment.
 
 Promises: the flags of NATS Streaming Server 0.25.6 with the same spelling and defaults (STAN-SPEC 8.3, 9.8, 12.2).
 A flag is served, passed on to nats-server, accepted without effect, or refused by name; never ignored.

@@ -29,7 +29,7 @@ Value = bool | int | str
 
 
 class Flag(NamedTuple):
-    """One row of a table of flags; the last of `names` is the flag's key."""
+    """A row of a table of flags; the last of `names` is the flag's key."""
 
     names: tuple[str, ...]
     kind: FlagKind
@@ -42,12 +42,12 @@ class Flag(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Name under which the value is found."""
+        """Name of the value."""
         return self.names[-1]
 
 
 class Scanned(NamedTuple):
-    """A command line split up: values by key, only of flags that were given, and what stood behind the flags."""
+    """A command line split up: values by key, only of given flags, and the arguments after the flags."""
 
     values: dict[str, Value]
     arguments: tuple[str, ...]

@@ -41,27 +41,27 @@ Document: TypeAlias = dict[str, "ConfNode"]
 
 @dataclass(slots=True)
 class ConfNode:
-    """One value and where it stands; `line` is that of its key where it has one."""
+    """A value and its place; `line` is that of its key where it has one."""
 
     data: Data
     file: str
     line: int
-    variable: str = ""  # the name it was looked up by, if it was
+    variable: str = ""  # the name of the variable that it comes from, if any
     referenced: bool = False  # it was looked up by a variable elsewhere
     size: int = 1  # values in it, itself counted in
 
     @property
     def place(self) -> str:
-        """As complaints begin."""
+        """The beginning of complaints."""
         return f"{self.file}:{self.line}"
 
 
 class ConfError(StanError):
-    """The text cannot be read; says in which file and line.
+    """The text cannot be read; names file and line.
 
     Attributes:
-        others: further errors, found behind this one.
-        document: what could be read all the same.
+        others: further errors, after this one.
+        document: the parts that could be read.
     """
 
     def __init__(self, file: str, line: int, text: str) -> None:
@@ -71,7 +71,7 @@ class ConfError(StanError):
 
 
 def load(file: Path, environ: Mapping[str, str] | None = None) -> Document:
-    """Read *file* and what it includes; variables may come from *environ*, by default the process's.
+    """Read *file* and its included files; variables may come from *environ*, by default the process's.
 
     Raises:
         ConfError: something in it cannot be read, or an included file.
@@ -83,22 +83,22 @@ def load(file: Path, environ: Mapping[str, str] | None = None) -> Document:
 def parse(
     data: bytes, file: str, environ: Mapping[str, str] | None = None, read: Callable[[str], bytes] | None = None
 ) -> Document:
-    """Values of *data*, which stands in *file*; without *read* nothing can be included.
+    """Return the values of *data*, which stands in *file*; without *read* nothing can be included.
 
     Raises:
-        ConfError: it cannot be read; holds all errors that were found, as far as reading could go on behind the first.
+        ConfError: it cannot be read; has all errors, as far as reading could go on after the first.
     """
     sources = _Sources({} if environ is None else environ, read)
     try:
-        found = _Parser(sources, data, file, (os.path.realpath(file),)).document()
+        document = _Parser(sources, data, file, (os.path.realpath(file),)).document()
     except ConfError as error:
         sources.errors.append(error)
-        found = {}
+        document = {}
     if sources.errors:
         first, *first.others = sources.errors
-        first.document = found
+        first.document = document
         raise first
-    return found
+    return document
 
 
 def _read(file: str) -> bytes:
@@ -107,7 +107,7 @@ def _read(file: str) -> bytes:
 
 
 class _Sources:
-    """Where text may come from besides the file, and how much of it came."""
+    """The sources of text besides the file, and the bytes included so far."""
 
     def __init__(self, environ: Mapping[str, str], read: Callable[[str], bytes] | None) -> None:
         self.environ = environ
@@ -120,7 +120,7 @@ _BLANK = re.compile(r"[ \t]*+")
 _SPACE = re.compile(r"\s*+")
 _GAP = re.compile(r"(?:[\s;,]|\#[^\n]*+|//[^\n]*+)*+")  # between entries, and between elements of an array
 _GAP_OR_END = re.compile(rf"(?:(?:{_GAP.pattern}\}}+)*+{_GAP.pattern}\Z|{_GAP.pattern})")
-_REST = re.compile(r"[ \t]*+(?=[\n\r;,\]}\#]|//|\Z)")  # what may follow a value
+_REST = re.compile(r"[ \t]*+(?=[\n\r;,\]}\#]|//|\Z)")  # text that may follow a value
 _KEY = re.compile(r"""\"([^"]*+)"|'([^']*+)'|([^\s:="'][^\s:=]*+)""")
 _NAME = re.compile(r"""\"([^"]*+)"|'([^']*+)'|([^\s;}"']++)""")
 _DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*+)"', re.DOTALL)
@@ -171,36 +171,36 @@ class _Parser:
             raise self._error("is more than one value")
         return node
 
-    def _entries(self, found: Document, close: str) -> None:
-        """Add entries to *found*, up to *close*, which is taken, or to the end."""
-        self._scopes.append(found)
+    def _entries(self, document: Document, close: str) -> None:
+        """Add entries to *document*, up to *close*, which is consumed, or to the end."""
+        self._scopes.append(document)
         while not self._closed(close):
             scopes, depth = len(self._scopes), self._depth
             try:
-                if scopes == 1 and self._taken("{"):
-                    self._group(found)
+                if scopes == 1 and self._accept("{"):
+                    self._group(document)
                     continue
-                self._entry(found)
+                self._entry(document)
                 self._end_of_value()
                 if not close:
-                    self._taken("}")  # nats-server takes it for the end of a value
+                    self._accept("}")  # for nats-server the end of a value
             except ConfError as error:
                 rest = _LINE.match(self._text, self._at)
                 if rest is None or _OPENING.search(rest[0]) or len(self._sources.errors) >= ERRORS_MAX:
-                    raise  # no telling where the next entry begins
+                    raise  # the next entry may begin anywhere
                 del self._scopes[scopes:]
                 self._depth = depth
                 self._sources.errors.append(error)
                 self._at = rest.end()
         self._scopes.pop()
 
-    def _group(self, found: Document) -> None:
+    def _group(self, document: Document) -> None:
         """Add entries that stand in braces without a key in front."""
         self._grouped = True
-        self._entries(found, "}")
+        self._entries(document, "}")
         self._grouped = False
 
-    def _entry(self, found: Document) -> None:
+    def _entry(self, document: Document) -> None:
         line = self._line_now()
         match = _KEY.match(self._text, self._at)
         if match is None:
@@ -208,7 +208,7 @@ class _Parser:
         self._at = match.end()
         bare = match[3]
         if bare is not None and bare.lower() == "include" and self._text[self._at : self._at + 1].isspace():
-            found |= self._include()
+            document |= self._include()
             return
         if bare is not None and bare.endswith("{"):
             raise self._error(f"a space is missing before the brace of {go_quote(bare)}")
@@ -219,8 +219,8 @@ class _Parser:
         node = ConfNode("", self._file, line) if named and self._is_empty() else self._value()
         node.line = line
         key = next(key for key in match.groups() if key is not None)
-        found.pop(key, None)  # the entry that counts is the last one, also for its place
-        found[key] = node
+        document.pop(key, None)  # the entry that counts is the last one, also for its place
+        document[key] = node
 
     def _is_empty(self) -> bool:
         """Return True where a block or the text ends instead of a value, as where a template had nothing to put in."""
@@ -232,11 +232,11 @@ class _Parser:
             case "{" | "[" as opening:
                 return self._nested(opening, line)
             case '"':
-                return ConfNode(self._unescaped(self._take(_DOUBLE, "the string has no end")), self._file, line)
+                return ConfNode(self._unescaped(self._match(_DOUBLE, "the string has no end")), self._file, line)
             case "'":
-                return ConfNode(self._take(_SINGLE, "the string has no end"), self._file, line)
+                return ConfNode(self._match(_SINGLE, "the string has no end"), self._file, line)
             case "(":
-                return ConfNode(self._take(_BLOCK, "the block has no `)` on a line by itself"), self._file, line)
+                return ConfNode(self._match(_BLOCK, "the block has no `)` on a line by itself"), self._file, line)
             case _:
                 return self._bare(line)
 
@@ -334,19 +334,19 @@ class _Parser:
     # --- the text -------------------------------------------------------------------------------------------------------
 
     def _closed(self, close: str) -> bool:
-        """Return True if *close* comes next, which is taken, or, if that is "", the end, where surplus braces may stand."""
+        """Return True if *close* comes next, which is consumed, or, if that is "", the end, where surplus braces may stand."""
         self._skip(_GAP if close else _GAP_OR_END)
         if self._at == len(self._text):
             if close:
                 raise self._error(f"the end was reached, `{close}` is missing")
             return True
-        return bool(close) and self._taken(close)
+        return bool(close) and self._accept(close)
 
-    def _taken(self, char: str) -> bool:
-        """Return True if *char* comes next, which is taken then."""
-        found = self._text.startswith(char, self._at)
-        self._at += found
-        return found
+    def _accept(self, char: str) -> bool:
+        """Return True if *char* comes next, which is consumed then."""
+        follows = self._text.startswith(char, self._at)
+        self._at += follows
+        return follows
 
     def _end_of_value(self) -> None:
         match = _REST.match(self._text, self._at)
@@ -360,7 +360,7 @@ class _Parser:
         if match is not None:
             self._at = match.end()
 
-    def _take(self, pattern: re.Pattern[str], problem: str) -> str:
+    def _match(self, pattern: re.Pattern[str], problem: str) -> str:
         match = pattern.match(self._text, self._at)
         if match is None:
             raise self._error(problem)
@@ -368,7 +368,7 @@ class _Parser:
         return match[1]
 
     def _unescaped(self, text: str) -> str:
-        """Put in what backslashes stand for; an x and two digits are a byte."""
+        """Replace escape sequences; an x and two digits are a byte."""
 
         def char(match: re.Match[str]) -> str:
             if len(match[1]) == 3:

@@ -27,7 +27,7 @@ from stan.settings.nats_conf import ConfNode, Data, Document, parse
 from stan.settings.nats_conf_writer import render
 
 LOOPBACK: Final = "127.0.0.1"
-_ANY_HOST: Final = frozenset({"", "0.0.0.0", "*"})  # noqa: S104 - what is replaced
+_ANY_HOST: Final = frozenset({"", "0.0.0.0", "*"})  # noqa: S104 - hosts that are replaced
 _LISTENING: Final = frozenset({"cluster", "gateway", "leafnodes", "leaf", "websocket", "ws", "mqtt"})
 """Blocks with addresses, of this server and of others."""
 _OTHERS: Final = frozenset({"routes", "urls", "url", "remotes", "gateways"})
@@ -159,7 +159,7 @@ class _Trial:
 
 
 def _without_numbers(complaint: str) -> str:
-    """*complaint* without what differs from start to start, as a port."""
+    """Return *complaint* without parts that differ from start to start, as a port."""
     return re.sub("[0-9]+", "", complaint)
 
 
@@ -245,7 +245,7 @@ class _Elsewhere:
         return block | {"host": ConfNode(LOOPBACK, "", 0)}
 
     def _others_in(self, name: str, node: ConfNode) -> ConfNode:
-        """Other servers, with addresses in place of theirs at which nobody answers."""
+        """Return other servers, with addresses that do not answer in place of theirs."""
         data = node.data
         if name.lower() not in _OTHERS:
             return node
@@ -297,7 +297,7 @@ def _is_port(data: Data) -> bool:
 
 
 def _address(key: str, node: ConfNode) -> ConfNode:
-    """An entry, on another port if it is where somebody listens."""
+    """Return an entry, on another port if it is an address to listen on."""
     data = node.data
     if key == "port" and _is_port(data):
         return replace(node, data=-1)
@@ -358,16 +358,16 @@ def _shared_ports(document: Document, config: Config) -> Iterator[str]:
             yield f"{one.place}: port {one.port} is that of {other.place}, too"
 
 
-def _listener(block: Document, found: _Listener) -> _Listener:
-    """The address in a block; *found* has what it does not say."""
+def _listener(block: Document, listener: _Listener) -> _Listener:
+    """Return the address in a block; *listener* has the missing parts."""
     for name, node in block.items():
         data = f":{node.data}" if _is_port(node.data) else str(node.data)
         if name.lower() in {"host", "net"}:
-            found = found._replace(host=str(node.data))
+            listener = listener._replace(host=str(node.data))
         elif name.lower() in {"port", "listen"} and (address := _PORT.fullmatch(data)) is not None:
-            host = address["host"] if name.lower() == "listen" else found.host
-            found = _Listener(host, int(address["port"]), node.place)
-    return found
+            host = address["host"] if name.lower() == "listen" else listener.host
+            listener = _Listener(host, int(address["port"]), node.place)
+    return listener
 
 
 def usable_file(path: str) -> bool:

@@ -1,7 +1,7 @@
 """Writes parsed values of a configuration file as text again, for nats-server; pure.
 
-Promises: what is written is read back as the same values, by nats-server too; variables stay variables where what they
-refer to is written as well, and of each line it is known which place of the user's files it comes from.
+Promises: the text is read back as the same values, by nats-server too; variables stay variables where their values
+are written as well, and each line has its place in the user's files.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Settings of NATS: of the nats-server that we start, and of our own connection, which it knows without being told; pure."""
+"""Settings of NATS: of the nats-server that we start, and of our own connection, which it knows by itself; pure."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from stan.settings.go_flags import FlagKind
 from stan.settings.settings_reader import SettingsReader, clustered
 
 OWN_USER = "_stan-server"
-"""What our own connection is called among the users of the embedded nats-server."""
+"""The name of our own connection among the users of the embedded nats-server."""
 
 
 def nats_settings(values: SettingsReader) -> NatsConfig:
@@ -101,7 +101,7 @@ def message_bytes(values: SettingsReader) -> dict[str, int]:
 
 
 def raises_payload(values: SettingsReader) -> bool:
-    """Return True if the nats-server is ours and nobody says which payloads it takes: it takes more than messages may have."""
+    """Return True if the nats-server is ours and no payload limit is set: it accepts more than messages may have."""
     return not values.text("nats_server") and "max_payload" not in values.file.nats.names
 
 

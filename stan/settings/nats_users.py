@@ -1,4 +1,4 @@
-"""Who may connect to nats-server, as its `authorization` block tells; and one user more, for our own connection; pure.
+"""Users that may connect to nats-server, by its `authorization` block, and one more, for our own connection; pure.
 
 The operator's users stay as they are. A block with one user becomes a list of users; one with a token takes no users beside
 it, so that our connection shows the token. Modelled on the options of nats-server.
@@ -35,7 +35,7 @@ def login_of(authorization: ConfNode) -> dict[str, str]:
 
 
 def with_user(authorization: ConfNode, own: Login) -> ConfNode | None:
-    """The block with *own* among its users, who may do everything; None if it has no users, or takes no more."""
+    """Return the block with *own* among its users, with all rights; None if it has no users, or takes no more."""
     block = authorization.data
     if not isinstance(block, dict):
         return None

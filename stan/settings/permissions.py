@@ -1,7 +1,7 @@
 """The block `permissions` of the configuration file: users and rules, all mistakes with their lines; pure.
 
-Users are whom NATS lets in: `{ user: alice, password: x, clients: "orders-*" }`. Rules stand in `allow`:
-`{ user: alice, client: "orders-1", publish: "orders.>", subscribe: ["orders.>", audit] }`. What fits nobody is forbidden.
+Users are those that NATS lets in: `{ user: alice, password: x, clients: "orders-*" }`. Rules stand in `allow`:
+`{ user: alice, client: "orders-1", publish: "orders.>", subscribe: ["orders.>", audit] }`. All else is forbidden.
 """
 
 from typing import Final
@@ -42,7 +42,7 @@ def read_permissions(node: ConfNode) -> Permissions:
 
 
 class _Reader:
-    """Typed access to nodes; collects what is not as it must be."""
+    """Typed access to nodes; collects mistakes."""
 
     def __init__(self) -> None:
         self.complaints: list[str] = []

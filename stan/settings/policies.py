@@ -18,7 +18,7 @@ BY_KEY: Final = {option.key: option for option in POLICY_OPTIONS}
 
 
 class PoliciesReader:
-    """Reads blocks `policies`; collects policies, how they are shown, and what is not as it must be."""
+    """Reads blocks `policies`; collects policies, their presentation, and mistakes."""
 
     def __init__(self) -> None:
         self.rules: list[PolicyRule] = []

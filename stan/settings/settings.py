@@ -1,7 +1,7 @@
 """Turns a command line into the action and settings of `stan-server`; pure.
 
 Promises: `parse` never prints, exits, or opens a file by itself; it returns the action, the exit code and the settings. All
-bad values are found at once, those of configuration files with file and line. Modelled on the original's option
+bad values are reported together, those of configuration files with file and line. Modelled on the original's option
 processing (STAN-SPEC 12.1, 12.2).
 """
 
@@ -50,7 +50,7 @@ _CLUSTER_ONLY = (
 _NATS_LOGINS = frozenset(
     {"authorization", "accounts", "no_auth_user", "operator", "resolver", "trusted_keys", "system_account"}
 )
-"""Keys of NATS that tell whom it lets in."""
+"""Keys of NATS about logins."""
 _STORES: dict[str, StoreKind] = {"MEMORY": "memory", "FILE": "file", "SQL": "sql"}
 
 
@@ -66,7 +66,7 @@ _FILE_BOUNDS: tuple[tuple[str, int, int, tuple[str, ...]], ...] = (
     ("file descriptor limit must be a positive number", 0, INT64_MAX, ("file_fds_limit",)),
     ("parallel recovery value must be at least 1", 1, INT64_MAX, ("file_parallel_recovery",)),
 )
-"""What is complained of for a FILE store, and the bounds of the options (STAN-SPEC 8.3), even those without effect here."""
+"""Options that are checked for a FILE store, and the bounds of the options (STAN-SPEC 8.3), even those without effect here."""
 
 
 class Action(Enum):
@@ -261,7 +261,7 @@ def _log(values: SettingsReader) -> LogConfig:
 
 
 def _refused(values: SettingsReader) -> list[str]:
-    """One complaint for each option that this version does not serve and that was set to something else than unset."""
+    """Return a complaint for each option that this version does not serve and that has another value than its default."""
     return [
         f"{values.name(flag.key)}: {flag.refused}"
         for flag in TABLE

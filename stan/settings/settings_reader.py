@@ -25,10 +25,10 @@ class KeyPlace(NamedTuple):
 
 @dataclass(slots=True)
 class NatsPart:
-    """What of the configuration files is for nats-server, and what clients of it, such as we, have to expect."""
+    """The part of the configuration files for nats-server, and the facts that clients of it, such as we, have to know."""
 
     file: Path | None = None  # None: nothing is for it
-    text: bytes | None = None  # what it shall read instead of that file: what of it is for it
+    text: bytes | None = None  # its part of that file, which it reads instead
     places: tuple[str, ...] = ()  # of each line of that text, file and line
     entries: Document = field(default_factory=dict)  # that part
     names: dict[str, str] = field(default_factory=dict)  # the keys at the top of it, and where they are
@@ -57,11 +57,11 @@ class FileSettings:
 
 
 _SDV = frozenset({"stan_debug", "stan_trace"})
-"""What the flag of that name decides over."""
+"""Settings that the flag of that name decides over."""
 
 
 class SettingsReader:
-    """Typed access to the settings; collects what cannot be used."""
+    """Typed access to the settings; collects unusable values."""
 
     def __init__(
         self, flags: Mapping[str, Value], file: FileSettings | None = None, environ: Mapping[str, str] | None = None
@@ -82,11 +82,11 @@ class SettingsReader:
         self.own_password = ""
 
     def _environment(self, environ: Mapping[str, str]) -> None:
-        """Take keys of the environment, which win over all others, where they are asked for (STAN-SPEC 8.10)."""
+        """Take keys of the environment, which win over all others, where a setting requires them (STAN-SPEC 8.10)."""
         for key, (switch, names) in ENVIRONMENT.items():
-            found = next((environ[name] for name in names if environ.get(name)), None)
-            if found is not None and (self.given.get(switch) or self.given.get(key)):
-                self.given[key], self.sources[key] = found, "environment"
+            value = next((environ[name] for name in names if environ.get(name)), None)
+            if value is not None and (self.given.get(switch) or self.given.get(key)):
+                self.given[key], self.sources[key] = value, "environment"
 
     def name(self, key: str) -> str:
         """Return the setting's name as the user wrote it: `-dir`, `dir (stan.conf:3)`."""

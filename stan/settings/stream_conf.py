@@ -1,8 +1,8 @@
-"""What a configuration file says to the streaming server, and what of it is NATS's; pure.
+"""The settings of the streaming server in a configuration file, and the part for NATS; pure.
 
 Promises: every key of STAN-SPEC 12.3 under each of its names, as values of the flags or of `FILE_ONLY`
-(`stan.settings.file_schema`); all values of a wrong type are found at once, in the original's words, with file and line; keys
-that nobody knows are ignored with a notice each. Opens no file: it is given a reader.
+(`stan.settings.file_schema`); all values of a wrong type are reported together, in the original's words, with file and line;
+unknown keys are ignored with a notice each. Opens no file: the caller gives a reader.
 """
 
 import re
@@ -44,49 +44,51 @@ def read_files(streaming: Path | None, nats: Path | None, read: Reader, own: Log
     """Read the files of `-sc` and `-c`, either of which stands for the other where only one is given (STAN-SPEC 12.1); *own*
     becomes a user of the nats-server, if that has users and nothing tells which of them we are.
     """
-    found = FileSettings()
+    settings = FileSettings()
     ours, other = streaming or nats, nats or streaming
     if ours is None or other is None:
-        return found
-    document = _document(ours, read, found)
+        return settings
+    document = _document(ours, read, settings)
     if document is not None:
-        mine, rest = _split(document, found, shared=ours == other)
-        _Section(found).top(mine)
+        mine, rest = _split(document, settings, shared=ours == other)
+        _Section(settings).top(mine)
         if ours == other:
-            _hand_over(other, rest, found, own)
-    if ours != other and (document := _document(other, read, found)) is not None:
+            _hand_over(other, rest, settings, own)
+    if ours != other and (document := _document(other, read, settings)) is not None:
         _, rest = _split(document, FileSettings(), shared=True)
         unused = {name: node for name, node in document.items() if rest.get(name) is not node and not node.referenced}
-        found.notices += [f"{node.place}: {name} has no effect, as -sc names {ours}" for name, node in unused.items()]
-        _hand_over(other, rest, found, own)
-    return found
+        settings.notices += [
+            f"{node.place}: {name} has no effect, as -sc names {ours}" for name, node in unused.items()
+        ]
+        _hand_over(other, rest, settings, own)
+    return settings
 
 
-def _document(file: Path, read: Reader, found: FileSettings) -> Document | None:
+def _document(file: Path, read: Reader, settings: FileSettings) -> Document | None:
     try:
         return read(file)
     except ConfError as error:
-        found.complaints += map(str, (error, *error.others))
+        settings.complaints += map(str, (error, *error.others))
         return error.document or None
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        found.complaints.append(f"open {file}: {reason.lower()}")
+        settings.complaints.append(f"open {file}: {reason.lower()}")
     return None
 
 
-def _split(document: Document, found: FileSettings, *, shared: bool) -> tuple[Document, Document]:
-    """What in a file is the streaming server's, and what NATS's if the file is for both."""
+def _split(document: Document, settings: FileSettings, *, shared: bool) -> tuple[Document, Document]:
+    """Return the streaming server's part of a file, and NATS's if the file is for both."""
     blocks = [node for name, node in document.items() if name.lower() == "streaming"]
     if not shared:
         if blocks:
-            return _map(blocks[-1], "streaming section", found), {}
+            return _map(blocks[-1], "streaming section", settings), {}
         return document, {}
     if blocks:
         rest = {name: node for name, node in document.items() if name.lower() not in STREAMING}
         for name, node in document.items():
             if name.lower() in STREAMING - {"streaming"} and not node.referenced:
-                found.notices.append(f"{node.place}: {name} has no effect beside a streaming block")
-        return _map(blocks[-1], "streaming section", found), rest
+                settings.notices.append(f"{node.place}: {name} has no effect beside a streaming block")
+        return _map(blocks[-1], "streaming section", settings), rest
     mine: Document = {}
     rest = {}
     for name, node in document.items():
@@ -103,28 +105,28 @@ def _split(document: Document, found: FileSettings, *, shared: bool) -> tuple[Do
     return mine, rest
 
 
-def _hand_over(file: Path, rest: Document, found: FileSettings, own: Login | None) -> None:
+def _hand_over(file: Path, rest: Document, settings: FileSettings, own: Login | None) -> None:
     """Note the text that nats-server has to read in place of *file*."""
-    rest = {name: _as_before(name, node) for name, node in _take_pages(rest, found).items()}
-    nats = found.nats
+    rest = {name: _as_before(name, node) for name, node in _take_pages(rest, settings).items()}
+    nats = settings.nats
     _look_at_tls(rest, nats)
     nats.entries = rest
     logins = [name for name in rest if name.lower() == "authorization"]
     if logins:
         nats.login = login_of(rest[logins[-1]])
-        if own is not None and not _IDENTITIES & found.values.keys():
+        if own is not None and not _IDENTITIES & settings.values.keys():
             joined = with_user(rest[logins[-1]], own)
             nats.own_user = joined is not None
             rest = rest if joined is None else rest | {logins[-1]: joined}
     written = render(rest)
-    kept = {
+    used = {
         name: node
         for name, node in rest.items()
         if not node.referenced or id(node) in written.used or name.lower() in NATS
     }
-    if len(kept) < len(rest):
-        written = render(kept)
-    rest = kept
+    if len(used) < len(rest):
+        written = render(used)
+    rest = used
     if rest:
         nats.file, nats.text, nats.places = file, written.text, written.places
     nats.names = {name.lower(): node.place for name, node in rest.items()}
@@ -144,11 +146,11 @@ def _as_before(name: str, node: ConfNode) -> ConfNode:
 
 
 _IDENTITIES = {"username", "nkey_seed_file", "credentials", "nats_server"}
-"""Settings that tell who our connection is, or that it goes elsewhere."""
+"""Settings of our connection's login, or of another server for it."""
 
 
 def _look_at_tls(rest: Document, nats: NatsPart) -> None:
-    """Note what clients of nats-server, such as we, have to expect."""
+    """Note the TLS settings that clients of nats-server, such as we, have to know."""
     nats.cluster = any(name.lower() == "cluster" for name in rest)
     tls = next((node.data for name, node in rest.items() if name.lower() == "tls"), None)
     if isinstance(tls, dict):
@@ -159,44 +161,44 @@ def _look_at_tls(rest: Document, nats: NatsPart) -> None:
         nats.certificate = {name: Path(file) for name, file in files.items() if isinstance(file, str)}
 
 
-def _take_pages(rest: Document, found: FileSettings) -> Document:
-    """Note where the monitoring pages are to be, and leave it out of *rest*: they are ours, nats-server's are among them."""
+def _take_pages(rest: Document, settings: FileSettings) -> Document:
+    """Note the address of the monitoring pages, and leave it out of *rest*: they are ours, with nats-server's among them."""
     for name, node in rest.items():
         key = PAGES.get(name.lower())
         if key is None:
             continue
         host, _, port = str(node.data).rpartition(":")
         if _kind(node) not in {"int64", "string"} or not re.fullmatch(r"-?[0-9]{1,9}", port, re.ASCII):
-            found.complaints.append(
+            settings.complaints.append(
                 f"{node.place}: could not parse {name}: expected a port or host:port, got {_shown(node)}"
             )
             continue
-        found.values[key] = int(port)
-        found.places[key] = KeyPlace(name, node.place)
+        settings.values[key] = int(port)
+        settings.places[key] = KeyPlace(name, node.place)
         if host:
-            found.values["http_host"] = host.strip("[]")
+            settings.values["http_host"] = host.strip("[]")
     return {name: node for name, node in rest.items() if name.lower() not in PAGES}
 
 
-def _map(node: ConfNode, what: str, found: FileSettings) -> Document:
+def _map(node: ConfNode, what: str, settings: FileSettings) -> Document:
     if isinstance(node.data, dict):
         return node.data
-    found.complaints.append(f"{node.place}: expected {what} to be a map/struct, got {_shown(node)}")
+    settings.complaints.append(f"{node.place}: expected {what} to be a map/struct, got {_shown(node)}")
     return {}
 
 
 class _Section:
-    """Reads entries of one block after the other into what was found."""
+    """Reads entries of one block after the other into the settings."""
 
-    def __init__(self, found: FileSettings) -> None:
-        self._found = found
+    def __init__(self, settings: FileSettings) -> None:
+        self._settings = settings
 
     def top(self, document: Document) -> None:
-        """Everything of the streaming server's."""
+        """Read everything of the streaming server's part."""
         for name, node in document.items():
             if name.lower() == "permissions":
-                self._found.permissions = read_permissions(node)
-                self._found.places["permissions"] = KeyPlace(name, node.place)
+                self._settings.permissions = read_permissions(node)
+                self._settings.places["permissions"] = KeyPlace(name, node.place)
                 continue
             if name.lower() == "policies":
                 self._policies(node)
@@ -206,21 +208,21 @@ class _Section:
                 self._entry(name, node, TOP)
                 continue
             what, keys = section
-            inner = _map(node, what, self._found)
+            inner = _map(node, what, self._settings)
             if what == "cluster" and isinstance(node.data, dict):
                 self._set("clustered", KeyPlace(name, node.place), value=True)
             for key, each in inner.items():
                 if what == "store limits" and key.lower() in PER_CHANNEL_NAMES:
-                    self._channels(_map(each, "per channel limits", self._found))
+                    self._channels(_map(each, "per channel limits", self._settings))
                 else:
                     self._entry(key, each, keys)
 
     def _policies(self, node: ConfNode) -> None:
         read = PoliciesReader()
         read.read(node)
-        self._found.policies += read.rules
-        self._found.overrides += read.settings
-        self._found.complaints += read.complaints
+        self._settings.policies += read.rules
+        self._settings.overrides += read.settings
+        self._settings.complaints += read.complaints
 
     def _entry(self, name: str, node: ConfNode, keys: Keys) -> None:
         read = self._read(name, node, keys)
@@ -229,32 +231,32 @@ class _Section:
         key, value = read
         place = KeyPlace(name, node.place)
         if not key:
-            self._found.ignored.append(place)
+            self._settings.ignored.append(place)
         elif key == "store" and str(value).upper() not in {"MEMORY", "FILE", "SQL"}:
-            self._found.complaints.append(f"{node.place}: unknown store type: {value}")
+            self._settings.complaints.append(f"{node.place}: unknown store type: {value}")
         else:
             self._set(key, place, value)
 
     def _set(self, key: str, place: KeyPlace, value: Value) -> None:
-        self._found.values[key] = str(value) if key in _SIZES else value
-        self._found.places[key] = place
+        self._settings.values[key] = str(value) if key in _SIZES else value
+        self._settings.places[key] = place
 
     def _channels(self, channels: Document) -> None:
         for channel, block in channels.items():
             limits: dict[str, int] = {}
-            for name, node in _map(block, "channel limits", self._found).items():
+            for name, node in _map(block, "channel limits", self._settings).items():
                 read = self._read(name, node, CHANNEL)
                 if read is not None:
                     limits[OVERRIDES[read[0]]] = int(read[1]) or -1  # 0 is no limit here, where it would inherit
                     text = go_duration(int(read[1])) if OVERRIDES[read[0]].endswith("_ns") else str(read[1])
-                    self._found.overrides.append(Setting(f"channels.{channel}.{read[0]}", text, node.place))
-            self._found.channels[channel] = ChannelOverride(**limits)
+                    self._settings.overrides.append(Setting(f"channels.{channel}.{read[0]}", text, node.place))
+            self._settings.channels[channel] = ChannelOverride(**limits)
 
     def _read(self, name: str, node: ConfNode, keys: Keys) -> tuple[str, Value] | None:
         """The setting that an entry is and its value; None if it is none, or not as it must be."""
         if name.lower() not in keys:
             if not node.referenced:
-                self._found.notices.append(f"{node.place}: unknown option {go_quote(name)} is ignored")
+                self._settings.notices.append(f"{node.place}: unknown option {go_quote(name)} is ignored")
             return None
         key, want = keys[name.lower()]
         nodes = node.data if want is Want.LIST and isinstance(node.data, list) else [node]
@@ -282,7 +284,7 @@ class _Section:
                 problem = str(error)
         if not problem and isinstance(data, str | int):
             return data
-        self._found.complaints.append(f"{node.place}: {problem}")
+        self._settings.complaints.append(f"{node.place}: {problem}")
         return None
 
 
