@@ -1,4 +1,4 @@
-"""What has happened to a message, in sentences: for the command line and for the dashboard. Pure."""
+"""The history of a message, in sentences: for the command line and for the dashboard. Pure."""
 
 from datetime import UTC, datetime
 from typing import Final
@@ -53,7 +53,7 @@ GOES_ON: Final = (
 
 
 def sentence_of(step: ExplainStep) -> str:
-    """One step in words, without its time."""
+    """Return a step in words, without its time."""
     if step.what == "paused" and step.reason:
         return f"the broker paused the position: {step.reason}"
     if step.what != "delivered":
@@ -69,7 +69,7 @@ def sentence_of(step: ExplainStep) -> str:
 
 
 def moment_of(step: ExplainStep) -> str:
-    """When, in the local zone, to the millisecond; "-" if that is not known."""
+    """Return the time of a step, in the local zone, to the millisecond; "-" if it is not known."""
     if not step.at:
         return "-"
     at = datetime.fromtimestamp(step.at // 1_000_000 / 1000, UTC).astimezone()

@@ -2,8 +2,8 @@
 
 - The server answers to addresses, to names of this machine and to configured names (`http_hosts`), wherever it listens: a site
   whose name points here (DNS rebinding) reads nothing.
-- A `callback` (JSONP) is the name of a function, no script. Pages that tell of inboxes are for pages of our own only.
-- What changes something also needs the option, a request made by our own page (Origin, Sec-Fetch-Site), and the token of this
+- A `callback` (JSONP) is the name of a function, no script. Pages that show inboxes are for pages of our own only.
+- A request for a change also needs the option, a request made by our own page (Origin, Sec-Fetch-Site), and the token of this
   process, which other sites cannot read.
 """
 
@@ -54,7 +54,7 @@ class Guard:
         self._below = tuple(name[1:] for name in (*config.hosts, "*.localhost") if name.startswith("*"))
 
     def refuses(self, headers: Mapping[str, str]) -> str:
-        """Return the reason to refuse a request; "" admits it. Browsers always send the name that they asked for (Host)."""
+        """Return the reason to refuse a request; "" admits it. Browsers always send the requested name (Host)."""
         return "" if self._known(headers.get("Host") or "localhost") else NOT_OURS
 
     @web.middleware

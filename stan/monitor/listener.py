@@ -2,7 +2,7 @@
 
 Promises: besides streams of the dashboard, which are bounded where they begin, no more connections exist than are allowed: for a
 new one the oldest is closed. One that finishes neither its TLS handshake nor the head of a request in time, is idle, or does not
-take what is sent to it, is closed. A lack of descriptors or memory ends no listener.
+read its data, is closed. A lack of descriptors or memory ends no listener.
 """
 
 import asyncio

@@ -219,13 +219,13 @@ def _compression(node: BrokerProcess) -> Iterator[Metric]:
 
 
 def _consumer_groups(node: BrokerProcess) -> Iterator[Metric]:
-    """As every node knows them."""
+    """Yield the members and channels of consumer groups, as every node knows them."""
     members = _gauge("consumers", "Members of a consumer group, as every node knows them", labels=("consumer_group",))
     owned = _gauge("consumed_channels", "Channels that they own", labels=("consumer_group",))
     for name, group in sorted(node.broker.view.meta.consumer_groups.by_name.items(), key=lambda item: item[0]):
-        told = shown(b"/".join(filter(None, of_whom(name))))
-        members.add_metric((told,), len(group.members))
-        owned.add_metric((told,), len(group.owners))
+        shown_name = shown(b"/".join(filter(None, of_whom(name))))
+        members.add_metric((shown_name,), len(group.members))
+        owned.add_metric((shown_name,), len(group.owners))
     yield members
     yield owned
 

@@ -28,11 +28,11 @@ Json = dict[str, object]
 
 
 class UnknownNameError(Exception):
-    """There is no such client or channel; the text is for who asked."""
+    """There is no such client or channel; the text is for the requester."""
 
 
 class PageWindow(NamedTuple):
-    """The part of a list that is wanted."""
+    """The requested part of a list."""
 
     offset: int
     limit: int
@@ -149,7 +149,7 @@ class Pages:
     # --- clients --------------------------------------------------------------------------------------------------------
 
     async def clientsz(self, query: Query, now: WallNanos) -> str:
-        """One client, or a part of them by id."""
+        """Return one client, or a part of all by id."""
         state = self._view.state
         clients = {} if state is None else state.meta.clients
         with_subs = query.get("subs") == "1"
@@ -209,7 +209,7 @@ class Pages:
     # --- channels -------------------------------------------------------------------------------------------------------
 
     async def channelsz(self, query: Query, now: WallNanos) -> str:
-        """One channel, or a part of them by name."""
+        """Return one channel, or a part of all by name."""
         view = self._view
         with_subs = query.get("subs") == "1"
         name = query.get("channel", "")
@@ -233,7 +233,7 @@ class Pages:
     async def _channel(
         self, info: ChannelInfo, depth: int, time_slice: CooperativeYield, *, with_subs: bool
     ) -> str | None:
-        """None: it has gone meanwhile."""
+        """Return a channel; None: it is gone."""
         index, group = self._view.index(info), self._view.group(info)
         if index is None or group is None:
             return None

@@ -1,6 +1,6 @@
 """The HTTP server of the pages: its routes, and errors in the words of NATS Streaming Server.
 
-Promises: the server listens before the store is opened, so that health can be checked meanwhile; a port that is taken ends the
+Promises: the server listens before the store is opened, so that health can be checked meanwhile; a port in use ends the
 start; a page that fails is logged and affects no other page. Pages that are not ours are fetched from the embedded nats-server,
 whose paths stay as they were. Only the dashboard can change anything, if its actions are switched on.
 """
@@ -156,9 +156,9 @@ class Server:
     async def _is_ft_active(self, _request: web.Request) -> web.Response:
         return web.Response(status=200 if self._pages.state() == "FT_ACTIVE" else 204)
 
-    def _health(self, asked: Callable[[NodeView], list[str]]) -> Handler:
+    def _health(self, reasons_of: Callable[[NodeView], list[str]]) -> Handler:
         async def answer(_request: web.Request) -> web.Response:
-            reasons = asked(self._view)
+            reasons = reasons_of(self._view)
             body = pretty({"status": "unavailable" if reasons else "ok", "reasons": reasons})
             return web.Response(status=503 if reasons else 200, text=body, content_type="application/json")
 

@@ -1,7 +1,7 @@
 """A node's state as the monitoring pages read it: the metadata, the groups that it leads, and its copies of other groups.
 
 A node reports what it knows: for a group that it leads, the live windows; for a copy, the positions that the leader has written
-to the log; for a group that it does not hold, nothing. The view only reads, never asks another node, and opens no file.
+to the log; for a group without a copy here, nothing. The view only reads, never asks another node, and opens no file.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class CursorMember(NamedTuple):
-    """One subscription of a cursor, or an offline cursor: its settings and its position."""
+    """A subscription of a cursor, or an offline cursor: its settings and its position."""
 
     cursor: Cursor
     sub: Subscription | None  # None: the cursor has no online subscription

@@ -27,7 +27,7 @@ _MILLIS_MAX: Final = _NUMBER_MAX // MILLISECOND
 
 
 class OperatorAction(NamedTuple):
-    """One action: its request to the servers, and the sentence shown when it has succeeded."""
+    """An action of an operator: its request to the servers, and the sentence shown when it has succeeded."""
 
     kind: str
     request: Callable[[Fields], Any]
@@ -129,7 +129,7 @@ def _publish(fields: Fields) -> Any:
 
 
 def _of(request: Any, **fields: Callable[[Fields], Any]) -> Callable[[Fields], Any]:
-    """What makes a *request* whose fields are read so."""
+    """Return a function that makes a *request* whose fields are read so."""
     return lambda given: request(version=1, **{name: read(given) for name, read in fields.items()})
 
 

@@ -80,7 +80,7 @@ class Api:
                 raise failed  # a missing answer is only shown among the problems
         table, cursors = snapshot.channels.recent, snapshot.cursors.recent
         return {
-            **self.told(),
+            **self.known(),
             "version": VERSION,
             "compatible": COMPATIBLE_VERSION,
             "cluster_id": self._config.cluster_id,
@@ -96,18 +96,18 @@ class Api:
         }
 
     async def news(self, _query: Query) -> Json:
-        """Return health and rates as `told`, for pages that cannot use the stream of events."""
-        return self.told()
+        """Return health and rates as `known` does, for pages that cannot use the stream of events."""
+        return self.known()
 
-    def told(self) -> Json:
+    def known(self) -> Json:
         """Return health and rates as known at this moment, without a request to the cluster."""
-        inputs, found = self.snapshot.health()
+        inputs, problems = self.snapshot.health()
         rates = self.snapshot.history.rates
         return {
             "now": millis(self._wall()),
-            "state": rows.LEVELS[found[0].severity] if found else "ok" if inputs.nodes else "unknown",
-            "sentence": sentence(inputs, found),
-            "problems": [rows.problem(problem) for problem in found],
+            "state": rows.LEVELS[problems[0].severity] if problems else "ok" if inputs.nodes else "unknown",
+            "sentence": sentence(inputs, problems),
+            "problems": [rows.problem(problem) for problem in problems],
             "rates": rows.sample(rates) if rates else None,
         }
 
@@ -201,7 +201,7 @@ class Api:
             raise UnknownNameError(str(error)) from None
         row = next((row for row in found.rows if row.name == text(name)), None)
         if row is None:
-            return await self._whole(name)
+            return await self._parted(name)
         now, lag_trends = self._wall(), self.snapshot.lag_trends
         lag_trends.note(cursors.rows, now)
         pace = await self._message_rates.of(name, row.uid, now)
@@ -218,16 +218,16 @@ class Api:
         ]
         return told
 
-    async def _whole(self, name: bytes) -> Json:
-        """Return a channel that has parts: sums, its parts with their leaders, what is wrong with them, and who reads them."""
-        asking, pattern, whole = self.snapshot.cluster_client, name + b".*", text(name)
+    async def _parted(self, name: bytes) -> Json:
+        """Return a channel that has parts: sums, its parts with their leaders, their faults, and their positions."""
+        asking, pattern, channel = self.snapshot.cluster_client, name + b".*", text(name)
         found, cursors = await asyncio.gather(listing.channels(asking, pattern), listing.cursors(asking, pattern))
         parts = sorted(
-            (row for row in found.rows if part_of(row).channel == whole), key=lambda row: int(part_of(row).number)
+            (row for row in found.rows if part_of(row).channel == channel), key=lambda row: int(part_of(row).number)
         )
         if not parts:
             raise UnknownNameError(UNKNOWN_CHANNEL)
-        positions = [one for one in cursors.rows if part_of(one).channel == whole]
+        positions = [one for one in cursors.rows if part_of(one).channel == channel]
         groups = groups_of(self.snapshot.health()[0])
         leaders = {group.number: group.leader.replace("(alone)", "this node") for group in groups}
         now, table = self._wall(), self.snapshot.channels.recent
@@ -236,19 +236,19 @@ class Api:
             row.name: max([one.waiting for one in positions if one.channel == row.name], default=0) for row in parts
         }
         total = summed_channels(parts)[0].total
-        told = rows.channel(total, rates.get(whole), max(lags.values()), len(positions))
-        told["parts"] = [
+        document = rows.channel(total, rates.get(channel), max(lags.values()), len(positions))
+        document["parts"] = [
             rows.channel(row, rates.get(row.name), lags[row.name], 0) | {"leader": leaders.get(row.group, "")}
             for row in parts
         ]
-        told["of"] = int(part_of(parts[0]).parts)
+        document["of"] = int(part_of(parts[0]).parts)
         faults = (*channel_faults(parts, commits_of(groups), now), *position_faults(positions))
-        told["faults"] = [{"text": fault.text, "level": "busy" if fault.passing else "warn"} for fault in faults]
-        told["durables"] = [
+        document["faults"] = [{"text": fault.text, "level": "busy" if fault.passing else "warn"} for fault in faults]
+        document["durables"] = [
             rows.cursor(one.total, now, of=worst_of(one.parts or [one.total], now)) | {"parts": len(one.parts) or 1}
             for one in summed_positions(positions)[: limits.DASHBOARD_ROWS_MAX]
         ]
-        return told
+        return document
 
     async def messages(self, query: Query) -> Json:
         """Return messages of a channel: from `sequence`, else from `time` (Unix ms), else the newest; `last`: the last sequence,
@@ -267,7 +267,7 @@ class Api:
         return await messages.page(self.snapshot.cluster_client, asked)
 
     async def explain(self, query: Query) -> Json:
-        """Return what has happened to the message `sequence` of the position `cursor` (its id) of a channel."""
+        """Return the history of the message `sequence` of the position `cursor` (its id) of a channel."""
         cursor, sequence = number(query, "cursor", 0, 1 << 62, 1), number(query, "sequence", 0, 1 << 62, 1)
         if not cursor or not sequence:
             raise BadQuestionError("cursor, sequence: from 1 on")
@@ -277,7 +277,7 @@ class Api:
     async def payload(self, query: Query) -> bytes:
         """Return the whole payload of a message."""
         name, sequence = name_of_key(query.get("name", "")), number(query, "sequence", 0, 1 << 62, 1)
-        found = await messages.one(self.snapshot.cluster_client, name, sequence) if sequence else None
+        found = await messages.read_one(self.snapshot.cluster_client, name, sequence) if sequence else None
         if found is None:
             raise UnknownNameError("there is no such message")
         return bytes(found.data)
@@ -335,10 +335,10 @@ def _channel(table: ChannelTable, row: ChannelStatus) -> Json:
     )
 
 
-def _page(wanted: TableQuery, found: list[Json], matching: int, total: int, of: ChannelTable | CursorTable) -> Json:
+def _page(query: TableQuery, shown: list[Json], matching: int, total: int, of: ChannelTable | CursorTable) -> Json:
     return {
-        "rows": found,
-        "offset": wanted.offset,
+        "rows": shown,
+        "offset": query.offset,
         "matching": matching,
         "total": total,
         "missing": sorted(of.listing.missing),

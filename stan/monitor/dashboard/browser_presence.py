@@ -10,22 +10,22 @@ from stan import limits
 
 
 class BrowserPresence:
-    """Remembers when a browser last asked for something, and ends a pause early when the first one comes."""
+    """Remembers the time of the last request of a browser, and ends a pause early when the first one comes."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
-        self._asked_at = 0
+        self._requested_at = 0
         self._came = asyncio.Event()
 
     def note(self) -> None:
         """Note that a browser looks at the pages now."""
         if not self.watched():
             self._came.set()
-        self._asked_at = self._clock()
+        self._requested_at = self._clock()
 
     def watched(self) -> bool:
         """Return True if a browser has looked within the last DASHBOARD_LINGER."""
-        return bool(self._asked_at) and self._clock() - self._asked_at < limits.DASHBOARD_LINGER
+        return bool(self._requested_at) and self._clock() - self._requested_at < limits.DASHBOARD_LINGER
 
     def begin_round(self) -> bool:
         """Return `watched`; a browser that comes from now on ends the next `pause`."""

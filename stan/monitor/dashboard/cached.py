@@ -1,4 +1,4 @@
-"""A cache of one answer that many readers share: the more CPU time the answer cost, the longer it is kept."""
+"""A cache of one answer that many readers share: the more CPU time the answer cost, the longer it is used."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Cached(Generic[T]):
-    """The answer of *ask*, made again when it is requested and too old. *kept_ns*: kept at least that long, in ns."""
+    """The answer of *ask*, made again when it is requested and too old. *kept_ns*: used at least that long, in ns."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Cached(Generic[T]):
         self._last: T | None = None
 
     async def get(self) -> T:
-        """Return a recent answer; an older one if a new one takes longer than DASHBOARD_WAIT. Raises what *ask* raises."""
+        """Return a recent answer; an older one if a new one takes longer than DASHBOARD_WAIT. Raises the errors of *ask*."""
         now = self._clock()
         if self._last is not None and now < self._until:
             return self._last
@@ -50,7 +50,7 @@ class Cached(Generic[T]):
         return self._last if self._clock() < self._until + limits.DASHBOARD_GRACE else None
 
     def outdated(self) -> None:
-        """Drop the answer after a change: the kept one, and one being made, may date from before the change."""
+        """Drop the answer after a change: the cached one, and one being made, may be older than the change."""
         self._until = 0
         self._changes += 1
         self._asking = None
@@ -72,7 +72,7 @@ class Cached(Generic[T]):
 
 
 class Work(Generic[T]):
-    """Awaits *doing* and counts the CPU time of its own steps, in ns: not what the event loop does for others meanwhile."""
+    """Awaits *doing* and counts the CPU time of its own steps, in ns: without other work of the event loop meanwhile."""
 
     def __init__(self, doing: Coroutine[Any, Any, T]) -> None:
         self._doing = doing

@@ -65,11 +65,11 @@ class CursorTable(NamedTuple):
 
 
 class ClusterHealth:
-    """Judges the cluster by what is known of it at a moment, and remembers since when each problem is there."""
+    """Judges the cluster by the facts known at a moment, and remembers the beginning of each problem."""
 
     def __init__(self, own: Callable[[], list[str]], pool: int) -> None:
-        """*own*: returns why the node that serves the pages is not ready; *pool*: number of groups of channels, as long
-        as no node tells a larger one."""
+        """*own*: returns why the node that serves the pages is not ready; *pool*: number of groups of channels, unless a
+        node reports a larger one."""
         self.unreported: Failures[int] = Failures()
         """Groups whose leaders did not report their subscriptions."""
         self._own = own
@@ -77,7 +77,7 @@ class ClusterHealth:
         self._since = FindingTimes()
 
     def judge(self, history: NodeHistory, cursors: CursorTable | None, now: int) -> tuple[HealthInputs, list[Finding]]:
-        """Return the inputs of the health summary, and the problems found in them with the time since when each is there.
+        """Return the inputs of the health summary, and the problems in them with the time of their beginning.
 
         Args:
             history: of the nodes.
@@ -145,7 +145,7 @@ class ClusterSnapshot:
             await self.browsers.pause(limits.DASHBOARD_TICK if often else limits.DASHBOARD_IDLE_TICK)
 
     def health(self) -> tuple[HealthInputs, list[Finding]]:
-        """Return what `ClusterHealth.judge` finds in what is known at this moment."""
+        """Return the result of `ClusterHealth.judge` for this moment."""
         return self._health.judge(self.history, self.cursors.recent, time.time_ns())
 
     # --- asking -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What has happened to one message of a position, for the browser: the steps in sentences, as the servers' log tells them."""
+"""The history of one message of a position, for the browser: the steps in sentences, from the servers' log."""
 
 from typing import Any
 

@@ -33,7 +33,7 @@ class HealthInputs(NamedTuple):
 
 
 def problems(inputs: HealthInputs) -> list[Finding]:
-    """Return what needs attention, the worst first; consequences of one cause are left out."""
+    """Return the problems, the worst first; consequences of one cause are left out."""
     findings = list(_deaf(inputs))  # the other nodes' answers are old
     if not inputs.deaf:
         own = [reason for reason in inputs.own if not inputs.answers or not reason.startswith("group ")]

@@ -1,5 +1,5 @@
 """The lag and the window of durables and queue groups over time, for charts and for the time until a cursor has caught up.
-Bounded: the cursors that were seen last are kept.
+Bounded: the cursors that were seen last stay.
 """
 
 from collections import OrderedDict, deque

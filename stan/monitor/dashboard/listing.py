@@ -20,7 +20,7 @@ _PAGES: Final[dict[Any, tuple[str, str, type[MessageRecord]]]] = {
     admin.ChannelsResponse: ("admin.channels", "channels", ChannelStatus),
     admin.SubscriptionsResponse: ("admin.subscriptions", "cursors", CursorStatus),
 }
-"""Which request has such answers, their field with the rows, and what a row becomes."""
+"""The request for such answers, their field with the rows, and the class of a row."""
 
 
 class Listing(NamedTuple):

@@ -1,6 +1,6 @@
 """The message rate of a channel over the last minutes, computed from the sequences at regular moments.
 
-So a chart is complete at once, even if nobody has looked at the channel before. Messages that were removed are not counted.
+So a chart is complete at once, even at the first look at the channel. Messages that were removed are not counted.
 """
 
 import asyncio

@@ -60,7 +60,7 @@ async def page(cluster_client: ClusterClient, query: MessageQuery) -> Json:
     return {"first": first, "last": last, "messages": found}
 
 
-async def one(cluster_client: ClusterClient, channel: bytes, sequence: int) -> wire.MsgProto | None:
+async def read_one(cluster_client: ClusterClient, channel: bytes, sequence: int) -> wire.MsgProto | None:
     """Return one message in full; None if it does not exist. Errors as of `ClusterClient.ask`."""
     request = pb.FetchRequest(channel=channel, from_sequence=sequence, last=sequence, max_messages=1)
     answer = await cluster_client.ask("fetch", request, pb.FetchResponse)

@@ -1,6 +1,6 @@
-"""The newest report of each node, which nodes fail to answer since when, and the throughput of the cluster.
+"""The newest report of each node, the nodes that fail to answer, since when, and the throughput of the cluster.
 
-Sends no requests: its owner notes who answered each round. The age of an answer counts for nothing: a node does
+Sends no requests: its owner notes the answers of each round. The age of an answer counts for nothing: a node does
 not answer if it failed to do so several times in a row. Times are ns, monotonic of the clock it is given, or Unix.
 """
 

@@ -197,7 +197,7 @@ class Dashboard:
             await response.prepare(request)
             while not self._shut.is_set():
                 api.snapshot.browsers.note()
-                await response.write(b"data: %b\n\n" % _encoded(api.told()))
+                await response.write(b"data: %b\n\n" % _encoded(api.known()))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(limits.DASHBOARD_TICK / SECOND):
                         await self._shut.wait()

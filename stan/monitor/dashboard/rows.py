@@ -61,14 +61,14 @@ def channel(row: ChannelStatus, rate: float | None, lag: int, cursors: int) -> J
 
 
 def _compression(row: ChannelStatus) -> Json | None:
-    """Bytes in clear and as they are kept, both 0 if nothing is compressed yet; None: it is not to be, either."""
+    """Return bytes in clear and as stored, both 0 if nothing is compressed yet; None: compression is off, too."""
     if not row.kept_bytes and not row.compress:
         return None
     return {"clear": row.clear_bytes, "kept": row.kept_bytes}
 
 
 def _compaction(row: ChannelStatus) -> Json | None:
-    """How far a channel is compacted by key, and for whom its tombstones wait; None: it never was, and is not to be."""
+    """Return the progress of compaction by key, and the reader that tombstones wait for; None: it never ran, and is off."""
     if not row.compact and not row.compacted_until:
         return None
     return {
@@ -172,13 +172,13 @@ def client(row: ClientStatus, subscriptions: int, lag: int) -> Json:
     }
 
 
-def node(row: NodeStatus, asked: int, silent: int = 0) -> Json:
-    """Return a node and the state of its groups; *asked*: time of its report, *silent*: since when it does not answer, 0: it does
-    (both Unix ns)."""
+def node(row: NodeStatus, reported: int, silent: int = 0) -> Json:
+    """Return a node and the state of its groups; *reported*: time of its report, *silent*: since when it does not answer, 0: it
+    does (both Unix ns)."""
     return {
         "name": row.node or "this node",
         "id": row.node,
-        "asked": millis(asked),
+        "asked": millis(reported),
         "silent": millis(silent),
         "server_id": row.server_id,
         "product": row.product,

@@ -46,21 +46,21 @@ def number(query: Mapping[str, str], name: str, default: int, most: int, least: 
 
 
 def chosen(
-    names: Sequence[str], wanted: TableQuery, key: Callable[[int], Any], keep: Callable[[int], bool] | None = None
+    names: Sequence[str], query: TableQuery, key: Callable[[int], Any], keep: Callable[[int], bool] | None = None
 ) -> tuple[list[int], int]:
     """Return the indexes of the rows to show, and the number of rows that match.
 
     Args:
         names: the texts that a search looks at, one for each row.
-        wanted: the part that is requested.
+        query: the part that is requested.
         key: returns the value that a row is sorted by; rows with equal values keep their order.
         keep: returns False for a row that is left out.
     """
-    words = wanted.search.split()
-    found: Sequence[int] = range(len(names))
+    words = query.search.split()
+    matching: Sequence[int] = range(len(names))
     if words:
-        found = [at for at in found if all(word in names[at] for word in words)]
+        matching = [at for at in matching if all(word in names[at] for word in words)]
     if keep is not None:
-        found = [at for at in found if keep(at)]
-    ordered = sorted(found, key=key, reverse=wanted.descending)
-    return ordered[wanted.offset : wanted.offset + wanted.limit], len(ordered)
+        matching = [at for at in matching if keep(at)]
+    ordered = sorted(matching, key=key, reverse=query.descending)
+    return ordered[query.offset : query.offset + query.limit], len(ordered)
