@@ -142,8 +142,8 @@ async def _serve(
     view.opened(node)
     clean = False
 
-    def apply(wanted: Config) -> None:
-        view.config = view.config.reloaded(wanted)
+    def apply(changed: Config) -> None:
+        view.config = view.config.reloaded(changed)
         node.reconfigure(view.config)
 
     try:
@@ -255,7 +255,7 @@ class StandaloneProcess(BrokerProcess):
         self.driver.turns.wake()
 
     def _take_in_early(self) -> None:
-        """Take in what arrives while the state is not there yet: no turn may touch it."""
+        """Take in arriving messages while the state is not there yet: no turn may touch it."""
         self.gateway.take_in()
 
     async def close(self, *, clean: bool) -> None:

@@ -178,7 +178,7 @@ def _run(
     again: "Callable[[], Parsed]",
 ) -> int:
     """Serve until a signal ends it; *received* has those that came before. Returns the exit code."""
-    gc.disable()  # what is imported stays; no collection needs to look at it, now or later
+    gc.disable()  # imported modules stay; no collection needs to look at them, now or later
     import asyncio  # noqa: PLC0415
 
     from stan.server.compose import serve  # noqa: PLC0415
@@ -249,7 +249,7 @@ def _handle_early_signals(received: list[signal.Signals]) -> None:
 def _handle_signals(
     reloader: "Reloader", log: ServerLog, stop: "asyncio.Event", received: list[signal.Signals]
 ) -> None:
-    """Set what the signals of STAN-SPEC 12.5 do; *received* gets those that end the server."""
+    """Install handlers for the signals of STAN-SPEC 12.5; *received* gets those that end the server."""
     import asyncio  # noqa: PLC0415
 
     def end(number: signal.Signals) -> None:

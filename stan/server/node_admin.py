@@ -35,7 +35,7 @@ from stan.raft.group import RaftGroup
 from stan.raft.solo import SOLO_TERM
 
 OPTIONS_ROOM: Final = 256
-"""Bytes of an answer that are kept free for everything besides its options."""
+"""Bytes of an answer that are left for everything besides its options."""
 
 
 class NodeAdmin:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SECRET_FLAGS: Final = ("encryption_key", "pass", "auth")
 """Flags of `stan-server` with secret values."""
 _LOGIN = re.compile(rb"(?<=://)(?:[^:@/,]*:)?(?P<secret>[^@/,]+)(?=@)")
-"""The password of a URL, or what is a token for NATS."""
+"""The password of a URL, or a token for NATS."""
 _ARG_START, _ARG_END = 47, 48  # fields of /proc/self/stat, counted from 0
 
 

@@ -45,10 +45,10 @@ class ReloadPlan(NamedTuple):
     waiting: list[str]  # until a restart, a line each
 
 
-def plan(running: Config, wanted: Config) -> ReloadPlan:
-    """Decide which settings of *wanted* a server with the settings *running* adopts now, and which wait for a restart."""
+def plan(running: Config, loaded: Config) -> ReloadPlan:
+    """Decide which settings of *loaded* a server with the settings *running* adopts now, and which wait for a restart."""
     old = {setting.name: setting for setting in running.shown()}
-    new = {setting.name: setting for setting in wanted.shown()}
+    new = {setting.name: setting for setting in loaded.shown()}
     changed: list[str] = []
     waiting: list[str] = []
     in_force = dict(old)
@@ -56,7 +56,7 @@ def plan(running: Config, wanted: Config) -> ReloadPlan:
         # With partitioning, the options of channels decide which server a channel belongs to: these wait for a restart.
         live = name in LIVE or name.startswith(_OF_POLICIES)
         live = live or (name.startswith(_OF_CHANNELS) and not running.partitioning)
-        theirs = name in _OF_NATS or name.startswith(OWN_NAMES)  # nats-server says what becomes of these
+        theirs = name in _OF_NATS or name.startswith(OWN_NAMES)  # nats-server reports the fate of these
         live = live or theirs
         before, after = old.get(name), new.get(name)
         if live and after is None:
@@ -64,13 +64,13 @@ def plan(running: Config, wanted: Config) -> ReloadPlan:
         elif after is not None and (live or before == after or before is None):
             in_force[name] = after
         if (before and before.value) != (after and after.value) and not theirs:
-            (changed if live else waiting).append(_told(name, before, after))
-    if not waiting and _without_login(running) != _without_login(wanted):
+            (changed if live else waiting).append(_sentence(name, before, after))
+    if not waiting and _without_login(running) != _without_login(loaded):
         waiting.append("what is secret, or cannot be shown, of the connection to NATS or of the monitoring pages")
-    return ReloadPlan(replace(running.reloaded(wanted), settings=tuple(in_force.values())), changed, waiting)
+    return ReloadPlan(replace(running.reloaded(loaded), settings=tuple(in_force.values())), changed, waiting)
 
 
-def _told(name: str, before: Setting | None, after: Setting | None) -> str:
+def _sentence(name: str, before: Setting | None, after: Setting | None) -> str:
     if after is None:
         return f"{name} is not set any more (was {before.value if before else ''})"
     was = f"was {before.value or 'empty'}, " if before else ""
@@ -78,12 +78,12 @@ def _told(name: str, before: Setting | None, after: Setting | None) -> str:
 
 
 def _without_login(config: Config) -> tuple[object, ...]:
-    """What masks hide; the login of an embedded server changes with it."""
+    """Return the masked settings; the login of an embedded server changes with them."""
     return (config.nats if config.nats.urls else (), config.monitor, config.permissions, config.encryption)
 
 
 class Reloader:
-    """Reloads when it is asked to. All methods belong to one event loop."""
+    """Reloads on request. All methods belong to one event loop."""
 
     def __init__(
         self,
@@ -100,23 +100,23 @@ class Reloader:
         self._log = log
         self._reloading = reloading
         self._task: asyncio.Task[None] | None = None
-        self._asked = False
+        self._requested = False
 
     def ask(self) -> None:
-        """Reload; if a reload is under way, once more behind it."""
-        self._asked = True
+        """Reload; if a reload is under way, once more after it."""
+        self._requested = True
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run(), name="reload")
 
     async def stop(self) -> None:
-        """Leave what is under way."""
+        """Cancel a running reload."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        while self._asked:
-            self._asked = False
+        while self._requested:
+            self._requested = False
             await self._reload()
 
     async def _reload(self) -> None:

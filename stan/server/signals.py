@@ -1,7 +1,7 @@
 """`--signal`: find a running server and send it a signal; a part of `stan-server` that serves nothing.
 
-Promises: the signals, the ways to name a process and the texts of the original (STAN-SPEC 12.5). Only a process that runs
-our program, or the original, is ever found by itself.
+Promises: the signals, the ways to name a process and the texts of the original (STAN-SPEC 12.5). Without a pid only a process of
+our program, or of the original, is chosen.
 """
 
 import os
@@ -27,7 +27,7 @@ _SIGNALS = {
 
 
 def send(text: str) -> None:
-    """Do what `-signal` with the value *text*, `<signal>[=<pid or pid file>]`, asks for.
+    """Send the signal of `-signal` with the value *text*, `<signal>[=<pid or pid file>]`.
 
     Raises:
         StartError: unknown signal, or no process, or not exactly one.
