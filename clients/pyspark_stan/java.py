@@ -79,8 +79,8 @@ def _version_of(java: str | Path | None) -> int:
         )
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    found = re.search(r'version "(\d+)', done.stderr)
-    return int(found[1]) if found else 0
+    match = re.search(r'version "(\d+)', done.stderr)
+    return int(match[1]) if match else 0
 
 
 def _stand_in(java: Path) -> Path:

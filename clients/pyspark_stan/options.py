@@ -161,15 +161,15 @@ class OptionReader:
         )
 
     def _nats_arguments(self) -> tuple[tuple[str, str | int | float], ...]:
-        found: list[tuple[str, str | int | float]] = []
+        arguments: list[tuple[str, str | int | float]] = []
         for name, kind in OF_NATS.items():
             key = f"stan.{name}"
             if self.given(key):
                 try:
-                    found.append((name, kind(self.text(key))))
+                    arguments.append((name, kind(self.text(key))))
                 except ValueError:
                     self.complain(f"{key}: {self.text(key)!r} is not a number")
-        return tuple(found)
+        return tuple(arguments)
 
     def finish(self) -> None:
         """Complain about the options that were never read: they are unknown. Raises OptionsError if there are any complaints."""
@@ -267,7 +267,7 @@ def source_options(options: Mapping[str, str], kind: Literal["batch", "stream", 
             reader.complain("assign: a stream has no end")
     if kind == "batch" and (start.default == LATEST or LATEST in start.sequences.values()):
         reader.complain("startingOffsets: a batch cannot start at latest")
-    found = filled(
+    checked = filled(
         SourceOptions,
         reader,
         connection=connection,
@@ -280,13 +280,13 @@ def source_options(options: Mapping[str, str], kind: Literal["batch", "stream", 
         typed=reader.choice("schema", ("auto", "off"), "off") == "auto",
         malformed=next(each for each in MALFORMED if each == reader.choice("malformed", MALFORMED, "fail")),
     )
-    _check_typed(reader, found)
-    if found.rows_per_trigger and found.rows_at_least > found.rows_per_trigger:
+    _check_typed(reader, checked)
+    if checked.rows_per_trigger and checked.rows_at_least > checked.rows_per_trigger:
         reader.complain("minOffsetsPerTrigger: more than maxOffsetsPerTrigger")
     if reader.given("maxTriggerDelay") and not reader.given("minOffsetsPerTrigger"):
         reader.complain("maxTriggerDelay: goes with minOffsetsPerTrigger")
     reader.finish()
-    return found
+    return checked
 
 
 def _check_typed(reader: OptionReader, options: SourceOptions) -> None:

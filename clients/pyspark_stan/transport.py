@@ -133,5 +133,5 @@ def _connect_once(connection: ConnectionOptions) -> BlockingClient:
             nats_options=nats_options(connection),
         )
     except Exception as error:  # nats-py has many
-        said = f"{type(error).__name__}: {error}"
-        raise UnreachableError(f"stan: cannot connect to {', '.join(connection.servers)}: {said}") from error
+        reason = f"{type(error).__name__}: {error}"
+        raise UnreachableError(f"stan: cannot connect to {', '.join(connection.servers)}: {reason}") from error

@@ -29,8 +29,8 @@ class Example:
 
     def messages(self, seed: int) -> Iterator[bytes]:
         """Generate messages for the channel without an end; the same ones for the same *seed*."""
-        found: Iterator[bytes] = importlib.import_module(f"{__name__}.{self.name}").messages(seed)
-        return found
+        messages: Iterator[bytes] = importlib.import_module(f"{__name__}.{self.name}").messages(seed)
+        return messages
 
 
 EXAMPLES: Final = {

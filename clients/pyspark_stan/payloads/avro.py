@@ -53,12 +53,12 @@ def _fields(record: Mapping[str, Any], path: str, named: dict[str, Schema], arou
     if not isinstance(name, str) or not isinstance(fields, list) or not fields:
         raise AvroSchemaError(f"{path or 'the record'} needs a name and fields")
     named[name] = dict(record)
-    found = {}
+    columns = {}
     for field in fields:
         if not isinstance(field, dict) or not isinstance(field.get("name"), str) or "type" not in field:
             raise AvroSchemaError(f"each field of {path or name} needs a name and a type")
-        found[field["name"]] = _type(field["type"], f"{path}.{field['name']}".strip("."), named, around | {name})
-    return found
+        columns[field["name"]] = _type(field["type"], f"{path}.{field['name']}".strip("."), named, around | {name})
+    return columns
 
 
 def _type(schema: Schema, path: str, named: dict[str, Schema], around: frozenset[str]) -> str:

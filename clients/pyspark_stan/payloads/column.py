@@ -65,13 +65,13 @@ def decoded(value: Column, schema: PayloadSchema, columns: Mapping[str, ColumnTy
 
     def records(messages: pa.Array) -> pa.Array:
         read, fit = schema.reader(), fitting_fields(columns)
-        found = []
+        rows = []
         for message in messages.to_pylist():
             try:
-                found.append({**fit(read(message)), MALFORMED: None})
+                rows.append({**fit(read(message)), MALFORMED: None})
             except Exception as error:  # noqa: BLE001 - malformed bytes may raise any exception
-                found.append({MALFORMED: str(error) or type(error).__name__})
-        return pa.array(found, arrow)
+                rows.append({MALFORMED: str(error) or type(error).__name__})
+        return pa.array(rows, arrow)
 
     as_udf: Any = arrow_udf  # its type hints do not allow a function that returns structs
     column: Column = as_udf(records, kind)(value)
@@ -108,9 +108,9 @@ def from_avro(value: Column | str, schema: str) -> Column:
 
 def _only_good(value: Column | str, schema: PayloadSchema) -> Column:
     columns = schema.columns()
-    found = decoded(F.col(value) if isinstance(value, str) else value, schema, columns)
-    fields = F.struct(*(found.getField(name).alias(name) for name in columns))
-    return F.when(found.getField(MALFORMED).isNull(), fields)
+    row = decoded(F.col(value) if isinstance(value, str) else value, schema, columns)
+    fields = F.struct(*(row.getField(name).alias(name) for name in columns))
+    return F.when(row.getField(MALFORMED).isNull(), fields)
 
 
 def to_avro(value: Column | str, schema: str) -> Column:
@@ -129,12 +129,12 @@ def to_avro(value: Column | str, schema: str) -> Column:
         import fastavro  # noqa: PLC0415 - in the worker
 
         parsed = fastavro.parse_schema(json.loads(schema))
-        found = []
+        encoded = []
         for row in _plain(rows):
             out = BytesIO()
             fastavro.schemaless_writer(out, parsed, row)
-            found.append(out.getvalue())
-        return pa.array(found, pa.binary())
+            encoded.append(out.getvalue())
+        return pa.array(encoded, pa.binary())
 
     as_udf: Any = arrow_udf
     column: Column = as_udf(written, T.BinaryType())(F.col(value) if isinstance(value, str) else value)
@@ -143,5 +143,5 @@ def to_avro(value: Column | str, schema: str) -> Column:
 
 def _plain(rows: pa.Array) -> list[Any]:
     """Return Arrow's rows as Avro takes them: maps are dicts."""
-    found: list[Any] = rows.to_pylist(maps_as_pydicts="strict")
-    return found
+    plain: list[Any] = rows.to_pylist(maps_as_pydicts="strict")
+    return plain

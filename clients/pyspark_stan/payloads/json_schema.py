@@ -44,11 +44,11 @@ class _Schema:
         return self._of_kind(kinds.pop(), part, (*around, "")) if len(kinds) == 1 else TEXT
 
     def _one_of(self, branches: list[Any], around: tuple[str, ...]) -> ColumnType:
-        found = [self.type_of(each, (*around, "")) for each in branches if not _is_null(each)]
-        if not found:
+        types = [self.type_of(each, (*around, "")) for each in branches if not _is_null(each)]
+        if not types:
             return TEXT
-        kind = found[0]
-        for each in found[1:]:
+        kind = types[0]
+        for each in types[1:]:
             kind = merged(kind, each)
         return kind
 
@@ -92,10 +92,10 @@ def json_reader() -> Callable[[bytes], Mapping[str, Any]]:
     """Return a function that decodes a message; it raises ValueError for other data than a JSON object."""
 
     def read(message: bytes) -> Mapping[str, Any]:
-        found = json.loads(message, parse_constant=_refused)
-        if not isinstance(found, dict):
+        document = json.loads(message, parse_constant=_refused)
+        if not isinstance(document, dict):
             raise TypeError("the message is no object")
-        return found
+        return document
 
     return read
 

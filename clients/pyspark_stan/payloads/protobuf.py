@@ -37,10 +37,10 @@ def protobuf_columns(descriptors: bytes, message: str) -> dict[str, ColumnType]:
     Raises:
         SchemaError: it is not there, has no fields, or contains itself.
     """
-    found = _fields(parse(descriptors, message), ())
-    if not found:
+    columns = _fields(parse(descriptors, message), ())
+    if not columns:
         raise SchemaError(f"{message} has no fields")
-    return found
+    return columns
 
 
 def _fields(message: Any, around: tuple[str, ...]) -> dict[str, ColumnType]:

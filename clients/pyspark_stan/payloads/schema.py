@@ -34,10 +34,10 @@ class PayloadSchema(NamedTuple):
             return {name: parse_type(kind) for name, kind in avro_columns(json.loads(self.text)).items()}
         from pyspark_stan.payloads.json_schema import json_columns  # noqa: PLC0415
 
-        found = json_columns(json.loads(self.text))
-        if not found:
+        columns = json_columns(json.loads(self.text))
+        if not columns:
             raise ValueError("it tells no properties")
-        return found
+        return columns
 
     def reader(self) -> Callable[[bytes], Mapping[str, Any]]:
         """Return a function that decodes a message; it raises any exception for one that cannot be decoded.

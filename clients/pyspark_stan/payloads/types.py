@@ -54,10 +54,10 @@ def parse_type(text: str) -> ColumnType:
         TypeTextError: it is none; the message says where it goes wrong.
     """
     words = _Words(text)
-    found = _type(words)
+    kind = _type(words)
     if words.next:
         raise TypeTextError(f"does not end behind a type: {words.next!r} follows")
-    return found
+    return kind
 
 
 def struct(fields: dict[str, ColumnType]) -> ColumnType:
@@ -105,17 +105,17 @@ class _Words:
     def step(self) -> str:
         """Read one word; returns it, and `next` is the one after it."""
         before, rest = self.next, self._text[self._at :]
-        found = _TOKEN.match(rest)
-        if not found and rest.strip():
+        token = _TOKEN.match(rest)
+        if not token and rest.strip():
             raise TypeTextError(f"has no meaning at {rest.strip()[:20]!r}")
-        self.next = found[1] if found else ""
-        self._at += found.end() if found else 0
+        self.next = token[1] if token else ""
+        self._at += token.end() if token else 0
         return before
 
     def expect(self, *marks: str) -> str:
         if self.next not in marks:
-            wanted = " or ".join(repr(mark) for mark in marks)
-            raise TypeTextError(f"wants {wanted} instead of {self.next or 'its end'!r}")
+            expected = " or ".join(repr(mark) for mark in marks)
+            raise TypeTextError(f"wants {expected} instead of {self.next or 'its end'!r}")
         return self.step()
 
     def name(self) -> str:

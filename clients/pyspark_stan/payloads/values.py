@@ -31,13 +31,13 @@ def fitting_fields(fields: Mapping[str, ColumnType]) -> Callable[[Mapping[str, A
     fits = {name: fitting(kind) for name, kind in fields.items()}
 
     def fit(message: Mapping[str, Any]) -> dict[str, Any]:
-        found = {}
+        fitted = {}
         for name, each in fits.items():
             try:
-                found[name] = each(message.get(name))
+                fitted[name] = each(message.get(name))
             except UnfitError as error:
                 raise UnfitError(f"{name}{'.' if ': ' in str(error) else ': '}{error}") from None
-        return found
+        return fitted
 
     return fit
 
@@ -83,8 +83,8 @@ def _number(value: Any) -> float:
 
 
 def _boolean(value: Any) -> bool:
-    found: bool = _of(value, bool, "true or false")
-    return found
+    boolean: bool = _of(value, bool, "true or false")
+    return boolean
 
 
 def _text(value: Any) -> str:
@@ -103,17 +103,17 @@ def _as_text(value: Any) -> str:
 
 
 def _binary(value: Any) -> bytes:
-    found: bytes = _of(value, bytes, "bytes")
-    return found
+    data: bytes = _of(value, bytes, "bytes")
+    return data
 
 
 def _timestamp(value: Any) -> datetime:
     """A moment; one without a zone is UTC."""
     try:
-        found = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        time = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     except (TypeError, ValueError):
         raise UnfitError(f"{_shown(value)} is no time in ISO 8601") from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _date(value: Any) -> date:

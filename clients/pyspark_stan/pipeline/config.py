@@ -50,7 +50,7 @@ class PipelineConnection:
 
     def options(self) -> dict[str, str]:
         """Return the options for the data source, including secrets."""
-        found = {
+        options = {
             "servers": self.servers,
             "clusterId": self.cluster_id,
             "user": self.user,
@@ -59,7 +59,7 @@ class PipelineConnection:
             "creds": self.creds,
             **{f"tls.{name}": path for name, path in self.tls.items()},
         }
-        return {name: value for name, value in found.items() if value}
+        return {name: value for name, value in options.items() if value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +221,7 @@ def _connection(table: TomlTable, directory: Path) -> PipelineConnection:
     if "@" in servers:
         table.complain("servers", "has a user or password in it: write user and password_env")
         servers = "nats://127.0.0.1:4222"
-    found = PipelineConnection(
+    connection = PipelineConnection(
         servers=servers,
         cluster_id=table.text("cluster_id", "test-cluster"),
         user=table.text("user"),
@@ -231,7 +231,7 @@ def _connection(table: TomlTable, directory: Path) -> PipelineConnection:
         tls={name: _place(table.text(f"tls_{name}"), directory) for name in ("ca", "cert", "key")},
     )
     table.finish()
-    return found
+    return connection
 
 
 def _inputs(root: TomlTable, directory: Path, query: Query) -> tuple[PipelineInput, ...]:
@@ -245,16 +245,16 @@ def _inputs(root: TomlTable, directory: Path, query: Query) -> tuple[PipelineInp
             root.complain(key, "goes into the tables of sources, where there are some")
     if root.table("query").given("view"):
         root.table("query").complain("view", "has no meaning for several sources: the views have their names")
-    found = []
+    inputs = []
     for name, table in root.table("sources").tables().items():
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             table.complain("", f"must be a name such as clicks, not {name!r}: a view gets it")
         payload = payload_of(table.table("payload"), directory)
         watermark = _watermark(table, payload)
-        found.append(PipelineInput(view=name, source=_source(table), payload=payload, watermark=watermark))
-    if not found:
+        inputs.append(PipelineInput(view=name, source=_source(table), payload=payload, watermark=watermark))
+    if not inputs:
         root.complain("sources", "has no tables, such as [sources.clicks]")
-    return tuple(found)
+    return tuple(inputs)
 
 
 _SOURCE_KEYS: Final = {"max_per_trigger": "maxOffsetsPerTrigger", "min_per_trigger": "minOffsetsPerTrigger"}
@@ -277,9 +277,9 @@ def _source(table: TomlTable) -> PipelineSource:
             more[option] = str(table.number(key))
     if not table.flag("fail_on_data_loss", default=True):
         more["failOnDataLoss"] = "false"
-    found = PipelineSource(channels=channels, pattern=pattern, more={**more, **table.table("options").texts_by_key()})
+    source = PipelineSource(channels=channels, pattern=pattern, more={**more, **table.table("options").texts_by_key()})
     table.finish()
-    return found
+    return source
 
 
 def _start(table: TomlTable) -> str:
@@ -314,7 +314,7 @@ def _sink(table: TomlTable, directory: Path) -> Sink:
         more["delivery"] = table.choice("delivery", DELIVERIES, DELIVERIES[0])
     value = table.choice("value", VALUES, "json")
     schema = avro_schema_of(table, directory) if value == "avro" and not into else None
-    found = Sink(
+    sink = Sink(
         channel=table.text("channel", required=into is None),
         mode=mode,  # type: ignore[arg-type] # one of MODES
         value=value,  # type: ignore[arg-type] # one of VALUES
@@ -322,10 +322,10 @@ def _sink(table: TomlTable, directory: Path) -> Sink:
         more={**more, **table.table("options").texts_by_key()},
         table=into,
     )
-    if found.channel and (set(found.channel) & set("*> \t\r\n") or not all(found.channel.split("."))):
-        table.complain("channel", f"{found.channel!r} is no channel's name")
+    if sink.channel and (set(sink.channel) & set("*> \t\r\n") or not all(sink.channel.split("."))):
+        table.complain("channel", f"{sink.channel!r} is no channel's name")
     table.finish()
-    return found
+    return sink
 
 
 def _table_sink(table: TomlTable, directory: Path, mode: str) -> TableSink | None:
@@ -364,9 +364,9 @@ def _spark(table: TomlTable) -> Spark:
     master = table.text("master", "local[*]")
     if not re.fullmatch(r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[.+\]|(spark|k8s)://.+|yarn", master):
         table.complain("master", f"must be local[*], local[2], spark://..., k8s://... or yarn, not {master!r}")
-    found = Spark(master=master, conf=table.table("conf").texts_by_key())
+    spark = Spark(master=master, conf=table.table("conf").texts_by_key())
     table.finish()
-    return found
+    return spark
 
 
 def _ask_the_options(pipeline: Pipeline, root: TomlTable) -> None:
@@ -382,15 +382,15 @@ def _ask_the_options(pipeline: Pipeline, root: TomlTable) -> None:
 
         if pipeline.sink.channel and not root.complained_of("sink"):
             checks.append((root.table("sink"), lambda: sink_options(pipeline.sink_options(), None, "stream")))
-    told: set[str] = set()
+    reported: set[str] = set()
     for table, check in checks:
         try:
             check()
         except OptionsError as error:
             for complaint in error.complaints:
-                if complaint not in told:
+                if complaint not in reported:
                     table.complain("", complaint)
-                told.add(complaint)
+                reported.add(complaint)
 
 
 def _duration(table: TomlTable, key: str, *, required: bool = False) -> str:

@@ -96,8 +96,8 @@ def decode(messages: DataFrame, payload: Payload) -> DataFrame:
     elif payload.malformed == "drop":
         rows = rows.where(~wrong)
     columns = [F.when(~wrong, F.col(f"parsed.{quoted(name)}")).alias(name) for name in payload.columns]
-    kept = [F.when(wrong, F.col("value")).alias(MALFORMED)] if payload.malformed == "keep" else []
-    return rows.select(*columns, *(F.col(name) for name in METADATA), *kept)
+    malformed = [F.when(wrong, F.col("value")).alias(MALFORMED)] if payload.malformed == "keep" else []
+    return rows.select(*columns, *(F.col(name) for name in METADATA), *malformed)
 
 
 def _parsed(payload: Payload) -> "Column":

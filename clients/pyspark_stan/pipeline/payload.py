@@ -70,19 +70,19 @@ def _json_columns(table: TomlTable) -> dict[str, str]:
         table.complain("schema", 'is missing: a table [payload.schema] with lines such as user = "string"')
         return {}
     columns = table.table("schema")
-    found = columns.texts_by_key()
-    if table.holds("schema", dict) and not found:
+    types = columns.texts_by_key()
+    if table.holds("schema", dict) and not types:
         table.complain("schema", "has no columns")
-    for name, kind in found.items():
+    for name, kind in types.items():
         try:
             parse_type(kind)
         except TypeTextError as error:
             columns.complain(name, f"the type {kind!r} {error}" if kind.strip() else "the type is empty")
-    lowered = [name.lower() for name in found]
-    for name in found:
+    lowered = [name.lower() for name in types]
+    for name in types:
         if lowered.count(name.lower()) > 1:
             columns.complain(name, "is there twice, for Spark: upper and lower case are the same in a column's name")
-    return found
+    return types
 
 
 def _avro(table: TomlTable, directory: Path) -> tuple[PayloadSchema | None, dict[str, str]]:

@@ -90,10 +90,10 @@ def reason_of(error: BaseException) -> str:
     """Return the reason why a query has failed, in one line: the innermost cause in Spark's chain of causes."""
     lines = str(error).splitlines() or [type(error).__name__]
     begin = max((number for number, line in enumerate(lines) if line.startswith("Caused by: ")), default=0)
-    told = list(takewhile(lambda line: not _BEHIND_THE_REASON.match(line), lines[begin:])) or lines[:1]
-    if "Traceback (most recent call last)" in told[0]:  # of a Python worker: the reason is in the last line
-        told = [line for line in told if line and not line[0].isspace()][-1:]
-    return _CLASS.sub("", told[0].removeprefix("Caused by: ")).strip()
+    reason = list(takewhile(lambda line: not _BEHIND_THE_REASON.match(line), lines[begin:])) or lines[:1]
+    if "Traceback (most recent call last)" in reason[0]:  # of a Python worker: the reason is in the last line
+        reason = [line for line in reason if line and not line[0].isspace()][-1:]
+    return _CLASS.sub("", reason[0].removeprefix("Caused by: ")).strip()
 
 
 class _Reports:

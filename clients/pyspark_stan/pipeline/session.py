@@ -122,12 +122,12 @@ def spark_session(conf: Mapping[str, str]) -> Iterator["SparkSession"]:
 def _own_files(directory: Path, conf: Mapping[str, str]) -> dict[str, str]:
     """Return settings that put Spark's temporary files into *directory*, and with a local master the Unix sockets to its workers,
     if their paths are short enough. Over TCP, small packets would wait for one another, 40 ms a batch."""
-    found = {"spark.sql.warehouse.dir": str(directory / "warehouse")}
+    settings = {"spark.sql.warehouse.dir": str(directory / "warehouse")}
     if conf["spark.master"].startswith("local"):
-        found["spark.local.dir"] = str(directory)
+        settings["spark.local.dir"] = str(directory)
         fits = len(os.fsencode(directory)) + _SOCKET_NAME <= _SOCKET_PATH_MAX
-        found["spark.python.unix.domain.socket.enabled"] = "true" if fits else "false"
-    return found
+        settings["spark.python.unix.domain.socket.enabled"] = "true" if fits else "false"
+    return settings
 
 
 @contextlib.contextmanager

@@ -109,25 +109,25 @@ class TomlTable:
 
     def numbers(self, key: str) -> dict[str, int]:
         """Return the table under *key*, whose values must be whole numbers >= 0."""
-        found = self._value_of(key, dict, {})
-        for name, value in found.items():
+        numbers = self._value_of(key, dict, {})
+        for name, value in numbers.items():
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 self.complain(key, f"{name!r} must have a whole number")
-        return found
+        return numbers
 
     def texts_by_key(self) -> dict[str, str]:
         """Return all keys and values of this table; numbers and booleans are written as Spark reads them."""
-        found = {}
+        texts = {}
         for key in self._values:
             self._known.add(key)
             value = self._values[key]
             if isinstance(value, bool):
-                found[key] = "true" if value else "false"
+                texts[key] = "true" if value else "false"
             elif isinstance(value, str | int | float):
-                found[key] = self._expand(key, str(value))
+                texts[key] = self._expand(key, str(value))
             else:
                 self.complain(key, "must be a text, a number, true or false")
-        return found
+        return texts
 
     def text(self, key: str, default: str = "", *, required: bool = False, verbatim: bool = False) -> str:
         """Return the text under *key*; with *required*, complain if it is missing or empty; with *verbatim*, `${NAME}` is not
@@ -215,7 +215,7 @@ class TomlTable:
         return value
 
     def _expand(self, key: str, text: str) -> str:
-        return _VARIABLE.sub(lambda found: self._variable(key, found[1], found[2]), text)
+        return _VARIABLE.sub(lambda match: self._variable(key, match[1], match[2]), text)
 
     def _variable(self, key: str, name: str, default: str | None = None) -> str:
         if name not in self._environment and default is None:

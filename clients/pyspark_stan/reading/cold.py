@@ -82,16 +82,16 @@ class Cold:
         return {name: self._extended(info) for name, info in infos.items()}
 
     def _extended(self, info: ChannelInfo) -> ChannelInfo:
-        found, first = self.manifest(info.name, info.uid), max(info.first, 1)
-        if found.next < first and self._looked.get((info.name, info.uid)) != first:
+        lake, first = self.manifest(info.name, info.uid), max(info.first, 1)
+        if lake.next < first and self._looked.get((info.name, info.uid)) != first:
             # The broker may have lost something since the manifest was read, because it is in a newer one.
-            found = self.manifest(info.name, info.uid, newest=True)
+            lake = self.manifest(info.name, info.uid, newest=True)
             self._looked[info.name, info.uid] = first
-        if not found.files or found.first >= first:
+        if not lake.files or lake.first >= first:
             return info
         hot = behind(info) - first
-        size = info.bytes * (behind(info) - found.first) // hot if hot > 0 else sum(file.bytes for file in found.files)
-        return info._replace(first=found.first, bytes=size, first_time_ns=found.files[0].first_time_ns)
+        size = info.bytes * (behind(info) - lake.first) // hot if hot > 0 else sum(file.bytes for file in lake.files)
+        return info._replace(first=lake.first, bytes=size, first_time_ns=lake.files[0].first_time_ns)
 
     def resolver(self, infos: Mapping[str, ChannelInfo], hot: SequenceAt) -> Resolver:
         """Return a resolver of starts and ends in channels that are extended; *hot* asks the broker."""
@@ -99,10 +99,10 @@ class Cold:
 
         def at(channel: str, time_ns: int) -> int:
             uid = infos[channel].uid
-            found = self.manifest(channel, uid)
-            if found.files and time_ns <= found.files[-1].last_time_ns:
-                sequence = sequence_at(self.table(channel, uid), found, time_ns)
-                if sequence < found.next:
+            manifest = self.manifest(channel, uid)
+            if manifest.files and time_ns <= manifest.files[-1].last_time_ns:
+                sequence = sequence_at(self.table(channel, uid), manifest, time_ns)
+                if sequence < manifest.next:
                     return sequence
             return hot(channel, time_ns)
 

@@ -81,8 +81,8 @@ def _key(parts: Columns, count: int, kind: pa.DataType) -> pa.Array:
 def _null_if_empty(offsets: bytes, values: bytes, count: int, kind: pa.DataType) -> pa.Array:
     if not values:
         return pa.nulls(count, kind)
-    found = pa.Array.from_buffers(kind, count, [None, pa.py_buffer(offsets), pa.py_buffer(values)])
-    return pa.compute.if_else(pa.compute.binary_length(found).cast(pa.bool_()), found, pa.nulls(count, kind))
+    column = pa.Array.from_buffers(kind, count, [None, pa.py_buffer(offsets), pa.py_buffer(values)])
+    return pa.compute.if_else(pa.compute.binary_length(column).cast(pa.bool_()), column, pa.nulls(count, kind))
 
 
 def _headers(parts: Columns, _count: int, kind: pa.DataType) -> pa.Array:
@@ -102,8 +102,8 @@ def text_array(values: list[bytes], kind: pa.DataType | None = None) -> pa.Array
 
 def numbers(values: Iterable[int]) -> pa.Array:
     """Return an array of 32-bit numbers."""
-    found = array("i", values)
-    return pa.Array.from_buffers(pa.int32(), len(found), [None, pa.py_buffer(found)])
+    packed = array("i", values)
+    return pa.Array.from_buffers(pa.int32(), len(packed), [None, pa.py_buffer(packed)])
 
 
 def _channel(name: bytes, count: int, kind: pa.DataType) -> pa.Array:

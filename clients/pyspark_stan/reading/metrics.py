@@ -24,15 +24,15 @@ def lag(progress: Mapping[str, Any] | None) -> dict[str, int]:
     *progress* is `query.lastProgress`, a listener's `event.progress`, or the JSON of either. The result is empty if the query
     reads no channel, or Spark has not reported yet.
     """
-    found: dict[str, int] = {}
+    lags: dict[str, int] = {}
     for source in (progress or {}).get("sources", ()):
         end, latest = _parsed(source.get("endOffset")), _parsed(source.get("latestOffset"))
         if INITIAL not in end:
             continue
         positions = from_json(end).positions
         for channel, behind in latest.items():
-            found[channel] = found.get(channel, 0) + max(0, behind - positions.get(channel, 1))
-    return found
+            lags[channel] = lags.get(channel, 0) + max(0, behind - positions.get(channel, 1))
+    return lags
 
 
 def summary(behind: Mapping[str, int]) -> dict[str, float]:
@@ -76,11 +76,11 @@ class StanQueryListener(StreamingQueryListener):
 def _parsed(offset: object) -> dict[str, Any]:
     """Parse the offset of a report: text in Spark's Python objects, a dict in their JSON. Returns {} for anything else."""
     try:
-        said = json.loads(offset) if isinstance(offset, str) else offset
+        document = json.loads(offset) if isinstance(offset, str) else offset
     except ValueError:
         return {}
     try:
-        return dict(unpacked(said)) if isinstance(said, dict) else {}
+        return dict(unpacked(document)) if isinstance(document, dict) else {}
     except ValueError:
         return {}
 

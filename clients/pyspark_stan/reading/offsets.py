@@ -93,10 +93,10 @@ def unpacked(fields: Mapping[str, Any]) -> Mapping[str, Any]:
         return fields
     try:
         inflating = zlib.decompressobj()
-        found = json.loads(inflating.decompress(b64decode(text, validate=True), OFFSET_BYTES_MAX))
+        document = json.loads(inflating.decompress(b64decode(text, validate=True), OFFSET_BYTES_MAX))
     except zlib.error as error:
         raise ValueError(f"stan: the checkpoint holds no offset of this source: {error}") from None
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _sorted(values: Mapping[str, int]) -> dict[str, int]:
@@ -106,7 +106,7 @@ def _sorted(values: Mapping[str, int]) -> dict[str, int]:
 def ranges_between(start: Offset, end: Offset) -> list[Range]:
     """Return the messages of the batch between two offsets. A channel that *start* does not have, or has with another beginning
     or another uid, or that was begun again, is read from the beginning that *end* gives."""
-    found = []
+    ranges = []
     for channel, stop in sorted(end.positions.items()):
         uid = end.incarnations.get(channel, 0)
         first = end.initial[channel]
@@ -114,8 +114,8 @@ def ranges_between(start: Offset, end: Offset) -> list[Range]:
         if same and channel in start.positions and start.initial[channel] == first:
             first = start.positions[channel]
         if first < stop:
-            found.append(Range(channel, uid, first, stop))
-    return found
+            ranges.append(Range(channel, uid, first, stop))
+    return ranges
 
 
 def oldest(info: ChannelInfo | None) -> int:
@@ -140,25 +140,25 @@ class Resolver:
 
     def resolve(self, channels: Iterable[str], place: ReadBound, option: str) -> tuple[dict[str, int], list[str]]:
         """Return the sequence for each channel, and complaints; *option*: its name in them."""
-        found: dict[str, int] = {}
+        sequences: dict[str, int] = {}
         complaints: list[str] = []
         for channel in sorted(channels):
             info = self._infos.get(channel)
             time_ns = place.times_ns.get(channel, place.time_ns)
-            said = place.sequences.get(channel, place.default)
+            value = place.sequences.get(channel, place.default)
             if time_ns:
-                found[channel] = self._sequence_at(channel, time_ns) if info else 1
-                if found[channel] >= behind(info) and not place.latest_if_later:
+                sequences[channel] = self._sequence_at(channel, time_ns) if info else 1
+                if sequences[channel] >= behind(info) and not place.latest_if_later:
                     complaints.append(
                         f"{option}: {channel} has no message of that time or later "
                         "(startingOffsetsByTimestampStrategy=latest waits for one)"
                     )
-            elif said == EARLIEST:
-                found[channel] = oldest(info)
-            elif said == LATEST:
-                found[channel] = behind(info)
+            elif value == EARLIEST:
+                sequences[channel] = oldest(info)
+            elif value == LATEST:
+                sequences[channel] = behind(info)
             else:
-                found[channel] = min(max(said, 1), behind(info))
-                if said > behind(info):
-                    complaints.append(f"{option}: {channel} ends at {behind(info)}, before {said}")
-        return found, complaints
+                sequences[channel] = min(max(value, 1), behind(info))
+                if value > behind(info):
+                    complaints.append(f"{option}: {channel} ends at {behind(info)}, before {value}")
+        return sequences, complaints

@@ -35,9 +35,9 @@ class StanPartition(InputPartition):
 def rows_of_partition(ranges: Sequence[Range], tasks: int) -> int:
     """Return the largest number of sequences in a partition, if no option names it: of the fewest partitions that give each of
     *tasks* cores the same number."""
-    total = sum(found.end - found.first for found in ranges)
-    wanted = tasks * max(1, -(-total // (tasks * ROWS_MAX)))
-    return max(ROWS_MIN, -(-total // wanted))
+    total = sum(each.end - each.first for each in ranges)
+    partitions = tasks * max(1, -(-total // (tasks * ROWS_MAX)))
+    return max(ROWS_MIN, -(-total // partitions))
 
 
 def plan(ranges: Sequence[Range], tasks: int, at_least: int = 0, rows_max: int = 0) -> list[StanPartition]:
@@ -50,10 +50,10 @@ def plan(ranges: Sequence[Range], tasks: int, at_least: int = 0, rows_max: int =
         rows_max: largest number of sequences in one partition; 0: no limit.
     """
     pieces = _pieces(ranges, at_least, rows_max)
-    wanted = max(tasks, at_least)
-    if len(pieces) <= wanted:
+    number = max(tasks, at_least)
+    if len(pieces) <= number:
         return [StanPartition((piece,)) for piece in pieces]
-    return _bundles(pieces, wanted, rows_max)
+    return _bundles(pieces, number, rows_max)
 
 
 def _bundles(pieces: Sequence[Range], number: int, rows_max: int) -> list[StanPartition]:
@@ -80,7 +80,7 @@ def _bundles(pieces: Sequence[Range], number: int, rows_max: int) -> list[StanPa
 
 
 def _pieces(ranges: Sequence[Range], at_least: int, rows_max: int) -> list[Range]:
-    total = sum(found.end - found.first for found in ranges)
+    total = sum(each.end - each.first for each in ranges)
     pieces_of_all = []
     for channel, uid, first, end in ranges:
         size = end - first

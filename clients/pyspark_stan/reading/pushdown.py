@@ -38,9 +38,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 def batch_reader(options: Mapping[str, str], schema: "StructType") -> StanBatchReader:
     """Return the reader of `spark.read`, with filter pushdown if the options say so. Raises OptionsError."""
-    found = source_options(options, "batch")
-    columns = columns_read(found, schema)
-    return StanPushdownBatchReader(found, columns) if found.pushdown else StanBatchReader(found, columns)
+    checked = source_options(options, "batch")
+    columns = columns_read(checked, schema)
+    return StanPushdownBatchReader(checked, columns) if checked.pushdown else StanBatchReader(checked, columns)
 
 
 class StanPushdownBatchReader(StanBatchReader):
@@ -55,17 +55,17 @@ class StanPushdownBatchReader(StanBatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Note the filters that narrow the ranges; all are returned to Spark, which applies them too."""
-        for found in filters:
-            of: tuple[str, ...] = getattr(found, "attribute", ())
+        for condition in filters:
+            of: tuple[str, ...] = getattr(condition, "attribute", ())
             column = of[0].removeprefix(self._prefix) if len(of) == 1 and of[0].startswith(self._prefix) else ""
-            value: Any = getattr(found, "value", None)
-            if column == "channel" and isinstance(found, EqualTo | In):
-                names = set(value if isinstance(found, In) else [value])
+            value: Any = getattr(condition, "value", None)
+            if column == "channel" and isinstance(condition, EqualTo | In):
+                names = set(value if isinstance(condition, In) else [value])
                 self._channels = names if self._channels is None else self._channels & names
-            elif column == "sequence" and type(found) in _BOUNDS:
-                _narrow(self._sequences, found, value)
-            elif column == "timestamp" and type(found) in _BOUNDS:
-                _narrow(self._micros, found, _micros_of(value))
+            elif column == "sequence" and type(condition) in _BOUNDS:
+                _narrow(self._sequences, condition, value)
+            elif column == "timestamp" and type(condition) in _BOUNDS:
+                _narrow(self._micros, condition, _micros_of(value))
         return filters
 
     def narrowed(self, ranges: list[Range], resolver: Resolver) -> list[Range]:

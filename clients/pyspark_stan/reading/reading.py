@@ -104,16 +104,16 @@ class _Reader:
         size, replica = options.fetch_bytes, options.from_replica
         why = "the channel ends before"
         try:
-            for found in client.read_range(
+            for answer in client.read_range(
                 part.channel, self.next, self.last, uid=part.uid, max_bytes=size, from_replica=replica
             ):
-                begins = found.runs[0].first_sequence if found.runs else found.next_sequence
-                oldest = found.first_sequence or begins  # 0 if a large message left no room for it in the answer
+                begins = answer.runs[0].first_sequence if answer.runs else answer.next_sequence
+                oldest = answer.first_sequence or begins  # 0 if a large message left no room for it in the answer
                 yield from self._filled(min(begins, oldest) - 1)
                 self._miss(min(begins, oldest) - 1, f"the channel begins at {oldest}")
-                if found.count:
-                    yield self._decoder.batch(found)
-                self.next = max(self.next, found.next_sequence)
+                if answer.count:
+                    yield self._decoder.batch(answer)
+                self.next = max(self.next, answer.next_sequence)
         except ChannelReplacedError:
             why = "the channel was deleted and made again"
         except ServerError as error:

@@ -40,17 +40,17 @@ def registered_for(options: SourceOptions) -> list[Registered]:
     statuses: list[Any] = []
     complaints = []
     for channel in options.channels or ("",):
-        found = with_retries(
+        matching = with_retries(
             options.connection,
             options.retries,
             options.retry_pause_s,
             lambda client, channel=channel: client.schemas(channel),  # type: ignore[misc]
         )
         if options.pattern:
-            found = [each for each in found if overlap(each.pattern, options.asked)]
-        if not found:
+            matching = [each for each in matching if overlap(each.pattern, options.asked)]
+        if not matching:
             complaints.append(f"schema: none is registered for {channel or options.asked}")
-        statuses += found
+        statuses += matching
     if complaints:
         raise OptionsError(complaints)
     return grouped(statuses)
@@ -63,11 +63,11 @@ def registered_of(client: "BlockingClient", channel: str) -> Registered | None:
 
 def grouped(statuses: Iterable[Any]) -> list[Registered]:
     """Return the versions by their patterns; *statuses* are the broker's."""
-    found: dict[str, dict[int, PayloadSchema]] = {}
+    by_pattern: dict[str, dict[int, PayloadSchema]] = {}
     for each in statuses:
-        versions = found.setdefault(each.pattern, {})
+        versions = by_pattern.setdefault(each.pattern, {})
         versions[each.schema_version] = PayloadSchema(_FORMATS[each.kind], each.text, each.message)
-    return [Registered(pattern, versions) for pattern, versions in sorted(found.items())]
+    return [Registered(pattern, versions) for pattern, versions in sorted(by_pattern.items())]
 
 
 def for_channel(schemas: Iterable[Registered], channel: str) -> Registered | None:
@@ -82,23 +82,23 @@ def typed_columns(options: SourceOptions, schemas: Iterable[Registered]) -> dict
         OptionsError: a version has no columns, or a name is there twice for Spark.
     """
     complaints = []
-    found: dict[str, ColumnType] = {}
+    columns: dict[str, ColumnType] = {}
     for each in schemas:
         for number, schema in sorted(each.versions.items()):
             try:
-                found = merged_fields(found, schema.columns())
+                columns = merged_fields(columns, schema.columns())
             except ValueError as error:
                 complaints.append(f"schema: version {number} of {each.pattern}: {error}")
     about = _about(options)
-    lowered = [name.lower() for name in (*found, *about)]
+    lowered = [name.lower() for name in (*columns, *about)]
     complaints += [
         f"schema: {name} is there twice, for Spark, in the registered versions and the columns {', '.join(about)}"
-        for name in found
+        for name in columns
         if lowered.count(name.lower()) > 1
     ]
     if complaints:
         raise OptionsError(complaints)
-    return {**found, **about}
+    return {**columns, **about}
 
 
 def check_typed(options: SourceOptions, schemas: Iterable[Registered], schema: "StructType") -> None:
@@ -111,23 +111,23 @@ def check_typed(options: SourceOptions, schemas: Iterable[Registered], schema: "
     complaints = []
     for field in schema:
         kind = known.get(field.name)
-        said = field.dataType.simpleString()
+        given = field.dataType.simpleString()
         if kind is None:
             complaints.append(f"schema: no column {field.name}; there are {', '.join(known)}")
-        elif parse_type(said) != kind:
-            complaints.append(f"schema: {field.name} is {kind}, not {said}")
+        elif parse_type(given) != kind:
+            complaints.append(f"schema: {field.name} is {kind}, not {given}")
     if complaints:
         raise OptionsError(complaints)
 
 
 def _about(options: SourceOptions) -> dict[str, ColumnType]:
-    asked = {
+    optional = {
         "_headers": options.headers,
         "_key": options.key,
         "_partition": options.partition,
         MALFORMED: options.malformed == "keep",
     }
-    return {name: kind for name, kind in ABOUT.items() if asked.get(name, True)}
+    return {name: kind for name, kind in ABOUT.items() if optional.get(name, True)}
 
 
 ABOUT: Final = {

@@ -52,8 +52,8 @@ Infos = Mapping[str, ChannelInfo]
 
 def stream_reader(options: Mapping[str, str], schema: "StructType") -> "StanStreamReader":
     """Return the reader of `spark.readStream`. Raises OptionsError."""
-    found = source_options(options, "stream")
-    return StanStreamReader(found, columns_read(found, schema))
+    checked = source_options(options, "stream")
+    return StanStreamReader(checked, columns_read(checked, schema))
 
 
 class _Channels:
@@ -68,13 +68,13 @@ class _Channels:
         """Return the state of each channel of the read that exists. The broker answers after *wait_s*, or as soon as a channel
         has a message newer than *newer_than* says."""
         options = self._options
-        found = self._ask(
+        infos = self._ask(
             lambda client: client.info(options.channels, pattern=options.asked, newer_than=newer_than, wait_s=wait_s)
         )
         if options.pattern:
             matches = re.compile(options.pattern).fullmatch
-            found = {name: info for name, info in found.items() if matches(name) and self._has_text(name)}
-        return found if self.cold is None else self.cold.extended(found)
+            infos = {name: info for name, info in infos.items() if matches(name) and self._has_text(name)}
+        return infos if self.cold is None else self.cold.extended(infos)
 
     def _has_text(self, name: str) -> bool:
         """Return True if the channel's name is UTF-8, as Spark needs it; NATS accepts any bytes."""
@@ -270,8 +270,8 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not wants and known.positions == begin.positions:
             return start
         self._moved_at = time.monotonic()
-        taken = self._within(wants, infos, limit)
-        positions = {name: position + taken.get(name, 0) for name, position in known.positions.items()}
+        shares = self._within(wants, infos, limit)
+        positions = {name: position + shares.get(name, 0) for name, position in known.positions.items()}
         return known._replace(positions=positions).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802

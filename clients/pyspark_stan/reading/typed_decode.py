@@ -142,9 +142,9 @@ class TypedDecoder:
         headers = plain.column("headers").to_pylist() if "headers" in plain.schema.names else None
         for row, value in enumerate(plain.column("value").to_pylist()):
             try:
-                said = headers[row] if headers else None
-                read = self._reader(channel, registered, _version(said))
-                rows.append({} if not value and _is_deleted(registered, said) else self._fit(read(value)))
+                pairs = headers[row] if headers else None
+                read = self._reader(channel, registered, _version(pairs))
+                rows.append({} if not value and _is_deleted(registered, pairs) else self._fit(read(value)))
             except (ImportError, *PASSING):
                 raise
             except Exception as error:  # noqa: BLE001 - malformed bytes may raise any exception
@@ -191,8 +191,8 @@ class TypedDecoder:
 
 def _version(headers: list[dict[str, Any]] | None) -> int:
     """The version that a message's headers name; 0: none."""
-    said = next((pair["value"] for pair in headers or () if pair["key"] == _HEADER), b"")
-    return int(said) if said.isdigit() else 0
+    value = next((pair["value"] for pair in headers or () if pair["key"] == _HEADER), b"")
+    return int(value) if value.isdigit() else 0
 
 
 def _is_deleted(registered: Registered | None, headers: list[dict[str, Any]] | None) -> bool:
@@ -204,12 +204,12 @@ def _is_deleted(registered: Registered | None, headers: list[dict[str, Any]] | N
 
 def _plain_schema(*names: str) -> StructType:
     """The columns of the data source that a decoder needs."""
-    wanted = {"value", "sequence", *names} & COLUMNS.keys()
-    found = StructType()
+    read = {"value", "sequence", *names} & COLUMNS.keys()
+    schema = StructType()
     for name in COLUMNS:
-        if name in wanted:
-            found.add(name, COLUMNS[name], name in NULLABLE)
-    return found
+        if name in read:
+            schema.add(name, COLUMNS[name], name in NULLABLE)
+    return schema
 
 
 def _in_json(kind: pa.DataType) -> pa.DataType:

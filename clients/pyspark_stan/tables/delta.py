@@ -55,8 +55,8 @@ class _DeltaBatch:
         self._table = delta.DeltaTable(location, storage_options=storage_options) if there else None
 
     def noted(self, name: str) -> int | None:
-        found = self._table.transaction_version(name) if self._table is not None else None
-        return None if found is None else int(found)
+        version = self._table.transaction_version(name) if self._table is not None else None
+        return None if version is None else int(version)
 
     def put(self, rows: "pa.Table", notes: Mapping[str, int], keys: Sequence[str]) -> None:
         delta = _delta()

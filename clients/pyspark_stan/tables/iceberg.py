@@ -55,8 +55,8 @@ class _IcebergBatch:
         self._table = self._catalog.load_table(name) if self._catalog.table_exists(name) else None
 
     def noted(self, name: str) -> int | None:
-        found = self._table.properties.get(_property(name)) if self._table is not None else None
-        return None if found is None else int(found)
+        version = self._table.properties.get(_property(name)) if self._table is not None else None
+        return None if version is None else int(version)
 
     def put(self, rows: "pa.Table", notes: Mapping[str, int], keys: Sequence[str]) -> None:
         table = self._table
@@ -81,8 +81,8 @@ def _with_keys(rows: "pa.Table", keys: Sequence[str]) -> Any:
 
     if len(keys) == 1:
         values = rows.column(keys[0]).to_pylist()
-        found = In(keys[0], {value for value in values if value is not None})
-        return Or(found, IsNull(keys[0])) if None in values else found
+        known = In(keys[0], {value for value in values if value is not None})
+        return Or(known, IsNull(keys[0])) if None in values else known
     filters = [
         And(*(IsNull(key) if row[key] is None else EqualTo(key, row[key]) for key in keys))
         for row in rows.select(list(keys)).to_pylist()

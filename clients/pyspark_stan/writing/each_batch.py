@@ -32,11 +32,11 @@ def foreach_batch(
     Raises:
         OptionsError: raised here, not in the first batch.
     """
-    said = {name: _text(value) for name, value in {**(options or {}), **more}.items()}
-    checked = sink_options(said, None, "stream")
+    given = {name: _text(value) for name, value in {**(options or {}), **more}.items()}
+    checked = sink_options(given, None, "stream")
 
     def write(frame: "DataFrame", batch_id: int) -> None:
-        writer = frame.write.format("stan").options(**said).mode("append")
+        writer = frame.write.format("stan").options(**given).mode("append")
         if checked.delivery == "at-least-once":
             writer.save()
             return

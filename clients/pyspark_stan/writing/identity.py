@@ -175,15 +175,15 @@ class ContentIds:
     def of(self, channel: str, contents: Column, count: int) -> bytes:
         """Return the ids of *count* rows of *channel*: ID_BYTES for each of *contents*."""
         salt, person = self._salt, blake2b(channel.encode(), digest_size=blake2b.PERSON_SIZE).digest()
-        found = digests(*contents, count, salt=salt, person=person)
-        new = self._seen.add(found)
+        digest = digests(*contents, count, salt=salt, person=person)
+        new = self._seen.add(digest)
         row = new.find(0)
         if row < 0:
-            return found
-        ids = bytearray(found)
+            return digest
+        ids = bytearray(digest)
         while row >= 0:
             place = slice(ID_BYTES * row, ID_BYTES * (row + 1))
-            first = found[place]
+            first = digest[place]
             self._repeats[first] += 1
             again = b"%b%d" % (first, self._repeats[first])
             ids[place] = blake2b(again, digest_size=ID_BYTES, salt=salt, person=person).digest()

@@ -39,23 +39,23 @@ class Division:
     def of(self, request: Request) -> list[Request]:
         """The requests for the parts that get rows of *request*, by part."""
         numbers = bytes(self._numbers(request.rows))
-        found = []
+        requests = []
         for number in sorted(set(numbers)):
             mask = numbers.translate(self._masks[number])
             part = replace(request, channel=self._names[number])
             if (count := mask.count(1)) < len(mask):
                 ids = pick_ids(request.ids, mask) if request.ids else b""
                 part = replace(part, rows=pick_rows(request.rows, mask), count=count, ids=ids)
-            found.append(part)
-        return found
+            requests.append(part)
+        return requests
 
     def _numbers(self, rows: bytes) -> list[int]:
         of_keys, ends = slots(rows)
-        parts, without, found = len(self._names), self._without, array("H", of_keys)
-        numbers = [without if slot == NO_SLOT else slot % parts for slot in found]
-        if self._path and NO_SLOT in found:
+        parts, without, all_slots = len(self._names), self._without, array("H", of_keys)
+        numbers = [without if slot == NO_SLOT else slot % parts for slot in all_slots]
+        if self._path and NO_SLOT in all_slots:
             places = array("I", ends)
-            for row, slot in enumerate(found):
+            for row, slot in enumerate(all_slots):
                 if slot == NO_SLOT:
                     begin = (places[row - 1] if row else 0) + _LENGTH
                     key = key_in(MsgProto.FromString(rows[begin : places[row]]).data, self._path)
@@ -71,9 +71,9 @@ def division_of(connection: ConnectionOptions, channel: str, writer: str) -> Div
     """
 
     def ask(client: "BlockingClient") -> Division:
-        found = client.parts(channel)
-        if not found:
+        parted = client.parts(channel)
+        if not parted:
             raise ServerError(f"stan: channel {channel} has no parts any more")
-        return Division(channel, found[0].parts, key_path(found[0].key.encode()) or (), writer)
+        return Division(channel, parted[0].parts, key_path(parted[0].key.encode()) or (), writer)
 
     return transport.with_reconnect(connection, ask)

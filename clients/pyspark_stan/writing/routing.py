@@ -137,17 +137,17 @@ class Router:
     def _columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """Return the columns that are published, as bytes; `headers` unchanged."""
         options = self._options
-        wanted = {"value": "value", "id": options.id_column}
+        sources = {"value": "value", "id": options.id_column}
         if not options.channel:
-            wanted["channel"] = "channel"
+            sources["channel"] = "channel"
         if options.include_reply:
-            wanted["reply"] = "reply"
+            sources["reply"] = "reply"
         if options.include_key:
-            wanted["key"] = "key"
-        found = {name: _binary(batch.column(column)) for name, column in wanted.items() if column}
+            sources["key"] = "key"
+        columns = {name: _binary(batch.column(column)) for name, column in sources.items() if column}
         if options.include_headers:
-            found["headers"] = batch.column("headers")
-        return found
+            columns["headers"] = batch.column("headers")
+        return columns
 
     def _by_channel(self, columns: dict[str, pa.Array]) -> Iterator[tuple[str, dict[str, pa.Array]]]:
         """Yield each channel with the columns of its rows, in their order."""
@@ -233,21 +233,21 @@ class Router:
         reason, the channel and the full size."""
         value = columns["value"][row].as_py() or b""
         channel = columns["channel"][row].as_py() or b"" if "channel" in columns else self._options.channel.encode()
-        told: list[tuple[bytes, bytes]] = [
+        added: list[tuple[bytes, bytes]] = [
             (b"stan-error", reason.encode()),
             (b"stan-channel", channel[:CHANNEL_NAME_BYTES_MAX]),
             (b"stan-bytes", b"%d" % len(value)),
         ]
-        kept = list(_pairs(columns["headers"].slice(row, 1))[0]) if "headers" in columns else []
+        headers = list(_pairs(columns["headers"].slice(row, 1))[0]) if "headers" in columns else []
         key = columns["key"].slice(row, 1) if "key" in columns else None
         key_size = pc.binary_length(key)[0].as_py() or 0 if key is not None else 0
         if key_size > KEY_BYTES_MAX:
             key, key_size = None, 0
         room = self._room - ROW_OVERHEAD - ID_BYTES - KEY_OVERHEAD - key_size - len(self._options.dead_letter.encode())
-        if _header_size([*kept, *told]) > room // 2:
-            kept = []
-        room -= _header_size([*kept, *told])
-        return _Lot(pa.array([value[:room]], pa.binary()), None, [[*kept, *told]], key, None)
+        if _header_size([*headers, *added]) > room // 2:
+            headers = []
+        room -= _header_size([*headers, *added])
+        return _Lot(pa.array([value[:room]], pa.binary()), None, [[*headers, *added]], key, None)
 
     # --- requests --------------------------------------------------------------------------------------------------------
 
@@ -302,8 +302,8 @@ class Router:
             headers = lot.headers if lot.headers is not None else [()] * count
             keys = [(key,) for key in lot.key.to_pylist()] if lot.key is not None else [()] * count
             each = zip(lot.value.to_pylist(), replies, headers, keys, strict=True)
-            told = [b"%d %b%r" % (len(value), value, (reply, head, *key)) for value, reply, head, key in each]
-            contents = pa.array(told, pa.binary())
+            texts = [b"%d %b%r" % (len(value), value, (reply, head, *key)) for value, reply, head, key in each]
+            contents = pa.array(texts, pa.binary())
         return self._ids.of(channel, (*_buffers(contents), contents.offset), count)
 
 

@@ -223,8 +223,8 @@ def _write(options: SinkOptions, iterator: "Iterator[RecordBatch]", *, streaming
         message.identity = identity_of(options, task, streaming=streaming)
         message.save, message.writer = save_of(task), writer_of(task)
         app, version = message.identity
-        asked = methodcaller("last_committed", app, writer=message.writer, version=version)
-        if transport.with_reconnect(options.connection, asked) >= version:
+        request = methodcaller("last_committed", app, writer=message.writer, version=version)
+        if transport.with_reconnect(options.connection, request) >= version:
             message.done_before = True
             for _ in iterator:  # read to the end: stateful operators save their state after the last row
                 pass
@@ -271,8 +271,8 @@ def _txn(task: Task) -> str:
 
 def _ours(messages: "Sequence[WriterCommitMessage | None]") -> list[StanCommitMessage]:
     """Return the messages of the tasks that have succeeded, ordered by partition; a failed task has none."""
-    found = [message for message in messages if isinstance(message, StanCommitMessage)]
-    return sorted(found, key=lambda message: message.partition)
+    ours = [message for message in messages if isinstance(message, StanCommitMessage)]
+    return sorted(ours, key=lambda message: message.partition)
 
 
 def _commit(options: SinkOptions, messages: list[StanCommitMessage]) -> None:
@@ -303,11 +303,11 @@ def _commit(options: SinkOptions, messages: list[StanCommitMessage]) -> None:
 
 def _txns(messages: list[StanCommitMessage]) -> dict[str, list[tuple[str, int]]]:
     """Return for each channel its staged txns with their numbers of parts, in the order of the rows."""
-    found: dict[str, list[tuple[str, int]]] = {}
+    txns: dict[str, list[tuple[str, int]]] = {}
     for message in messages:
         for channel, parts in message.parts.items():
-            found.setdefault(channel, []).append((message.txn, parts))
-    return found
+            txns.setdefault(channel, []).append((message.txn, parts))
+    return txns
 
 
 def _abort(options: SinkOptions, messages: list[StanCommitMessage]) -> None:

@@ -80,7 +80,7 @@ def sink_options(
     retries = reader.number("publish.numRetries", 5, 0, 1000)
     patience_s = reader.number("ackTimeoutMs", 30_000, 1) / 1000
     tries = 1 + retries if delivery == "at-least-once" else 1  # in the other modes the client itself repeats requests
-    found = filled(
+    checked = filled(
         SinkOptions,
         reader,
         connection=replace(connection, timeout_s=patience_s / tries),
@@ -102,9 +102,9 @@ def sink_options(
     if overwrite and kind == "batch":
         reader.complain("mode 'overwrite': a channel only grows; use mode 'append'")
     if schema is not None:
-        _check_columns(reader, found, schema)
+        _check_columns(reader, checked, schema)
     reader.finish()
-    return found
+    return checked
 
 
 def _channel(reader: OptionReader) -> str:
