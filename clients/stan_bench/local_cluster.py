@@ -136,8 +136,8 @@ class LocalCluster(OwnServers):
         """Wait until a node that was away has as much of *group* as its leader has now: files of the same log are as long."""
         await self.until(lambda: self.leader(group) is not None, f"a leader of group {group}")
         leader = self.leader(group) or name
-        wanted = self._written(leader, group)
-        await self.until(lambda: self._written(name, group) >= wanted, f"{name} to catch up with {leader}")
+        target = self._written(leader, group)
+        await self.until(lambda: self._written(name, group) >= target, f"{name} to catch up with {leader}")
 
     def _files(self, name: str, group: int) -> Path:
         return self.directory / name / "groups" / str(group)

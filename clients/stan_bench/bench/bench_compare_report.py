@@ -85,13 +85,13 @@ class ComparisonReport:
 
     def round_line(self) -> str:
         """The rates of the last round and their ratios."""
-        told = []
+        rates = []
         for title in TITLES:
             ours, others = self.ours.samples(title), self.other.samples(title)
             if ours and others:
                 one, other = ours[-1].rate, others[-1].rate
-                told.append(f"{title} A {one:,.0f} | B {other:,.0f} msgs/sec | A/B {one / other:.2f}")
-        return f" [{len(self.ours.runs)}] {', '.join(told)}"
+                rates.append(f"{title} A {one:,.0f} | B {other:,.0f} msgs/sec | A/B {one / other:.2f}")
+        return f" [{len(self.ours.runs)}] {', '.join(rates)}"
 
     def lines(self) -> list[str]:
         """For the terminal, behind the lines of the rounds."""

@@ -26,11 +26,11 @@ def add_latency(latencies: Latencies, nanos: int, messages: int) -> None:
 
 def percentile(latencies: Latencies, share: float) -> int:
     """The latency in ns that *share* (0..1) of the messages did not exceed; 0 when there are none."""
-    wanted = math.ceil(share * sum(latencies.values()))
+    rank = math.ceil(share * sum(latencies.values()))
     seen = 0
     for nanos in sorted(latencies):
         seen += latencies[nanos]
-        if seen >= wanted:
+        if seen >= rank:
             return nanos
     return 0
 
@@ -165,7 +165,7 @@ class BenchReport:
                 lines.append(f"{indent}Out of order: some sequences did not go up")
         if self.cpu:
             lines.append(
-                "CPU of servers: " + " | ".join(f"{name} {taken:.2f} s" for name, taken in sorted(self.cpu.items()))
+                "CPU of servers: " + " | ".join(f"{name} {spent:.2f} s" for name, spent in sorted(self.cpu.items()))
             )
         if self.leader_us_per_delivery:
             lines.append(f"Leader {self.leader}: {self.leader_us_per_delivery:.2f} us of CPU per delivery")

@@ -75,9 +75,9 @@ class Bench:
                 for wave in waves:
                     await fleet.prepare(wave)
                 self._times.begin()
-                found = await fleet.run()
+                samples = await fleet.run()
                 self._times.end()
-                return found
+                return samples
 
     def _jobs(self, role: str) -> list[Job]:
         work, publishing = self._work, role.endswith("pub")

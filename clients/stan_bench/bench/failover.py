@@ -128,8 +128,8 @@ class FailoverLoad:
 
     async def flow(self) -> None:
         """Wait until the load has run undisturbed for a moment."""
-        wanted = len(self.ledger.acked) + max(STEADY_ACKS_MIN, int(self.rate * STEADY_S))
-        await self.cluster.until(lambda: len(self.ledger.acked) >= wanted, "the load")
+        target = len(self.ledger.acked) + max(STEADY_ACKS_MIN, int(self.rate * STEADY_S))
+        await self.cluster.until(lambda: len(self.ledger.acked) >= target, "the load")
 
     async def pass_over(self) -> None:
         """Wait until all that was published by now is settled, and a later message is acknowledged and delivered."""

@@ -59,11 +59,11 @@ class PublishedClicks:
 
     def late(self) -> int:
         """How many came later than a newer one."""
-        newest, found = 0, 0
+        newest, late = 0, 0
         for click in self.acked:
-            found += click.at_ms < newest
+            late += click.at_ms < newest
             newest = max(newest, click.at_ms)
-        return found
+        return late
 
 
 class PipelineProcess:
