@@ -26,8 +26,8 @@ __all__ = sorted(_WHERE)  # noqa: PLE0605 - as the stub has them
 
 def __getattr__(name: str) -> Any:
     if name in _WHERE:
-        found = globals()[name] = getattr(import_module(_WHERE[name]), name)
-        return found
+        attribute = globals()[name] = getattr(import_module(_WHERE[name]), name)
+        return attribute
     if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

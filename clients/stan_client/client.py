@@ -236,8 +236,8 @@ class Client(Connected):
             context = times + encode_context(message.headers, message.key)
             return await way(channel, message.data, message.reply, context, until, delayed=delayed)
 
-        told = await self._chain.run(MiddlewareContext("publish", self, channel, deadline=until), message, send)
-        return cast("Published", told)
+        published = await self._chain.run(MiddlewareContext("publish", self, channel, deadline=until), message, send)
+        return cast("Published", published)
 
     async def _publish_unacked(
         self, channel: str, data: bytes, reply: str, context: bytes, until: float | None, *, delayed: bool

@@ -38,17 +38,17 @@ class DeadLetter(NamedTuple):
 
 def dead_letter(message: Message) -> DeadLetter | None:
     """Parse the headers of a dead letter. None if the message was published to the channel directly."""
-    told = {name.encode("utf-8", "surrogateescape"): value for name, value in message.headers.items()}
-    if letters.CHANNEL not in told:
+    headers = {name.encode("utf-8", "surrogateescape"): value for name, value in message.headers.items()}
+    if letters.CHANNEL not in headers:
         return None
     return DeadLetter(
         message,
-        text_of(told[letters.CHANNEL]),
-        letters.number(told, letters.SEQUENCE),
-        text_of(told.get(letters.DURABLE, b"")),
-        letters.number(told, letters.COUNT),
-        text_of(told.get(letters.REASON, b"")),
-        text_of(told.get(letters.ERROR, b"")),
-        letters.number(told, letters.PUBLISHED),
-        letters.number(told, letters.REDRIVEN),
+        text_of(headers[letters.CHANNEL]),
+        letters.number(headers, letters.SEQUENCE),
+        text_of(headers.get(letters.DURABLE, b"")),
+        letters.number(headers, letters.COUNT),
+        text_of(headers.get(letters.REASON, b"")),
+        text_of(headers.get(letters.ERROR, b"")),
+        letters.number(headers, letters.PUBLISHED),
+        letters.number(headers, letters.REDRIVEN),
     )

@@ -62,15 +62,15 @@ class Tracing:
             carrier: dict[str, str] = {}
             self._propagator.inject(carrier)
             try:
-                told = await self._sent(message, carrier, call_next)
+                result = await self._sent(message, carrier, call_next)
             except Exception as error:
                 span.set_attribute("error.type", type(error).__name__)
                 raise
-            if isinstance(told, Published):
-                span.set_attribute("messaging.message.id", told.guid)
-            if getattr(told, "sequence", None):
-                span.set_attribute("stan.sequence", told.sequence)
-            return told
+            if isinstance(result, Published):
+                span.set_attribute("messaging.message.id", result.guid)
+            if getattr(result, "sequence", None):
+                span.set_attribute("stan.sequence", result.sequence)
+            return result
 
     @staticmethod
     async def _sent(message: Any, carrier: dict[str, str], call_next: CallNext) -> Any:
@@ -100,8 +100,8 @@ class Tracing:
 
     def _context_of(self, headers: Mapping[str, str | bytes]) -> Any:
         """The context that the headers of a message name; an empty one if they name none."""
-        found = {name: headers.get(name, "") for name in ("traceparent", "tracestate")}
-        carrier = {name: text_of(value) if isinstance(value, bytes) else value for name, value in found.items()}
+        values = {name: headers.get(name, "") for name in ("traceparent", "tracestate")}
+        carrier = {name: text_of(value) if isinstance(value, bytes) else value for name, value in values.items()}
         return self._propagator.extract(carrier, context=self._no_context())
 
 

@@ -297,13 +297,13 @@ class Log:
         """Run as middleware."""
         began = time.monotonic()
         try:
-            told = await call_next(message)
+            result = await call_next(message)
         except Exception as error:
             self._write(logging.WARNING, context, message, began, f"failed: {type(error).__name__}: {error}")
             raise
-        sequence = getattr(told if context.kind == "publish" else message, "sequence", None)
+        sequence = getattr(result if context.kind == "publish" else message, "sequence", None)
         self._write(self._level, context, message, began, f"sequence {sequence or 'not told'}")
-        return told
+        return result
 
     def _write(self, level: int, context: MiddlewareContext, message: Any, began: float, end: str) -> None:
         if self._logger.isEnabledFor(level):

@@ -78,10 +78,10 @@ class Channels:
             if (covered(answers) or known(answers)) and not any(answer.more for answer in answers):
                 return _by_name(info for answer in answers for info in answer.channels)
         after = {"after": "name"}
-        found = await self._requester.ask_pages(
+        pages = await self._requester.ask_pages(
             "info", request, pb.InfoResponse, "channels", after, known, patience_s=timeout_s
         )
-        return _by_name(found.values())
+        return _by_name(pages.values())
 
     async def _wait_for_news(
         self, request: pb.InfoRequest, newer_than: Mapping[str, int], wait_s: float, timeout_s: float | None
@@ -90,9 +90,9 @@ class Channels:
         watched = {raw(name): sequence for name, sequence in newer_than.items()}
 
         def ask(wait_s: float) -> pb.InfoRequest:
-            asked = pb.InfoRequest(newer_than=positions, wait_ms=int(1000 * wait_s))
-            asked.MergeFrom(request)
-            return asked
+            polling = pb.InfoRequest(newer_than=positions, wait_ms=int(1000 * wait_s))
+            polling.MergeFrom(request)
+            return polling
 
         def news(answers: list[pb.InfoResponse]) -> bool:
             return any(
@@ -153,8 +153,8 @@ class Channels:
 
 def _by_name(infos: Iterable[pb.ChannelInfo]) -> dict[str, ChannelInfo]:
     """Channels by name; of two that tell of the same the later one."""
-    found = {}
+    by_name = {}
     for info in infos:
         name, times = text_of(info.name), (info.first_timestamp, info.last_timestamp)
-        found[name] = ChannelInfo(name, info.uid, info.first_sequence, info.last_sequence, info.bytes, *times)
-    return found
+        by_name[name] = ChannelInfo(name, info.uid, info.first_sequence, info.last_sequence, info.bytes, *times)
+    return by_name

@@ -142,8 +142,8 @@ class Connected:
             timeout_s=timeout_s,
         )
         async with aclosing(batches):
-            async for found in batches:
-                for message in found.messages():
+            async for answer in batches:
+                for message in answer.messages():
                     yield message
 
 

@@ -145,11 +145,11 @@ class PullConsumer(AsyncIterator[Fetched]):
             while True:
                 try:
                     async with contextlib.aclosing(self._answers()) as answers:
-                        async for found in answers:
-                            self._look_for_loss(found)
-                            self._at = Position(max(self._at.sequence, found.next_sequence), found.uid or self._at.uid)
-                            if found.count:
-                                yield found
+                        async for reply in answers:
+                            self._look_for_loss(reply)
+                            self._at = Position(max(self._at.sequence, reply.next_sequence), reply.uid or self._at.uid)
+                            if reply.count:
+                                yield reply
                                 self._reporter.finished = self._at.sequence
                     if not self._follow:
                         return

@@ -259,9 +259,9 @@ class Reader:
             else:
                 return
 
-    async def _fetch(self, **asked: Any) -> Fetched:
+    async def _fetch(self, **limits: Any) -> Fetched:
         options, from_replica = self._options, self._from_replica
-        request = FetchRequest(channel=self._channel, max_bytes=options.max_bytes, compressed=True, **asked)
+        request = FetchRequest(channel=self._channel, max_bytes=options.max_bytes, compressed=True, **limits)
         answer = await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=options.timeout_s)
         if self._uid and answer.uid not in (0, self._uid):  # 0: the answer had no room for the uid
             raise ChannelReplacedError

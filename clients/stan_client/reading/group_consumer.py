@@ -187,17 +187,17 @@ class _Share:
             uid=self._uid,
         )
         async with contextlib.aclosing(answers):
-            async for found in answers:
-                if not found.count:
+            async for answer in answers:
+                if not answer.count:
                     continue
-                first = found.runs[0].first_sequence
+                first = answer.runs[0].first_sequence
                 if first > position:
                     log.warning(
                         "%s: messages %d to %d are gone; going on behind them", self.channel, position, first - 1
                     )
-                position = found.next_sequence
+                position = answer.next_sequence
                 done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                membership.ready.put_nowait((GroupBatch(self, found, done), self, done))
+                membership.ready.put_nowait((GroupBatch(self, answer, done), self, done))
                 await done
                 self._handed = False
                 if self._releasing:

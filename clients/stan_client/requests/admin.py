@@ -115,13 +115,13 @@ class Admin:
     ) -> list[R]:
         """All *items* of the answers to *request*, page by page: each begins behind the last item; *after*: the fields of an item
         that say so, by fields of the request."""
-        found: list[R] = []
+        records: list[R] = []
         while True:
             page: Any = await self._requester.ask(kind, request, answer, patience_s=patience_s)
             rows = getattr(page, items)
-            found += map(record.from_pb, rows)
+            records += map(record.from_pb, rows)
             if not page.more or not rows:
-                return found
+                return records
             for to, of in after.items():
                 setattr(request, to, getattr(rows[-1], of))
 
@@ -135,8 +135,8 @@ class Admin:
         """Channels by name; in *pattern* `*` stands for one token, `>` for all that follow. *page*: size of an answer."""
         request = message_of(pb.ChannelsRequest, version=1, pattern=pattern, max=page)
         after = {"after": "name"}
-        found = await self._requester.ask_pages("admin.channels", request, pb.ChannelsResponse, "channels", after)
-        return [ChannelStatus.from_pb(found[name]) for name in sorted(found)]
+        statuses = await self._requester.ask_pages("admin.channels", request, pb.ChannelsResponse, "channels", after)
+        return [ChannelStatus.from_pb(statuses[name]) for name in sorted(statuses)]
 
     async def channel(self, name: str) -> ChannelStatus | None:
         """Return the channel of this name; None if it does not exist."""
@@ -155,8 +155,8 @@ class Admin:
         fields = {"pattern": pattern, "name": name, "client_id": client_id, "durable_only": durable_only, "max": page}
         request = message_of(pb.SubscriptionsRequest, version=1, **fields)
         kind, after = "admin.subscriptions", {"after_channel": "channel", "after_cursor": "cursor_id"}
-        found = await self._requester.ask_pages(kind, request, pb.SubscriptionsResponse, "cursors", after)
-        return [CursorStatus.from_pb(found[key]) for key in sorted(found)]
+        statuses = await self._requester.ask_pages(kind, request, pb.SubscriptionsResponse, "cursors", after)
+        return [CursorStatus.from_pb(statuses[key]) for key in sorted(statuses)]
 
     async def clients(self, client_id: str = "", *, page: int = 0) -> list[ClientStatus]:
         """Clients by id, or the one with that id."""
@@ -231,8 +231,8 @@ class Admin:
         """Collect the status of each node; nodes that do not answer within *patience_s* seconds are `missing`."""
         request = pb.NodesRequest(version=1)
         answers = await self._requester.ask_nodes("admin.nodes", request, pb.NodeStatus, _all_told, patience_s)
-        found = {answer.node: NodeStatus.from_pb(answer) for answer in answers}
-        return Nodes([found[node] for node in sorted(found)], sorted(_expected(answers) - found.keys()))
+        statuses = {answer.node: NodeStatus.from_pb(answer) for answer in answers}
+        return Nodes([statuses[node] for node in sorted(statuses)], sorted(_expected(answers) - statuses.keys()))
 
     async def options(self, *, patience_s: float = NODES_PATIENCE_S) -> dict[str, list[Option]]:
         """The configuration in force, by node; nodes that do not answer are left out."""
@@ -311,8 +311,8 @@ class Admin:
 
     async def purge(self, channel: str, *, up_to: int | None = None, keep: int = 0) -> ChangeResponse:
         """Remove messages: those up to a sequence, or all but the *keep* newest."""
-        kept = keep if up_to is None else None
-        return await self._change("purge", pb.PurgeRequest, channel=channel, up_to=up_to, keep=kept)
+        newest = keep if up_to is None else None
+        return await self._change("purge", pb.PurgeRequest, channel=channel, up_to=up_to, keep=newest)
 
     async def delete_message(self, channel: str, sequence: int) -> ChangeResponse:
         """Remove one message; its sequence stays unused."""
@@ -356,11 +356,11 @@ class Admin:
         """
         await self._change("double_parts", pb.DoublePartsRequest, channel=channel, parts=parts)
         with _accepted():
-            found = await self.parts(channel)
-            while found and found[0].doubling:
+            parted = await self.parts(channel)
+            while parted and parted[0].doubling:
                 await asyncio.sleep(LEADERS_LOOK_AGAIN_S)
-                found = await self.parts(channel)
-            if not found or found[0].parts != 2 * parts:
+                parted = await self.parts(channel)
+            if not parted or parted[0].parts != 2 * parts:
                 raise ServerError(DOUBLING_GIVEN_UP)
             await self._leaders_know(channel, 2 * parts)
 

@@ -59,7 +59,7 @@ class Bookmarks:
         """The named positions, by name and channel: those of one name, or all; those of one *user*, or of all. If several have
         one of a name in a channel, that of the user whose name is last."""
         request = pb.CursorsRequest(name=raw(name))
-        found: dict[str, dict[str, Bookmark]] = {}
+        bookmarks: dict[str, dict[str, Bookmark]] = {}
         after = {"after_name": "name", "after_channel": "channel", "after_user": "user"}
         rows = await self._requester.ask_pages(
             "cursors", request, pb.CursorsResponse, "cursors", after, patience_s=timeout_s
@@ -67,8 +67,8 @@ class Bookmarks:
         for cursor in rows.values():
             if user is not None and text_of(cursor.user) != user:
                 continue
-            of_name = found.setdefault(text_of(cursor.name), {})
+            of_name = bookmarks.setdefault(text_of(cursor.name), {})
             removed = tuple(zip(cursor.removed[::2], cursor.removed[1::2], strict=True))
             place = Bookmark(cursor.sequence, cursor.last_sequence, cursor.removals, removed)
             of_name[text_of(cursor.channel)] = place
-        return found
+        return bookmarks

@@ -120,8 +120,8 @@ class Transactions:
             )
             answer = await self._requester.ask("commit", request, pb.CommitResponse, patience_s=timeout_s)
             done[first] = Committed(answer.already, answer.first_sequence, answer.last_sequence, answer.group)
-            for told in answer.more:
-                done[told.channel] = Committed(told.already, told.first_sequence, told.last_sequence, answer.group)
+            for row in answer.more:
+                done[row.channel] = Committed(row.already, row.first_sequence, row.last_sequence, answer.group)
             groups: dict[int, list[bytes]] = {}
             for other in answer.elsewhere:
                 groups.setdefault(other.group, []).append(other.channel)
@@ -129,7 +129,7 @@ class Transactions:
 
         left = _in_requests(shares)
         while left:
-            left = [others for found in await together(commit, left) for others in found]
+            left = [others for rest in await together(commit, left) for others in rest]
         finish = pb.FinishRequest(app=raw(app), version=version, writer=raw(writer))
         await self._requester.ask("finish", finish, pb.FinishResponse, patience_s=timeout_s)
         return {channel: done[raw(channel)] for channel in txns}
@@ -164,12 +164,12 @@ class Transactions:
 
 def _in_requests(shares: Mapping[bytes, pb.ChannelTxns]) -> list[list[bytes]]:
     """The channels of a commit, divided into as many requests as they take."""
-    found: list[list[bytes]] = []
+    requests: list[list[bytes]] = []
     size = 0
     for channel, share in shares.items():
         size += share.ByteSize()
-        if not found or size > COMMIT_BYTES_MAX or len(found[-1]) >= COMMIT_CHANNELS_MAX:
-            found.append([])
+        if not requests or size > COMMIT_BYTES_MAX or len(requests[-1]) >= COMMIT_CHANNELS_MAX:
+            requests.append([])
             size = share.ByteSize()
-        found[-1].append(channel)
-    return found
+        requests[-1].append(channel)
+    return requests

@@ -79,8 +79,8 @@ class SubscriptionPath:
         if delay_s is not None and not delay_s >= 0:
             raise ValueError(f"a delay of {delay_s} seconds")
         delay_ns = 0 if delay_s is None else max(int(min(delay_s * 1e9, DELAY_NS_MAX)), 1)  # 0: as the policy says
-        said = encode_verdict(self.ack_inbox, self.name, sequence, kind, delay_ns, reason.encode("utf-8", "replace"))
-        return self._send_behind_acks(said)
+        frame = encode_verdict(self.ack_inbox, self.name, sequence, kind, delay_ns, reason.encode("utf-8", "replace"))
+        return self._send_behind_acks(frame)
 
     def ack_up_to(self, sequence: int) -> bool:
         """Send a cumulative ack; returns False if the path is closed.

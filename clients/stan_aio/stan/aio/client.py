@@ -477,8 +477,8 @@ class Msg:
     @property
     def sequence(self) -> int:
         """Number of the message in its channel; the first is 1."""
-        found: int = self.proto.sequence
-        return found
+        sequence: int = self.proto.sequence
+        return sequence
 
     @property
     def seq(self) -> int:
@@ -488,8 +488,8 @@ class Msg:
     @property
     def timestamp(self) -> int:
         """Unix time in nanoseconds, given by the server."""
-        found: int = self.proto.timestamp
-        return found
+        timestamp: int = self.proto.timestamp
+        return timestamp
 
 
 async def _report(subscription: Subscription, error: Exception) -> None:
