@@ -65,8 +65,8 @@ def _binary(offsets: bytes, values: bytes, count: int) -> pa.Array:
 def _null_if_empty(offsets: bytes, values: bytes, count: int) -> pa.Array:
     if not values:
         return pa.nulls(count, pa.binary())
-    found = _binary(offsets, values, count)
-    return pa.compute.if_else(pa.compute.equal(pa.compute.binary_length(found), 0), None, found)
+    column = _binary(offsets, values, count)
+    return pa.compute.if_else(pa.compute.equal(pa.compute.binary_length(column), 0), None, column)
 
 
 def _texts(column: pa.Array) -> pa.Array:
@@ -108,8 +108,8 @@ def parquet(table: pa.Table) -> bytes:
         column_encoding={"sequence": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
         write_statistics=["sequence", "timestamp", "expires_at"],
     )
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def bounds(table: pa.Table) -> dict[str, Any]:

@@ -72,17 +72,17 @@ class TableManifest:
 def from_json(text: bytes) -> TableManifest:
     """Read a manifest. Raises LakeError: it is none, or one of a newer version of this program."""
     try:
-        said: dict[str, Any] = json.loads(text)
-        found = said.pop("format")
-        if not isinstance(found, int) or found > FORMAT:
-            raise LakeError(f"the manifest has format {found}, this program reads formats up to {FORMAT}")
+        document: dict[str, Any] = json.loads(text)
+        layout = document.pop("format")
+        if not isinstance(layout, int) or layout > FORMAT:
+            raise LakeError(f"the manifest has format {layout}, this program reads formats up to {FORMAT}")
         made = TableManifest(
             **{
-                **said,
-                "files": tuple(DataFile(**_checked(DataFile, file)) for file in said.pop("files")),
-                "missing": _runs(said.pop("missing")),
-                "deleted": _runs(said.pop("deleted")),
-                "replaced": tuple(Replaced(**_checked(Replaced, file)) for file in said.pop("replaced")),
+                **document,
+                "files": tuple(DataFile(**_checked(DataFile, file)) for file in document.pop("files")),
+                "missing": _runs(document.pop("missing")),
+                "deleted": _runs(document.pop("deleted")),
+                "replaced": tuple(Replaced(**_checked(Replaced, file)) for file in document.pop("replaced")),
             }
         )
         if not isinstance(made.channel, str) or not isinstance(made.released, bool):
@@ -115,15 +115,15 @@ def _runs(pairs: Any) -> tuple[Run, ...]:
 
 def merged(runs: Iterable[Run]) -> tuple[Run, ...]:
     """Return runs in order, those that touch as one. Raises TypeError, ValueError: they are none."""
-    found: list[Run] = []
+    joined: list[Run] = []
     for first, last in sorted(runs):
         if not 0 < first <= last:
             raise ValueError(f"{first} to {last} is no run")
-        if found and first <= found[-1][1] + 1:
-            found[-1] = found[-1][0], max(found[-1][1], last)
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = joined[-1][0], max(joined[-1][1], last)
         else:
-            found.append((first, last))
-    return tuple(found)
+            joined.append((first, last))
+    return tuple(joined)
 
 
 def within(runs: Sequence[Run], first: int, last: int) -> list[Run]:

@@ -65,8 +65,8 @@ def _groups(opened: pq.ParquetFile, first: int, end: int) -> Iterator[int]:
     """Return the row groups with sequences of [first, end), by their statistics."""
     place = opened.schema_arrow.get_field_index("sequence")
     for number in range(opened.num_row_groups):
-        found = opened.metadata.row_group(number).column(place).statistics
-        if found is None or not found.has_min_max or (found.min < end and found.max >= first):
+        statistics = opened.metadata.row_group(number).column(place).statistics
+        if statistics is None or not statistics.has_min_max or (statistics.min < end and statistics.max >= first):
             yield number
 
 

@@ -89,12 +89,12 @@ class LocalStore:
     def children(self, path: str) -> Children:
         """See Store."""
         try:
-            found = list(os.scandir(self._root / path))
+            entries = list(os.scandir(self._root / path))
         except FileNotFoundError:
             return Children([], [])
         return Children(
-            sorted(entry.name for entry in found if entry.is_dir()),
-            sorted(entry.name for entry in found if not entry.is_dir()),
+            sorted(entry.name for entry in entries if entry.is_dir()),
+            sorted(entry.name for entry in entries if not entry.is_dir()),
         )
 
     def delete(self, path: str) -> None:
@@ -162,10 +162,10 @@ class ObjectStore:
 
     def children(self, path: str) -> Children:
         """See Store."""
-        found = self._call(self._api.list_with_delimiter, path)
+        entries = self._call(self._api.list_with_delimiter, path)
         return Children(
-            sorted(prefix.rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"]),
-            sorted(meta["path"].rpartition("/")[2] for meta in found["objects"]),
+            sorted(prefix.rstrip("/").rpartition("/")[2] for prefix in entries["common_prefixes"]),
+            sorted(meta["path"].rpartition("/")[2] for meta in entries["objects"]),
         )
 
     def delete(self, path: str) -> None:
@@ -227,9 +227,9 @@ class RangedObject(io.RawIOBase):
         end = self._size if size < 0 else min(self._at + size, self._size)
         if end <= self._at:
             return b""
-        found = bytes(self._get(self._at, end))
+        data = bytes(self._get(self._at, end))
         self._at = end
-        return found
+        return data
 
 
 def _first_line(error: Exception) -> str:

@@ -47,7 +47,7 @@ def directory_of(channel: str) -> str:
 
 def channels(store: Store) -> list[str]:
     """Return the channels that a lake has tables of, sorted."""
-    found = []
+    names = []
     for name in store.children("").directories:
         if not name.startswith(_CHANNEL):
             continue
@@ -55,8 +55,8 @@ def channels(store: Store) -> list[str]:
         if _CUT.fullmatch(name):  # the whole name is in the manifests
             channel = next((one.channel for uid in _uids(store, name) if (one := _newest(store, name, uid))), "")
         if channel:
-            found.append(channel)
-    return sorted(found)
+            names.append(channel)
+    return sorted(names)
 
 
 def incarnations(store: Store, channel: str) -> list[int]:
@@ -174,11 +174,11 @@ class LakeTable:
 
     def drop_replaced(self, manifest: TableManifest, now_s: int, kept_s: int = REPLACED_KEPT_S) -> TableManifest:
         """Remove files that were replaced long ago; returns the manifest without them, committed if there were any."""
-        kept: tuple[Replaced, ...] = tuple(file for file in manifest.replaced if file.at_s > now_s - kept_s)
-        if len(kept) == len(manifest.replaced):
+        recent: tuple[Replaced, ...] = tuple(file for file in manifest.replaced if file.at_s > now_s - kept_s)
+        if len(recent) == len(manifest.replaced):
             return manifest
-        new = self.commit(replace(manifest, replaced=kept))
-        for file in set(manifest.replaced) - set(kept):
+        new = self.commit(replace(manifest, replaced=recent))
+        for file in set(manifest.replaced) - set(recent):
             self.store.delete(self.path(file.name))
         return new
 
