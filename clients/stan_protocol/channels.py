@@ -119,8 +119,8 @@ def whole_and_part(name: bytes) -> tuple[bytes, int] | None:
 
 def whole_of(name: bytes) -> bytes:
     """The channel of which *name* is a part, if it is called like one; else *name* itself."""
-    found = whole_and_part(name)
-    return name if found is None else found[0]
+    match = whole_and_part(name)
+    return name if match is None else match[0]
 
 
 def publication(subject: bytes, payload: bytes, reply: bytes = b"") -> bytes:

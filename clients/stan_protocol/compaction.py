@@ -26,10 +26,10 @@ class Keyed(NamedTuple):
 
 def keyed(records: bytes | memoryview, count: int) -> Keyed:
     """The keys of *count* stored messages. Raises ValueError: these are no such records."""
-    found = columns(records, count, keys=True)
-    assert found.keys is not None  # noqa: S101 - for mypy
-    places, names = memoryview(found.keys[0]).cast("i"), found.keys[1]
-    data = memoryview(found.data_offsets).cast("i")
+    parts = columns(records, count, keys=True)
+    assert parts.keys is not None  # noqa: S101 - for mypy
+    places, names = memoryview(parts.keys[0]).cast("i"), parts.keys[1]
+    data = memoryview(parts.data_offsets).cast("i")
     keys = [names[places[at] : places[at + 1]] for at in range(count)] if names else [b""] * count
     view, ends, at = memoryview(records), array("I"), 0
     for _ in range(count):

@@ -40,8 +40,8 @@ class Compressor:
             return b""
         if self._zstd is None:
             self._zstd = zstd_module().ZstdCompressor(level=LEVEL)
-        found = self._zstd.compress(rows, self._zstd.FLUSH_FRAME)
-        return found if 10 * len(found) < 9 * len(rows) else b""
+        frame = self._zstd.compress(rows, self._zstd.FLUSH_FRAME)
+        return frame if 10 * len(frame) < 9 * len(rows) else b""
 
 
 def rows_of(frame: Bytes, bytes_max: int) -> bytes:
@@ -53,15 +53,15 @@ def rows_of(frame: Bytes, bytes_max: int) -> bytes:
     """
     zstd = zstd_module()
     try:
-        told = zstd.get_frame_info(frame)
-        if told.decompressed_size is None or told.decompressed_size > bytes_max:
+        info = zstd.get_frame_info(frame)
+        if info.decompressed_size is None or info.decompressed_size > bytes_max:
             raise ValueError("more than may be decompressed, or of unknown size")
-        if told.dictionary_id:
+        if info.dictionary_id:
             raise ValueError("made with a dictionary")
         decompressor = zstd.ZstdDecompressor()
-        rows: bytes = decompressor.decompress(frame, max_length=told.decompressed_size)
+        rows: bytes = decompressor.decompress(frame, max_length=info.decompressed_size)
     except zstd.ZstdError as error:
         raise ValueError(str(error)) from error
-    if not decompressor.eof or decompressor.unused_data or len(rows) != told.decompressed_size:
+    if not decompressor.eof or decompressor.unused_data or len(rows) != info.decompressed_size:
         raise ValueError("cut off, or followed by something else")
     return rows

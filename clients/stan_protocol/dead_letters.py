@@ -71,10 +71,10 @@ def rewrite(message: wire.MsgProto, added: Iterable[tuple[bytes, bytes]], replac
     """Take the headers *replaced* out of a message, and put *added* ones, the broker's, behind the others."""
     if not message.by_broker:
         replaced |= {REDRIVEN}
-    kept = [header for header in message.headers if header.key not in replaced]
+    others = [header for header in message.headers if header.key not in replaced]
     message.by_broker = True
     del message.headers[:]
-    message.headers.extend(kept)
+    message.headers.extend(others)
     for name, value in added:
         message.headers.add(key=name, value=value)
 

@@ -59,26 +59,26 @@ def cut(batch: FetchedBatch, first: int, last: int, messages_max: int, bytes_max
         return batch
     size = len(batch.records)
     _, begin = behind(batch.records, 0, skipped, size)
-    taken, end = behind(batch.records, begin, count, min(bytes_max, size))
-    return FetchedBatch(batch.first + skipped, taken, batch.timestamp, memoryview(batch.records)[begin:end])
+    number, end = behind(batch.records, begin, count, min(bytes_max, size))
+    return FetchedBatch(batch.first + skipped, number, batch.timestamp, memoryview(batch.records)[begin:end])
 
 
 def select(
     batches: Iterable[FetchedBatch], first: int, last: int, messages_max: int, bytes_max: int
 ) -> list[FetchedBatch]:
     """The messages [first, last] of *batches*, as many from the front as are within both bounds, each batch's with its run."""
-    found: list[FetchedBatch] = []
+    parts: list[FetchedBatch] = []
     for batch in batches:
         if batch.first + batch.count <= first:
             continue
         part = cut(batch, first, last, messages_max, bytes_max - RUN_ROOM)
         if part.count:
-            found.append(part)
+            parts.append(part)
             messages_max -= part.count
             bytes_max -= part.room
         if part.first + part.count < min(batch.first + batch.count, last + 1):
             break  # a bound is reached
-    return found
+    return parts
 
 
 def encode(response: FetchResponse, batches: list[FetchedBatch]) -> list[Records]:

@@ -65,17 +65,17 @@ def key_in(data: bytes, path: tuple[str, ...]) -> bytes:
     if not path or len(data) > KEY_DATA_BYTES_MAX or not data.lstrip().startswith(b"{"):
         return b""
     try:
-        found: Any = json.loads(data)
+        value: Any = json.loads(data)
     except (ValueError, RecursionError):
         return b""
     for name in path:
-        if not isinstance(found, dict):
+        if not isinstance(value, dict):
             return b""
-        found = found.get(name)
-    if isinstance(found, bool) or not isinstance(found, str | int):
+        value = value.get(name)
+    if isinstance(value, bool) or not isinstance(value, str | int):
         return b""
     try:
-        key = str(found).encode("utf-8", "surrogatepass")
+        key = str(value).encode("utf-8", "surrogatepass")
     except ValueError:  # a number of more digits than Python writes
         return b""
     return key if len(key) <= KEY_BYTES_MAX else b""

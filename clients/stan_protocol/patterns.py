@@ -103,11 +103,11 @@ def inherit(default: ChannelLimits, overrides: Mapping[str, ChannelOverride]) ->
 
 def narrowest(default: ChannelLimits, resolved: Mapping[str, ChannelLimits], name: str) -> ChannelLimits:
     """Limits of the narrowest pattern of `inherit` that covers *name*; *default* if none does."""
-    found = default
+    best = default
     for pattern, limits in resolved.items():
         if matches(pattern, name):
-            found = limits
-    return found
+            best = limits
+    return best
 
 
 def _merge(override: ChannelOverride, wider: ChannelLimits) -> ChannelLimits:

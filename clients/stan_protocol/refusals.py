@@ -267,7 +267,7 @@ _VARYING: Final = re.compile(r"\{\d?\}")
 def _any_refusal() -> re.Pattern[str]:
     """Return a pattern with a group for each refusal, called as its code; longer texts come first."""
     pieces = sorted(
-        ((code, _VARYING.split(text)) for code, text in TEXTS.items()), key=lambda found: -sum(map(len, found[1]))
+        ((code, _VARYING.split(text)) for code, text in TEXTS.items()), key=lambda pair: -sum(map(len, pair[1]))
     )
     each = (f"(?P<{code}>{'.*'.join(map(re.escape, fixed))})" for code, fixed in pieces)
     return re.compile(f"(?:{'|'.join(each)})(?:: .*)?", re.DOTALL)
@@ -277,8 +277,8 @@ def code_of(text: str) -> str:
     """Return the code of a refusal, which a colon and more may follow; "" if it is none of those that this version knows."""
     code = _CODES.get(text)
     if code is None:
-        found = _any_refusal().fullmatch(text)
-        code = found and found.lastgroup
+        match = _any_refusal().fullmatch(text)
+        code = match and match.lastgroup
     return code or ""
 
 

@@ -111,11 +111,11 @@ def size_bytes(text: str) -> int:
     Raises:
         ValueError: anything else.
     """
-    found = _SIZE.fullmatch(text.strip())
+    match = _SIZE.fullmatch(text.strip())
     units = {unit.lower(): factor for unit, factor in SIZES.items()}
-    if found is None or found[2].lower() not in units:
+    if match is None or match[2].lower() not in units:
         raise ValueError(f"{text!r} is no size; write it as 4096, 512KiB, 10MiB or 2GB")
-    return _small(text, round(float(found[1]) * units[found[2].lower()]))
+    return _small(text, round(float(match[1]) * units[match[2].lower()]))
 
 
 def number(text: str) -> int:

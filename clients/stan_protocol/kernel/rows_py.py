@@ -183,11 +183,11 @@ def pick_rows(rows: bytes, mask: bytes) -> bytes:
     """
     parts: list[bytes] = []
     at = 0
-    for wanted in mask:
+    for chosen in mask:
         stop = _row_end(rows, at)
         if stop < 0:
             raise ValueError("row cut off")
-        if wanted:
+        if chosen:
             parts.append(rows[at:stop])
         at = stop
     if at != len(rows):
@@ -204,15 +204,15 @@ def behind(records: Buffer, at: int, count: int, bytes_max: int) -> tuple[int, i
     view = memoryview(records)
     if not 0 <= at <= len(view):
         raise ValueError("no such place")
-    begin, taken = at, 0
-    while taken < count:
+    begin, number = at, 0
+    while number < count:
         stop = _row_end(view, at)
         if stop < 0:
             raise ValueError("record cut off")
         if stop - begin > bytes_max:
             break
-        at, taken = stop, taken + 1
-    return taken, at
+        at, number = stop, number + 1
+    return number, at
 
 
 def seal(channel: bytes, base_sequence: int, timestamp: int, bodies: Seq[bytes]) -> bytes:
@@ -255,12 +255,12 @@ def slots(records: bytes | bytearray | memoryview) -> tuple[bytes, bytes]:
     Cost: O(len(records)).
     """
     data = bytes(records)
-    found: list[int] = []
+    slots: list[int] = []
     ends: list[int] = []
     for start, end in records_in(data):
-        found.append(_slot_of(data[start:end]))
+        slots.append(_slot_of(data[start:end]))
         ends.append(end)
-    return pack(f"<{len(found)}H", *found), pack(f"<{len(ends)}I", *ends)
+    return pack(f"<{len(slots)}H", *slots), pack(f"<{len(ends)}I", *ends)
 
 
 def _slot_of(record: bytes) -> int:
@@ -427,7 +427,7 @@ def pick_ids(ids: bytes, mask: bytes) -> bytes:
     """The ids whose byte of *mask* is not 0. Raises ValueError: they are not as many."""
     if len(ids) != ID_BYTES * len(mask):
         raise ValueError("ids are not as many as the mask tells")
-    return b"".join([item for item, wanted in zip(_items(ids), mask, strict=True) if wanted])
+    return b"".join([item for item, chosen in zip(_items(ids), mask, strict=True) if chosen])
 
 
 def _items(ids: bytes) -> list[bytes]:

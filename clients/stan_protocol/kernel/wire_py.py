@@ -169,14 +169,14 @@ def read_frames(data: bytes, start: int) -> Iterator[tuple[int, int, Frame]]:
     at = start
     while at < len(data):
         try:
-            found = read_frame(data, at)
+            read = read_frame(data, at)
         except ValueError:
             if at == start:
                 raise
             return
-        if found is None:
+        if read is None:
             return
-        after, frame = found
+        after, frame = read
         yield at, after, frame
         at = after
 

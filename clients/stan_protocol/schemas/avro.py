@@ -72,10 +72,10 @@ def parse(text: bytes) -> AvroType:
         SchemaError: it is none, or is nested too deeply.
     """
     try:
-        told = json.loads(text)
+        schema = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise SchemaError(f"no JSON: {error}") from None
-    return _Parser().type_of(told, "", "", SCHEMA_DEPTH_MAX)
+    return _Parser().type_of(schema, "", "", SCHEMA_DEPTH_MAX)
 
 
 class _Parser:
@@ -111,10 +111,10 @@ class _Parser:
     def _referred(self, name: Any, space: str, path: str) -> AvroType:
         if name in PRIMITIVES:
             return AvroType(name)
-        found = self._named.get(_full(name, space)) if isinstance(name, str) else None
-        if found is None:
+        declared = self._named.get(_full(name, space)) if isinstance(name, str) else None
+        if declared is None:
             raise SchemaError(f"{path or '/'}: {json.dumps(name)[:80]} is no type")
-        return found
+        return declared
 
     def _declared(self, schema: dict[str, Any], kind: str, space: str, path: str, depth: int) -> AvroType:
         name = schema.get("name")
@@ -208,27 +208,27 @@ class _Resolution:
         if wrote.kind in ("array", "map"):
             return self.refused(wrote.parts[0], reads.parts[0], f"{path}/*")
         known = frozenset(reads.symbols)
-        found = [f"{here}: symbol {one} is not known" for one in wrote.symbols if one not in known]
+        reasons = [f"{here}: symbol {one} is not known" for one in wrote.symbols if one not in known]
         if wrote.size != reads.size:
-            found.append(f"{here}: has {wrote.size} bytes, and is read as {reads.size}")
-        return [] if reads.has_default else found
+            reasons.append(f"{here}: has {wrote.size} bytes, and is read as {reads.size}")
+        return [] if reads.has_default else reasons
 
     def _record(self, wrote: AvroType, reads: AvroType, path: str) -> list[str]:
         pair = id(wrote), id(reads)
         if pair in self._under_way:
             return []
         self._under_way.add(pair)
-        found: list[str] = []
+        reasons: list[str] = []
         written = {one.name: one for one in wrote.fields}
         for one in reads.fields:
             self._steps += len(one.aliases)
             names = [name for name in (one.name, *one.aliases) if name in written]
             if names:
-                found += self.refused(written[names[0]].type, one.type, f"{path}/{one.name}")
+                reasons += self.refused(written[names[0]].type, one.type, f"{path}/{one.name}")
             elif not one.has_default:
-                found.append(f"{path}/{one.name}: has no default, and is not written")
+                reasons.append(f"{path}/{one.name}: has no default, and is not written")
         self._under_way.discard(pair)
-        return found
+        return reasons
 
 
 def _same_name(wrote: AvroType, reads: AvroType) -> bool:
@@ -321,9 +321,9 @@ class _Walk:
         end = self.at + size
         if size < 0 or end > len(self._data):
             raise Misfit(path, "is cut off")
-        found = self._data[self.at : end]
+        data = self._data[self.at : end]
         self.at = end
-        return found
+        return data
 
     def _long(self, path: Path) -> int:
         number = 0

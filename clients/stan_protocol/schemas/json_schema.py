@@ -76,21 +76,21 @@ def parse(text: bytes) -> dict[str, Any]:
         SchemaError: it is no JSON object, is nested too deeply, or refers to something outside of itself.
     """
     try:
-        found = json.loads(text, parse_constant=_no_number)
+        schema = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise SchemaError(f"no JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(schema, dict):
         raise SchemaError("a schema is an object")
-    old = _DRAFT_4 in str(found.get("$schema"))
-    for path, value in objects(found):
+    old = _DRAFT_4 in str(schema.get("$schema"))
+    for path, value in objects(schema):
         if path and any(isinstance(value.get(key), str) for key in ("$id", *(("id",) if old else ()))):
             raise SchemaError(
                 f"{path}: only the schema itself has an id, no part of it"
             )  # references would be relative to it
         for key in ("$ref", "$dynamicRef", "$recursiveRef"):
-            if isinstance(value.get(key), str) and (key != "$ref" or not _is_local(value[key], found)):
+            if isinstance(value.get(key), str) and (key != "$ref" or not _is_local(value[key], schema)):
                 raise SchemaError(f"{path}/{key}: only definitions of the schema itself can be referred to, as #/...")
-    return found
+    return schema
 
 
 def _no_number(name: str) -> None:
@@ -124,13 +124,13 @@ def resolved(reference: str, root: dict[str, Any]) -> Any:
         return root
     if not reference.startswith("#/") or "%" in reference:  # which would have to be decoded
         return None
-    found: Any = root
+    part: Any = root
     for token in reference[2:].split("/"):
         key = token.replace("~1", "/").replace("~0", "~")
-        if not isinstance(found, dict) or key not in found:
+        if not isinstance(part, dict) or key not in part:
             return None
-        found = found[key]
-    return found
+        part = part[key]
+    return part
 
 
 def not_read(reader: dict[str, Any], writer: dict[str, Any]) -> list[str]:
@@ -194,17 +194,17 @@ class _Comparison:
             if alternatives is not None:
                 return [why for one in alternatives for why in self.refused(one, reads, path)]
             return self._plain(wrote, reads, path)
-        found = self._by_alternatives(
+        reasons = self._by_alternatives(
             wrote, {name: value for name, value in reads.items() if name not in _TOGETHER}, path
         )
         for name in together:
             if name == "$ref":
-                found += self.refused(wrote, resolved(reads[name], self._reader), path)
+                reasons += self.refused(wrote, resolved(reads[name], self._reader), path)
             elif name == "allOf":
-                found += [why for one in _list(reads[name]) for why in self.refused(wrote, one, path)]
+                reasons += [why for one in _list(reads[name]) for why in self.refused(wrote, one, path)]
             else:
-                found += self._one_of(wrote, name, _list(reads[name]), path)
-        return found
+                reasons += self._one_of(wrote, name, _list(reads[name]), path)
+        return reasons
 
     def _is_kept(self, name: str, wrote: dict[str, Any], reads: dict[str, Any]) -> bool:
         """True if the reader has a keyword as the writer has it, and all that it refers to."""
@@ -285,15 +285,15 @@ class _Comparison:
         if key == "$ref":
             there = resolved(wrote[key], self._writer)
             bare = self._without_siblings or not rest.keys() - REMARKS
-            found = [there if bare else _both(rest, there)]
+            parts = [there if bare else _both(rest, there)]
         elif key == "allOf":
             joined: Any = rest
             for one in wrote[key]:
                 self._spend(len(joined) if isinstance(joined, dict) else 1, "")
                 joined = _both(joined, one)
-            found = [joined]
+            parts = [joined]
         elif key:
-            found = [_both(rest, one) for one in wrote[key]]
+            parts = [_both(rest, one) for one in wrote[key]]
         elif (
             isinstance(types := wrote.get("type"), list)
             and len(types) > 1
@@ -302,9 +302,9 @@ class _Comparison:
             return [{**wrote, "type": one} for one in types]
         else:
             return None
-        self._spend((1 + len(rest)) * len(found), "")
-        self._joined[id(wrote)] = wrote, found
-        return found
+        self._spend((1 + len(rest)) * len(parts), "")
+        self._joined[id(wrote)] = wrote, parts
+        return parts
 
     def _plain(self, wrote: dict[str, Any], reads: dict[str, Any], path: str) -> list[str]:
         here = path or "/"
@@ -313,17 +313,17 @@ class _Comparison:
         if lost:
             return [f"{here}: may be {_listed(lost)}, which is not allowed any more"]
         self._spend(len(reads) + len(wrote), path)
-        found = [
+        reasons = [
             f"{here}: {key} cannot be compared, and is another one"
             for key in reads.keys() - COMPARED - REMARKS
             if key in _ABOUT_ALL or not self._has_same(key, wrote, reads)
         ]
-        found += self._values_refused(wrote, reads, here) + _bounds_refused(wrote, reads, types, here)
+        reasons += self._values_refused(wrote, reads, here) + _bounds_refused(wrote, reads, types, here)
         if "object" in types:
-            found += self._object(wrote, reads, path)
+            reasons += self._object(wrote, reads, path)
         if "array" in types:
-            found += self._array(wrote, reads, path)
-        return found
+            reasons += self._array(wrote, reads, path)
+        return reasons
 
     def _has_same(self, key: str, wrote: dict[str, Any], reads: dict[str, Any]) -> bool:
         """True if both schemas have a keyword with the same meaning."""
@@ -343,48 +343,48 @@ class _Comparison:
         return [f"{here}: {value[:80]} is not allowed any more" for value in sorted(lost)[:3]]
 
     def _object(self, wrote: dict[str, Any], reads: dict[str, Any], path: str) -> list[str]:
-        wanted = _map(reads.get("properties"))
+        properties = _map(reads.get("properties"))
         more, allowed = wrote.get("additionalProperties", True), reads.get("additionalProperties", True)
         there, needed = _words(wrote.get("required")), _words(reads.get("required"))
         known = dict.fromkeys(there, more) | _map(wrote.get("properties"))
-        self._spend(len(known) + len(wanted) + len(there) + len(needed), path)
-        found = [f"{path}/{name}: is required, and may be missing" for name in needed if name not in there]
+        self._spend(len(known) + len(properties) + len(there) + len(needed), path)
+        reasons = [f"{path}/{name}: is required, and may be missing" for name in needed if name not in there]
         for name, schema in known.items():
-            if name in wanted:
-                found += self.refused(schema, wanted[name], f"{path}/{name}")
+            if name in properties:
+                reasons += self.refused(schema, properties[name], f"{path}/{name}")
             elif isinstance(allowed, dict):
-                found += self.refused(schema, allowed, f"{path}/{name}")
+                reasons += self.refused(schema, allowed, f"{path}/{name}")
             elif allowed is False and schema is not False:
-                found.append(f"{path}/{name}: is not allowed any more")
-        return found + self._other_names(wrote, reads, wanted.keys() - known.keys(), path)
+                reasons.append(f"{path}/{name}: is not allowed any more")
+        return reasons + self._other_names(wrote, reads, properties.keys() - known.keys(), path)
 
     def _other_names(
         self, wrote: dict[str, Any], reads: dict[str, Any], only_read: AbstractSet[str], path: str
     ) -> list[str]:
         """The same of members that the writer does not name: any, also those that only the reader knows."""
-        wanted, allowed = _map(reads.get("properties")), reads.get("additionalProperties", True)
+        properties, allowed = _map(reads.get("properties")), reads.get("additionalProperties", True)
         more = [wrote["additionalProperties"]] if isinstance(wrote.get("additionalProperties"), dict) else []
         matched = list(_map(wrote.get("patternProperties")).values())
-        found = [
+        reasons = [
             why
             for others in (*matched, *more)
             for name in only_read
-            for why in self.refused(others, wanted[name], f"{path}/{name}")
+            for why in self.refused(others, properties[name], f"{path}/{name}")
         ]
         free = more if self._has_same("patternProperties", wrote, reads) else [*matched, *more]
-        return found + [why for others in free for why in self.refused(others, allowed, f"{path}/*")]
+        return reasons + [why for others in free for why in self.refused(others, allowed, f"{path}/*")]
 
     def _array(self, wrote: dict[str, Any], reads: dict[str, Any], path: str) -> list[str]:
-        first, wanted = _list(wrote.get("prefixItems")), _list(reads.get("prefixItems"))
+        first, items = _list(wrote.get("prefixItems")), _list(reads.get("prefixItems"))
         others, allowed = wrote.get("items", True), reads.get("items", True)
         if isinstance(others, list) or isinstance(allowed, list):  # tuples of drafts before 2020-12
             same = self._is_same(others, allowed) and self._has_same("additionalItems", wrote, reads)
             return [] if same else [f"{path}/*: items cannot be compared, and are others"]
-        found = []
-        for at in range(max(len(first), len(wanted))):
+        reasons = []
+        for at in range(max(len(first), len(items))):
             one = first[at] if at < len(first) else others
-            found += self.refused(one, wanted[at] if at < len(wanted) else allowed, f"{path}/{at}")
-        return found + self.refused(others, allowed, f"{path}/*")
+            reasons += self.refused(one, items[at] if at < len(items) else allowed, f"{path}/{at}")
+        return reasons + self.refused(others, allowed, f"{path}/*")
 
 
 def _both(first: Any, second: Any) -> Any:
@@ -419,7 +419,7 @@ def _target(schema: Any, root: dict[str, Any]) -> Any:
 
 def _references(value: Any) -> set[str]:
     """The references in a text."""
-    return {found["$ref"] for _, found in objects(value) if isinstance(found.get("$ref"), str)}
+    return {part["$ref"] for _, part in objects(value) if isinstance(part.get("$ref"), str)}
 
 
 def _canonical(value: Any) -> str:
@@ -458,28 +458,28 @@ def _values(schema: dict[str, Any]) -> list[Any] | None:
 
 
 def _bounds_refused(wrote: dict[str, Any], reads: dict[str, Any], types: frozenset[str], here: str) -> list[str]:
-    found = []
+    reasons = []
     if types & {"number", "integer"}:
         low, lowest = _low(wrote), _low(reads)
         high, highest = _high(wrote), _high(reads)
         if lowest is not None and (low is None or low < lowest):
-            found.append(f"{here}: may be less than {lowest[0]}, which is the least")
+            reasons.append(f"{here}: may be less than {lowest[0]}, which is the least")
         if highest is not None and (high is None or high > highest):
-            found.append(f"{here}: may be more than {highest[0]}, which is the most")
-        step, wanted = wrote.get("multipleOf"), reads.get("multipleOf")
-        whole = wanted == 1 and "number" not in types
-        divides = isinstance(step, int) and isinstance(wanted, int) and wanted and step % wanted == 0
-        if wanted is not None and not whole and not divides and step != wanted:
-            found.append(f"{here}: need not be a multiple of {wanted}")
+            reasons.append(f"{here}: may be more than {highest[0]}, which is the most")
+        step, bound = wrote.get("multipleOf"), reads.get("multipleOf")
+        whole = bound == 1 and "number" not in types
+        divides = isinstance(step, int) and isinstance(bound, int) and bound and step % bound == 0
+        if bound is not None and not whole and not divides and step != bound:
+            reasons.append(f"{here}: need not be a multiple of {bound}")
     for key, of in BOUNDED.items():
         if not _is_number(reads.get(key)) or not types & of:
             continue
-        told, wanted = wrote.get(key) if _is_number(wrote.get(key)) else None, reads[key]
-        if key in LEAST and wanted and (told is None or told < wanted):
-            found.append(f"{here}: {key} is {wanted}, and was {told or 0}")
-        elif key in MOST and (told is None or told > wanted):
-            found.append(f"{here}: {key} is {wanted}, and was {'not told' if told is None else told}")
-    return found
+        given, bound = wrote.get(key) if _is_number(wrote.get(key)) else None, reads[key]
+        if key in LEAST and bound and (given is None or given < bound):
+            reasons.append(f"{here}: {key} is {bound}, and was {given or 0}")
+        elif key in MOST and (given is None or given > bound):
+            reasons.append(f"{here}: {key} is {bound}, and was {'not told' if given is None else given}")
+    return reasons
 
 
 def _low(schema: dict[str, Any]) -> tuple[float, bool] | None:

@@ -81,24 +81,24 @@ class Weight:
         if not isinstance(part, dict):
             return Counter()
         key = id(part)
-        found = self._applied.get(key)
-        if found is not None:
-            if not found:
+        parts = self._applied.get(key)
+        if parts is not None:
+            if not parts:
                 raise SchemaError("a part of the schema refers to itself without end")
-            return found
+            return parts
         if not depth:
             raise SchemaError(f"more than {SCHEMA_CHAIN_MAX} of its parts refer to each other in a chain")
         self._parts[key] = part
         self._applied[key] = Counter()  # under way
         times = _AGAIN if any(name in part for name in _UNEVALUATED) else 1
-        found = Counter({key: 1})
+        parts = Counter({key: 1})
         for other in self._beside(part):
             for inner, count in self._spend(self._closure(other, depth - 1)).items():
-                found[inner] += times * count
-        if found.total() > SCHEMA_WEIGHT_MAX:
+                parts[inner] += times * count
+        if parts.total() > SCHEMA_WEIGHT_MAX:
             raise SchemaError(f"more than {SCHEMA_WEIGHT_MAX} of its parts apply to one value")
-        self._applied[key] = found
-        return found
+        self._applied[key] = parts
+        return parts
 
     def _beside(self, part: dict[str, Any]) -> Iterator[Any]:
         """The parts that *part* applies to the same value."""
@@ -115,16 +115,16 @@ class Weight:
     # --- its members ------------------------------------------------------------------------------------------------------
 
     def _levels(self) -> list[Level]:
-        found: list[Level] = []
+        levels: list[Level] = []
         states = {frozenset(self._closure(self._root).items())}
         followers: dict[
             _State, dict[_State, int]
         ] = {}  # of each the states of its members, with the cost of matching names
         deep, names, pattern = 0, 0, 0
-        while len(found) <= SCHEMA_DEPTH_MAX:
+        while len(levels) <= SCHEMA_DEPTH_MAX:
             costs = [self._cost(state) for state in states]
             steps = max((cost.steps for cost in costs), default=1) + deep + names
-            found.append(Level(steps, pattern + max((cost.pattern for cost in costs), default=0)))
+            levels.append(Level(steps, pattern + max((cost.pattern for cost in costs), default=0)))
             if steps > SCHEMA_CHECK_STEPS_MAX:  # no data with so many levels will be checked
                 break
             deep += max((self._repeats(state) for state in states), default=0)
@@ -135,7 +135,7 @@ class Weight:
             before, states = states, {one for state in states for one in followers[state]}
             if states == before and not deep:
                 break
-        return found
+        return levels
 
     def _members(self, state: _State) -> dict[_State, int]:
         """The states of the members of a value to which *state* is applied, by their names."""
@@ -148,8 +148,8 @@ class Weight:
             state, _properties, _OTHER_MEMBERS, lambda part: _map(part.get("patternProperties")).values()
         )
         placed = self._by_name(state, _places, _OTHER_ITEMS, lambda part: [part.get("contains")])
-        found = {frozenset(each.items()): patterns for each in (keys, *named)}
-        return dict.fromkeys((frozenset(each.items()) for each in placed), 0) | found
+        members = {frozenset(each.items()): patterns for each in (keys, *named)}
+        return dict.fromkeys((frozenset(each.items()) for each in placed), 0) | members
 
     def _by_name(
         self,
@@ -167,7 +167,7 @@ class Weight:
             always: returns a part's schemas for members of any name.
         """
         rest: Counter[_Node] = Counter()
-        found: dict[Any, Counter[_Node]] = {}
+        by_name: dict[Any, Counter[_Node]] = {}
         for node, count in state:
             part = self._parts[node]
             known = named(part)
@@ -176,11 +176,11 @@ class Weight:
             for key in unnamed:
                 self._add(rest, part.get(key), count)
             for name, inner in known.items():
-                each = found.setdefault(name, Counter())
+                each = by_name.setdefault(name, Counter())
                 self._add(each, inner, count)
                 for key in unnamed:
                     self._add(each, part.get(key), -count)
-        return [rest, *(+(self._spend(each) + self._spend(rest)) for each in found.values())]
+        return [rest, *(+(self._spend(each) + self._spend(rest)) for each in by_name.values())]
 
     def _spend(self, parts: Counter[_Node]) -> Counter[_Node]:
         """Count work on *parts*, and return them."""
@@ -228,8 +228,8 @@ class Weight:
 
 def values_by_level(data: Any) -> list[int]:
     """The number of values on each level of JSON data, the outermost first; ends behind SCHEMA_DEPTH_MAX levels."""
-    found, level = [1], [data]
-    while len(found) <= SCHEMA_DEPTH_MAX + 1:
+    counts, level = [1], [data]
+    while len(counts) <= SCHEMA_DEPTH_MAX + 1:
         level = [
             each
             for one in level
@@ -238,8 +238,8 @@ def values_by_level(data: Any) -> list[int]:
         ]
         if not level:
             break
-        found.append(len(level))
-    return found
+        counts.append(len(level))
+    return counts
 
 
 def pattern_size(pattern: str) -> int:

@@ -57,15 +57,15 @@ def parse(descriptors: bytes, message: str) -> Descriptor:
     try:
         for file in files.file:
             pool.AddSerializedFile(file.SerializeToString())
-        found = pool.FindMessageTypeByName(message)
+        descriptor = pool.FindMessageTypeByName(message)
     except KeyError:
         raise SchemaError(f"no message {message[:80]!r} in the descriptors: tell its full name") from None
     except (TypeError, ValueError) as error:
         raise SchemaError(f"the descriptors are not whole (protoc --include_imports): {error}") from None
-    if found is None:  # as the types of protobuf have it
+    if descriptor is None:  # as the types of protobuf have it
         raise SchemaError(f"no message {message[:80]!r} in the descriptors")
-    _refuse_groups(found)
-    return found
+    _refuse_groups(descriptor)
+    return descriptor
 
 
 def shown(descriptors: bytes) -> str:
@@ -111,16 +111,16 @@ class _Comparison:
         if pair in self._under_way:
             return []
         self._under_way.add(pair)
-        found: list[str] = []
+        reasons: list[str] = []
         for number, field in reads.fields_by_number.items():
             self._spend(1, path)
             there = wrote.fields_by_number.get(number)
             if field.is_required and (there is None or not there.is_required):
-                found.append(f"{path}/{field.name}: is required, and may be missing")
+                reasons.append(f"{path}/{field.name}: is required, and may be missing")
             if there is not None:
-                found += self._field(there, field, f"{path}/{field.name}")
+                reasons += self._field(there, field, f"{path}/{field.name}")
         self._under_way.discard(pair)
-        return found
+        return reasons
 
     def _spend(self, steps: int, path: str) -> None:
         self._steps += steps
@@ -186,9 +186,9 @@ def _field(
     field: Any, wire: int, data: bytes, at: int, path: Path, depth: int, required: dict[str, list[FieldDescriptor]]
 ) -> int:
     """Step over one field; returns where it ends."""
-    end, wanted = len(data), WIRE_TYPES[field.type]
-    packed = wire == BYTES and field.is_repeated and wanted != BYTES
-    if wire != wanted and not packed:
+    end, expected = len(data), WIRE_TYPES[field.type]
+    packed = wire == BYTES and field.is_repeated and expected != BYTES
+    if wire != expected and not packed:
         raise Misfit(path, f"is no {TYPE_NAMES[field.type]}")
     if wire == VARINT:
         return _varint(data, at, end, path)[1]
@@ -197,7 +197,7 @@ def _field(
         raise Misfit(path, "is cut off")
     content = data[at : at + size]
     if packed:
-        _packed(wanted, content, path)
+        _packed(expected, content, path)
     elif field.type in MESSAGES:
         _walk(field.message_type, content, path, depth - 1, required)
     elif field.type == _F.TYPE_STRING:

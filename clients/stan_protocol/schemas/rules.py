@@ -67,17 +67,17 @@ def incompatible(schema: SchemaText, earlier: Sequence[NumberedText], promise: C
     """
     if promise is Compatibility.NONE:
         return []
-    found: list[str] = []
+    reasons: list[str] = []
     new, not_read = parsed(schema), _RULES[schema.kind].not_read
     for version, other in sorted(earlier, reverse=True):
         old = parsed(other)
         if promise is not Compatibility.FORWARD:
-            found += [f"does not read version {version}: {why}" for why in not_read(new, old)]
+            reasons += [f"does not read version {version}: {why}" for why in not_read(new, old)]
         if promise is not Compatibility.BACKWARD:
-            found += [f"is not read by version {version}: {why}" for why in not_read(old, new)]
-        if len(found) >= SCHEMA_COMPLAINTS_MAX:
+            reasons += [f"is not read by version {version}: {why}" for why in not_read(old, new)]
+        if len(reasons) >= SCHEMA_COMPLAINTS_MAX:
             break
-    return found[:SCHEMA_COMPLAINTS_MAX]
+    return reasons[:SCHEMA_COMPLAINTS_MAX]
 
 
 def compared(left: SchemaText, right: SchemaText) -> tuple[list[str], list[str]]:
