@@ -169,14 +169,14 @@ def loaded(entry: CommandEntry) -> Any:
     from stan.cli.support.common import needing_distributions  # noqa: PLC0415 - the help does without
 
     with needing_distributions(entry.name):
-        found: Any = getattr(import_module(module), attribute)
-    if isinstance(found, typer.Typer):
-        command: Any = typer.main.get_group(found)
+        target: Any = getattr(import_module(module), attribute)
+    if isinstance(target, typer.Typer):
+        command: Any = typer.main.get_group(target)
     else:
         alone = typer.Typer(add_completion=False, context_settings=HELP, pretty_exceptions_enable=False)
-        alone.command(entry.name, cls=_UsageCommand)(found)
+        alone.command(entry.name, cls=_UsageCommand)(target)
         command = typer.main.get_command(alone)
-        command.usage_exit = getattr(found, "usage_exit", _UsageCommand.usage_exit)
+        command.usage_exit = getattr(target, "usage_exit", _UsageCommand.usage_exit)
     command.name = entry.name
     return command
 

@@ -200,10 +200,10 @@ def saved_positions(directory: Path, channel: SavedChannel) -> list[CursorStatus
     """The durables and queue groups of a channel. Raises ArchiveError."""
     path = directory / f"{channel.file}.positions"
     answers = map(SubscriptionsResponse.FromString, blocks(path))
-    found = [CursorStatus.from_pb(one) for answer in answers for one in answer.cursors]
-    if len(found) != channel.positions:
-        raise ArchiveError(f"{path}: {len(found)} positions, {channel.positions} were written")
-    return found
+    positions = [CursorStatus.from_pb(one) for answer in answers for one in answer.cursors]
+    if len(positions) != channel.positions:
+        raise ArchiveError(f"{path}: {len(positions)} positions, {channel.positions} were written")
+    return positions
 
 
 def saved_policy(status: PolicyStatus) -> SavedPolicy:

@@ -101,13 +101,13 @@ def backup(
 async def _backup(target: Target, directory: Path, pattern: str, view: View) -> int:
     async with session(target, timeout_s=PATIENCE_S) as direct:
         there = await direct.admin.channels(pattern)
-        found = [one for one in there if one.commit != EPHEMERAL]
+        saving = [one for one in there if one.commit != EPHEMERAL]
         in_memory = [one.name for one in there if one.commit == EPHEMERAL]
         made = datetime.now(UTC).isoformat(timespec="seconds")
         index = BackupIndex(target.cluster_id, secrets.token_hex(16), made, f"stan {VERSION}")
         gone: list[str] = []
         try:
-            with bar("Saving", sum(one.messages for one in found)) as advance:
+            with bar("Saving", sum(one.messages for one in saving)) as advance:
 
                 async def save(at: int, status: ChannelStatus) -> SavedChannel | None:
                     saved = await _save(direct, directory, f"{at:06d}", status, advance)
@@ -115,7 +115,7 @@ async def _backup(target: Target, directory: Path, pattern: str, view: View) -> 
                         gone.append(status.name)
                     return saved
 
-                saved = await _together(save(at, status) for at, status in enumerate(found, 1))
+                saved = await _together(save(at, status) for at, status in enumerate(saving, 1))
             index.channels = [channel for channel in saved if channel is not None]
             index.schemas = [
                 saved_schema(one)
@@ -149,21 +149,21 @@ async def _save(
         if now is None or now.uid != status.uid:
             return None
         now = replace(now, last_sequence=end)
-    kept = Writer(directory / f"{file}.positions")
-    kept.write(message_of(pb.SubscriptionsResponse, cursors=positions).SerializeToString())
-    kept.close()
+    cursors = Writer(directory / f"{file}.positions")
+    cursors.write(message_of(pb.SubscriptionsResponse, cursors=positions).SerializeToString())
+    cursors.close()
     writer, count, first = Writer(directory / f"{file}.messages"), 0, 0
     try:
         if now.messages and now.first_sequence <= now.last_sequence:
             answers = direct.batches.read_range(name, max(now.first_sequence, 1), now.last_sequence, uid=now.uid)
             async with aclosing(answers):
-                async for found in answers:
-                    if not found.count:
+                async for answer in answers:
+                    if not answer.count:
                         continue
-                    first = first or found.runs[0].first_sequence
-                    writer.write(FetchResponse(runs=found.runs, records=found.records).SerializeToString())
-                    count += found.count
-                    advance(found.count)
+                    first = first or answer.runs[0].first_sequence
+                    writer.write(FetchResponse(runs=answer.runs, records=answer.records).SerializeToString())
+                    count += answer.count
+                    advance(answer.count)
     except stan_client.ChannelReplacedError:
         return None
     except stan_client.ServerError as error:
@@ -349,19 +349,19 @@ def _requests(answer: FetchResponse, room: int) -> Iterator[_Rows]:
     """The messages of an answer as runs and rows that fit into *room* bytes."""
     times = expiries(answer)
     count = sum(run.count for run in answer.runs)
-    found = columns(answer.records, count, headers=True, keys=True)
+    parts = columns(answer.records, count, headers=True, keys=True)
     runs = [RestoredRun(first_sequence=r.first_sequence, count=r.count, timestamp=r.timestamp) for r in answer.runs]
     pending = [(runs, 0, count)]
     while pending:
         part, first, size = pending.pop()
         rows = pack_rows(
-            found.data_offsets,
-            found.data,
+            parts.data_offsets,
+            parts.data,
             first,
             size,
-            replies=(found.reply_offsets, found.replies, first),
-            headers=(found.headers or [])[first : first + size],
-            keys=found.keys and (*found.keys, first),
+            replies=(parts.reply_offsets, parts.replies, first),
+            headers=(parts.headers or [])[first : first + size],
+            keys=parts.keys and (*parts.keys, first),
         )
         expiring_runs, expire_at = _expiring(part, times[first : first + size])
         weight = len(rows) + RUN_BYTES * len(part) + EXPIRING_BYTES * len(expire_at)
@@ -377,16 +377,16 @@ def _expiring(runs: list[RestoredRun], times: list[int]) -> tuple[list[tuple[int
     """The runs of messages that expire together, and when; *times*: of each message of *runs*, 0: it does not expire."""
     sequences = chain.from_iterable(range(run.first_sequence, run.first_sequence + run.count) for run in runs)
     expiring: list[tuple[int, int]] = []
-    found: list[int] = []
+    expire_at: list[int] = []
     for sequence, at in zip(sequences, times, strict=False):  # no times at all: none expires
         if not at:
             continue
-        if found and found[-1] == at and expiring[-1][1] == sequence - 1:
+        if expire_at and expire_at[-1] == at and expiring[-1][1] == sequence - 1:
             expiring[-1] = expiring[-1][0], sequence
         else:
             expiring.append((sequence, sequence))
-            found.append(at)
-    return expiring, found
+            expire_at.append(at)
+    return expiring, expire_at
 
 
 def _parts_of(rows: list[bytes], room: int) -> Iterator[tuple[int, int]]:

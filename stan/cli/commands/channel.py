@@ -65,11 +65,11 @@ def list_(
     idle_ns = parsed("--idle", units.duration_ns, idle) if idle else 0
 
     async def table(direct: stan_client.Direct) -> Table:
-        found = await direct.admin.channels(pattern) or await part_statuses(direct, pattern)
+        statuses = await direct.admin.channels(pattern) or await part_statuses(direct, pattern)
         now = time.time_ns()
-        found = [one for one in found if not empty or not one.messages]
-        found = [one for one in found if not idle_ns or now - one.last_timestamp >= idle_ns]
-        return channels_table(sorted(found, key=SORTS[sort]), now, SORTS[sort], with_parts=parts)
+        statuses = [one for one in statuses if not empty or not one.messages]
+        statuses = [one for one in statuses if not idle_ns or now - one.last_timestamp >= idle_ns]
+        return channels_table(sorted(statuses, key=SORTS[sort]), now, SORTS[sort], with_parts=parts)
 
     look(target, view, table)
 
@@ -123,15 +123,15 @@ def _compaction_rows(status: ChannelStatus) -> list[tuple[str, str]]:
     """How far a channel is compacted by key, if it is."""
     if not status.compact and not status.compacted_until:
         return []
-    kept = ("by no policy any more", "the newest message of a key stays", "the oldest message of a key stays")
+    phrases = ("by no policy any more", "the newest message of a key stays", "the oldest message of a key stays")
     gone = f", tombstones up to {status.tombstones_until:,}" if status.tombstones_until else ""
-    words = kept[status.compact] if status.compact < len(kept) else "in a way that this program does not know"
+    words = phrases[status.compact] if status.compact < len(phrases) else "in a way that this program does not know"
     done = f"done up to {status.compacted_here:,} of {status.compacted_until:,}{gone}"
-    held = f"up to {status.tombstone_held:,}, until {holder_of(status)} has passed them"
+    tombstones = f"up to {status.tombstone_held:,}, until {holder_of(status)} has passed them"
     return [
         ("compacted", f"{words}; {done}"),
         *([("last pass", _passes(status))] if status.compaction_ended else []),
-        *([("tombstones kept", held)] if status.tombstone_held else []),
+        *([("tombstones kept", tombstones)] if status.tombstone_held else []),
     ]
 
 
@@ -154,23 +154,23 @@ def _tier_rows(status: ChannelStatus) -> list[tuple[str, str]]:
     if not status.tier:
         return []
     where = f"has to pass {status.tier_next:,}" if status.tier_next else "is not there: no tierer has come yet"
-    kept = f"; {counted(status.tier_kept, 'message')} over the limits wait for it" if status.tier_kept else ""
+    over = f"; {counted(status.tier_kept, 'message')} over the limits wait for it" if status.tier_kept else ""
     lost = f"; {counted(status.tier_lost, 'message')} removed before it had them" if status.tier_lost else ""
-    return [("tier", f"{status.tier} {where}{kept}{lost}")]
+    return [("tier", f"{status.tier} {where}{over}{lost}")]
 
 
 def limit_rows(status: ChannelStatus) -> list[tuple[str, str]]:
     """The limits of a channel, and which of them were edited."""
-    tell: dict[str, Any] = {
+    form: dict[str, Any] = {
         "max_bytes": format_size,
         "max_age": format_duration,
         "max_inactivity": format_duration,
     }
     rows = []
     for name, value in asdict(status.limits).items():
-        told = tell.get(name, "{:,}".format)(value) if value else "no limit"
+        shown = form.get(name, "{:,}".format)(value) if value else "no limit"
         edited = " (edited)" if getattr(status.edited, name) is not None else ""
-        rows.append((name.replace("_", " "), told + edited))
+        rows.append((name.replace("_", " "), shown + edited))
     return rows
 
 
@@ -267,22 +267,22 @@ def purge(
     if sum(map(bool, (seq, keep, before, everything))) != 1:
         raise CliError("Give one of --all, --seq N, --keep N, --before TIME.", EXIT_USAGE)
     up_to = parsed("--seq", units.number, seq) if seq else None
-    kept = parsed("--keep", units.number, keep) if keep else 0
+    newest = parsed("--keep", units.number, keep) if keep else 0
     time_ns = at_time("--before", before) if before else 0
 
     async def main(direct: stan_client.Direct) -> None:
         status = await status_of(direct, channel)
         last = await direct.channels.sequence_at(channel, time_ns) - 1 if before else up_to
-        gone, told = _purged(status, last, kept)
+        gone, words = _purged(status, last, newest)
         if not gone:
             done(f"Nothing to remove: channel {channel} has {format_messages(status)}.")
             return
         confirmation.require(
-            f"Removes {told} of channel {channel} for good, of {format_messages(status)}. "
+            f"Removes {words} of channel {channel} for good, of {format_messages(status)}. "
             f"Whoever has not got them will not get them.{_of_tier(status, 'them')}"
         )
         if last is None:
-            answer = await direct.admin.purge(channel, keep=kept)
+            answer = await direct.admin.purge(channel, keep=newest)
         else:
             answer = await direct.admin.purge(channel, up_to=last)
         done(
@@ -394,8 +394,8 @@ def limits(
     async def main(direct: stan_client.Direct) -> None:
         status = await status_of(direct, channel)
         if changes or reset:
-            told = ", ".join(f"{name} {value:,}" for name, value in changes.items())
-            what = " and ".join(filter(None, ["takes all edits back" if reset else "", f"sets {told}" if told else ""]))
+            sets = ", ".join(f"{name} {value:,}" for name, value in changes.items())
+            what = " and ".join(filter(None, ["takes all edits back" if reset else "", f"sets {sets}" if sets else ""]))
             confirmation.require(
                 f"For channel {channel}, {what}. It has {format_messages(status)} ({format_size(status.bytes)}); "
                 "messages above the limits are removed for good, the oldest first."
@@ -412,18 +412,18 @@ def limits(
 def _edited(**given: str) -> Limits:
     """Return the given limits. Raises CliError with all mistakes."""
     parse = {"max_bytes": units.size_bytes, "max_age": units.duration_ns, "max_inactivity": units.duration_ns}
-    found, complaints = {}, []
+    limits, complaints = {}, []
     for name, text in given.items():
         if text:
             try:
-                found[name] = parse.get(name, units.number)(text)
-                if name == "max_subs" and found[name] > SUBS_MAX:
+                limits[name] = parse.get(name, units.number)(text)
+                if name == "max_subs" and limits[name] > SUBS_MAX:
                     raise ValueError(f"{text!r} is too much; 0 is no limit")
             except ValueError as error:
                 complaints.append(f"--{name.replace('_', '-')}: {error}.")
     if complaints:
         raise CliError("\n".join(complaints), EXIT_USAGE)
-    return Limits(**found)
+    return Limits(**limits)
 
 
 app.command("commit")(commit)

@@ -51,23 +51,23 @@ def commit(
     """Change what acks of a channel mean; only while it has no messages."""
     checked_channel(channel)
     if kind not in GROUP_COMMITS:
-        found = ": a channel is ephemeral by a policy that is there before it" if kind == COMMITS[EPHEMERAL] else ""
-        raise CliError(f"COMMIT is {' or '.join(GROUP_COMMITS)}, not {kind!r}{found}.", EXIT_USAGE)
-    wanted = Commit(GROUP_COMMITS.index(kind))
+        hint = ": a channel is ephemeral by a policy that is there before it" if kind == COMMITS[EPHEMERAL] else ""
+        raise CliError(f"COMMIT is {' or '.join(GROUP_COMMITS)}, not {kind!r}{hint}.", EXIT_USAGE)
+    new = Commit(GROUP_COMMITS.index(kind))
 
     async def main(direct: stan_client.Direct) -> None:
         status = await direct.admin.channel(channel)
         if status is None:
             raise await no_channel(direct, channel)
-        if status.commit == wanted:
+        if status.commit == new:
             done(f"Channel {channel} is {kind} already.")
             return
-        confirmation.require(f"From now on messages of channel {channel} are {PROMISES[wanted]}.")
-        await direct.admin.change_commit(channel, wanted)
+        confirmation.require(f"From now on messages of channel {channel} are {PROMISES[new]}.")
+        await direct.admin.change_commit(channel, new)
         until = time.monotonic() + PATIENCE_S
         while True:
             status = await direct.admin.channel(channel)
-            if status is not None and status.commit == wanted:
+            if status is not None and status.commit == new:
                 break
             if time.monotonic() >= until:
                 raise CliError(

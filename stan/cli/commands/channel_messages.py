@@ -43,8 +43,8 @@ def get(
     if sum(map(bool, (seq, time, newest is not None))) > 1:
         raise CliError("--seq, --time and --newest exclude each other.", EXIT_USAGE)
     time_ns = at_time("--time", time) if time else 0
-    wanted = _range(seq, count) if seq else MessageRange(stan_client.newest(newest or max(count, 1)), count)
-    run(_get(target, channel, wanted._replace(time_ns=time_ns), "full" if as_json else shape))
+    range_ = _range(seq, count) if seq else MessageRange(stan_client.newest(newest or max(count, 1)), count)
+    run(_get(target, channel, range_._replace(time_ns=time_ns), "full" if as_json else shape))
 
 
 class MessageRange(NamedTuple):

@@ -63,10 +63,10 @@ def double(channel: Channel, *, target: Target, confirmation: Confirmation) -> N
     """Give a channel twice as many parts; for a few seconds publishes to it are refused."""
 
     async def main(direct: stan_client.Direct) -> None:
-        found = await direct.admin.parts(checked_channel(channel))
-        if not found:
+        parted = await direct.admin.parts(checked_channel(channel))
+        if not parted:
             raise CliError(f"Channel {channel} has no parts: stan channel parts")
-        count = found[0].parts
+        count = parted[0].parts
         confirmation.require(
             f"Channel {channel} gets {2 * count} parts instead of {count}, for good. For a few seconds publishes to it are "
             f"refused. Half of the keys go to a new part: readers of part p read it to its end, and then part p + {count} too."
@@ -109,13 +109,13 @@ def parts_table(channels: list[PartedStatus]) -> Table:
 
 async def deleted_with_parts(direct: stan_client.Direct, channel: str, confirmation: Confirmation) -> bool:
     """Delete a channel that has parts; False if this one has none."""
-    found = await direct.admin.parts(channel)
-    if not found:
+    parted = await direct.admin.parts(channel)
+    if not parted:
         return False
-    names = stan_client.part_names(channel, found[0].parts)
+    names = stan_client.part_names(channel, parted[0].parts)
     status = [one for one in await direct.admin.channels(f"{channel}.*") if one.name in names]
     confirmation.require(
-        f"Removes channel {channel} for good, with its {found[0].parts} parts: "
+        f"Removes channel {channel} for good, with its {parted[0].parts} parts: "
         f"{counted(sum(one.messages for one in status), 'message')}, "
         f"{counted(sum(one.subscriptions for one in status), 'subscription')}, "
         f"{counted(sum(one.offline for one in status), 'offline durable or group', 'offline durables and groups')}."
@@ -132,8 +132,8 @@ async def part_statuses(direct: stan_client.Direct, channel: str) -> list[Channe
     """The parts of a channel, by number; empty if it has none, or *channel* is a pattern."""
     if not valid_name(channel, wildcards=False):
         return []
-    found = await direct.admin.channels(f"{channel}.*")
-    ours = [one for one in found if part_of(one).channel == channel]
+    statuses = await direct.admin.channels(f"{channel}.*")
+    ours = [one for one in statuses if part_of(one).channel == channel]
     return sorted(ours, key=lambda one: part_of(one).number)
 
 
@@ -199,8 +199,8 @@ def _channel_row(status: ChannelStatus, now_ns: int, parts: Sequence[ChannelStat
 async def whole_table(direct: stan_client.Direct, parts: list[ChannelStatus]) -> Table:
     """All of a channel with parts, the leaders of its parts included."""
     name = part_of(parts[0]).channel
-    found = await direct.admin.subscriptions(f"{name}.*")
-    cursors = [one for one in found if part_of(one).channel == part_of(parts[0]).channel]
+    statuses = await direct.admin.subscriptions(f"{name}.*")
+    cursors = [one for one in statuses if part_of(one).channel == part_of(parts[0]).channel]
     leaders = {one.number: one.leader for one in groups_of(await direct.admin.nodes())}
     return _table(parts, cursors, leaders, time.time_ns())
 
@@ -233,8 +233,8 @@ def _table(parts: list[ChannelStatus], cursors: list[CursorStatus], leaders: dic
         "cursors": [document_of(one) for one in cursors],
     }
     worst = max((lag(one) for one, _ in positions), default=0)
-    told = f"{counted(len(parts), 'part')}, worst lag {worst:,}" if cursors else ""
-    return Table(rows=rows, document=document, names=[one.name for one in parts], foot=told)
+    foot = f"{counted(len(parts), 'part')}, worst lag {worst:,}" if cursors else ""
+    return Table(rows=rows, document=document, names=[one.name for one in parts], foot=foot)
 
 
 def _doubling(parts: list[ChannelStatus]) -> str:

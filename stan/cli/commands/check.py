@@ -104,15 +104,15 @@ def _threshold(option: str, text: str, parse: Any = units.number, *, below: bool
     if not text:
         return Threshold()
     try:
-        found = [parsed(option, parse, part) if part else None for part in text.split(",")]
+        bounds = [parsed(option, parse, part) if part else None for part in text.split(",")]
     except CliError as error:
         raise CliError(str(error), UNKNOWN) from None
-    if len(found) > 2:
+    if len(bounds) > 2:
         raise CliError(f"{option} is WARNING,CRITICAL, or the critical one alone.", UNKNOWN)
-    known = [bound for bound in found if bound is not None]
+    known = [bound for bound in bounds if bound is not None]
     if known != sorted(known, reverse=below):
         raise CliError(f"{option} is WARNING,CRITICAL: {text} is critical before it is a warning.", UNKNOWN)
-    return Threshold(*found) if len(found) == 2 else Threshold(broken=found[0])
+    return Threshold(*bounds) if len(bounds) == 2 else Threshold(broken=bounds[0])
 
 
 async def _check(target: Target, channel: str, name: str, bounds: Bounds, view: View) -> int:

@@ -39,8 +39,8 @@ def list_(
     """All clients, and whether they answer."""
 
     async def table(direct: stan_client.Direct) -> Table:
-        found = await direct.admin.clients()
-        return clients_table([one for one in found if one.failing or not failing])
+        clients = await direct.admin.clients()
+        return clients_table([one for one in clients if one.failing or not failing])
 
     look(target, view, table)
 
@@ -72,12 +72,12 @@ def show(client: ClientName, *, target: Target, view: View) -> None:
     """One client and its subscriptions."""
 
     async def table(direct: stan_client.Direct) -> Table:
-        found = await direct.admin.clients(client)
+        clients = await direct.admin.clients(client)
         cursors = await direct.admin.subscriptions(client_id=client)
-        if not found and not cursors:
+        if not clients and not cursors:
             names = [one.client_id for one in await direct.admin.clients()]
             raise CliError(f"There is no client {client!r}.{near(client, names)} All of them: stan client list")
-        return client_table(client, found, cursors, time.time_ns())
+        return client_table(client, clients, cursors, time.time_ns())
 
     look(target, view, table)
 
@@ -106,8 +106,8 @@ def evict(client: ClientName, *, target: Target, confirmation: Confirmation) -> 
     """Close a client as if it had done so itself; its durables stay."""
 
     async def main(direct: stan_client.Direct) -> None:
-        found = await direct.admin.clients(client)
-        if not found:
+        clients = await direct.admin.clients(client)
+        if not clients:
             names = [one.client_id for one in await direct.admin.clients()]
             raise CliError(f"There is no client {client!r}.{near(client, names)} All of them: stan client list")
         count = sum(
@@ -116,7 +116,7 @@ def evict(client: ClientName, *, target: Target, confirmation: Confirmation) -> 
             for member in cursor.members
         )
         confirmation.require(
-            f"Closes client {client} ({_state(found[0])}) and its {counted(count, 'subscription')}; its durables keep their "
+            f"Closes client {client} ({_state(clients[0])}) and its {counted(count, 'subscription')}; its durables keep their "
             "positions. A client that still runs may connect again."
         )
         await direct.admin.evict_client(client)

@@ -96,13 +96,13 @@ async def _rescue(
     try:
         async with contextlib.AsyncExitStack() as stack:
             opened = [await stack.enter_async_context(_opened(place, cipher)) for place in places if place.is_dir()]
-            found = [await rescuing.find_out(storage, *peers) for storage in opened]
+            findings = [await rescuing.find_out(storage, *peers) for storage in opened]
             if save is not None:
-                return _save(found[0] if found else None, save)
-            found += [_read(place) for place in places if not place.is_dir()]
-            made = plan(found)
+                return _save(findings[0] if findings else None, save)
+            findings += [_read(place) for place in places if not place.is_dir()]
+            made = plan(findings)
             await _refuse_living(target, made)
-            _announce(made, found)
+            _announce(made, findings)
             if dry_run:
                 err.print("Nothing was done (--dry-run).")
                 return 0

@@ -29,9 +29,9 @@ def check(file: File, flags: Flags = None, *, view: View) -> None:
 
     Warnings name options without effect, and unknown ones; they are no failure.
     """
-    found = examine(file, flags or [], os.environ)
-    show(verdict(file, found), view)
-    if found.complaints:
+    result = examine(file, flags or [], os.environ)
+    show(verdict(file, result), view)
+    if result.complaints:
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -54,12 +54,12 @@ def verdict(file: Path, result: CheckResult) -> Table:
 @injected
 def show_(file: File, flags: Flags = None, *, view: View) -> None:
     """Show each option in force with its value and where it comes from; secrets are masked. 1: the file cannot be served."""
-    found = examine(file, flags or [], os.environ)
-    if found.complaints:
-        fail("\n".join((*found.complaints, f"{file}: {len(found.complaints)} to mend, so nothing is in force")))
-    rows = [(setting.name, setting.value, setting.source) for setting in found.settings]
-    document = {"options": [setting._asdict() for setting in found.settings]}
-    names = [setting.name for setting in found.settings]
+    result = examine(file, flags or [], os.environ)
+    if result.complaints:
+        fail("\n".join((*result.complaints, f"{file}: {len(result.complaints)} to mend, so nothing is in force")))
+    rows = [(setting.name, setting.value, setting.source) for setting in result.settings]
+    document = {"options": [setting._asdict() for setting in result.settings]}
+    names = [setting.name for setting in result.settings]
     show(Table(columns=("OPTION", "VALUE", "FROM"), rows=rows, document=document, names=names), view)
 
 

@@ -64,8 +64,8 @@ def show(
     """The channels of a group, who owns each, and how far behind it is."""
 
     async def table(direct: stan_client.Direct) -> Table:
-        (found,) = await direct.admin.consumer_groups(group, user=owner)
-        return group_table(found, (await direct.bookmarks.all(group, user=found.user)).get(group, {}))
+        (status,) = await direct.admin.consumer_groups(group, user=owner)
+        return group_table(status, (await direct.bookmarks.all(group, user=status.user)).get(group, {}))
 
     look(target, view, table)
 

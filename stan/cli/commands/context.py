@@ -86,9 +86,9 @@ def add(
     """Make a context: `stan context add production -s nats://10.0.0.1:4222 -c orders --creds ops.creds --use`."""
     if name in contexts.names():
         raise CliError(f"There is a context {name!r} already. Change it: stan context edit {name}", EXIT_USAGE)
-    kept = {key: value for key, value in fields.items() if value}
-    resolved(dict(kept))
-    _named(name, contexts.save, kept)
+    given = {key: value for key, value in fields.items() if value}
+    resolved(dict(given))
+    _named(name, contexts.save, given)
     if use or not contexts.used():
         _named(name, contexts.use)
         done(f"Context {name} is made, and in use.")

@@ -93,10 +93,10 @@ def cursor_table(cursor: CursorStatus, now_ns: int) -> Table:
     for member in cursor.members:
         words = (("active", member.active), ("window full", member.stalled), ("not answering", member.failing))
         trouble = [word for word, so in words if so]
-        told = f"{member.client_id}: {member.pending:,} of {member.max_in_flight:,} unacked"
+        state = f"{member.client_id}: {member.pending:,} of {member.max_in_flight:,} unacked"
         if member.window_now < member.max_in_flight:
             trouble.append(f"window cut to {member.window_now:,}")
-        rows.append((f"member {member.subscription_id}", ", ".join([told, *trouble])))
+        rows.append((f"member {member.subscription_id}", ", ".join([state, *trouble])))
     if not cursor.members:
         rows.append(("members", "nobody is online"))
     return Table(rows=rows, document={"cursor": cursor_document(cursor, now_ns)}, names=[full_name(cursor)])
@@ -153,6 +153,6 @@ def why_of_parts_table(cursors: list[CursorStatus], now_ns: int) -> Table:
 
 def format_runs(runs: Sequence[tuple[int, int]]) -> str:
     """`17, 20-25 and 3 more`; `-` for none."""
-    told = [f"{first}" if first == last else f"{first}-{last}" for first, last in runs]
-    more = f" and {len(told) - RUNS_SHOWN} more" if len(told) > RUNS_SHOWN else ""
-    return ", ".join(told[:RUNS_SHOWN]) + more or NEVER
+    texts = [f"{first}" if first == last else f"{first}-{last}" for first, last in runs]
+    more = f" and {len(texts) - RUNS_SHOWN} more" if len(texts) > RUNS_SHOWN else ""
+    return ", ".join(texts[:RUNS_SHOWN]) + more or NEVER

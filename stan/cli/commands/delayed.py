@@ -26,13 +26,13 @@ def list_(channel: Channel, *, target: Target, view: View) -> None:
     checked_channel(channel)
 
     async def table(direct: stan_client.Direct) -> Table:
-        found = await direct.admin.delayed(channel)
+        messages = await direct.admin.delayed(channel)
         return Table(
             (">ID", "DUE"),
-            [(str(one.id), format_time(one.due)) for one in found],
-            {"messages": [{"id": one.id, "due": one.due} for one in found]},
-            [str(one.id) for one in found],
-            foot=f"{counted(len(found), 'delayed message')}.",
+            [(str(one.id), format_time(one.due)) for one in messages],
+            {"messages": [{"id": one.id, "due": one.due} for one in messages]},
+            [str(one.id) for one in messages],
+            foot=f"{counted(len(messages), 'delayed message')}.",
             empty="No delayed messages.",
         )
 

@@ -47,9 +47,9 @@ def list_(*, target: Target, view: View) -> None:
 
     async def table(direct: stan_client.Direct) -> Table:
         named = {one.policy.dead_letter or "" for one in (await direct.admin.policies()).policies}
-        found = [one for one in await direct.admin.channels() if is_dead_letter_channel(one.name, named)]
-        sources = {one.name: await _sources(direct, one) for one in found if one.messages}
-        return channels_table(found, sources)
+        channels = [one for one in await direct.admin.channels() if is_dead_letter_channel(one.name, named)]
+        sources = {one.name: await _sources(direct, one) for one in channels if one.messages}
+        return channels_table(channels, sources)
 
     look(target, view, table)
 
@@ -61,13 +61,13 @@ def is_dead_letter_channel(channel: str, named: Iterable[str]) -> bool:
 
 async def _sources(direct: stan_client.Direct, status: ChannelStatus) -> Counter[str]:
     """How many of the newest messages come from each channel; "": they were published there."""
-    found: Counter[str] = Counter()
+    sources: Counter[str] = Counter()
     first = max(status.first_sequence, status.last_sequence - LOOKED_AT + 1)
     start = stan_client.from_sequence(first)
     async for message in direct.read(status.name, start=start):
         letter = dead_letter(message)
-        found[letter.channel if letter is not None else ""] += 1
-    return found
+        sources[letter.channel if letter is not None else ""] += 1
+    return sources
 
 
 def channels_table(channels: list[ChannelStatus], sources: dict[str, Counter[str]]) -> Table:
@@ -175,16 +175,16 @@ def redrive(
         checked_channel(to)
 
     async def main(direct: stan_client.Direct) -> None:
-        found = await _letters(direct, channel, selection)
-        stopped = [one for one in found if one.redriven >= REDRIVES_MAX]
-        going = [one for one in found if one.redriven < REDRIVES_MAX]
+        letters = await _letters(direct, channel, selection)
+        stopped = [one for one in letters if one.redriven >= REDRIVES_MAX]
+        going = [one for one in letters if one.redriven < REDRIVES_MAX]
         stay = f" {counted(len(stopped), 'message')} put back {REDRIVES_MAX} times already: stay." if stopped else ""
         if not going:
             done(f"Nothing to put back.{stay}")
             return
         into = Counter(to or one.channel for one in going)
-        told = ", ".join(f"{count:,} to {name}" for name, count in into.most_common())
-        confirmation.require(f"Puts {counted(len(going), 'dead letter')} of {channel} back: {told}.{stay}")
+        targets = ", ".join(f"{count:,} to {name}" for name, count in into.most_common())
+        confirmation.require(f"Puts {counted(len(going), 'dead letter')} of {channel} back: {targets}.{stay}")
         moved, foreign = await _redrive(direct, channel, going, to, rate)
         left = len(going) - moved
         missed = f" {counted(left, 'message')} could not be, or went meanwhile." if left else ""
@@ -201,12 +201,12 @@ async def _redrive(
 ) -> tuple[int, int]:
     """Returns how many were put back, and of how many the broker does not know the channel."""
     loop = asyncio.get_running_loop()
-    begun, moved, foreign, asked = loop.time(), 0, 0, 0
+    begun, moved, foreign, requested = loop.time(), 0, 0, 0
     most = min(REDRIVE_MESSAGES_MAX, max(1, int(rate * STEP_S))) if rate else REDRIVE_MESSAGES_MAX
     for part in _parts(going, most):
         if rate:
-            await asyncio.sleep(max(0.0, begun + asked / rate - loop.time()))
-        asked += len(part)
+            await asyncio.sleep(max(0.0, begun + requested / rate - loop.time()))
+        requested += len(part)
         rest, left = part, len(part) + 1
         while 0 < len(rest) < left:  # one answer is of as many as one read holds
             answer, left = await direct.admin.redrive(channel, _runs(rest), to=to), len(rest)
@@ -259,13 +259,13 @@ def drop(
             confirmation.require(f"Removes all {counted(status.messages, 'message')} of {channel} for good.")
             changed = (await direct.admin.purge(channel, up_to=status.last_sequence)).changed
         else:
-            found = await _letters(direct, channel, selection)
-            if not found:
+            letters = await _letters(direct, channel, selection)
+            if not letters:
                 done("No such dead letters.")
                 return
-            confirmation.require(f"Removes {counted(len(found), 'dead letter')} of {channel} for good.")
+            confirmation.require(f"Removes {counted(len(letters), 'dead letter')} of {channel} for good.")
             changed = 0
-            for one in found:
+            for one in letters:
                 changed += (await direct.admin.delete_message(channel, one.message.sequence)).changed
         done(f"{counted(changed, 'message')} of {channel} removed.")
 

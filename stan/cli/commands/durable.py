@@ -99,8 +99,8 @@ def _matching(every: list[CursorStatus], family: CursorCommands, name: str, owne
 
 
 def _several(name: str, names: list[str]) -> CliError:
-    told = ", ".join(names[:5])
-    return CliError(f"Several are called {name!r}: {told}. Say which, as CLIENT/NAME or with --client.", EXIT_USAGE)
+    listed = ", ".join(names[:5])
+    return CliError(f"Several are called {name!r}: {listed}. Say which, as CLIENT/NAME or with --client.", EXIT_USAGE)
 
 
 async def _missing(
@@ -281,23 +281,23 @@ def _add_move(app: typer.Typer, family: CursorCommands) -> None:
         sequence = parsed("--seq", units.number, seq) if seq else 0
         moment = _moment(at, back)
 
-        async def wanted_of(direct: stan_client.Direct, cursor: CursorStatus) -> int:
-            wanted = cursor.last_sequence + 1 if new else cursor.first_sequence if everything else sequence
+        async def place_of(direct: stan_client.Direct, cursor: CursorStatus) -> int:
+            place = cursor.last_sequence + 1 if new else cursor.first_sequence if everything else sequence
             if moment:
-                wanted = await direct.channels.sequence_at(cursor.channel, moment)
-            return min(max(wanted, cursor.first_sequence, 1), cursor.last_sequence + 1)
+                place = await direct.channels.sequence_at(cursor.channel, moment)
+            return min(max(place, cursor.first_sequence, 1), cursor.last_sequence + 1)
 
         async def then(direct: stan_client.Direct, found_ones: list[CursorStatus]) -> None:
             if seq:
                 _must_be_one("--seq", found_ones)
-            moves = [(cursor, await wanted_of(direct, cursor)) for cursor in found_ones]
-            confirmation.require("\n".join(_describe_move(family, cursor, wanted) for cursor, wanted in moves))
-            for cursor, wanted in moves:
-                to: CursorPlace = {"new_only": True} if new else {"all": True} if everything else {"sequence": wanted}
+            moves = [(cursor, await place_of(direct, cursor)) for cursor in found_ones]
+            confirmation.require("\n".join(_describe_move(family, cursor, place) for cursor, place in moves))
+            for cursor, place in moves:
+                to: CursorPlace = {"new_only": True} if new else {"all": True} if everything else {"sequence": place}
                 await direct.admin.move(_ref(cursor), **to)
                 done(
                     f"{family.noun.capitalize()} {full_name(cursor)} of channel {cursor.channel}: "
-                    f"message {wanted:,} comes next."
+                    f"message {place:,} comes next."
                 )
 
         _on_each(family, target, channel, name, owner, then)
@@ -319,10 +319,10 @@ def _add_skipping(app: typer.Typer, family: CursorCommands) -> None:
         runs = sequence_runs("SEQ", sequences)
 
         async def then(direct: stan_client.Direct, cursor: CursorStatus) -> None:
-            told, count = ", ".join(sequences), sum(last + 1 - first for first, last in runs)
+            listed, count = ", ".join(sequences), sum(last + 1 - first for first, last in runs)
             confirmation.require(
                 f"{family.noun.capitalize()} {full_name(cursor)} of channel {channel} never gets "
-                f"{counted(count, 'message')} ({told}), unless it is moved back. The messages stay in the channel."
+                f"{counted(count, 'message')} ({listed}), unless it is moved back. The messages stay in the channel."
             )
             answer = await direct.admin.skip(_ref(cursor), runs)
             done(f"{counted(answer.changed, 'message')} skipped.")

@@ -78,10 +78,10 @@ async def _export(target: Target, channel: str, file: Path | None, shape: str, s
                 answers = direct.batches.read_range(channel, first, last, uid=status.uid) if first <= last else None
                 if answers is not None:
                     async with aclosing(answers):
-                        async for found in answers:
-                            out.write(b"".join(_lines(found, shape)))
-                            count += found.count
-                            advance(found.count)
+                        async for answer in answers:
+                            out.write(b"".join(_lines(answer, shape)))
+                            count += answer.count
+                            advance(answer.count)
         except stan_client.ServerError as error:
             if is_unknown(error):
                 raise await no_channel(direct, channel) from None
@@ -231,11 +231,11 @@ def _row(line: bytes, shape: str) -> ImportRow | None:
     if not line.strip():
         return None
     try:
-        said = json.loads(line.decode("utf-8", "surrogateescape"))
-        if not isinstance(said, dict) or ("data" in said) == ("data_base64" in said):
+        fields = json.loads(line.decode("utf-8", "surrogateescape"))
+        if not isinstance(fields, dict) or ("data" in fields) == ("data_base64" in fields):
             raise LineError("a line is an object with either data or data_base64")
-        headers = tuple((_bytes(name), _value(value)) for name, value in said.get("headers", ()))
-        row = ImportRow(_bytes_at(said, "data"), _bytes(said.get("reply", "")), headers, _bytes_at(said, "key"))
+        headers = tuple((_bytes(name), _value(value)) for name, value in fields.get("headers", ()))
+        row = ImportRow(_bytes_at(fields, "data"), _bytes(fields.get("reply", "")), headers, _bytes_at(fields, "key"))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise LineError(str(error) or type(error).__name__) from None
     if len(row.key) > limits.KEY_BYTES_MAX:

@@ -43,8 +43,8 @@ def explain(
 
     async def table(direct: stan_client.Direct) -> Table:
         cursor = await find_cursor(direct, POSITIONS, channel, name, owner)
-        told = await direct.admin.explain(CursorRef(channel, cursor_id=cursor.cursor_id), sequence, answers=answers)
-        return explained_table(cursor, sequence, told)
+        account = await direct.admin.explain(CursorRef(channel, cursor_id=cursor.cursor_id), sequence, answers=answers)
+        return explained_table(cursor, sequence, account)
 
     look(target, view, table)
 

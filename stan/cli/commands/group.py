@@ -111,15 +111,15 @@ def step_down(
         groups = {one.number: one for one in groups_of(await direct.admin.nodes())}
         if number not in groups:
             raise CliError(f"There is no group {number}; there are 0 to {max(groups, default=0)}.", EXIT_USAGE)
-        found = groups[number]
-        if to and to not in {node for node, _ in found.copies}:
-            nodes = ", ".join(node for node, _ in found.copies)
+        status = groups[number]
+        if to and to not in {node for node, _ in status.copies}:
+            nodes = ", ".join(node for node, _ in status.copies)
             raise CliError(f"Node {to!r} has no copy of group {number}; {nodes} have.", EXIT_USAGE)
-        if to and to == found.leader:
+        if to and to == status.leader:
             done(f"{to} leads group {number} already.")
             return
         confirmation.require(
-            f"{found.leader or 'Nobody'} leads group {number}, and hands over to {to or 'whoever is best'}: its channels "
+            f"{status.leader or 'Nobody'} leads group {number}, and hands over to {to or 'whoever is best'}: its channels "
             "pause for a fraction of a second. Leaderships are spread again by themselves later."
         )
         await direct.admin.step_down(number, to)

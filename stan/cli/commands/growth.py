@@ -43,7 +43,7 @@ def grow(
     if commit not in GROUP_COMMITS:
         raise CliError(f"--commit is {' or '.join(GROUP_COMMITS)}, not {commit!r}.", EXIT_USAGE)
     kind = Commit(GROUP_COMMITS.index(commit))
-    told = UNSYNCED if kind != SYNCED else ""
+    unsynced = UNSYNCED if kind != SYNCED else ""
 
     async def main(direct: stan_client.Direct) -> None:
         nodes = await direct.admin.nodes()
@@ -54,7 +54,7 @@ def grow(
             raise CliError(f"There are {there} groups already: their number only grows.", EXIT_USAGE)
         if groups > there:
             confirmation.require(
-                f"Makes {groups - there} new groups of channels; there are {there}. {told}{STAYS if paused else MOVES} The "
+                f"Makes {groups - there} new groups of channels; there are {there}. {unsynced}{STAYS if paused else MOVES} The "
                 "number of groups cannot be made smaller again."
             )
             await direct.admin.grow_pool(groups, kind)

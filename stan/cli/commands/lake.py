@@ -101,10 +101,10 @@ def _tiering(store: stan_lake.Store, direct: stan_client.Direct, settings: dict[
 
 
 async def _channels(direct: stan_client.Direct, patterns: list[str]) -> dict[str, stan_client.ChannelInfo]:
-    found: dict[str, stan_client.ChannelInfo] = {}
+    infos: dict[str, stan_client.ChannelInfo] = {}
     for pattern in patterns:
-        found |= await direct.channels.info(pattern=pattern)
-    return found
+        infos |= await direct.channels.info(pattern=pattern)
+    return infos
 
 
 def _note(what: str, text: str) -> None:
@@ -122,7 +122,7 @@ def list_(lake: Lake, *, view: View) -> None:
 
 def _listed(lake: str) -> Table:
     store = stan_lake.open_store(lake)
-    found = [
+    manifests = [
         stan_lake.LakeTable(store, channel, uid).manifest()
         for channel in stan_lake.channels(store)
         for uid in stan_lake.incarnations(store, channel)
@@ -137,13 +137,13 @@ def _listed(lake: str) -> Table:
             str(len(one.files)),
             format_size(sum(file.bytes for file in one.files)),
         )
-        for one in found
+        for one in manifests
     ]
     return Table(
         ("CHANNEL", ">UID", ">FIRST", ">NEXT", ">MESSAGES", ">FILES", ">SIZE"),
         rows,
-        {"tables": [_document(one) for one in found]},
-        [one.channel for one in found],
+        {"tables": [_document(one) for one in manifests]},
+        [one.channel for one in manifests],
         empty="No tables. stan lake run LAKE PATTERN fills them.",
     )
 
@@ -179,8 +179,8 @@ def files(
 def _files(lake: str, channel: str, uid: int) -> Table:
     store = stan_lake.open_store(lake)
     table = _table(store, lake, channel, uid)
-    found = table.manifest().files
-    places = [store.location(table.path(file.name)) for file in found]
+    files = table.manifest().files
+    places = [store.location(table.path(file.name)) for file in files]
     return Table(
         (">FIRST", ">LAST", ">MESSAGES", ">SIZE", "FROM", "FILE"),
         [
@@ -192,17 +192,17 @@ def _files(lake: str, channel: str, uid: int) -> Table:
                 format_time(file.first_time_ns),
                 place,
             )
-            for file, place in zip(found, places, strict=True)
+            for file, place in zip(files, places, strict=True)
         ],
         {
             "channel": channel,
             "files": [
                 {"file": place, "first": file.first, "last": file.last, "messages": file.rows, "bytes": file.bytes}
-                for file, place in zip(found, places, strict=True)
+                for file, place in zip(files, places, strict=True)
             ],
         },
         places,
-        foot=f"{counted(len(found), 'file')}.",
+        foot=f"{counted(len(files), 'file')}.",
         empty="No files.",
     )
 
@@ -247,19 +247,19 @@ def delete(
     if table and not uid:
         raise CliError("--table: --uid has to say which one: stan lake list.", EXIT_USAGE)
     store = in_lake(lambda: stan_lake.open_store(lake))
-    found = in_lake(lambda: _table(store, lake, channel, uid))
-    manifest = in_lake(found.manifest)
+    lake_table = in_lake(lambda: _table(store, lake, channel, uid))
+    manifest = in_lake(lake_table.manifest)
     beyond = [f"{last:,}" for _, last in runs if last >= manifest.next]
     if beyond:
         raise CliError(
             f"SEQ: the lake has channel {channel} up to {manifest.next - 1:,}; not {', '.join(beyond)}.", EXIT_USAGE
         )
-    told = f"the messages {', '.join(sequences)}" if sequences else "all messages"
+    which = f"the messages {', '.join(sequences)}" if sequences else "all messages"
     confirmation.require(
-        f"Deletes {told} of channel {channel} (uid {found.uid}) from {lake}"
+        f"Deletes {which} of channel {channel} (uid {lake_table.uid}) from {lake}"
         f"{', and the table' if table else ''}; of {manifest.first:,} to {manifest.next - 1:,}. It cannot be undone."
     )
-    done(in_lake(lambda: _deleted(found, runs or [(1, manifest.next)], table=table, at_once=at_once)))
+    done(in_lake(lambda: _deleted(lake_table, runs or [(1, manifest.next)], table=table, at_once=at_once)))
 
 
 def _deleted(lake_table: stan_lake.LakeTable, runs: list[tuple[int, int]], *, table: bool, at_once: bool) -> str:

@@ -95,10 +95,10 @@ def show(node: NodeName = "", *, target: Target, view: View) -> None:
 
     async def table(direct: stan_client.Direct) -> Table:
         nodes = await direct.admin.nodes()
-        found = [one for one in nodes.answers if node in (one.node, node_name(one))]
-        if not found:
+        matching = [one for one in nodes.answers if node in (one.node, node_name(one))]
+        if not matching:
             raise _unknown(node, nodes)
-        return node_table(found[0], time.time_ns())
+        return node_table(matching[0], time.time_ns())
 
     look(target, view, table)
 
@@ -180,10 +180,10 @@ def remove(node: NodeName, *, target: Target, confirmation: Confirmation) -> Non
             raise CliError(
                 f"There is no node {node!r} in the cluster.{near(node, members)} There are: {', '.join(members)}."
             )
-        kept = ", ".join(name for name in members if name != node) or "nobody"
+        remaining = ", ".join(name for name in members if name != node) or "nobody"
         absent = f" These do not answer now: {', '.join(nodes.missing)}." if nodes.missing else ""
         confirmation.require(
-            f"Takes node {node} out; what remains with copies of everything: {kept}.{absent} The process of "
+            f"Takes node {node} out; what remains with copies of everything: {remaining}.{absent} The process of "
             f"{node} ends when it is in no group any more."
         )
         await direct.admin.remove_node(node)

@@ -154,8 +154,8 @@ def _whose(pattern: str, durable: str) -> str:
 
 async def _of(direct: stan_client.Direct, pattern: str, durable: str) -> DeliveryPolicy | None:
     """Return the operator's policy for exactly this; None: there is none."""
-    found = await direct.admin.policies(pattern=pattern)
-    return next((one.policy for one in found.policies if one.name == durable and not one.configured), None)
+    listed = await direct.admin.policies(pattern=pattern)
+    return next((one.policy for one in listed.policies if one.name == durable and not one.configured), None)
 
 
 async def _nodes(direct: stan_client.Direct) -> list[NodeStatus]:
@@ -181,10 +181,10 @@ def covered(pattern: str, names: list[str], with_parts: list[str]) -> str:
     which have their policies as a whole."""
     wholes = [text_of(whole_of(raw(name))) for name in names]
     own = sum(whole not in with_parts for whole in wholes) + sum(matches(pattern, whole) for whole in with_parts)
-    told = f" The pattern covers {counted(own, 'channel')} now."
+    text = f" The pattern covers {counted(own, 'channel')} now."
     astray = sorted({whole for whole in wholes if whole in with_parts and not matches(pattern, whole)})
     if astray:
-        told += (
+        text += (
             f" It does not hold for the parts of {', '.join(astray)}: they have the policy of their channel as a whole."
         )
-    return told
+    return text

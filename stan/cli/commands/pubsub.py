@@ -139,15 +139,15 @@ def parse_headers(given: list[str]) -> dict[str, bytes]:
     Raises:
         typer.BadParameter: one is not NAME=VALUE, or a name comes twice.
     """
-    found: dict[str, bytes] = {}
+    headers: dict[str, bytes] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise typer.BadParameter(f"--header: {text!r} is not NAME=VALUE.")
-        if name in found:
+        if name in headers:
             raise typer.BadParameter(f"--header: {name!r} is given twice.")
-        found[name] = _bytes_of(value)
-    return found
+        headers[name] = _bytes_of(value)
+    return headers
 
 
 def _bytes_of(text: str) -> bytes:
@@ -368,7 +368,7 @@ async def _subscribed(
     client: stan_client.Client, job: Listening
 ) -> stan_client.Subscription | stan_client.PartedSubscription:
     """The subscription, of all parts if the channel has parts. Its messages are acked once they are written."""
-    wanted: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "queue": job.queue,
         "durable": job.durable,
         "start": job.start,
@@ -377,11 +377,11 @@ async def _subscribed(
         "manual_acks": True,
     }
     try:
-        return await client.subscribe(job.channel, replica=job.replica, **wanted)
+        return await client.subscribe(job.channel, replica=job.replica, **arguments)
     except stan_client.ServerError as error:
         if error.code != "has_parts":
             raise
-    return await client.subscribe_parts(job.channel, **wanted)
+    return await client.subscribe_parts(job.channel, **arguments)
 
 
 async def _ends(
@@ -391,8 +391,8 @@ async def _ends(
     names = [job.channel]
     if isinstance(subscription, stan_client.PartedSubscription):
         names = [one.channel for one in subscription.parts.values()]
-    found = await asyncio.gather(*(_last_sequence(client, name, job.idle_s) for name in names))
-    return {name: last for name, last in zip(names, found, strict=True) if last}
+    ends = await asyncio.gather(*(_last_sequence(client, name, job.idle_s) for name in names))
+    return {name: last for name, last in zip(names, ends, strict=True) if last}
 
 
 async def _last_sequence(client: stan_client.Client, channel: str, idle_s: float) -> int:

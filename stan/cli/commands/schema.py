@@ -166,11 +166,11 @@ def diff(
     """Compare two versions, or one with a file: the texts, and which of them reads what is written by the other."""
 
     async def main(direct: stan_client.Direct) -> None:
-        found = await _versions(direct, pattern)
-        if file is None and len(found) < 2 and not number:
+        versions = await _versions(direct, pattern)
+        if file is None and len(versions) < 2 and not number:
             raise CliError(f"The schema of {pattern} has one version: give a file to compare it with.")
-        old = await _version(direct, pattern, number or found[-1 if file else -2].schema_version)
-        new = _status(_read(file, message)) if file else found[-1]
+        old = await _version(direct, pattern, number or versions[-1 if file else -2].schema_version)
+        new = _status(_read(file, message)) if file else versions[-1]
         before, after = f"version {old.schema_version}", file.name if file else f"version {new.schema_version}"
         write([line.removesuffix("\n") for line in _lines(old, new, before, after)])
         try:
@@ -178,8 +178,8 @@ def diff(
         except SchemaError as error:
             raise CliError(f"{error}.") from None
         for whose, other, complaints in ((after, before, reads), (before, after, is_read)):
-            told = f"{whose} reads what {other} has written: {'no' if complaints else 'yes'}"
-            write([told, *(f"  {one}" for one in complaints)])
+            verdict = f"{whose} reads what {other} has written: {'no' if complaints else 'yes'}"
+            write([verdict, *(f"  {one}" for one in complaints)])
 
     on_cluster(target, main)
 
@@ -238,16 +238,16 @@ def _schema(version: SchemaStatus) -> SchemaText:
 
 
 async def _versions(direct: stan_client.Direct, pattern: str) -> list[SchemaStatus]:
-    found = await direct.admin.schemas(pattern=checked_pattern(pattern))
-    if not found:
+    versions = await direct.admin.schemas(pattern=checked_pattern(pattern))
+    if not versions:
         raise CliError(f"No schema is registered for {pattern}. All of them: stan schema list")
-    return found
+    return versions
 
 
 async def _version(direct: stan_client.Direct, pattern: str, number: int) -> SchemaStatus:
-    found = await _versions(direct, pattern)
-    for one in found if number else found[-1:]:
+    versions = await _versions(direct, pattern)
+    for one in versions if number else versions[-1:]:
         if number in (0, one.schema_version):
             return one
-    there = ", ".join(str(one.schema_version) for one in found)
+    there = ", ".join(str(one.schema_version) for one in versions)
     raise CliError(f"The schema of {pattern} has no version {number}, but {there}.")

@@ -33,8 +33,8 @@ def list_(
     checked_pattern(pattern)
 
     async def table(direct: stan_client.Direct) -> Table:
-        found = await direct.admin.subscriptions(pattern, client_id=client)
-        return members_table(found, client, time.time_ns())
+        cursors = await direct.admin.subscriptions(pattern, client_id=client)
+        return members_table(cursors, client, time.time_ns())
 
     look(target, view, table)
 
@@ -76,24 +76,24 @@ def evict(
     confirmation: Confirmation,
 ) -> None:
     """Close one subscription; a durable keeps its position."""
-    wanted = parsed("NUMBER", units.number, number)
+    id_ = parsed("NUMBER", units.number, number)
     checked_channel(channel)
 
     async def main(direct: stan_client.Direct) -> None:
-        found = await direct.admin.subscriptions(channel)
-        of = next(((one, member) for one in found for member in one.members if member.subscription_id == wanted), None)
+        cursors = await direct.admin.subscriptions(channel)
+        of = next(((one, member) for one in cursors for member in one.members if member.subscription_id == id_), None)
         if of is None:
-            if not found and await direct.admin.channel(channel) is None:
+            if not cursors and await direct.admin.channel(channel) is None:
                 raise await no_channel(direct, channel)
-            raise CliError(f"Channel {channel} has no subscription {wanted}. All: stan subscription list {channel}")
+            raise CliError(f"Channel {channel} has no subscription {id_}. All: stan subscription list {channel}")
         cursor, member = of
-        kept = "; its position is kept" if cursor.kind in (CursorKind.DURABLE, CursorKind.DURABLE_QUEUE) else ""
+        position = "; its position is kept" if cursor.kind in (CursorKind.DURABLE, CursorKind.DURABLE_QUEUE) else ""
         confirmation.require(
-            f"Closes subscription {wanted} of client {member.client_id} on channel {channel} "
-            f"({KINDS[cursor.kind]} {full_name(cursor)}), with {member.pending:,} unacked messages{kept}. "
+            f"Closes subscription {id_} of client {member.client_id} on channel {channel} "
+            f"({KINDS[cursor.kind]} {full_name(cursor)}), with {member.pending:,} unacked messages{position}. "
             "The client is not told; it gets nothing more."
         )
-        await direct.admin.evict_member(channel, wanted)
-        done(f"Subscription {wanted} is closed.")
+        await direct.admin.evict_member(channel, id_)
+        done(f"Subscription {id_} is closed.")
 
     on_cluster(target, main)

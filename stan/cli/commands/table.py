@@ -25,8 +25,8 @@ def table(channel: Channel, *, target: Target, view: View) -> None:
 
     async def made(direct: stan_client.Direct) -> Table:
         try:
-            async with stan_client.Table(direct, channel) as found:
-                return key_table(channel, found, time.time_ns())
+            async with stan_client.Table(direct, channel) as table:
+                return key_table(channel, table, time.time_ns())
         except stan_client.ServerError as refusal:
             if is_unknown(refusal):
                 raise await no_channel(direct, channel) from None

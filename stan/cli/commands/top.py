@@ -77,13 +77,13 @@ async def _top(target: Target, pattern: str, sort: str, pace: tuple[float, int, 
                 except stan_client.RequestTimeoutError as error:  # a leader may be changing
                     err.print(f"{error}; asking again", markup=False, highlight=False, soft_wrap=True)
                     continue
-                found = sort_rows(rates_between(before, after, time.time_ns()), sort)
+                traffic = sort_rows(rates_between(before, after, time.time_ns()), sort)
                 before = after
                 if as_json:
-                    write_json({"channels": [line._asdict() for line in found]})
+                    write_json({"channels": [line._asdict() for line in traffic]})
                 else:
-                    fits = lines or (max(1, (out.height or HEIGHT) - 5) if live else len(found))
-                    _draw(top_table(found, fits, time.time_ns()), sort, live=live)
+                    fits = lines or (max(1, (out.height or HEIGHT) - 5) if live else len(traffic))
+                    _draw(top_table(traffic, fits, time.time_ns()), sort, live=live)
                 looks += 1
                 if looks == count:
                     break
@@ -111,7 +111,7 @@ def rates_between(before: TrafficSample, after: TrafficSample, now_ns: int) -> l
     by_channel: dict[str, list[CursorStatus]] = {}
     for cursor in after.cursors:
         by_channel.setdefault(cursor.channel, []).append(cursor)
-    found = []
+    lines = []
     for channel in after.channels:
         cursors = by_channel.get(channel.name, [])
         worst = max(cursors, key=lambda one: (lag(one), in_vain(one, now_ns)), default=None)
@@ -119,20 +119,20 @@ def rates_between(before: TrafficSample, after: TrafficSample, now_ns: int) -> l
             max(0, one.redelivered - again.get((one.channel, one.cursor_id), one.redelivered)) for one in cursors
         )
         came = max(0, channel.last_sequence - last.get(channel.uid, 0))
-        told = f"{full_name(worst)}: {state_of(worst, now_ns).word}" if worst is not None and lag(worst) else ""
-        found.append(
+        words = f"{full_name(worst)}: {state_of(worst, now_ns).word}" if worst is not None and lag(worst) else ""
+        lines.append(
             Line(
                 name=channel.name,
                 rate=round(came / took, 2),
                 messages=channel.messages,
                 bytes=channel.bytes,
                 lag=lag(worst) if worst is not None else 0,
-                worst=told,
+                worst=words,
                 redelivered=round(repeats / took, 2),
                 last_timestamp=channel.last_timestamp,
             )
         )
-    return found
+    return lines
 
 
 def sort_rows(lines: list[Line], sort: str) -> list[Line]:

@@ -127,8 +127,8 @@ def verify(
 
 async def _verify(target: Target, channel: str, view: View) -> int:
     async with session(target) as direct:
-        found = await direct.admin.channels(channel or ">")
-        if channel and not found:
+        statuses = await direct.admin.channels(channel or ">")
+        if channel and not statuses:
             raise await no_channel(direct, channel)
         nodes = await direct.admin.nodes()
         holders: dict[int, list[str]] = {}
@@ -136,7 +136,7 @@ async def _verify(target: Target, channel: str, view: View) -> int:
             for group in node.groups:
                 holders.setdefault(group.group, []).append(node.node)
         room = asyncio.Semaphore(limits.VERIFIES_UNDER_WAY_MAX)
-        total = sum(one.messages * len(holders.get(one.group, "x")) for one in found if one.commit != EPHEMERAL)
+        total = sum(one.messages * len(holders.get(one.group, "x")) for one in statuses if one.commit != EPHEMERAL)
         with bar("Verifying", total) as advance:
 
             async def verify(status: ChannelStatus) -> Verdict:
@@ -144,9 +144,9 @@ async def _verify(target: Target, channel: str, view: View) -> int:
                 async with room:
                     return await verified(direct, status, nodes_of, advance)
 
-            verdicts = await asyncio.gather(*map(verify, found))
+            verdicts = await asyncio.gather(*map(verify, statuses))
     odd = {group.number: odd_words(group) for group in groups_of(nodes) if odd_hashes(group)}
-    for status, verdict in zip(found, verdicts, strict=True):
+    for status, verdict in zip(statuses, verdicts, strict=True):
         verdict.problem = verdict.problem or "; ".join(
             f"states of group {number} differ" for number in (0, status.group) if number in odd
         )

@@ -67,10 +67,10 @@ async def _channels(incomplete: str) -> list[str]:
         direct = open_direct(resolved(_environment()), COMPLETION_S)
         await direct.open()
         try:
-            found = await direct.admin.channels()
+            channels = await direct.admin.channels()
         finally:
             await direct.close()
-    names = (channel.name for channel in found)
+    names = (channel.name for channel in channels)
     return [name for name in names if name.startswith(incomplete)][:COMPLETIONS_MAX]
 
 

@@ -44,11 +44,11 @@ def names() -> list[str]:
 
 def texts() -> list[str]:
     """Return the contents of all context files, unparsed."""
-    found = []
+    texts = []
     for path in (folder() / "contexts").glob("*.json"):
         with contextlib.suppress(OSError, ValueError):
-            found.append(path.read_text(encoding="utf-8"))
-    return found
+            texts.append(path.read_text(encoding="utf-8"))
+    return texts
 
 
 def used() -> str:

@@ -83,8 +83,8 @@ async def _silence(direct: stan_client.Direct, target: Target) -> str:
 
 def near(wrong: str, names: Iterable[str]) -> str:
     """A sentence with the names that may have been meant, "" if there is none."""
-    found = get_close_matches(wrong, list(names), NEAR_MAX, 0.5)
-    return f" Did you mean {' or '.join(found)}?" if found else ""
+    matches = get_close_matches(wrong, list(names), NEAR_MAX, 0.5)
+    return f" Did you mean {' or '.join(matches)}?" if matches else ""
 
 
 async def no_channel(direct: stan_client.Direct, channel: str) -> CliError:
