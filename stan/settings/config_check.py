@@ -49,8 +49,8 @@ _LINE = re.compile(r"(?P<file>[^\s:]+):(?P<line>[0-9]+)(?=: )")
 
 def _by_line(complaint: str) -> tuple[str, int]:
     """Complaints about one file come together, by line, behind those that name no place."""
-    found = _LINE.match(complaint)
-    return (found["file"], int(found["line"])) if found else ("", 0)
+    match = _LINE.match(complaint)
+    return (match["file"], int(match["line"])) if match else ("", 0)
 
 
 def _unreadable(config: Config) -> Iterator[str]:

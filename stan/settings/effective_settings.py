@@ -74,13 +74,13 @@ def effective_settings(config: Config, values: SettingsReader) -> Iterator[Setti
 
 def _in_force(config: Config) -> dict[str, str]:
     """Return the values in force of options whose default leaves the value open."""
-    found = {
+    options = {
         "raft_groups": str(config.store.raft_groups),
         "http_host": config.monitor.host,
     }
     if not config.nats.urls:
-        found |= {"addr": "0.0.0.0", "port": "4222"}  # noqa: S104 - as nats-server has them
-    return found
+        options |= {"addr": "0.0.0.0", "port": "4222"}  # noqa: S104 - as nats-server has them
+    return options
 
 
 def _of_nats(document: Document, above: str = "") -> Iterator[tuple[str, Setting]]:

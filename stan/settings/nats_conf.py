@@ -157,10 +157,10 @@ class _Parser:
 
     def document(self) -> Document:
         """The whole text: entries, some or all of which may stand in braces."""
-        found: Document = {}
-        self._entries(found, "")
-        self._size(found.values())
-        return found
+        document: Document = {}
+        self._entries(document, "")
+        self._size(document.values())
+        return document
 
     def alone(self) -> ConfNode:
         """The whole text, as one value."""
@@ -262,11 +262,11 @@ class _Parser:
         return size
 
     def _elements(self) -> list[ConfNode]:
-        found: list[ConfNode] = []
+        nodes: list[ConfNode] = []
         while not self._closed("]"):
-            found.append(self._value())
+            nodes.append(self._value())
             self._end_of_value()
-        return found
+        return nodes
 
     def _bare(self, line: int) -> ConfNode:
         match = _BARE.match(self._text, self._at)

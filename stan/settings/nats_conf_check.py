@@ -119,8 +119,8 @@ class _Trial:
         text = complaint.lower().replace("_", " ")
 
         def named(name: str) -> int:
-            found = text.find(name.lower().replace("_", " ").rstrip("s"))
-            return found if found >= 0 else len(text)
+            at = text.find(name.lower().replace("_", " ").rstrip("s"))
+            return at if at >= 0 else len(text)
 
         for name in sorted(entries, key=named):
             self._runs += 1
@@ -137,8 +137,8 @@ class _Trial:
     def _start(self, document: Document) -> NatsVerdict:
         """Complaints and notices with *document*."""
         rendered = render(self._elsewhere.top(document))
-        said = _Said()
-        process = NatsProcess(replace(self._config, config_text=rendered.text, config_places=rendered.places), said)
+        output = _Said()
+        process = NatsProcess(replace(self._config, config_text=rendered.text, config_places=rendered.places), output)
         ready = False
         deadline = time.monotonic_ns() + limits.NATS_READY_TIMEOUT
         try:
@@ -149,7 +149,7 @@ class _Trial:
         finally:
             process.kill()
             process.wait(limits.NATS_STOP_TIMEOUT / SECOND)
-        lines = [_KIND.sub(r"value is expected to be \g<wanted>, got \g<got>", line) for line in said.of_start()]
+        lines = [_KIND.sub(r"value is expected to be \g<wanted>, got \g<got>", line) for line in output.of_start()]
         notices = [line for line in lines if _WARNING in line]
         if ready:
             return NatsVerdict([], notices)
@@ -218,10 +218,10 @@ class _Elsewhere:
     def top(self, document: Document) -> Document:
         """The whole."""
         harmless = [name for name, node in document.items() if _is_harmless(name.lower(), node.data)]
-        found = {name: self._entry(name.lower(), node) for name, node in document.items() if name not in harmless}
-        if not {"port", "listen"} & {name.lower() for name in found}:
-            found["port"] = ConfNode(-1, "", 0)
-        return self._listening(found)
+        entries = {name: self._entry(name.lower(), node) for name, node in document.items() if name not in harmless}
+        if not {"port", "listen"} & {name.lower() for name in entries}:
+            entries["port"] = ConfNode(-1, "", 0)
+        return self._listening(entries)
 
     def _entry(self, key: str, node: ConfNode) -> ConfNode:
         data = node.data
@@ -288,8 +288,8 @@ class _Elsewhere:
 
 def other_port(address: str) -> str:
     """An address with a free port in place of its own, if that can be one."""
-    found = _PORT.fullmatch(address)
-    return f"{found['host']}:-1" if found is not None and _is_port(int(found["port"])) else address
+    match = _PORT.fullmatch(address)
+    return f"{match['host']}:-1" if match is not None and _is_port(int(match["port"])) else address
 
 
 def _is_port(data: Data) -> bool:
@@ -343,17 +343,17 @@ def _shared_ports(document: Document, config: Config) -> Iterator[str]:
     """Complaints about two listeners on one address: a start on other ports does not show them."""
     pages = "https_port" if config.monitor.secure else "http_port"
     sources = {setting.name: setting.source for setting in config.shown()}
-    found = [_Listener(config.monitor.host, config.monitor.port, sources.get(pages, ""))]
-    found.append(_listener(document, _Listener("", DEFAULT_PORT, "the default port of clients")))
+    listeners = [_Listener(config.monitor.host, config.monitor.port, sources.get(pages, ""))]
+    listeners.append(_listener(document, _Listener("", DEFAULT_PORT, "the default port of clients")))
     if config.embedded.port or config.embedded.host:
-        host, port, place = found[-1]
+        host, port, place = listeners[-1]
         flags = config.embedded
-        found[-1] = _Listener(flags.host or host, flags.port or port, "-p" if flags.port else place)
+        listeners[-1] = _Listener(flags.host or host, flags.port or port, "-p" if flags.port else place)
     for name, node in document.items():
         if name.lower() in _LISTENING and isinstance(node.data, dict):
-            found.append(_listener(node.data, _Listener("", 0, "")))
-    for number, one in enumerate(found):
-        other = next((other for other in found[:number] if one.collides(other)), None)
+            listeners.append(_listener(node.data, _Listener("", 0, "")))
+    for number, one in enumerate(listeners):
+        other = next((other for other in listeners[:number] if one.collides(other)), None)
         if other is not None:
             yield f"{one.place}: port {one.port} is that of {other.place}, too"
 
@@ -372,16 +372,16 @@ def _listener(block: Document, listener: _Listener) -> _Listener:
 
 def usable_file(path: str) -> bool:
     """Return True if it is a file that can be written to, or made."""
-    found = Path(path)
+    place = Path(path)
     return (
-        os.access(found, os.W_OK) and not found.is_dir()
-        if found.exists()
-        else os.access(found.parent, os.W_OK | os.X_OK)
+        os.access(place, os.W_OK) and not place.is_dir()
+        if place.exists()
+        else os.access(place.parent, os.W_OK | os.X_OK)
     )
 
 
 def usable_directory(path: str) -> bool:
     """Return True if it is a directory that can be written to, or made."""
-    found = Path(path).absolute()
-    there = next(place for place in (found, *found.parents) if place.exists())
+    directory = Path(path).absolute()
+    there = next(place for place in (directory, *directory.parents) if place.exists())
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK)

@@ -40,8 +40,8 @@ def nats_settings(values: SettingsReader) -> NatsConfig:
     if own:
         user, password, token = OWN_USER, values.own_password, ""
     else:
-        told = any(values.text(flag) for flag in ("user", "pass", "auth"))
-        login = {} if told else values.file.nats.login
+        login_given = any(values.text(flag) for flag in ("user", "pass", "auth"))
+        login = {} if login_given else values.file.nats.login
         user, password, token = (
             values.text(flag) or login.get(flag) or values.text(option)
             for flag, option in (("user", "username"), ("pass", "password"), ("auth", "token"))
@@ -112,13 +112,13 @@ _JOINING = frozenset({"cluster", "gateway", "leafnodes", "leaf"})
 
 def _hidden(values: SettingsReader) -> frozenset[str]:
     """Flags that nats-server must not get as arguments, which everybody on the machine can read: URLs with passwords."""
-    told = _ROUTES & values.given.keys()
-    if not any("@" in values.text(key) for key in told):
+    given = _ROUTES & values.given.keys()
+    if not any("@" in values.text(key) for key in given):
         return frozenset()
     if values.file.nats.cluster:
-        names = " and ".join(f"-{key}" for key in sorted(told))
+        names = " and ".join(f"-{key}" for key in sorted(given))
         values.complaints.append(f"{names} with a password: put it into the cluster block of the file, which there is")
-    return frozenset(told)
+    return frozenset(given)
 
 
 def _passed(values: SettingsReader, hidden: frozenset[str], *, named: bool) -> Iterator[str]:

@@ -54,8 +54,8 @@ def with_user(authorization: ConfNode, own: Login) -> ConfNode | None:
     first = next(iter(single.values()))
     everything = _node(first, {"publish": _node(first, ">"), "subscribe": _node(first, ">")})
     theirs = _node(first, single | {"permissions": everything})
-    kept: Document = {name: node for name, node in block.items() if name not in single}
-    return replace(authorization, data=kept | {"users": _node(first, [theirs, _user(first, own)])}, variable="")
+    rest: Document = {name: node for name, node in block.items() if name not in single}
+    return replace(authorization, data=rest | {"users": _node(first, [theirs, _user(first, own)])}, variable="")
 
 
 def _user(beside: ConfNode, own: Login) -> ConfNode:

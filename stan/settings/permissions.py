@@ -23,22 +23,22 @@ _USER_KEYS: Final = ("user", "password", "nkey", "clients")
 
 def read_permissions(node: ConfNode) -> Permissions:
     """Read a block `permissions`; its mistakes are among the complaints of the result."""
-    found = _Reader()
+    reader = _Reader()
     users: list[NatsUser] = []
     rules: list[Rule] = []
-    for name, each in found.map(node, "permissions").items():
+    for name, each in reader.map(node, "permissions").items():
         match name.lower():
             case "users":
-                users += [found.user(item) for item in found.items(each, name)]
+                users += [reader.user(item) for item in reader.items(each, name)]
             case "allow":
-                rules += [found.rule(item) for item in found.items(each, name)]
+                rules += [reader.rule(item) for item in reader.items(each, name)]
             case _:
-                found.complain(
+                reader.complain(
                     each, f"permissions have {go_quote('users')} and {go_quote('allow')}, not {go_quote(name)}"
                 )
-    if not rules and not found.complaints:
-        found.complain(node, "permissions without a rule in allow forbid everything to everybody")
-    return Permissions(rules, users, found.complaints)
+    if not rules and not reader.complaints:
+        reader.complain(node, "permissions without a rule in allow forbid everything to everybody")
+    return Permissions(rules, users, reader.complaints)
 
 
 class _Reader:
@@ -75,29 +75,29 @@ class _Reader:
         return tuple(filter(None, (self.text(one, name) for one in nodes)))
 
     def user(self, node: ConfNode) -> NatsUser:
-        told: dict[str, str] = {}
+        texts: dict[str, str] = {}
         clients: tuple[str, ...] = ()
         for name, each in self.map(node, "a user").items():
             if name.lower() == "clients":
                 clients = self.texts(each, name)
             elif name.lower() in _USER_KEYS:
-                told[name.lower()] = self.text(each, name)
+                texts[name.lower()] = self.text(each, name)
             else:
                 self.complain(each, f"a user has {', '.join(_USER_KEYS)}, not {go_quote(name)}")
-        name = told.get("user", "")
-        password, nkey = told.get("password", ""), told.get("nkey", "")
+        name = texts.get("user", "")
+        password, nkey = texts.get("password", ""), texts.get("nkey", "")
         return NatsUser(name=name, password=password, nkey=nkey, clients=clients, where=node.place)
 
     def rule(self, node: ConfNode) -> Rule:
-        told: dict[str, str] = {}
+        texts: dict[str, str] = {}
         rights: dict[Right, tuple[str, ...]] = {}
         for name, each in self.map(node, "a rule").items():
             key = name.lower()
             if key in ("user", "client"):
-                told[key] = self.text(each, name)
+                texts[key] = self.text(each, name)
             elif key in RIGHTS:
                 rights[RIGHTS[key]] = self.texts(each, name)
             else:
                 words = ", ".join(("user", "client", *RIGHTS))
                 self.complain(each, f"a rule has {words}, not {go_quote(name)}")
-        return Rule(user=told.get("user", ""), client=told.get("client", ""), rights=rights, where=node.place)
+        return Rule(user=texts.get("user", ""), client=texts.get("client", ""), rights=rights, where=node.place)

@@ -37,16 +37,16 @@ class PoliciesReader:
                     self._rule(each, self._map(each, f"the policy of durable {go_quote(name)}"), pattern, name)
 
     def _rule(self, node: ConfNode, options: Document, pattern: str, name: str = "") -> None:
-        told: dict[str, Any] = {}
+        given: dict[str, Any] = {}
         for key, each in options.items():
             option = BY_KEY.get(key.lower())
             if option is not None:
-                value = told[option.field] = self._value(option, each, key)
+                value = given[option.field] = self._value(option, each, key)
                 self._show(f"{pattern}.durables.{name}" if name else pattern, option, each, value)
             elif name or key.lower() != "durables":
                 words = ", ".join((*BY_KEY, *([] if name else ["durables"])))
                 self._complain(each, f"a policy has {words}, not {go_quote(key)}")
-        rule = PolicyRule(pattern=pattern, name=name, where=node.place, **told)
+        rule = PolicyRule(pattern=pattern, name=name, where=node.place, **given)
         if any(rule.key == other.key for other in self.rules):
             of = f" of durable {go_quote(name)}" if name else ""
             self._complain(node, f"the policy of {go_quote(pattern)}{of} is there twice")
@@ -65,10 +65,10 @@ class PoliciesReader:
                 chosen = self._word(node, key, option.words)
                 return None if chosen is None else bool(chosen)
             case Form.CHOICE:
-                asked = self._word(node, key, option.words)
-                if option.field == "schema" and asked == VALID and not json_data.AVAILABLE:
+                word = self._word(node, key, option.words)
+                if option.field == "schema" and word == VALID and not json_data.AVAILABLE:
                     self._complain(node, f"{key}: {json_data.MISSING}")
-                return asked
+                return word
             case Form.CHANNEL:
                 return self._channel(node, key)
 
@@ -99,8 +99,8 @@ class PoliciesReader:
 
     def _durations(self, node: ConfNode, name: str) -> tuple[int, ...] | None:
         nodes = node.data if isinstance(node.data, list) else [node]
-        found = [self._duration(each, name) for each in nodes]
-        return None if None in found else tuple(each for each in found if each is not None)
+        durations = [self._duration(each, name) for each in nodes]
+        return None if None in durations else tuple(each for each in durations if each is not None)
 
     def _duration(self, node: ConfNode, name: str) -> int | None:
         if isinstance(node.data, str):

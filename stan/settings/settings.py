@@ -196,14 +196,14 @@ def _encryption(values: SettingsReader) -> EncryptionConfig | None:
 
 
 def _permissions(values: SettingsReader) -> Permissions | None:
-    found = values.file.permissions
-    if found is None or not found.users:
-        return found
+    permissions = values.file.permissions
+    if permissions is None or not permissions.users:
+        return permissions
     given = [values.name(flag) for flag in ("user", "pass", "auth") if values.text(flag)]
     given += [f"{name} ({where})" for name, where in values.file.nats.names.items() if name in _NATS_LOGINS]
     if given and not values.text("nats_server"):
         values.complaints.append(f"the users in permissions are all whom NATS lets in: leave out {', '.join(given)}")
-    return found
+    return permissions
 
 
 def _file_complaints(values: SettingsReader) -> Iterator[str]:
@@ -217,9 +217,9 @@ def _cluster(values: SettingsReader) -> ClusterConfig | None:
         return None
     if values.text("ft_group"):
         values.complaints.append("fault tolerance groups and clustering exclude each other: leave out -ft_group")
-    told = [values.name(key) for key in ("raft_groups", "replicas") if key in values.given]
-    if values.flag("join") and told:
-        values.complaints.append(f"a node that joins learns {' and '.join(told)} from the running cluster")
+    given = [values.name(key) for key in ("raft_groups", "replicas") if key in values.given]
+    if values.flag("join") and given:
+        values.complaints.append(f"a node that joins learns {' and '.join(given)} from the running cluster")
     peers = tuple(peer for peer in values.names("cluster_peers") if peer != values.text("cluster_node_id"))
     try:
         labels = parse_labels(values.names("cluster_labels"))

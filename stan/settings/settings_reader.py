@@ -72,10 +72,10 @@ class SettingsReader:
         if file is None:
             named = flags.get("config")
             file = FileSettings(nats=NatsPart(file=Path(str(named)) if named else None))
-        told = {key: value for key, value in file.values.items() if "SDV" not in flags or key not in _SDV}
+        values = {key: value for key, value in file.values.items() if "SDV" not in flags or key not in _SDV}
         self.file = file
-        self.given: dict[str, Value] = {**told, **flags}
-        self.sources: dict[str, str] = {key: file.places[key].where for key in told if key in file.places}
+        self.given: dict[str, Value] = {**values, **flags}
+        self.sources: dict[str, str] = {key: file.places[key].where for key in values if key in file.places}
         self.sources |= dict.fromkeys(flags, "flag")
         self._environment({} if environ is None else environ)
         self.complaints = list(file.complaints)

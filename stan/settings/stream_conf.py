@@ -44,24 +44,22 @@ def read_files(streaming: Path | None, nats: Path | None, read: Reader, own: Log
     """Read the files of `-sc` and `-c`, either of which stands for the other where only one is given (STAN-SPEC 12.1); *own*
     becomes a user of the nats-server, if that has users and nothing tells which of them we are.
     """
-    settings = FileSettings()
+    files = FileSettings()
     ours, other = streaming or nats, nats or streaming
     if ours is None or other is None:
-        return settings
-    document = _document(ours, read, settings)
+        return files
+    document = _document(ours, read, files)
     if document is not None:
-        mine, rest = _split(document, settings, shared=ours == other)
-        _Section(settings).top(mine)
+        mine, rest = _split(document, files, shared=ours == other)
+        _Section(files).top(mine)
         if ours == other:
-            _hand_over(other, rest, settings, own)
-    if ours != other and (document := _document(other, read, settings)) is not None:
+            _hand_over(other, rest, files, own)
+    if ours != other and (document := _document(other, read, files)) is not None:
         _, rest = _split(document, FileSettings(), shared=True)
         unused = {name: node for name, node in document.items() if rest.get(name) is not node and not node.referenced}
-        settings.notices += [
-            f"{node.place}: {name} has no effect, as -sc names {ours}" for name, node in unused.items()
-        ]
-        _hand_over(other, rest, settings, own)
-    return settings
+        files.notices += [f"{node.place}: {name} has no effect, as -sc names {ours}" for name, node in unused.items()]
+        _hand_over(other, rest, files, own)
+    return files
 
 
 def _document(file: Path, read: Reader, settings: FileSettings) -> Document | None:
@@ -260,8 +258,8 @@ class _Section:
             return None
         key, want = keys[name.lower()]
         nodes = node.data if want is Want.LIST and isinstance(node.data, list) else [node]
-        wanted = Want.STRING if want is Want.LIST and nodes is node.data else want
-        values = [self._value(name, each, wanted) for each in nodes]
+        kind = Want.STRING if want is Want.LIST and nodes is node.data else want
+        values = [self._value(name, each, kind) for each in nodes]
         if any(value is None for value in values):
             return None
         return key, ",".join(map(str, values)) if want is Want.LIST else values[0]  # type: ignore[return-value]
