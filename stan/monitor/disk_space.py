@@ -45,5 +45,5 @@ class DiskSpace:
 
 
 def _space(directory: Path) -> Space:
-    found = shutil.disk_usage(directory)
-    return Space(found.free, found.total)
+    usage = shutil.disk_usage(directory)
+    return Space(usage.free, usage.total)

@@ -64,8 +64,8 @@ def sentence_of(step: ExplainStep) -> str:
             version=step.app_version,
             index=f"{step.index:,}",
         )
-    told = f"sent to {step.client_id} (subscription {step.subscription_id}) {CAUSES.get(step.cause, step.cause)}"
-    return f"{told}; redelivery {step.count}" if step.count else told
+    text = f"sent to {step.client_id} (subscription {step.subscription_id}) {CAUSES.get(step.cause, step.cause)}"
+    return f"{text}; redelivery {step.count}" if step.count else text
 
 
 def moment_of(step: ExplainStep) -> str:

@@ -32,12 +32,12 @@ def startup(view: NodeView) -> list[str]:
 
 def ready(view: NodeView) -> list[str]:
     """Why it is not ready."""
-    found = live(view) or startup(view)
+    reasons = live(view) or startup(view)
     node = view.node
-    if node is None and not found:
+    if node is None and not reasons:
         return ["it is the standby of a fault tolerance group"]
-    if found or node is None:
-        return found
+    if reasons or node is None:
+        return reasons
     if node.driver.turns.stopped:
         return ["it is shutting down"]
     return [*_missing(node), *_of_groups(node)]
@@ -52,9 +52,9 @@ def _missing(node: BrokerProcess) -> Iterator[str]:
 
 def _of_groups(node: BrokerProcess) -> Iterator[str]:
     for number, group in sorted(node.driver.groups.items()):
-        found = trouble(node, number, group)
-        if found is not None and not found.kind.ready:
-            yield f"group {number}: {found.text}"
+        fault = trouble(node, number, group)
+        if fault is not None and not fault.kind.ready:
+            yield f"group {number}: {fault.text}"
 
 
 def trouble(node: BrokerProcess, number: GroupId, group: Consensus) -> Trouble | None:
@@ -66,9 +66,9 @@ def trouble(node: BrokerProcess, number: GroupId, group: Consensus) -> Trouble |
     if number in faults.frozen:
         return Trouble(troubles.FROZEN, f"it is frozen until a restart: {faults.frozen[number]}")
     if isinstance(group, RaftGroup):
-        found = _of_replicated(node, number, group)
-        if found is not None:
-            return found
+        fault = _of_replicated(node, number, group)
+        if fault is not None:
+            return fault
     refusal = faults.refusals.get(number)
     if refusal is None or (
         isinstance(group, RaftGroup) and not group.leads

@@ -50,9 +50,9 @@ class Listener:
         """Listen on all addresses of *host*, "" for all of this machine; returns the port of the first one. Raises OSError,
         OverflowError."""
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
-            for family, _, _, _, address in dict.fromkeys(found):
+            for family, _, _, _, address in dict.fromkeys(addresses):
                 self._bind(family, address)
             if not self._sockets:
                 raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))

@@ -57,21 +57,21 @@ async def metrics(view: NodeView, names: Sequence[str], now: WallNanos) -> bytes
 
 async def _families(view: NodeView, names: Sequence[str], now: WallNanos) -> list[Metric]:
     node = view.node
-    found: list[Metric] = [*_server(view), *await _disk(view)]
+    families: list[Metric] = [*_server(view), *await _disk(view)]
     if node is None:
-        return found
+        return families
     led = view.channels(led=True)
-    found += [*_totals(node), *_groups(node), *await _stored(view, led)]
+    families += [*_totals(node), *_groups(node), *await _stored(view, led)]
     if names:
-        wanted = set(names)
+        named = set(names)
         whole = node.broker.view.meta.channels.parted.whole
-        led = [info for info in led if shown(info.name) in wanted or shown(whole(info.name)) in wanted]
+        led = [info for info in led if shown(info.name) in named or shown(whole(info.name)) in named]
     groups = [group for group in node.broker.view.groups.values() if group.leads]
     waiting = sum(group.machine.delayed() for group in groups)
-    found.append(
+    families.append(
         _gauge("delayed_messages", "Messages that wait for the time which their publishers have told", waiting)
     )
-    found += _consumer_groups(node)
+    families += _consumer_groups(node)
     many = len(led) > limits.METRICS_CHANNELS_MAX
     many_cursors = not names and sum(len(group.machine.cursors) for group in groups) > limits.METRICS_CURSORS_MAX
     left_out = _gauge("left_out", "1: too many to be told of one by one; ask with ?channel=", labels=("what",))
@@ -86,7 +86,7 @@ async def _families(view: NodeView, names: Sequence[str], now: WallNanos) -> lis
             if not many_cursors:
                 cursors.add_all(node, info, group, index, now)
         await time_slice.yield_if_due()
-    return [*found, left_out, *channels.families, *cursors.families]
+    return [*families, left_out, *channels.families, *cursors.families]
 
 
 async def _stored(view: NodeView, led: list[ChannelInfo]) -> tuple[Metric, ...]:
@@ -109,14 +109,14 @@ async def _stored(view: NodeView, led: list[ChannelInfo]) -> tuple[Metric, ...]:
 
 def _server(view: NodeView) -> Iterator[Metric]:
     node = view.node
-    told = {
+    facts = {
         "version": VERSION,
         "cluster_id": view.config.cluster_id,
         "server_id": view.server_id,
         "node_id": "" if node is None or view.config.cluster is None else node.storage.node_id,
         "store": view.config.store.kind,
     }
-    yield InfoMetricFamily("stan_server", "What this node is", told)
+    yield InfoMetricFamily("stan_server", "What this node is", facts)
     yield _gauge("start_time_seconds", "When it was started, seconds since 1970", view.started / SECOND)
 
 
@@ -200,12 +200,12 @@ def _compression(node: BrokerProcess) -> Iterator[Metric]:
         "stan_compressed_batches", f"Batches that this node has stored, {about}", labels=("by",)
     )
     clear = CounterMetricFamily("stan_compressed_clear_bytes", "Their bytes in clear", labels=("by",))
-    kept = CounterMetricFamily("stan_compressed_kept_bytes", "Their bytes as the log has them", labels=("by",))
+    stored = CounterMetricFamily("stan_compressed_kept_bytes", "Their bytes as the log has them", labels=("by",))
     for by, totals in node.broker.view.compressed.items():
         batches.add_metric((by,), totals.batches)
         clear.add_metric((by,), totals.clear_bytes)
-        kept.add_metric((by,), totals.kept_bytes)
-    yield from (batches, clear, kept)
+        stored.add_metric((by,), totals.kept_bytes)
+    yield from (batches, clear, stored)
     made = [group.log.decompression for group in node.driver.groups.values()]
     count = sum(one.batches for one in made)
     yield _counter("decompressed_batches", "Batches decompressed for who reads messages in clear", count)
@@ -294,10 +294,10 @@ class _ChannelSeries:
         self._bytes.add_metric(label, index.bytes)
         self._first.add_metric(label, index.first_sequence)
         self._last.add_metric(label, index.last_sequence)
-        clear, kept = index.compression
-        if kept:
+        clear, stored = index.compression
+        if stored:
             self._clear.add_metric(label, clear)
-            self._kept.add_metric(label, kept)
+            self._kept.add_metric(label, stored)
 
 
 class _CursorSeries:

@@ -24,11 +24,11 @@ def uptime(nanos: int) -> str:
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     years, days = divmod(days, 365)
-    found = ""
+    text = ""
     for count, unit in ((years, "y"), (days, "d"), (hours, "h"), (minutes, "m")):
-        if count or found:
-            found += f"{count}{unit}"
-    return f"{found}{seconds}s"
+        if count or text:
+            text += f"{count}{unit}"
+    return f"{text}{seconds}s"
 
 
 def shown(raw: bytes) -> str:

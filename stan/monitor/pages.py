@@ -193,7 +193,7 @@ class Pages:
     async def _online(self, client: Client, time_slice: CooperativeYield) -> dict[str, list[CursorMember]]:
         """The subscriptions of a client, by channel."""
         state = self._view.state
-        found: dict[str, list[CursorMember]] = {}
+        by_channel: dict[str, list[CursorMember]] = {}
         for group in [] if state is None else list(state.groups.values()):
             machine = group.machine
             ids = frozenset(machine.subscriptions.by_incarnation.get(client.incarnation, ()))
@@ -202,9 +202,9 @@ class Pages:
                 info = None if state is None or cursor is None else state.meta.by_uid.get(cursor.uid)
                 if cursor is not None and info is not None:
                     mine = [one for one in members_of(group, cursor) if one.sub and one.sub.subscription_id in ids]
-                    found.setdefault(shown(info.name), []).extend(mine)
+                    by_channel.setdefault(shown(info.name), []).extend(mine)
                 await time_slice.yield_if_due()
-        return found
+        return by_channel
 
     # --- channels -------------------------------------------------------------------------------------------------------
 
@@ -256,34 +256,34 @@ class Pages:
 
 
 async def _subscriptions(members: list[CursorMember], depth: int, time_slice: CooperativeYield) -> list[str]:
-    found = []
+    texts = []
     for member in members:
-        found.append(flat(_subscription(member), depth))
+        texts.append(flat(_subscription(member), depth))
         await time_slice.yield_if_due()
-    return found
+    return texts
 
 
 def _subscription(member: CursorMember) -> Json:
     cursor, sub = member.cursor, member.sub
-    asked = member.settings
-    found: Json = {
+    given = member.settings
+    page: Json = {
         "client_id": shown(cursor.client_id if sub is None else sub.client_id),
-        "inbox": shown(asked.inbox),
-        "ack_inbox": "" if is_of_user(asked.ack_inbox) else shown(asked.ack_inbox),  # a page has no user to show it to
+        "inbox": shown(given.inbox),
+        "ack_inbox": "" if is_of_user(given.ack_inbox) else shown(given.ack_inbox),  # a page has no user to show it to
     }
     if cursor.kind is CursorKind.DURABLE:
-        found["durable_name"] = shown(cursor.name)
+        page["durable_name"] = shown(cursor.name)
     elif cursor.kind.shared:
-        found["queue_name"] = shown(cursor.name)
+        page["queue_name"] = shown(cursor.name)
     return {
-        **found,
+        **page,
         "is_durable": cursor.kind.durable,
         "is_offline": sub is None,
-        "max_inflight": asked.max_in_flight,
-        "ack_wait": asked.ack_wait_s,
+        "max_inflight": given.max_in_flight,
+        "ack_wait": given.ack_wait_s,
         "last_sent": member.last_sent,
         "pending_count": member.pending,
-        "is_stalled": member.pending >= asked.max_in_flight > 0,
+        "is_stalled": member.pending >= given.max_in_flight > 0,
     }
 
 

@@ -117,8 +117,8 @@ class Server:
         app.router.add_route("*", ROOT, self._index)
         app.router.add_route("*", f"{ROOT}/", self._index)
         app.router.add_route("*", f"{ROOT}/isFTActive", self._is_ft_active)
-        for name, asked in (("live", health.live), ("startup", health.startup), ("ready", health.ready)):
-            app.router.add_route("*", f"/healthz/{name}", self._health(asked))
+        for name, reasons in (("live", health.live), ("startup", health.startup), ("ready", health.ready)):
+            app.router.add_route("*", f"/healthz/{name}", self._health(reasons))
         app.router.add_route("*", "/metrics", self._metrics)
         self._dashboard.add_to(app)
         app.router.add_route("*", "/{path:.*}", self._of_nats)
@@ -187,10 +187,10 @@ class Server:
                 auto_decompress=False, timeout=timeout, connector=aiohttp.TCPConnector(limit=limits.HTTP_NATS_PAGES_MAX)
             )
         url = f"http://{pages[0]}:{pages[1]}{target}"
-        asked = {name: request.headers[name] for name in ("Accept", "Accept-Encoding") if name in request.headers}
+        passed = {name: request.headers[name] for name in ("Accept", "Accept-Encoding") if name in request.headers}
         try:
             method = "HEAD" if request.method == "HEAD" else "GET"
-            answer = await self._session.request(method, url, headers=asked, allow_redirects=False)
+            answer = await self._session.request(method, url, headers=passed, allow_redirects=False)
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             return _plain(502, f"nats-server does not answer: {error or type(error).__name__}")
         async with answer:

@@ -113,8 +113,8 @@ class NodeView:
 def cursors_of(group: GroupView, info: ChannelInfo) -> list[Cursor]:
     """Return the cursors of a channel: online ones, then offline ones, then queue groups (STAN-SPEC 13.5)."""
     channel = group.machine.channels.get(info.uid)
-    found = [] if channel is None else list(channel.cursors.values())
-    return sorted(found, key=lambda cursor: (cursor.kind.shared, not cursor.members))
+    cursors = [] if channel is None else list(channel.cursors.values())
+    return sorted(cursors, key=lambda cursor: (cursor.kind.shared, not cursor.members))
 
 
 def members_of(group: GroupView, cursor: Cursor) -> list[CursorMember]:
@@ -127,12 +127,12 @@ def members_of(group: GroupView, cursor: Cursor) -> list[CursorMember]:
     # The replicated `last_sent` of a member is written only now and then: the furthest member has the cursor's own position.
     furthest = max(cursor.members, key=lambda sub: sub.last_sent)
     to_redeliver = 0 if cursor.kind.shared else len(cursor.to_redeliver if live is None else live.pending.owed)
-    found = []
+    members = []
     for sub in cursor.members:
         window = windows.get(sub.subscription_id, sub.pending)
         last = reached if sub is furthest else max(sub.last_sent, window.last)
-        found.append(CursorMember(cursor, sub, last, len(window) + to_redeliver))
-    return found
+        members.append(CursorMember(cursor, sub, last, len(window) + to_redeliver))
+    return members
 
 
 class CooperativeYield:

@@ -44,20 +44,20 @@ def _says(text: str) -> Callable[[Any], str]:
 
 
 def _name(fields: Fields, name: str) -> bytes:
-    found = fields.get(name)
-    if not isinstance(found, str) or not found or len(found) > 4 * limits.CHANNEL_NAME_BYTES_MAX:
+    value = fields.get(name)
+    if not isinstance(value, str) or not value or len(value) > 4 * limits.CHANNEL_NAME_BYTES_MAX:
         raise BadQuestionError(f"{name}: a name is missing")
-    return name_of_key(found)
+    return name_of_key(value)
 
 
 def _number(fields: Fields, name: str, least: int = 0, most: int = _NUMBER_MAX) -> int:
     """Return a field that is a whole number; browsers send large numbers as text."""
-    found = fields.get(name)
-    if isinstance(found, str) and found.isascii() and found.isdigit() and len(found) <= 20:
-        found = int(found)
-    if not isinstance(found, int) or isinstance(found, bool) or not least <= found <= most:
+    value = fields.get(name)
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 20:
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise BadQuestionError(f"{name}: a whole number from {least} to {most} is missing")
-    return found
+    return value
 
 
 def _which(fields: Fields) -> admin.Which:

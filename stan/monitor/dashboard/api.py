@@ -70,8 +70,8 @@ class Api:
     async def overview(self, _query: Query) -> Json:
         """Return the overview: health, rates, totals, busiest channels, cursors with the largest lags, and newest events."""
         snapshot = self.snapshot
-        asked = (snapshot.nodes.get(), snapshot.cursors.get(), snapshot.channels.get())
-        asking = [asyncio.ensure_future(one) for one in asked]
+        requests = (snapshot.nodes.get(), snapshot.cursors.get(), snapshot.channels.get())
+        asking = [asyncio.ensure_future(one) for one in requests]
         for one in asking:
             one.add_done_callback(_over)
         for one in (await asyncio.wait(asking, timeout=WHOLE_WAIT_S))[0]:
@@ -115,17 +115,17 @@ class Api:
 
     async def channels(self, query: Query) -> Json:
         """Return a page of the table of channels; parameters: `search`, `sort` (descending with `-`), `offset`, `limit`."""
-        wanted = TableQuery.of(query, CHANNEL_ORDERS, "name")
+        page = TableQuery.of(query, CHANNEL_ORDERS, "name")
         table = await self.snapshot.channels.get()
-        order = CHANNEL_ORDERS[wanted.order]
-        shown, matching = chosen(table.names, wanted, lambda at: order(table, at))
-        found = [_channel(table, table.rows[at]) for at in shown]
-        return _page(wanted, found, matching, len(table.names), table)
+        order = CHANNEL_ORDERS[page.order]
+        shown, matching = chosen(table.names, page, lambda at: order(table, at))
+        listed = [_channel(table, table.rows[at]) for at in shown]
+        return _page(page, listed, matching, len(table.names), table)
 
     async def durables(self, query: Query) -> Json:
         """Return a page of the table of durables, queue groups and subscriptions; parameters as of `channels`, and `state` (a
         state's word) and `channel` (a channel's key) to filter by."""
-        wanted = TableQuery.of(query, CURSOR_ORDERS, "state")
+        page = TableQuery.of(query, CURSOR_ORDERS, "state")
         table = await self.snapshot.cursors.get()
         state, channel = query.get("state", ""), text(name_of_key(query.get("channel", "")))
         words: dict[str, int] = {}
@@ -135,16 +135,16 @@ class Api:
         def keep(at: int) -> bool:
             return state in ("", table.states[at].word) and channel in ("", table.listing.rows[at].channel)
 
-        order = CURSOR_ORDERS[wanted.order]
-        shown, matching = chosen(table.names, wanted, lambda at: order(table, at), keep)
+        order = CURSOR_ORDERS[page.order]
+        shown, matching = chosen(table.names, page, lambda at: order(table, at), keep)
         left_s = self.snapshot.lag_trends.left_s
-        found = [rows.cursor(row, table.at, left_s(row)) for row in map(table.listing.rows.__getitem__, shown)]
-        return {**_page(wanted, found, matching, len(table.names), table), "states": words}
+        listed = [rows.cursor(row, table.at, left_s(row)) for row in map(table.listing.rows.__getitem__, shown)]
+        return {**_page(page, listed, matching, len(table.names), table), "states": words}
 
     async def dead_letters(self, query: Query) -> Json:
         """Return a page of the table of dead letter channels: those that a position names, and all that end in `.dlq`; parameters
         as of `channels`."""
-        wanted = TableQuery.of(query, CHANNEL_ORDERS, "name")
+        page = TableQuery.of(query, CHANNEL_ORDERS, "name")
         table, cursors = await asyncio.gather(self.snapshot.channels.get(), self.snapshot.cursors.get())
         sources: dict[str, list[CursorStatus]] = {}
         for cursor in cursors.listing.rows:
@@ -155,19 +155,19 @@ class Api:
             name = table.rows[at].name
             return name in sources or name.endswith(".dlq")
 
-        order = CHANNEL_ORDERS[wanted.order]
-        shown, matching = chosen(table.names, wanted, lambda at: order(table, at), keep)
-        found = [
+        order = CHANNEL_ORDERS[page.order]
+        shown, matching = chosen(table.names, page, lambda at: order(table, at), keep)
+        listed = [
             {**_channel(table, row), "sources": [rows.source(one) for one in sources.get(row.name, [])[:SOURCES_TOLD]]}
             for row in (table.rows[at] for at in shown)
         ]
         total = sum(map(keep, range(len(table.names))))
-        return _page(wanted, found, matching, total, table)
+        return _page(page, listed, matching, total, table)
 
     async def clients(self, query: Query) -> Json:
         """Return a page of the table of registered clients, each with its number of subscriptions and the largest lag of them."""
-        wanted = TableQuery.of(query, dict.fromkeys(CLIENT_ORDERS), "name")
-        found, table = await asyncio.gather(self.snapshot.clients.get(), self.snapshot.cursors.get())
+        page = TableQuery.of(query, dict.fromkeys(CLIENT_ORDERS), "name")
+        clients, table = await asyncio.gather(self.snapshot.clients.get(), self.snapshot.cursors.get())
         counts: dict[str, int] = {}
         lags: dict[str, int] = {}
         for cursor in table.listing.rows:
@@ -175,17 +175,17 @@ class Api:
                 counts[member.client_id] = counts.get(member.client_id, 0) + 1
                 lags[member.client_id] = max(lags.get(member.client_id, 0), cursor.waiting)
         orders = {
-            "name": lambda at: found.rows[at].client_id,
-            "subscriptions": lambda at: counts.get(found.rows[at].client_id, 0),
-            "lag": lambda at: lags.get(found.rows[at].client_id, 0),
+            "name": lambda at: clients.rows[at].client_id,
+            "subscriptions": lambda at: counts.get(clients.rows[at].client_id, 0),
+            "lag": lambda at: lags.get(clients.rows[at].client_id, 0),
         }
-        names = [searched(row.client_id) for row in found.rows]
-        shown, matching = chosen(names, wanted, orders[wanted.order])
-        told = [
+        names = [searched(row.client_id) for row in clients.rows]
+        shown, matching = chosen(names, page, orders[page.order])
+        listed = [
             rows.client(row, counts.get(row.client_id, 0), lags.get(row.client_id, 0))
-            for row in (found.rows[at] for at in shown)
+            for row in (clients.rows[at] for at in shown)
         ]
-        return {**_page(wanted, told, matching, len(names), table), "missing": [], "cut": found.cut}
+        return {**_page(page, listed, matching, len(names), table), "missing": [], "cut": clients.cut}
 
     # --- one channel --------------------------------------------------------------------------------------------------
 
@@ -196,19 +196,19 @@ class Api:
         if not is_channel_name(name):
             raise UnknownNameError(UNKNOWN_CHANNEL)
         try:
-            found, cursors = await asyncio.gather(listing.channels(asking, name), listing.cursors(asking, name))
+            channels, cursors = await asyncio.gather(listing.channels(asking, name), listing.cursors(asking, name))
         except Refused as error:  # the servers do not accept the name
             raise UnknownNameError(str(error)) from None
-        row = next((row for row in found.rows if row.name == text(name)), None)
+        row = next((row for row in channels.rows if row.name == text(name)), None)
         if row is None:
             return await self._parted(name)
         now, lag_trends = self._wall(), self.snapshot.lag_trends
         lag_trends.note(cursors.rows, now)
         pace = await self._message_rates.of(name, row.uid, now)
-        told = rows.channel(row, None, max([one.waiting for one in cursors.rows], default=0), len(cursors.rows))
-        told["pace"] = [[millis(at), round(rate, 1)] for at, rate in pace]
-        told["rate"] = told["pace"][-1][1]
-        told["durables"] = [
+        document = rows.channel(row, None, max([one.waiting for one in cursors.rows], default=0), len(cursors.rows))
+        document["pace"] = [[millis(at), round(rate, 1)] for at, rate in pace]
+        document["rate"] = document["pace"][-1][1]
+        document["durables"] = [
             rows.cursor(one, now, lag_trends.left_s(one))
             | {
                 "trend": [[millis(at), lag] for at, lag in lag_trends.points(one)],
@@ -216,14 +216,14 @@ class Api:
             }
             for one in cursors.rows[: limits.DASHBOARD_ROWS_MAX]
         ]
-        return told
+        return document
 
     async def _parted(self, name: bytes) -> Json:
         """Return a channel that has parts: sums, its parts with their leaders, their faults, and their positions."""
         asking, pattern, channel = self.snapshot.cluster_client, name + b".*", text(name)
-        found, cursors = await asyncio.gather(listing.channels(asking, pattern), listing.cursors(asking, pattern))
+        channels, cursors = await asyncio.gather(listing.channels(asking, pattern), listing.cursors(asking, pattern))
         parts = sorted(
-            (row for row in found.rows if part_of(row).channel == channel), key=lambda row: int(part_of(row).number)
+            (row for row in channels.rows if part_of(row).channel == channel), key=lambda row: int(part_of(row).number)
         )
         if not parts:
             raise UnknownNameError(UNKNOWN_CHANNEL)
@@ -255,16 +255,16 @@ class Api:
         `limit`: messages at most."""
         most = limits.DASHBOARD_MESSAGES_MAX
         far = 1 << 62
-        asked = messages.MessageQuery(
+        question = messages.MessageQuery(
             name_of_key(query.get("name", "")),
             sequence=number(query, "sequence", 0, far, 1),
             time=number(query, "time", 0, far // MILLISECOND) * MILLISECOND,
             last=number(query, "last", 0, far, 1),
             limit=number(query, "limit", 50, most, 1),
         )
-        if asked.sequence and asked.last and asked.last < asked.sequence:
+        if question.sequence and question.last and question.last < question.sequence:
             raise BadQuestionError("last: not below sequence")
-        return await messages.page(self.snapshot.cluster_client, asked)
+        return await messages.page(self.snapshot.cluster_client, question)
 
     async def explain(self, query: Query) -> Json:
         """Return the history of the message `sequence` of the position `cursor` (its id) of a channel."""
@@ -277,10 +277,10 @@ class Api:
     async def payload(self, query: Query) -> bytes:
         """Return the whole payload of a message."""
         name, sequence = name_of_key(query.get("name", "")), number(query, "sequence", 0, 1 << 62, 1)
-        found = await messages.read_one(self.snapshot.cluster_client, name, sequence) if sequence else None
-        if found is None:
+        message = await messages.read_one(self.snapshot.cluster_client, name, sequence) if sequence else None
+        if message is None:
             raise UnknownNameError("there is no such message")
-        return bytes(found.data)
+        return bytes(message.data)
 
     # --- servers ------------------------------------------------------------------------------------------------------
 
@@ -319,19 +319,19 @@ class Api:
     async def act(self, name: str, fields: Mapping[str, Any]) -> Json:
         """Run an action of the operator; returns the sentence to show, as `text`. Cached answers are dropped."""
         try:
-            said = await actions.act(self.snapshot.cluster_client, name, fields)
+            sentence = await actions.act(self.snapshot.cluster_client, name, fields)
         finally:
             self.snapshot.outdated()
-        return {"text": said}
+        return {"text": sentence}
 
 
 def _channel(table: ChannelTable, row: ChannelStatus) -> Json:
-    told = rows.channel(row, table.rates.get(row.name), table.lags.get(row.name, 0), table.counts.get(row.name, 0))
+    document = rows.channel(row, table.rates.get(row.name), table.lags.get(row.name, 0), table.counts.get(row.name, 0))
     parts = table.parts.get(row.name)
     return (
-        told
+        document
         if parts is None
-        else {**told, "parts": [_channel(table, part) for part in parts], "of": part_of(parts[0]).parts}
+        else {**document, "parts": [_channel(table, part) for part in parts], "of": part_of(parts[0]).parts}
     )
 
 

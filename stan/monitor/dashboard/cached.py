@@ -59,9 +59,9 @@ class Cached(Generic[T]):
         changes, work = self._changes, Work(self._ask())
         made = await work
         if changes == self._changes:
-            kept = max(self._kept_ns, limits.DASHBOARD_COST_RATIO * work.spent)
+            age_max = max(self._kept_ns, limits.DASHBOARD_COST_RATIO * work.spent)
             self._made_at = self._clock()
-            self._last, self._until = made, self._made_at + min(kept, limits.DASHBOARD_AGE_MAX)
+            self._last, self._until = made, self._made_at + min(age_max, limits.DASHBOARD_AGE_MAX)
         return made
 
     def _over(self, asking: asyncio.Future[T]) -> None:

@@ -159,32 +159,32 @@ class ClusterSnapshot:
             there = {answer.node for answer in (*answers, *refused)}
             return bool(there) and there >= expected | {name for answer in answers for name in answer.nodes}
 
-        told = await self.cluster_client.ask_each(
+        reports = await self.cluster_client.ask_each(
             "admin.nodes", admin.NodesRequest(version=1), admin.NodeStatus, enough, NODES_WAIT_S, refused
         )
-        answers = [NodeStatus.from_pb(one) for one in told]
+        answers = [NodeStatus.from_pb(one) for one in reports]
         self.history.note(answers, [one.node for one in refused], begun, wall)
         return answers
 
     async def _cursors(self) -> CursorTable:
         begun = time.time_ns()
-        found = await listing.cursors(self.cluster_client)
-        self._health.unreported.note(found.missing, begun)
+        cursors = await listing.cursors(self.cluster_client)
+        self._health.unreported.note(cursors.missing, begun)
         now = time.time_ns()
-        self.lag_trends.note(found.rows, now)
+        self.lag_trends.note(cursors.rows, now)
         states: list[PositionState] = []
         names: list[str] = []
         time_slice = CooperativeYield()
-        for row in found.rows:
+        for row in cursors.rows:
             states.append(state_of(row, now))
             names.append(searched(row.channel, row.durable_name, row.queue_group, row.client_id))
             await time_slice.yield_if_due()
-        stuck = [row for row, state in zip(found.rows, states, strict=True) if state.word == STUCK]
-        lagging = nlargest(TOLD, (row for row in found.rows if row.waiting), key=lambda row: row.waiting)
-        return CursorTable(found, now, states, names, stuck, lagging)
+        stuck = [row for row, state in zip(cursors.rows, states, strict=True) if state.word == STUCK]
+        lagging = nlargest(TOLD, (row for row in cursors.rows if row.waiting), key=lambda row: row.waiting)
+        return CursorTable(cursors, now, states, names, stuck, lagging)
 
     async def _channels(self) -> ChannelTable:
-        found = await listing.channels(self.cluster_client)
+        channels = await listing.channels(self.cluster_client)
         at, before = self._before
         now = self._clock()
         compared = bool(at) and now - at <= 2 * limits.DASHBOARD_AGE_MAX  # else the rates would not be those of now
@@ -192,12 +192,12 @@ class ClusterSnapshot:
         own: list[ChannelStatus] = []
         of_parts: list[ChannelStatus] = []
         time_slice = CooperativeYield()
-        for row in found.rows:
+        for row in channels.rows:
             if compared and row.uid in before and now > at:
                 rates[row.name] = max(0, row.last_sequence - before[row.uid]) * SECOND / (now - at)
             (of_parts if row.part_of is not None else own).append(row)
             await time_slice.yield_if_due()
-        self._before = (now, {row.uid: row.last_sequence for row in found.rows})
+        self._before = (now, {row.uid: row.last_sequence for row in channels.rows})
         lags: dict[str, int] = {}
         counts: dict[str, int] = {}
         table = self.cursors.recent
@@ -218,9 +218,9 @@ class ClusterSnapshot:
         if of_parts:
             own.sort(key=lambda row: row.name)
         busy = nlargest(TOLD, (row for row in own if rates.get(row.name)), key=lambda row: rates[row.name])
-        sums = sum(row.messages for row in found.rows), sum(row.bytes for row in found.rows)
+        sums = sum(row.messages for row in channels.rows), sum(row.bytes for row in channels.rows)
         names = [searched(row.name) for row in own]
-        return ChannelTable(found, time.time_ns(), own, parts, names, rates, lags, counts, compared, busy, *sums)
+        return ChannelTable(channels, time.time_ns(), own, parts, names, rates, lags, counts, compared, busy, *sums)
 
     async def _options(self) -> list[Any]:
         expected = len(self.history.members()) or 1

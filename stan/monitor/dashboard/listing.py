@@ -62,7 +62,7 @@ async def _gathered(cluster_client: ClusterClient, request: Any, response: Any, 
     """All rows; *after*: fields of the request, by which it goes on, and of the row where a page has ended."""
     kind, field, record = _PAGES[response]
     key = attrgetter(*after.values())
-    found: list[Any] = []
+    rows: list[Any] = []
     missing: set[int] = set()
     time_slice = CooperativeYield()
     while True:
@@ -72,10 +72,10 @@ async def _gathered(cluster_client: ClusterClient, request: Any, response: Any, 
         last = min(more, key=key, default=None)
         end = None if last is None else key(last)
         for row in await _merged((getattr(answer, field) for answer in answers), key, end, time_slice):
-            found.append(record.from_pb(row))
+            rows.append(record.from_pb(row))
             await time_slice.yield_if_due()
-        if last is None or len(found) >= limits.DASHBOARD_LISTED_MAX:
-            return Listing(found, missing, last is not None)
+        if last is None or len(rows) >= limits.DASHBOARD_LISTED_MAX:
+            return Listing(rows, missing, last is not None)
         for to, of in after.items():
             setattr(request, to, getattr(last, of))
 

@@ -39,25 +39,25 @@ async def page(cluster_client: ClusterClient, query: MessageQuery) -> Json:
         request.from_time = query.time
     else:
         request.newest = query.limit
-    found: list[Json] = []
+    shown: list[Json] = []
     first = last = 0
     for _ in range(limits.DASHBOARD_FETCHES_MAX):
         answer = await cluster_client.ask("fetch", request, pb.FetchResponse)
-        found += [_shown(message) for message in _messages(answer)]
+        shown += [_shown(message) for message in _messages(answer)]
         if answer.last_sequence:  # 0 if a large message left no room for it in the answer
             first, last = int(answer.first_sequence), int(answer.last_sequence)
-        elif found:
-            answer.next_sequence = found[-1]["sequence"] + 1
+        elif shown:
+            answer.next_sequence = shown[-1]["sequence"] + 1
         end = min(query.last or last, last) if last else query.last
-        if len(found) >= query.limit or (last and answer.next_sequence > end) or not answer.next_sequence:
+        if len(shown) >= query.limit or (last and answer.next_sequence > end) or not answer.next_sequence:
             break
         request = pb.FetchRequest(
             channel=query.channel,
             from_sequence=answer.next_sequence,
             last=query.last,
-            max_messages=query.limit - len(found),
+            max_messages=query.limit - len(shown),
         )
-    return {"first": first, "last": last, "messages": found}
+    return {"first": first, "last": last, "messages": shown}
 
 
 async def read_one(cluster_client: ClusterClient, channel: bytes, sequence: int) -> wire.MsgProto | None:

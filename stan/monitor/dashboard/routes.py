@@ -140,8 +140,8 @@ class Dashboard:
     def _question(self, name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(request: web.Request) -> web.Response:
             async def made(api: Api) -> web.Response:
-                found: Json = await getattr(api, name)(request.query)
-                return _json(found)
+                document: Json = await getattr(api, name)(request.query)
+                return _json(document)
 
             return await self._answered(made)
 
@@ -173,8 +173,8 @@ class Dashboard:
         """Answer with the session's settings: if the page may change anything, and the token for it."""
         may = self._guard.actions
         config = self._view.config
-        told = {"cluster": config.cluster_id, "node": self._name(), "actions": may, "header": TOKEN_HEADER}
-        return _json({**told, "token": self._guard.token if may else ""})
+        document = {"cluster": config.cluster_id, "node": self._name(), "actions": may, "header": TOKEN_HEADER}
+        return _json({**document, "token": self._guard.token if may else ""})
 
     async def _nothing(self, _request: web.Request) -> web.Response:
         return _json({"error": "there is no such question"}, 404)
@@ -244,10 +244,10 @@ def _json(value: Mapping[str, Any], status: int = 200) -> web.Response:
 
 def _load() -> dict[str, tuple[str, str, bytes]]:
     """Return the static files of the dashboard: name -> content type, ETag, content."""
-    found = {}
+    loaded = {}
     for file in files("stan.monitor.dashboard").joinpath("static").iterdir():
         kind = _TYPES.get(file.name[file.name.rfind(".") :])
         if kind is not None:
             body = file.read_bytes()
-            found[file.name] = (kind, f'"{hashlib.sha256(body).hexdigest()[:24]}"', body)
-    return found
+            loaded[file.name] = (kind, f'"{hashlib.sha256(body).hexdigest()[:24]}"', body)
+    return loaded

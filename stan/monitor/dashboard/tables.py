@@ -23,13 +23,13 @@ class TableQuery(NamedTuple):
     def of(cls, query: Mapping[str, str], orders: Mapping[str, Any], order: str) -> "TableQuery":
         """Read the parameters of a request; *orders*: the allowed values of `sort`, *order*: its default. Raises
         BadQuestionError."""
-        asked = query.get("sort") or order
-        if asked.lstrip("-") not in orders:
+        sort = query.get("sort") or order
+        if sort.lstrip("-") not in orders:
             raise BadQuestionError(f"sort: one of {', '.join(orders)}, with - in front for downwards")
         return cls(
             query.get("search", "").strip().lower(),
-            asked.lstrip("-"),
-            asked.startswith("-"),
+            sort.lstrip("-"),
+            sort.startswith("-"),
             number(query, "offset", 0, limits.DASHBOARD_LISTED_MAX),
             number(query, "limit", 50, limits.DASHBOARD_ROWS_MAX),
         )
