@@ -123,10 +123,10 @@ async def _serve(
         if embedded is not None:
             await embedded.start()
         urls = config.nats.urls or ((embedded.url,) if embedded else ())
-        told = await joined(config, urls, node_id, log.error, stop)
-        if told is None:
+        agreed = await joined(config, urls, node_id, log.error, stop)
+        if agreed is None:
             return
-        config = told
+        config = agreed
     tracing = tracing_of(config, view.server_id, log)
     try:
         storage = await _open_storage(config, node_id, log, lease)

@@ -125,15 +125,15 @@ class NodeAdmin:
 
     def _group(self, number: GroupId, group: Consensus) -> pb.GroupStatus:
         node = self._node
-        found = trouble(node, number, group)
+        fault = trouble(node, number, group)
         status = pb.GroupStatus(
             group=number,
             last_index=group.log.last_index,
             applied=node.storage.applied.get(number, (0, 0))[0],  # a frozen group may have none
             commit=self._state.meta.commit_of(number),
         )
-        if found is not None:
-            status.trouble, status.trouble_kind, status.trouble_since = found.text, found.kind.name, found.since
+        if fault is not None:
+            status.trouble, status.trouble_kind, status.trouble_since = fault.text, fault.kind.name, fault.since
         hashes = node.storage.rows.hashes(number)
         if hashes:
             status.hashed, status.state_hash = hashes[-1][0], hashes[-1][1].to_bytes(8, "big", signed=True)
@@ -162,11 +162,11 @@ class NodeAdmin:
         response = pb.OptionsResponse(node=self._me)
         room = self._state.payload_bytes_max - OPTIONS_ROOM
         settings = self._node.config.shown()
-        for told, setting in enumerate(settings):
+        for number, setting in enumerate(settings):
             option = pb.Option(name=setting.name, value=setting.value, source=setting.source)
             room -= option.ByteSize() + 8
             if room < 0:
-                response.options.add(name="...", value=f"{len(settings) - told} more are left out")
+                response.options.add(name="...", value=f"{len(settings) - number} more are left out")
                 break
             response.options.append(option)
         accepted.answer_with(response)

@@ -43,16 +43,16 @@ def hide_arguments(names: "Collection[str]" = SECRET_FLAGS) -> bool:
 def secret_spans(arguments: bytes, names: "Collection[str]") -> list[tuple[int, int]]:
     """Place and length of values of flags and of passwords in URLs, in a list of arguments that end with a zero byte each."""
     flags = {dashes + name.encode() for name in names for dashes in (b"-", b"--")}
-    found = []
+    spans = []
     at, expected = 0, False
     for argument in arguments.split(b"\0"):
         name, mark, value = argument.partition(b"=")
         if expected:
-            found.append((at, len(argument)))
+            spans.append((at, len(argument)))
         elif mark and name in flags and value:
-            found.append((at + len(name) + 1, len(value)))
+            spans.append((at + len(name) + 1, len(value)))
         else:
-            found += [(at + login.start("secret"), len(login["secret"])) for login in _LOGIN.finditer(argument)]
+            spans += [(at + login.start("secret"), len(login["secret"])) for login in _LOGIN.finditer(argument)]
         expected = not expected and argument in flags
         at += len(argument) + 1
-    return [span for span in found if span[1]]
+    return [span for span in spans if span[1]]

@@ -131,17 +131,17 @@ class Reloader:
             return
         if self._embedded is None:
             self._log.warning(EXTERNAL)
-        found = plan(self._config, parsed.config)
-        self._config = found.config
+        planned = plan(self._config, parsed.config)
+        self._config = planned.config
         for notice in notices:
             self._log.warning(notice)
-        for line in found.changed:
+        for line in planned.changed:
             self._log.info(f"Reloaded: {line}")
-        for line in found.waiting:
+        for line in planned.waiting:
             self._log.warning(f"Needs a restart: {line}")
-        if not found.changed and not found.waiting:
+        if not planned.changed and not planned.waiting:
             self._log.info("Reloaded: no option of the streaming server has changed")
-        self._log.set_levels(found.config.log)
-        self._reloading.tell(found.config)
+        self._log.set_levels(planned.config.log)
+        self._reloading.tell(planned.config)
         if self._embedded is not None:
             self._embedded.reload(parsed.config.embedded)
