@@ -50,7 +50,7 @@ log = logging.getLogger("stan_client")
 
 
 class _Way(Protocol):
-    """How one message goes: with its encoded context, until the loop time at which the caller gives up."""
+    """The way of one message: with its encoded context, until the loop time at which the caller gives up."""
 
     def __call__(
         self, channel: str, data: bytes, reply: str, context: bytes, until: float | None, *, delayed: bool
@@ -217,7 +217,7 @@ class Client(Connected):
         return await send(channel, data, reply, ttl + due + encode_context(headers, key), until, delayed=bool(due))
 
     def _way(self, ack: AckLevel) -> _Way:
-        """How a message of this ack level is published."""
+        """Return the way of messages of this ack level."""
         if ack not in ACK_LEVELS:
             raise ValueError(f"ack is one of {', '.join(ACK_LEVELS)}, not {ack!r}")
         return self._publish if ack == "commit" else self._publish_unacked

@@ -204,7 +204,7 @@ class Publisher:
             await path.close()
 
     def send_again(self) -> None:
-        """After a new session or a NATS reconnect: with `republish`, send publishes without ack again, with the same guids,
+        """With `republish`, send publishes without ack again after a new session or a NATS reconnect, with the same guids,
         headers and keys. Messages that the new server cannot take fail."""
         path = self._path
         if not self._republish or path is None:

@@ -142,7 +142,7 @@ def handled(callback: Callback) -> CallNext:
 
 
 class RetryBudget:
-    """How many retries are allowed: a share of the publishes of the last seconds, and a few for programs that publish rarely."""
+    """The number of allowed retries: a share of the publishes of the last seconds, and a few for programs that publish rarely."""
 
     def __init__(self, share: float, window_s: float, least: int) -> None:
         """Allow max(*least*, *share* * publishes) retries in any *window_s* seconds."""

@@ -500,7 +500,7 @@ class Admin:
         message: str = "",
         compatibility: Compatibility | None = None,
     ) -> list[str]:
-        """Why `add_schema` would break its promise, each with version and path; empty: it would not. Arguments as there.
+        """List reasons why `add_schema` would break its promise, each with version and path. Arguments as there.
 
         Raises:
             ServerError: it would be refused for another reason.
@@ -559,7 +559,7 @@ class Admin:
 
 @contextmanager
 def _accepted() -> Iterator[None]:
-    """While a change that the servers have accepted is followed: a timeout says that they have."""
+    """Follow a change that the servers have accepted: a timeout reports that they have."""
     try:
         yield
     except RequestTimeoutError as error:

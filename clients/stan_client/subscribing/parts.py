@@ -36,7 +36,7 @@ class PartedOwner(Protocol):
 
     @property
     def client_id(self) -> str:
-        """Its id."""
+        """The client's id."""
 
     @property
     def admin(self) -> Admin:

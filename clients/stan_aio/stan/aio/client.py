@@ -430,7 +430,7 @@ class Subscription:
 
     @property
     def pending_queue_size(self) -> int:
-        """How many messages have come and wait for the callback."""
+        """Number of messages that have come and wait for the callback."""
         return self._made.queued if self._made is not None else 0
 
     def _begin(self, made: stan_client.Subscription) -> None:
