@@ -35,7 +35,7 @@ CLOCK_ERROR_NS: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierSettings:
-    """How a tierer works."""
+    """The settings of a tierer."""
 
     name: str  # of the position in the broker
     target_bytes: int = TARGET_BYTES

@@ -58,7 +58,7 @@ def origin_of(message: wire.MsgProto) -> bytes:
 
 
 def redriven(message: wire.MsgProto) -> int:
-    """How often the broker has put a message back."""
+    """Return how often the broker has put a message back."""
     return number(headers_of(message), REDRIVEN) if message.by_broker else 0
 
 

@@ -50,7 +50,7 @@ class Frame(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """How the kernel finds the user of a publish or ack, and which reply subjects PubAcks may be sent to."""
+    """Rules of the kernel for the user of a publish or ack, and for the reply subjects of PubAcks."""
 
     users: bytes = b""
     """`_STAN.from.`: a user's name and a dot stand between it and the subject that the user has named. b"": no users."""

@@ -74,7 +74,7 @@ def _written_one(field: Any, value: Any) -> Any:
 
 @cache
 def _plan(kind: Any, message: Any) -> tuple[Read, list[tuple[int, Read]]]:
-    """Of a kind of records: a getter of all fields, and readers of those, by place, whose values become others. Cached, because
+    """Return a getter of all fields of a kind of records, and readers of converted fields, by place. Cached, because
     there may be ten thousand records."""
     known, own = message.fields_by_name, fields(kind)
     readers = ((at, _reader(known[field.name], field.type)) for at, field in enumerate(own))

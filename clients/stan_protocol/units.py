@@ -158,7 +158,7 @@ def format_age(at_ns: int, now_ns: int) -> str:
 
 
 def format_time(at_ns: int) -> str:
-    """In the local zone, to the second, with the zone's offset; `-` for never."""
+    """Return a time in the local zone, to the second, with the zone's offset; `-` for never."""
     return datetime.fromtimestamp(at_ns // SECOND, UTC).astimezone().isoformat(" ", "seconds") if at_ns else NEVER
 
 

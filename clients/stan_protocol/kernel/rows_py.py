@@ -196,9 +196,9 @@ def pick_rows(rows: bytes, mask: bytes) -> bytes:
 
 
 def behind(records: Buffer, at: int, count: int, bytes_max: int) -> tuple[int, int]:
-    """How many of the next *count* records from place *at* on are within *bytes_max*, and the place behind them.
+    """Return how many of the next *count* records from place *at* on are within *bytes_max*, and the place after them.
 
-    Records are whatever has a u32 little-endian length before it. Raises ValueError: one that was looked at is cut off, or there
+    Records are any bytes after their u32 little-endian length. Raises ValueError: one that was looked at is cut off, or there
     is no such place.
     """
     view = memoryview(records)
@@ -405,7 +405,7 @@ class IdSet:
         self._known: set[bytes] = set()
 
     def __len__(self) -> int:
-        """How many ids there are."""
+        """Return the number of ids."""
         return len(self._known)
 
     def add(self, ids: bytes) -> bytes:
@@ -418,7 +418,7 @@ class IdSet:
         return bytes(mask)
 
     def missing(self, ids: bytes) -> bytes:
-        """Of each of *ids*, 1 if it is not there, else 0. Raises ValueError: cut off."""
+        """Return for each of *ids* 1 if it is not there, else 0. Raises ValueError: cut off."""
         known = self._known
         return bytes([item not in known for item in _items(ids)])
 

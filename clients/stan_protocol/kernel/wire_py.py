@@ -51,7 +51,7 @@ def is_header(content: bytes) -> bool:
 
 
 def behind_texts(data: bytes, at: int, end: int, tags: Iterable[bytes]) -> int:
-    """Behind one text for each of *tags*, which may be absent, but not empty. Raises ValueError."""
+    """Return the place after one text for each of *tags*, which may be absent, but not empty. Raises ValueError."""
     for tag in tags:
         if data.startswith(tag, at, end):
             size, at = read_varint(data, at + 1, end)

@@ -58,7 +58,7 @@ class AvroType:
     has_default: bool = False  # of an enum
 
     def called(self) -> str:
-        """How people call it."""
+        """Return its name for people."""
         return self.name or self.kind
 
 
@@ -175,7 +175,7 @@ class _Resolution:
         self._steps = 0
 
     def refused(self, wrote: AvroType, reads: AvroType, path: str) -> list[str]:
-        """Why something that *wrote* allows may be refused by *reads*.
+        """Return why *reads* may refuse something that *wrote* allows.
 
         Raises:
             TooIntricate: it takes more steps than a comparison may have.

@@ -77,7 +77,7 @@ def _misfit(validator: Any, weight: Weight, value: Any) -> str:
 
 
 def _too_much(weight: Weight, data: bytes, value: Any) -> str:
-    """Why data is not checked; "" if it may be. Looked at closely only if a bound by its size alone does not do."""
+    """Return why data is not checked; "" if it may be. Walks it only if a bound by its size alone does not suffice."""
     openings = data.count(b"[") + data.count(b"{")
     deepest = weight.most_at(min(openings, SCHEMA_DEPTH_MAX))
     steps = (1 + openings + data.count(b",")) * deepest.steps

@@ -134,7 +134,7 @@ def resolved(reference: str, root: dict[str, Any]) -> Any:
 
 
 def not_read(reader: dict[str, Any], writer: dict[str, Any]) -> list[str]:
-    """Why messages that *writer* allows may not be allowed by *reader*, each with the path of a field; empty if all are."""
+    """Return why *reader* may not allow messages that *writer* allows, each with the path of a field; empty if it allows all."""
     try:
         return _Comparison(reader, writer).refused(writer, reader, "")
     except TooIntricate as problem:
@@ -157,7 +157,7 @@ class _Comparison:
         self._without_siblings = any(name in str(writer.get("$schema")) for name in _REF_ALONE)
 
     def refused(self, wrote: Any, reads: Any, path: str) -> list[str]:
-        """Why something that *wrote* allows may be refused by *reads*.
+        """Return why *reads* may refuse something that *wrote* allows.
 
         Raises:
             TooIntricate: it takes more steps than a comparison may have.
@@ -428,7 +428,7 @@ def _canonical(value: Any) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """True if no other text tells an equal value: 1 and 1.0 are equal."""
+    """Return True if no other text means an equal value: 1 and 1.0 are equal."""
     return value is None or isinstance(value, str | bool)
 
 

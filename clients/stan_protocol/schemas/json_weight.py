@@ -1,4 +1,4 @@
-"""How much work a JSON Schema makes of data at most, by which data that would take too long is refused.
+"""The work that a JSON Schema makes of data at most: data that would take too long is refused.
 
 The package that checks data cannot be interrupted. A part of a schema that is reached in two ways is evaluated twice, and so is
 all that it reaches: the number of evaluations of one value may grow with each level of nesting, without bound where a schema

@@ -8,7 +8,7 @@ HEADER: Final = b"stan-schema"
 
 
 class SchemaKind(IntEnum):
-    """How messages are written, and in which language a schema says so; as in the log, numbers are never reused."""
+    """The format of messages, and the language of its schema; as in the log, numbers are never reused."""
 
     JSON = 1  # JSON Schema, of data in JSON
     AVRO = 2  # of one datum in Avro's binary form, without a header of Avro's
@@ -36,5 +36,5 @@ class TooIntricate(Exception):  # noqa: N818 - as in stan.errors
 
 
 def word(member: SchemaKind | Compatibility) -> str:
-    """How people write it."""
+    """Return its word for people."""
     return member.name.lower()

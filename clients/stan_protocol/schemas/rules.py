@@ -60,7 +60,7 @@ def parsed(schema: SchemaText) -> Any:
 
 
 def incompatible(schema: SchemaText, earlier: Sequence[NumberedText], promise: Compatibility) -> list[str]:
-    """Why a schema may not follow earlier versions of the same kind, the newest first, each with version and path; empty: it may.
+    """Return why a schema may not follow earlier versions of its kind, newest first, each with version and path; empty: it may.
 
     Raises:
         SchemaError: one of them is no schema.
