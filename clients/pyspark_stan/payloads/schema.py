@@ -12,7 +12,7 @@ MALFORMED: Final = "_malformed"
 
 
 class PayloadSchema(NamedTuple):
-    """How messages are written: a JSON Schema, an Avro schema, or descriptors of protobuf and the name of a message in them."""
+    """The format of messages: a JSON Schema, an Avro schema, or descriptors of protobuf and the name of a message in them."""
 
     format: Format
     text: bytes

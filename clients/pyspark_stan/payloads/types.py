@@ -38,7 +38,7 @@ class ColumnType(NamedTuple):
         return dict(zip(self.names, self.parts, strict=True))
 
     def __str__(self) -> str:
-        """In Spark's words, as a schema in Spark's DDL syntax has it."""
+        """Return the type in Spark's DDL syntax."""
         if self.name == "struct":
             return f"struct<{','.join(f'{quoted(name)}:{part}' for name, part in self.fields().items())}>"
         return f"{self.name}<{','.join(map(str, self.parts))}>" if self.parts else self.name

@@ -27,7 +27,7 @@ _LENGTH: Final = 4
 
 
 class Division:
-    """How rows are divided among the parts of one channel."""
+    """The division of rows among the parts of one channel."""
 
     def __init__(self, channel: str, parts: int, path: tuple[str, ...], writer: str) -> None:
         """*path*: where JSON data has the key of a row without one; *writer*: whose name is the key of rows without any."""

@@ -32,7 +32,7 @@ class InFlightRequests:
     """The requests of one task that wait for their answers."""
 
     def __init__(self, connection: ConnectionOptions, in_flight_max: int, retries: int) -> None:
-        """Of *connection*, nothing in flight.
+        """Make the requests of *connection*, none in flight.
 
         Args:
             connection: where requests go.
