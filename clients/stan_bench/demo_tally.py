@@ -38,7 +38,7 @@ class Tally:
         self.last = max(self.last, sequence)
 
     def mark(self) -> None:
-        """From now on, remember with which sequence it goes on."""
+        """Remember the next sequence that comes."""
         self.marked_at = 0
 
     def missing(self, last: int) -> int:

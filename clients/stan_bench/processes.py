@@ -32,7 +32,7 @@ class Child:
     def __init__(
         self, name: str, command: Iterable[str], log_file: Path, environment: Mapping[str, str] | None = None
     ) -> None:
-        """Nothing runs yet.
+        """Make a process that does not run yet.
 
         Args:
             name: for error texts.
@@ -129,7 +129,7 @@ class OwnServers:
     """Servers with their files in a temporary directory and NATS on a free port; `async with` starts and removes them."""
 
     def __init__(self, cluster_id: str, prefix: str, wait_s: float) -> None:
-        """Nothing runs yet; *prefix*: of the directory's name; *wait_s*: patience of each wait."""
+        """Make servers that do not run yet; *prefix*: of the directory's name; *wait_s*: patience of each wait."""
         self.cluster_id = cluster_id
         self.directory = Path()
         self.port = 0
@@ -143,7 +143,7 @@ class OwnServers:
 
     @property
     def target(self) -> Target:
-        """How clients reach it."""
+        """The target for clients."""
         return Target(server=self.url, cluster_id=self.cluster_id)
 
     async def begin(self) -> None:

@@ -56,7 +56,7 @@ class ComparedServer:
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """How server A's rates compare with server B's."""
+    """The ratios of server A's rates to server B's."""
 
     of_medians: float
     of_pairs: list[float]  # one for each round
@@ -94,7 +94,7 @@ class ComparisonReport:
         return f" [{len(self.ours.runs)}] {', '.join(rates)}"
 
     def lines(self) -> list[str]:
-        """For the terminal, behind the lines of the rounds."""
+        """Return lines for the terminal, after those of the rounds."""
         lines = []
         for title, ratios in self.ratios().items():
             lines += [f"{title} {one.letter}: {_summary(one.samples(title))}" for one in (self.ours, self.other)]
@@ -106,12 +106,12 @@ class ComparisonReport:
         return [line for server in (self.ours, self.other) if (line := server.left_behind())]
 
     def ratios(self) -> dict[str, Ratios]:
-        """Of the publishers ("Pub") and the subscribers ("Sub"), as far as there are some."""
+        """Return the ratios of the publishers ("Pub") and the subscribers ("Sub"), if there are some."""
         groups = {title: (self.ours.samples(title), self.other.samples(title)) for title in TITLES}
         return {title: Ratios.of(*samples) for title, samples in groups.items() if all(samples)}
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as numbers: rates in messages a second, latencies in milliseconds; servers as "a" and "b"."""
+        """Return everything as numbers: rates in messages a second, latencies in milliseconds; servers as "a" and "b"."""
         servers = {"a": self.ours, "b": self.other}
         shown: dict[str, Any] = {
             "servers": {name: {"url": one.url, "cluster_id": one.cluster_id} for name, one in servers.items()}

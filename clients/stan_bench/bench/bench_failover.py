@@ -46,7 +46,7 @@ class FailoverReport:
         return bool(self.figures) and all(figure.holds is not False for figure in self.figures)
 
     def lines(self) -> list[str]:
-        """For the terminal, behind the lines of the rounds."""
+        """Return lines for the terminal, after those of the rounds."""
         lines = []
         for title, values in self._times().items():
             shown = spread_of(values)
@@ -62,7 +62,7 @@ class FailoverReport:
         return lines
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as numbers."""
+        """Return everything as numbers."""
         counts = {figure.name: figure.value for figure in self.figures}
         return {
             **self.settings,

@@ -64,7 +64,7 @@ class Measurement:
         return self.messages / self.seconds
 
     def to_json(self) -> dict[str, Any]:
-        """For another process."""
+        """Encode for another process."""
         return asdict(self)
 
     @classmethod
@@ -132,7 +132,7 @@ class BenchReport:
         return round(self.cpu.get(self.leader, 0) / delivered * 1e6, 3) if delivered else 0.0
 
     def lines(self) -> list[str]:
-        """In the form of stan-bench, then latencies, oddities and the comparison with NATS."""
+        """Return lines in the form of stan-bench, then latencies, oddities and the comparison with NATS."""
         lines = []
         indent = ""
         name = f"{self.name} "
@@ -184,7 +184,7 @@ class BenchReport:
         return {title: combined(title, samples).rate / raw for title, samples in groups.items() if samples}
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as numbers: rates in messages and bytes a second, times in seconds and milliseconds."""
+        """Return everything as numbers: rates in messages and bytes a second, times in seconds and milliseconds."""
         groups = {"publishers": self.publishers, "subscribers": self.subscribers, "raw": self.raw}
         shown: dict[str, Any] = {title: _group(samples) for title, samples in groups.items() if samples}
         if self.publishers and self.subscribers:

@@ -20,7 +20,7 @@ class ServerTimes:
         self._before: dict[str, float] = {}
 
     def watch(self, cluster: LocalCluster) -> None:
-        """These are the servers, from now on."""
+        """Measure these servers from now on."""
         self._pids = {name: child.pid for name, child in cluster.nodes.items()}
         self.leader = cluster.leads
 

@@ -21,7 +21,7 @@ class DemoBroker(OwnServers):
 
     @property
     def pid(self) -> int:
-        """Of the broker, not of its nats-server."""
+        """Process id of the broker, not of its nats-server."""
         return self._server.pid if self._server is not None else 0
 
     async def begin(self) -> None:

@@ -21,7 +21,7 @@ def fact(text: str) -> None:
 
 
 def rate(count: int, began: float) -> str:
-    """How many since *began*, and how many a second."""
+    """Return the number since *began*, and per second, in words."""
     return f"{count:,} messages, {count / (time.monotonic() - began):,.0f} a second"
 
 

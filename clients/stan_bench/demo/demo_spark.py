@@ -58,7 +58,7 @@ class PublishedClicks:
         return replace(self.acked[-1], at_ms=newest + (LATE_S + 3 * WINDOW_S) * 1000)
 
     def late(self) -> int:
-        """How many came later than a newer one."""
+        """Return the number of clicks that came later than a newer one."""
         newest, late = 0, 0
         for click in self.acked:
             late += click.at_ms < newest
@@ -85,7 +85,7 @@ class PipelineProcess:
 
     @property
     def pid(self) -> int:
-        """Of the driver."""
+        """Process id of the driver."""
         return self._child.pid
 
     def log(self) -> str:
