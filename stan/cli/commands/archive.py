@@ -117,7 +117,7 @@ class Writer:
         return _BLOCK.size + len(content)
 
     def close(self) -> None:
-        """Everything is on the disk."""
+        """Close the file, with everything on the disk."""
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()

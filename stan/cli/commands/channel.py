@@ -120,7 +120,7 @@ def channel_table(status: ChannelStatus, cursors: list[CursorStatus], now_ns: in
 
 
 def _compaction_rows(status: ChannelStatus) -> list[tuple[str, str]]:
-    """How far a channel is compacted by key, if it is."""
+    """Return rows about the compaction of a channel by key, if it has one."""
     if not status.compact and not status.compacted_until:
         return []
     phrases = ("by no policy any more", "the newest message of a key stays", "the oldest message of a key stays")
@@ -150,7 +150,7 @@ def _compression_rows(status: ChannelStatus) -> list[tuple[str, str]]:
 
 
 def _tier_rows(status: ChannelStatus) -> list[tuple[str, str]]:
-    """How far the tier of a channel has come, if it has one."""
+    """Return a row about the progress of a channel's tier, if it has one."""
     if not status.tier:
         return []
     where = f"has to pass {status.tier_next:,}" if status.tier_next else "is not there: no tierer has come yet"

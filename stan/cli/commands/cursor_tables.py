@@ -107,7 +107,7 @@ def _held_back(cursor: CursorStatus) -> str:
 
 
 def why_table(cursor: CursorStatus, now_ns: int) -> Table:
-    """Why it gets nothing."""
+    """Return the reasons why a position gets nothing."""
     state, reasons = state_of(cursor, now_ns).word, why(cursor, now_ns)
     head = f"{KINDS[cursor.kind].capitalize()} {full_name(cursor)} of channel {cursor.channel}: {state}."
     return Table(
@@ -125,7 +125,7 @@ def why_table(cursor: CursorStatus, now_ns: int) -> Table:
 
 
 def why_of_parts_table(cursors: list[CursorStatus], now_ns: int) -> Table:
-    """Why a position of this name gets nothing in the parts of a channel, with the sums of all."""
+    """Return the reasons why a position of this name gets nothing in the parts of a channel, with the sums of all."""
     ((total, parts),) = summed_positions(cursors)
     name, channel = full_name(total), total.channel
     documents, rows = [], []

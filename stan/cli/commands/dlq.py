@@ -60,7 +60,7 @@ def is_dead_letter_channel(channel: str, named: Iterable[str]) -> bool:
 
 
 async def _sources(direct: stan_client.Direct, status: ChannelStatus) -> Counter[str]:
-    """How many of the newest messages come from each channel; "": they were published there."""
+    """Count the newest messages by the channel that they come from; "": they were published there."""
     sources: Counter[str] = Counter()
     first = max(status.first_sequence, status.last_sequence - LOOKED_AT + 1)
     start = stan_client.from_sequence(first)

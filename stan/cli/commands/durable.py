@@ -49,7 +49,7 @@ class CursorCommands:
 
     @property
     def command(self) -> str:
-        """Before the name of a command."""
+        """The words before the name of a command."""
         return f"stan {self.word}"
 
 

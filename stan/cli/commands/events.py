@@ -62,7 +62,7 @@ async def _events(target: Target, kind: str, of: tuple[str, str], count: int, *,
 
 
 def line_of(event: Event) -> str:
-    """For people: when, where, what."""
+    """Return a line for people: time, node, text."""
     when, where = format_time(event.time), event.node or "-"
     text = clean(event.text) or clean(event.kind)
     if out.is_terminal and not out.no_color:

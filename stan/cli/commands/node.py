@@ -30,7 +30,7 @@ def state_of(node: NodeStatus) -> str:
 
 
 def leads(node: NodeStatus) -> int:
-    """How many groups it leads."""
+    """Return the number of groups that a node leads."""
     return sum(group.role == "leader" for group in node.groups)
 
 
@@ -82,7 +82,7 @@ def nodes_table(nodes: Nodes, now_ns: int) -> Table:
 
 
 def disk_left(node: NodeStatus) -> str:
-    """Of the disk with its files."""
+    """Return the free space of the disk with the node's files."""
     if not node.disk_total:
         return NEVER
     return f"{format_size(node.disk_free)} ({100 * node.disk_free // node.disk_total}%)"

@@ -177,8 +177,8 @@ async def _before(direct: stan_client.Direct, pattern: str, durable: str) -> str
 
 
 def covered(pattern: str, names: list[str], with_parts: list[str]) -> str:
-    """How many channels a policy holds for. *names*: those that the pattern matches; *with_parts*: all channels that have parts,
-    which have their policies as a whole."""
+    """Return in words how many channels a policy applies to. *names*: those that the pattern matches; *with_parts*: all channels
+    that have parts, which have their policies as a whole."""
     wholes = [text_of(whole_of(raw(name))) for name in names]
     own = sum(whole not in with_parts for whole in wholes) + sum(matches(pattern, whole) for whole in with_parts)
     text = f" The pattern covers {counted(own, 'channel')} now."
