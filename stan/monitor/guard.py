@@ -59,7 +59,7 @@ class Guard:
 
     @web.middleware
     async def admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Of all pages."""
+        """Check the requests of all pages."""
         if refusal := self.refuses(request.headers):
             if request.path.startswith("/api/"):
                 return web.Response(
@@ -71,7 +71,7 @@ class Guard:
         return await handler(request)
 
     def refuses_change(self, headers: Mapping[str, str]) -> str:
-        """Why a change is not made; empty: it may be."""
+        """Return why a change is not made; empty: it may be."""
         host, origin = headers.get("Host", ""), headers.get("Origin", "")
         if not self.actions:
             return OFF

@@ -18,20 +18,20 @@ from stan.troubles import Trouble
 
 
 def live(view: NodeView) -> list[str]:
-    """Why it does not live; an answer at all is most of the proof."""
+    """Return why the node is not alive; an answer at all is most of the proof."""
     node = view.node
     return ["the broker has failed, and ends"] if node is not None and node.crash.done() else []
 
 
 def startup(view: NodeView) -> list[str]:
-    """Why it has not started."""
+    """Return why the node has not started."""
     if view.node is None:
         return [] if view.ft_state == "FT_STANDBY" else ["the store is not open yet"]
     return [] if view.node.serving else ["clients are not served yet", *_missing(view.node)]
 
 
 def ready(view: NodeView) -> list[str]:
-    """Why it is not ready."""
+    """Return why the node is not ready."""
     reasons = live(view) or startup(view)
     node = view.node
     if node is None and not reasons:

@@ -121,7 +121,7 @@ def _server(view: NodeView) -> Iterator[Metric]:
 
 
 async def _disk(view: NodeView) -> tuple[Metric, ...]:
-    """Nothing of a store in memory, and of a disk that has never answered."""
+    """Return metrics of the disk; none for a store in memory, or before the disk has answered."""
     space = await view.disk.look()
     if not space.total:
         return ()

@@ -231,7 +231,7 @@ def _run_on_loop(main_task: "Coroutine[object, object, None]") -> None:
 
 
 def _handle_early_signals(received: list[signal.Signals]) -> None:
-    """Until the event loop runs: note signals that end the server, and let no other signal end it.
+    """Note signals that end the server until the event loop runs, and let no other signal end it.
 
     Raising an exception would not do: Python drops exceptions that a handler raises inside Python's own callbacks, which run
     during imports.
@@ -267,7 +267,7 @@ def _handle_signals(
 
 
 def _complaints(parsed: Parsed) -> list[str]:
-    """Everything that speaks against these settings."""
+    """Return all complaints about these settings."""
     return [*parsed.complaints, *parsed.config.validate()]
 
 
