@@ -8,9 +8,9 @@ from that entry on: a message that is gone is pending nowhere.
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from stan_protocol.channels import is_channel_name
-from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.refusals import (
     CHANNEL_DELETING,
     CHANNEL_IS_PART,
@@ -32,13 +32,13 @@ from stan.core.requests.router import Handler
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.services import Services
 from stan.core.state.group import GroupResult
-from stan.core.state.limit_overrides import EDITED
+from stan.core.state.limit_overrides import edit_of
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.tombstones import below_newest, deleted_from
 from stan.protocol.proto import entries_pb2 as pb
 
-LIMIT_END = 1 << 63
-"""Values of limits are below this."""
+if TYPE_CHECKING:
+    from stan_protocol.proto import admin_pb2 as admin
 
 
 class Deletions(LeaderPart):
@@ -245,15 +245,3 @@ class ChannelChanges:
         index, known = self.stored.indexes(info.group, info.uid), self.node.group_of(info).machine.channel(info.uid)
         first = max(index.first_sequence, known.first_sequence) if index.last_sequence else index.first_sequence
         accepted.answer(changed=changed, first_sequence=first, last_sequence=index.last_sequence)
-
-
-def edit_of(uid: ChannelUid, asked: admin.Limits) -> pb.EditLimits | None:
-    """The change of limits that a request asks for; None if a value is out of range."""
-    edit = pb.EditLimits(uid=uid)
-    for name in EDITED:
-        if asked.HasField(name):
-            value = getattr(asked, name)
-            if not 0 <= value < LIMIT_END:
-                return None
-            setattr(edit, name, value)
-    return edit

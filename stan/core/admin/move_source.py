@@ -20,7 +20,6 @@ from stan.core.base.ready import ReadResult, Replay
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.publishing import Publishing
-from stan.core.publishing.staging import Staging
 from stan.core.publishing.stored_reads import StoredReads
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.proposals import ProposedChanges
@@ -125,7 +124,8 @@ class MoveSource(LeaderPart):
         """Begin no transaction in these channels for a while, so that those under way are the last ones; not for ever, as one
         that was left behind may stay for hours."""
         since = self._waiting_since.setdefault(move, self.node.clock.now)
-        self.leadership.part(Staging).pause((info.uid for info in infos), since + limits.MOVE_STAGING_MAX)
+        for part in self.leadership.all(LeaderPart):
+            part.to_depart({info.uid for info in infos}, since + limits.MOVE_STAGING_MAX)
 
     def _not_now(self, half_done: str, info: ChannelInfo) -> str:
         channel = self.channels.by_uid.get(info.uid)

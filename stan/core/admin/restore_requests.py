@@ -18,7 +18,6 @@ from stan_protocol.channels import is_channel_name
 from stan_protocol.scalars import ChannelUid, Sequence, WallNanos
 
 from stan import limits
-from stan.core.admin.channel_changes import edit_of
 from stan.core.admin.restored_cursors import SEQUENCE_END, cursor_row
 from stan.core.admin.restored_delays import RestoredDelays
 from stan.core.admin.restored_rows import Part, fault, listing, missing, too_many, widest_gap
@@ -31,6 +30,7 @@ from stan.core.services.leader_part import LeaderPart
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.core.state.group import CursorKind, GroupResult
+from stan.core.state.limit_overrides import edit_of
 from stan.core.state.meta import ChannelInfo
 from stan.protocol.entries import encode_batch
 from stan.protocol.kernel import server as kernel

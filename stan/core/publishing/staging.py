@@ -6,7 +6,7 @@ change that registers it in the same entry; the StageRequest is answered once bo
 not stored again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Set
 from functools import partial
 
 from stan_protocol import refusals
@@ -57,7 +57,7 @@ class Staging(LeaderPart):
         self._opening = Shares()  # requests that wait for their channel, by user
         self._paused: dict[ChannelUid, int] = {}  # -> Nanos until which no transaction begins in a channel
 
-    def pause(self, uids: Iterable[ChannelUid], until: int) -> None:
+    def to_depart(self, uids: Set[ChannelUid], until: int) -> None:
         """Begin no transaction in these channels until then (Nanos): a move to another group waits for those under way."""
         now = self.node.clock.now
         self._paused = {uid: end for uid, end in self._paused.items() if end > now} | dict.fromkeys(uids, until)

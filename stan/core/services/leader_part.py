@@ -1,6 +1,6 @@
 """The bases of everything that belongs to the leader of the metadata, or of one channel group."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import ClassVar
 
 from stan_protocol.scalars import ChannelUid, GroupId, Nanos
@@ -49,6 +49,10 @@ class LeaderPart:
 
     def followed(self, change: pb.GroupChange) -> None:
         """One of the changes in `follows` was applied."""
+
+    def to_depart(self, uids: Set[ChannelUid], until: int) -> None:
+        """Channels are about to be moved to another group: begin nothing in them that would hold them here, until *until*
+        (Nanos)."""
 
     def took_over(self, uid: ChannelUid) -> None:
         """The group has taken a channel over from another one."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 from stan_protocol.patterns import ChannelLimits
+from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.scalars import ChannelUid, RaftIndex
 
 from stan.core.state.per_channel import PerChannel
@@ -21,6 +22,9 @@ EDITED: Final = {
     "max_inactivity": "inactivity_ns",
 }
 """Fields of EditLimits -> the fields of ChannelLimits that they take the place of."""
+
+LIMIT_END: Final = 1 << 63
+"""Values of limits are below this."""
 
 
 @dataclass(slots=True)
@@ -63,3 +67,15 @@ class LimitOverrides(PerChannel[pb.EditLimits]):
 
 def _set(edit: pb.EditLimits) -> list[str]:
     return [name for name in EDITED if edit.HasField(name)]
+
+
+def edit_of(uid: ChannelUid, asked: admin.Limits) -> pb.EditLimits | None:
+    """The change of limits that a request asks for; None if a value is out of range."""
+    edit = pb.EditLimits(uid=uid)
+    for name in EDITED:
+        if asked.HasField(name):
+            value = getattr(asked, name)
+            if not 0 <= value < LIMIT_END:
+                return None
+            setattr(edit, name, value)
+    return edit
