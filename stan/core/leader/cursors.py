@@ -287,7 +287,7 @@ class LiveCursor:
         given_up = self.pending.given_up
         for runs in (self.pending.due, given_up):
             nobodys = runs.cut_each(touched) if runs.size else []
-            for why, parts in _by_why(nobodys).items():
+            for why, parts in _by_why(nobodys).items() if nobodys else ():
                 numbers, counts = counted_of(parts) if counted else (flat_of(parts), [])
                 one = entry.held.add(runs=numbers, counts=counts)
                 if moment is not None:
