@@ -1,1 +1,1 @@
-"""Moving in: what another server has left on disk becomes a data directory of ours."""
+"""Moving in: another server's data directory becomes one of ours."""

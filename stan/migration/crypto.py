@@ -1,4 +1,4 @@
-"""Opening what a NATS Streaming Server has encrypted (STAN-SPEC 8.10): payloads alone, each with cipher and nonce in front."""
+"""Decrypting payloads of a NATS Streaming Server (STAN-SPEC 8.10), each with cipher and nonce in front."""
 
 import hashlib
 from collections.abc import Callable

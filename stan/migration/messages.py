@@ -1,14 +1,14 @@
 """The message slices of one channel as record batches of ours, nearly without touching a message.
 
-What the old store keeps is the MsgProto that subscribers get, as ours does: a record is taken over as it is, less its checksum,
-once that is right and sequence, channel and timestamp stand where the original puts them. What looks different, or is
-encrypted, is taken apart and put together again.
+The old store has MsgProto as subscribers get it, like ours: a record is copied as it is, without its checksum,
+once that is right and sequence, channel and timestamp stand where the original puts them. A message that looks different, or is
+encrypted, is decoded and encoded again.
 
 A batch has one timestamp, by which messages are found and expire: it holds messages of the same 17 ms (the timestamp without its
 lowest 24 bits, which is a comparison of bytes), and has the time of its newest. So a search by time misses none and begins at
 most 17 ms early; each message keeps its own time to the nanosecond.
 
-Promises: sequences only grow; what is damaged or missing is told with file and offset, and what lies behind is found again.
+Promises: sequences only grow; damage and gaps are reported with file and offset, and reading goes on after them.
 """
 
 from collections.abc import Generator, Iterator
@@ -32,7 +32,7 @@ _TIME_TAG = 5 << 3
 _TIME_SIZE = 10
 """Bytes of a timestamp with its tag: the varint of every time from 1972 to 2262 has nine."""
 _TIME_HIGH = 5
-"""Bytes of that varint that tell all but its lowest 28 bits; the highest four of these are in the byte in front of them."""
+"""Bytes of that varint that hold all but its lowest 28 bits; the highest four of these are in the byte in front of them."""
 _NEVER = b"\xff" * 12
 """No message has this behind its channel."""
 _SEQUENCE_MAX = (1 << 63) - 1
@@ -49,11 +49,11 @@ class MessageRun(NamedTuple):
 
 
 class _Message(NamedTuple):
-    """One that was taken apart."""
+    """The fields of a decoded message."""
 
     sequence: int
     payload: bytes
-    timestamp: int  # 0: as `_timestamp` finds it
+    timestamp: int  # 0: see `_timestamp`
 
 
 class SliceReader:
@@ -67,7 +67,7 @@ class SliceReader:
         self._note = note
         self._opener = opener
         self._path = ""
-        self._told = False  # why the next messages are missing
+        self._reported = False  # the reason why the next messages are missing
         self._page = -1  # of the sequences that `_low` and `_middle` are for: all but their lowest 7 bits
         self._low = _LOW
         self._middle = b""
@@ -80,29 +80,29 @@ class SliceReader:
             with FileWindow(path) as window:
                 yield from self._read(window)
         except OSError as error:
-            self._tell(0, f"cannot be read: {error.strerror}")
+            self._report(0, f"cannot be read: {error.strerror}")
 
     def _read(self, window: FileWindow) -> Iterator[MessageRun]:
         if window.size == 0:
             return
         if not window.load(0, len(VERSION)) or window.bytes_at(0, len(VERSION)) != VERSION:
-            self._tell(0, "not of file version 1")
+            self._report(0, "not of file version 1")
         at = len(VERSION)
         while at < window.size:
             if window.right(at):
-                at = yield from self._take(window, at)
+                at = yield from self._read_run(window, at)
                 continue
             behind = self._behind_damage(window, at)
             if behind < 0 and window.only_zeros(at):
                 return  # room that was never used
             if behind < 0:
-                self._tell(at, f"{self._fault(window, at)}; the other {window.size - at} bytes cannot be read")
+                self._report(at, f"{self._fault(window, at)}; the other {window.size - at} bytes cannot be read")
                 return
-            self._tell(at, f"{self._fault(window, at)}; readable again from offset {behind}")
+            self._report(at, f"{self._fault(window, at)}; readable again from offset {behind}")
             at = behind
 
-    def _take(self, window: FileWindow, at: int) -> Generator[MessageRun, None, int]:
-        """Take the right records from *at* on that are in memory; returns the place behind them."""
+    def _read_run(self, window: FileWindow, at: int) -> Generator[MessageRun, None, int]:
+        """Read the valid records from *at* on that are in memory; returns the place after them."""
         data, base = window.data, window.offset
         here, end = at - base, len(window.data)
         unpack, shapes, plain = HEADER.unpack_from, self._shapes, self._opener is None
@@ -149,11 +149,11 @@ class SliceReader:
             here = stop
         if parts:
             yield MessageRun(first, len(parts) >> 1, stamp or _timestamp(payload), b"".join(parts), gap)
-        self._told = False
+        self._reported = False
         return base + here
 
     def _expect(self, sequence: int) -> tuple[int, list[bytes], bytes]:
-        """What *sequence* and the channel look like at the beginning of a message, in two parts."""
+        """Return the expected beginning of the message *sequence* of the channel: number, and two parts."""
         if sequence >> 7 != self._page:
             self._page = sequence >> 7
             self._low = _LOW_GOES_ON if self._page else _LOW
@@ -161,16 +161,16 @@ class SliceReader:
         return sequence, self._low, self._middle
 
     def _missing(self, want: int, sequence: int, at: int) -> bool:
-        """Whether messages are missing in front of *sequence*; they are not in front of a channel's first."""
+        """Report messages that are missing before *sequence*: True if there are any; none precede a channel's first."""
         if not self.last:
             return False
         self.lost += sequence - want
-        if not self._told:
+        if not self._reported:
             self._note(self._path, at, f"messages {want} to {sequence - 1} are missing here")
         return True
 
     def _parse(self, payload: bytes, at: int, usual: tuple[int, int] | None) -> _Message | None:
-        """Take a message apart and put it together as the original would today; None if that is not possible.
+        """Decode a message and encode it as the original would today; None if that is not possible.
 
         *usual*: where data with its tag, and data begin, in one that looks as expected and is to be opened only.
         """
@@ -185,7 +185,7 @@ class SliceReader:
                 raise ValueError(f"sequence {sequence} follows {self.last}")
             content = text(3, fields.text(3)) + text(4, self._opened(fields.text(4)))
         except ValueError as error:
-            self._tell(at, f"left out: {error}")
+            self._report(at, f"left out: {error}")
             return None
         rebuilt = number(1, sequence) + self._subject + content + number(5, stamp)
         return _Message(sequence, rebuilt, stamp if stamp <= _SEQUENCE_MAX else 1)
@@ -196,25 +196,25 @@ class SliceReader:
     # --- damage -----------------------------------------------------------------------------------------------------
 
     def _behind_damage(self, window: FileWindow, at: int) -> int:
-        """Place of the next right record behind *at*, -1 if there is none.
+        """Return the place of the next valid record after *at*, -1 if there is none.
 
-        It is where the damaged one says, or else where the channel's name follows a sequence, a tag and a header.
+        It is where the damaged one ends by its size, or else where the channel's name follows a sequence, a tag and a header.
         """
         if window.load(at, HEADER.size):
             size: int = HEADER.unpack(window.bytes_at(at, HEADER.size))[0]
             follows = at + HEADER.size + size
             if follows < window.size and window.right(follows):
                 return follows
-        found = window.find(self._subject, at + 1)
-        while found >= 0:
-            for start in range(found - 2, max(at + HEADER.size, found - 12), -1):
+        match = window.find(self._subject, at + 1)
+        while match >= 0:
+            for start in range(match - 2, max(at + HEADER.size, match - 12), -1):
                 if window.load(start, 1) and window.bytes_at(start, 1) == b"\x08" and window.right(start - HEADER.size):
                     return start - HEADER.size
-            found = window.find(self._subject, found + 1)
+            match = window.find(self._subject, match + 1)
         return -1
 
     def _fault(self, window: FileWindow, at: int) -> str:
-        """What is wrong with the record at *at*."""
+        """Describe the fault of the record at *at*."""
         if not window.load(at, HEADER.size):
             return "a record is cut off"
         size, crc = HEADER.unpack(window.bytes_at(at, HEADER.size))
@@ -226,13 +226,13 @@ class SliceReader:
         window.load(at, HEADER.size + size)
         return f"expected crc to be 0x{crc:08x}, got 0x{crc32(window.bytes_at(at + HEADER.size, size)):08x}"
 
-    def _tell(self, at: int, fault: str) -> None:
+    def _report(self, at: int, fault: str) -> None:
         self._note(self._path, at, fault)
-        self._told = True
+        self._reported = True
 
 
 class _Shapes(dict[int, bytes]):
-    """Bytes behind the channel -> what stands there if data and a timestamp are all."""
+    """Bytes after the channel -> the expected ones there, if data and a timestamp are all that follows."""
 
     def __missing__(self, size: int) -> bytes:
         between = size - _TIME_SIZE
@@ -251,7 +251,7 @@ def _timestamp(payload: bytes) -> int:
 
 
 def newest_in_index(path: Path, note: Note) -> int:
-    """Sequence of the newest message that a slice's index tells of, 0 if it tells of none."""
+    """Return the sequence of the newest message in a slice's index, 0 if it has none."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -260,28 +260,28 @@ def newest_in_index(path: Path, note: Note) -> int:
         note(str(path), 0, f"cannot be read: {error.strerror}")
         return 0
     at = len(data) - (len(data) - len(VERSION)) % INDEX_RECORD_BYTES - INDEX_RECORD_BYTES
-    told = False
+    reported = False
     while at >= len(VERSION):
         record = data[at : at + INDEX_RECORD_BYTES]
         if crc32(record[:28]) == int.from_bytes(record[28:], "little") and any(record):
             return int.from_bytes(record[:8], "little")
-        if any(record) and not told:
+        if any(record) and not reported:
             note(str(path), at, "a record of the index is damaged; the index is not needed")
-            told = True
+            reported = True
         at -= INDEX_RECORD_BYTES
     return 0
 
 
 def sample(path: Path, count: int) -> list[bytes]:
-    """Payloads of the first messages of a slice, as far as they are right."""
-    found: list[bytes] = []
+    """Payloads of the first messages of a slice, as far as they are valid."""
+    payloads: list[bytes] = []
     try:
         with FileWindow(path) as window:
             at = len(VERSION)
-            while len(found) < count and window.right(at):
+            while len(payloads) < count and window.right(at):
                 size = HEADER.unpack(window.bytes_at(at, HEADER.size))[0]
-                found.append(ProtoFields(window.bytes_at(at + HEADER.size, size)).text(4))
+                payloads.append(ProtoFields(window.bytes_at(at + HEADER.size, size)).text(4))
                 at += HEADER.size + size
     except (OSError, ValueError):
         pass
-    return [payload for payload in found if payload]
+    return [payload for payload in payloads if payload]

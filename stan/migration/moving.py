@@ -1,4 +1,4 @@
-"""From an old store to a new directory, or to a report alone: the order of things, and what becomes of what is missing.
+"""From an old store to a new directory, or to a report alone: the order of the steps, and the handling of missing messages.
 
 Nothing is given out twice: where messages are missing at the end of a channel, an empty one stands for the last of them, as the
 original fills gaps; in the middle they are missing as after any damage, and readers pass over them.
@@ -43,11 +43,11 @@ RUNS = (
 )
 NOT_SEEN = (
     "no server seems to use {source}: no process that may be looked at has its files open to write, none of them changes, "
-    "and {asked}. One on another machine, of another user or behind another NATS is not seen: make sure that it is stopped"
+    "and {nats}. One on another machine, of another user or behind another NATS is not seen: make sure that it is stopped"
 )
 NOW_PLAIN = "payloads are decrypted and stored in plain; a server started with --encrypt encrypts what comes after them"
 
-HOLDERS_TOLD = 3
+HOLDERS_SHOWN = 3
 """Processes named in a message at most."""
 
 Progress = Callable[[int], None]
@@ -58,8 +58,8 @@ _PROGRESS_BYTES = 1 * MiB
 class OldServerCheck(NamedTuple):
     """The result of asking on NATS if the old server runs."""
 
-    runs: str = ""  # who answers, "" if nobody does
-    told: str = "nobody was asked"
+    runs: str = ""  # the server that answers, "" if none does
+    outcome: str = "nobody was asked"
 
 
 def nobody_asked(_cluster_id: str) -> OldServerCheck:
@@ -84,10 +84,10 @@ class MigrationPlan:
 
 
 def move(plan: MigrationPlan, begin: Callable[[int], None], progress: Progress) -> MigrationReport:
-    """Do it. *begin* hears how many bytes there are to read.
+    """Move the store. *begin* is called with the number of bytes to read.
 
     Raises:
-        StartError: what was asked for cannot be done; a directory that was begun is no store.
+        StartError: the plan cannot be carried out; a directory that was begun is no store.
         StanError, OSError: the new directory cannot be written.
     """
     report = MigrationReport(str(plan.source))
@@ -108,35 +108,35 @@ def move(plan: MigrationPlan, begin: Callable[[int], None], progress: Progress) 
         begin(store.size)
         _move_channels(store, None, report, key, progress)
         if not plan.stopped:
-            asked = _asked(plan, watch, report.cluster_id)
-            report.notes.append(_said(plan, asked.runs or watch.changed(), asked))
+            check = _check_server(plan, watch, report.cluster_id)
+            report.notes.append(_verdict(plan, check.runs or watch.changed(), check))
         return report
     if not cluster_id:
         raise StartError(f"{plan.source} does not tell its cluster id; give it with --cluster-id")
     if plan.target.resolve().is_relative_to(plan.source.resolve()):
         raise StartError("the new directory must not lie in the old one, where it would look like a channel")
-    if not plan.stopped and (asked := _asked(plan, watch, report.cluster_id)).runs:
-        raise StartError(_said(plan, asked.runs, asked))
+    if not plan.stopped and (check := _check_server(plan, watch, report.cluster_id)).runs:
+        raise StartError(_verdict(plan, check.runs, check))
     begin(store.size)
     with MigrationTarget(plan.target, cluster_id, plan.raft_groups) as target:
         _move_channels(store, target, report, key, progress)
         if not plan.stopped:  # again: it may have been started meanwhile
-            changed, asked = watch.changed(), _asked(plan, watch, report.cluster_id)
-            if changed or asked.runs:
-                raise StartError(_said(plan, changed or asked.runs, asked))
-            report.notes.append(_said(plan, "", asked))
+            changed, check = watch.changed(), _check_server(plan, watch, report.cluster_id)
+            if changed or check.runs:
+                raise StartError(_verdict(plan, changed or check.runs, check))
+            report.notes.append(_verdict(plan, "", check))
         target.finish()
     return report
 
 
-def _asked(plan: MigrationPlan, watch: QuietWatch, cluster_id: str) -> OldServerCheck:
-    """Why the old server seems to run, as far as can be seen at this moment."""
-    asked = plan.ask(cluster_id)
-    return asked._replace(runs="; ".join([*watch.holders()[:HOLDERS_TOLD], *filter(None, [asked.runs])]))
+def _check_server(plan: MigrationPlan, watch: QuietWatch, cluster_id: str) -> OldServerCheck:
+    """Return the signs that the old server runs, at this moment."""
+    check = plan.ask(cluster_id)
+    return check._replace(runs="; ".join([*watch.holders()[:HOLDERS_SHOWN], *filter(None, [check.runs])]))
 
 
-def _said(plan: MigrationPlan, why: str, asked: OldServerCheck) -> str:
-    return RUNS.format(source=plan.source, why=why) if why else NOT_SEEN.format(source=plan.source, asked=asked.told)
+def _verdict(plan: MigrationPlan, why: str, check: OldServerCheck) -> str:
+    return RUNS.format(source=plan.source, why=why) if why else NOT_SEEN.format(source=plan.source, nats=check.outcome)
 
 
 def _check_encryption(store: OldStore, key: bytes, *, plain: bool) -> bool:
@@ -171,12 +171,12 @@ def _move_channels(
             report.note(str(channel.directory), 0, "left out: another channel has the same name in lower case")
             continue
         names.add(folded(channel.name))
-        told = ChannelReport(channel.name.decode(errors="replace"))
-        report.channels.append(told)
+        channel_report = ChannelReport(channel.name.decode(errors="replace"))
+        report.channels.append(channel_report)
         before = report.problem_count
         sink = None if target is None else target.channel(channel.name)
-        _Mover(channel, report, told, sink, opener(key, channel.name) if key else None).run(progress)
-        told.problems = report.problem_count - before
+        _Mover(channel, report, channel_report, sink, opener(key, channel.name) if key else None).run(progress)
+        channel_report.problems = report.problem_count - before
 
 
 class _Mover:
@@ -186,25 +186,25 @@ class _Mover:
         self,
         channel: OldChannel,
         report: MigrationReport,
-        told: ChannelReport,
+        summary: ChannelReport,
         sink: TargetChannel | None,
         open_payload: Opener | None,
     ) -> None:
         self._channel = channel
         self._report = report
-        self._told = told
+        self._summary = summary
         self._sink = sink
         self._reader = SliceReader(channel.name, report.note, open_payload)
         self._time = 1  # of the newest message
 
     def run(self, progress: Progress) -> None:
         """Messages first, then positions, so that these never point behind the end."""
-        positions, self._told.subscriptions_ended = read_positions(self._channel.subscriptions, self._report.note)
+        positions, self._summary.subscriptions_ended = read_positions(self._channel.subscriptions, self._report.note)
         for path in self._channel.slices:
             before = self._report.problem_count
             done = 0
             for batch in self._reader.read(path):
-                self._take(batch)
+                self._add(batch)
                 done += len(batch.records) + 4 * batch.count
                 if done > _PROGRESS_BYTES:
                     progress(done)
@@ -212,10 +212,10 @@ class _Mover:
             progress(done)
             if self._report.problem_count == before:
                 self._compare(path)
-        self._told.lost = self._reader.lost
+        self._summary.lost = self._reader.lost
         self._end(positions)
         for position in positions:
-            self._told.positions.append(
+            self._summary.positions.append(
                 PositionReport(
                     position.name.decode(errors="replace"),
                     "" if position.queue_group else position.client_id.decode(errors="replace"),
@@ -226,36 +226,36 @@ class _Mover:
             if self._sink is not None:
                 self._sink.position(position)
 
-    def _take(self, batch: MessageRun) -> None:
-        told = self._told
-        told.first = told.first or batch.base
-        told.last = batch.base + batch.count - 1
-        told.messages += batch.count
-        told.bytes += len(batch.records) - 4 * batch.count
+    def _add(self, batch: MessageRun) -> None:
+        summary = self._summary
+        summary.first = summary.first or batch.base
+        summary.last = batch.base + batch.count - 1
+        summary.messages += batch.count
+        summary.bytes += len(batch.records) - 4 * batch.count
         self._time = max(self._time, batch.timestamp)
         if self._sink is not None:
             self._sink.add(batch)
 
     def _compare(self, path: Path) -> None:
-        """Tell of messages that only the index of a slice knows of; what is gone without a trace is not missed otherwise."""
+        """Report messages that only the index of a slice has; nothing else shows that they are missing."""
         newest = newest_in_index(path.with_suffix(".idx"), self._report.note)
         if newest > self._reader.last:
             self._report.note(str(path), path.stat().st_size, f"ends early: its index tells of messages up to {newest}")
 
     def _end(self, positions: list[OldPosition]) -> None:
-        """Make sure that no sequence that anyone knows of is given out again."""
-        last, told = self._reader.last, self._told
+        """Make sure that no known sequence is given out again."""
+        last, summary = self._reader.last, self._summary
         newest = max((position.last_sent for position in positions), default=0)
         for path in self._channel.indexes[-1:]:
             newest = max(newest, newest_in_index(path, self._report.note))
         if newest <= last:
             return
         self._report.note(str(self._channel.directory), 0, f"messages {last + 1} to {newest} are missing at the end")
-        told.lost += newest - last
+        summary.lost += newest - last
         if last:
             filler = seal(self._channel.name, newest, self._time, [bytes(4)])
-            self._take(MessageRun(newest, 1, self._time, filler, newest > last + 1))
+            self._add(MessageRun(newest, 1, self._time, filler, newest > last + 1))
             return
-        told.first, told.last = newest + 1, newest
+        summary.first, summary.last = newest + 1, newest
         if self._sink is not None:
             self._sink.begin_behind(newest)

@@ -1,6 +1,6 @@
-"""A directory that a NATS Streaming Server's FILE store has left (STAN-SPEC 8.4): what is in it, read and never written.
+"""The directory of a NATS Streaming Server's FILE store (STAN-SPEC 8.4), read and never written.
 
-Promises: whatever is damaged is told, with file and offset, and everything else is found. Nothing in it makes reading fail but a
+Promises: damage is reported with file and offset, and everything else is read. Nothing in it makes reading fail but a
 directory that is none, or one that another process uses.
 """
 
@@ -24,7 +24,7 @@ _SAMPLE = 20
 
 
 class OldChannel:
-    """One channel's directory."""
+    """The directory of one channel."""
 
     def __init__(self, name: bytes, directory: Path, slices: list[Path], indexes: list[Path]) -> None:
         self.name = name
@@ -69,7 +69,7 @@ class OldStore:
 
     def clients(self) -> list[bytes]:
         """Ids of the clients that were registered."""
-        found: dict[bytes, None] = {}
+        clients: dict[bytes, None] = {}
         path = self.directory / CLIENTS
         for record in read_small(path, self._note, typed=True):
             try:
@@ -78,13 +78,13 @@ class OldStore:
                 self._note(str(path), record.offset, f"left out: {error}")
                 continue
             if record.kind == 1:
-                found[client] = None
+                clients[client] = None
             elif record.kind == 2:
-                found.pop(client, None)
-        return list(found)
+                clients.pop(client, None)
+        return list(clients)
 
     def samples(self) -> Iterator[tuple[bytes, bytes]]:
-        """Channel and payload of some messages that may be encrypted, or b"" of others."""
+        """Channel and payload of some messages that may be encrypted, and b"" in place of other payloads."""
         for channel in self.channels:
             for path in channel.slices[:1]:
                 for payload in sample(path, _SAMPLE):
@@ -92,11 +92,11 @@ class OldStore:
 
     def _read_server(self) -> None:
         path = self.directory / SERVER
-        found = list(read_small(path, self._note, typed=False))
+        records = list(read_small(path, self._note, typed=False))
         try:
-            info = ProtoFields(found[0].payload if found else b"")
+            info = ProtoFields(records[0].payload if records else b"")
         except ValueError as error:
-            self._note(str(path), found[0].offset, str(error))
+            self._note(str(path), records[0].offset, str(error))
             return
         self.cluster_id, self.node_id = info.text(1), info.text(9)
 
@@ -119,14 +119,14 @@ class OldStore:
 
     def _slices(self, directory: Path, ending: str) -> list[Path]:
         """Files of messages, or their indexes, in the order of their numbers."""
-        found = []
+        slices = []
         for path in directory.glob(f"msgs.*.{ending}"):
             number = path.name.removeprefix("msgs.").removesuffix(f".{ending}")
             if number.isascii() and number.isdigit():
-                found.append((int(number), path))
+                slices.append((int(number), path))
             else:
                 self._note(str(path), 0, f"message log has an invalid name: {number}")
-        return [path for _, path in sorted(found)]
+        return [path for _, path in sorted(slices)]
 
     def _refuse_company(self) -> None:
         """Raise StartError if a server in fault tolerance mode locks the directory; servers in other modes hold no lock."""

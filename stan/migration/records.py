@@ -1,6 +1,6 @@
 """Files of a NATS Streaming Server's file store as records (STAN-SPEC 8.5): small ones whole, large ones through a window.
 
-Promises that nothing is handed out whose checksum is wrong, and that what lies behind damage is found again.
+Promises that nothing with a wrong checksum is handed out, and that reading goes on after damage.
 """
 
 import os
@@ -27,7 +27,7 @@ _TYPED_SIZE_MAX = (1 << 24) - 1
 
 
 class Record(NamedTuple):
-    """One record of a small file."""
+    """A record of a small file."""
 
     kind: int
     payload: bytes
@@ -58,7 +58,7 @@ class ProtoFields:
 
 
 def read_small(path: Path, note: Note, *, typed: bool) -> Iterator[Record]:
-    """All right records of a file that fits into memory; *note* hears of the rest. A file that is not there has none."""
+    """Yield all valid records of a file that fits into memory; *note* gets the faults. A missing file has none."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -86,7 +86,7 @@ def read_small(path: Path, note: Note, *, typed: bool) -> Iterator[Record]:
 
 
 def _right(data: bytes, at: int, *, typed: bool) -> int:
-    """Size of the payload of a right record at *at*, 0 if there is none."""
+    """Size of the payload of a valid record at *at*, 0 if there is none."""
     if at + HEADER.size > len(data):
         return 0
     word, crc = HEADER.unpack_from(data, at)
@@ -116,11 +116,11 @@ class FileWindow:
 
     @property
     def end(self) -> int:
-        """Place behind what is in memory."""
+        """The place after the part in memory."""
         return self.offset + len(self.data)
 
     def load(self, at: int, size: int) -> bool:
-        """Have the *size* bytes from *at* on in memory, let go of what is in front; False if there are not as many."""
+        """Load the *size* bytes from *at* on, and drop those before; False if there are not as many."""
         if not self.offset <= at <= self.end:
             self.data, self.offset = b"", at
         place = self.end
@@ -135,7 +135,7 @@ class FileWindow:
         return missing <= 0
 
     def bytes_at(self, at: int, size: int) -> bytes:
-        """Up to *size* bytes, of what is in memory."""
+        """Up to *size* bytes of the part in memory."""
         start = at - self.offset
         return self.data[start : start + size]
 
@@ -149,11 +149,11 @@ class FileWindow:
         return crc32(self.bytes_at(at + HEADER.size, size)) == int(crc)
 
     def find(self, pattern: bytes, at: int) -> int:
-        """Place of *pattern* at or behind *at*, -1 if there is none."""
+        """Place of *pattern* at or after *at*, -1 if there is none."""
         while self.load(at, len(pattern)):
-            found = self.data.find(pattern, at - self.offset)
-            if found >= 0:
-                return self.offset + found
+            match = self.data.find(pattern, at - self.offset)
+            if match >= 0:
+                return self.offset + match
             at = self.end - len(pattern) + 1
         return -1
 

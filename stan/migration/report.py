@@ -1,4 +1,4 @@
-"""What a migration found, channel by channel, and everything that was not in order. Values alone."""
+"""The findings of a migration, channel by channel, with all problems. Values alone."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class Problem(NamedTuple):
 
 @dataclass(slots=True)
 class PositionReport:
-    """One durable, or one durable queue group."""
+    """The report of a durable or a durable queue group."""
 
     name: str
     client_id: str  # "" for a group
@@ -31,7 +31,7 @@ class PositionReport:
 
 @dataclass(slots=True)
 class ChannelReport:
-    """One channel."""
+    """The report of a channel."""
 
     name: str
     messages: int = 0
@@ -46,19 +46,19 @@ class ChannelReport:
 
 @dataclass(slots=True)
 class MigrationReport:
-    """All of it."""
+    """The report of a migration."""
 
     directory: str
     cluster_id: str = ""
     channels: list[ChannelReport] = field(default_factory=list)
     clients: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # what to know, nothing is wrong
+    notes: list[str] = field(default_factory=list)  # hints, no problems
     problems: list[Problem] = field(default_factory=list)
     problems_untold: int = 0
     decrypted: bool = False
 
     def note(self, file: str, offset: int, text: str) -> None:
-        """Something was not in order."""
+        """Note a problem."""
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(Problem(file, offset, text))
         else:

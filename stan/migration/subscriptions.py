@@ -1,6 +1,6 @@
-"""The durables of one channel: what its subs.dat tells (STAN-SPEC 8.6), as positions that outlive their clients.
+"""The durables of one channel: its subs.dat (STAN-SPEC 8.6) as positions that outlive their clients.
 
-A position is offline, whoever was connected when the old server ended: what its members had not acknowledged is owed to whoever
+A position is offline, even if its clients were connected: what they had not acknowledged goes to the client that
 resumes it. Plain subscriptions and queue groups that are not durable end with their clients, as on every disconnect.
 """
 
@@ -12,7 +12,7 @@ from stan.migration.records import ProtoFields, Record, read_small
 from stan.migration.report import Note
 
 _MAX_IN_FLIGHT, _ACK_WAIT_S = 1, 30
-"""For a record that says less than 1."""
+"""For a record with a value below 1."""
 _INT32_MAX = (1 << 31) - 1
 
 
@@ -31,11 +31,11 @@ class OldPosition:
 
     @property
     def name(self) -> bytes:
-        """As the original shows it."""
+        """The name as the original shows it."""
         return self.durable + b":" + self.queue_group if self.queue_group else self.durable
 
     def runs(self) -> list[int]:
-        """What is pending as first, last, first, last, ..."""
+        """Return the pending sequences as first, last, first, last, ..."""
         flat: list[int] = []
         for sequence in sorted(self.pending):
             if flat and flat[-1] + 1 == sequence:
@@ -47,7 +47,7 @@ class OldPosition:
 
 @dataclass(slots=True)
 class _State:
-    """One subscription of the old server."""
+    """A subscription of the old server."""
 
     fields: ProtoFields
     last_sent: int = 0
@@ -55,7 +55,7 @@ class _State:
 
 
 def read_positions(path: Path, note: Note) -> tuple[list[OldPosition], int]:
-    """The positions that a subs.dat tells of, and how many subscriptions end because they are not durable."""
+    """Return the positions in a subs.dat, and the number of subscriptions that end because they are not durable."""
     states: dict[int, _State] = {}
     for record in read_small(path, note, typed=True):
         try:
@@ -86,7 +86,7 @@ def _apply(states: dict[int, _State], record: Record) -> None:
 
 
 def _positions(states: Iterable[_State]) -> tuple[list[OldPosition], int]:
-    found: dict[tuple[bytes, bytes, bytes], OldPosition] = {}
+    positions: dict[tuple[bytes, bytes, bytes], OldPosition] = {}
     ended = 0
     for state in states:
         fields = state.fields
@@ -99,15 +99,15 @@ def _positions(states: Iterable[_State]) -> tuple[list[OldPosition], int]:
         else:
             ended += 1
             continue
-        position = found.get(key)
+        position = positions.get(key)
         if position is None:
-            position = found[key] = OldPosition(client, durable, group, 0, b"", 0, 0)
+            position = positions[key] = OldPosition(client, durable, group, 0, b"", 0, 0)
         position.client_id, position.inbox = client or position.client_id, fields.text(4)
         position.max_in_flight = _bounded(fields.number(6), _MAX_IN_FLIGHT)
         position.ack_wait_s = _bounded(fields.number(7), _ACK_WAIT_S)
         position.last_sent = max(position.last_sent, state.last_sent)
         position.pending |= state.pending
-    return list(found.values()), ended
+    return list(positions.values()), ended
 
 
 def _bounded(value: int, otherwise: int) -> int:

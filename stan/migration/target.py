@@ -1,8 +1,8 @@
-"""A new data directory for one node, written as if a broker had taken in everything itself: the same entries, applied by the same
+"""A new data directory for one node, written as if a broker had received everything itself: the same entries, applied by the same
 machines, so that a replay of the logs gives the same state as the rows.
 
 Promises: until `finish` has returned, no server starts on the directory: the manifest comes last.
-What an interrupted migration has left is recognised by its mark, and removed by the next one. Nothing else is ever removed.
+An interrupted migration's directory is recognised by its mark, and removed by the next one. Nothing else is ever removed.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _META = GroupId(0)
 
 
 class _Log:
-    """One group's log and the entry that is being filled."""
+    """The log of one group and the entry that is being filled."""
 
     def __init__(self, directory: Path, group: GroupId, store_id: bytes) -> None:
         self.group = group
@@ -84,7 +84,7 @@ class _Log:
 
 
 class MigrationTarget:
-    """See the module. Closed by leaving its `with` block. Raises StartError, StanError, OSError.
+    """The new data directory, closed by leaving its `with` block. Raises StartError, StanError, OSError.
 
     Args:
         directory: does not exist, is empty, or was left by an interrupted migration.
@@ -121,7 +121,7 @@ class MigrationTarget:
         os.close(self._lock)
 
     def _begin(self) -> None:
-        """Mark the directory; what an earlier attempt left goes."""
+        """Mark the directory, and remove the remains of an earlier attempt."""
         names = {path.name for path in self._directory.iterdir()} - {"lock"}
         if names and (MIGRATING not in names or NAME in names):
             raise StartError(f"{self._directory} is not empty; give a directory that does not exist yet")
@@ -149,7 +149,7 @@ class MigrationTarget:
         self._meta.apply(entry, index)
 
     def finish(self) -> None:
-        """Everything is durable, then the directory is a store."""
+        """Make everything durable, then make the directory a store."""
         for log in self._logs.values():
             log.flush()
         marks = {number: log.index for number, log in self._logs.items()}
@@ -165,7 +165,7 @@ class MigrationTarget:
         files.sync_directory(str(self._directory))
 
     def _write_snapshots(self, marks: dict[GroupId, RaftIndex]) -> None:
-        """The state beside each log, as entries may be missing in front of it."""
+        """Write the state beside each log, as entries may be missing before it."""
         for number, index in marks.items():
             snapshot = pb.Snapshot(applied_index=index, applied_term=_TERM)
             if number == _META:
@@ -188,7 +188,7 @@ class MigrationTarget:
 
 
 class TargetChannel:
-    """One channel of the new directory."""
+    """A channel of the new directory."""
 
     def __init__(self, uid: ChannelUid, machine: GroupMachine, log: _Log, nuid: bytes) -> None:
         self._uid = uid
@@ -198,7 +198,7 @@ class TargetChannel:
         self._first = Sequence(0)
 
     def add(self, batch: MessageRun) -> None:
-        """The next messages."""
+        """Add the next messages."""
         if batch.gap:
             self._log.skip()
         if not self._first:
@@ -208,11 +208,11 @@ class TargetChannel:
         self._log.add(*encode_batch(self._uid, Sequence(batch.base), batch.count, time, self._first, batch.records))
 
     def begin_behind(self, sequence: int) -> None:
-        """There is no message; the next one comes behind *sequence*."""
+        """Begin an empty channel, whose next message comes after *sequence*."""
         self._change(trim=pb.Trim(first_sequences=[self._uid, sequence + 1]))
 
     def position(self, position: OldPosition) -> None:
-        """A durable or durable group as its last member would have left it."""
+        """Add a durable or durable group as its last member would have left it."""
         before = set(self._machine.subscriptions.by_id)
         self._change(
             subscribe=pb.Subscribe(

@@ -118,7 +118,7 @@ async def _ask(server: str, cluster_id: str) -> OldServerCheck:
     try:
         await link.open(server.split(","), {}, ASK_S)
     except CannotConnectError as error:
-        return OldServerCheck(told=f"it could not be asked at {where} ({error.reason})")
+        return OldServerCheck(outcome=f"it could not be asked at {where} ({error.reason})")
     try:
         inbox = Inbox(link, f"_INBOX.{fresh_id()}", ASK_S)
         await inbox.open()
@@ -126,7 +126,7 @@ async def _ask(server: str, cluster_id: str) -> OldServerCheck:
     finally:
         await link.shut()
     if answer is None or answer.nobody:
-        return OldServerCheck(told=f"no server of cluster {cluster_id} answers at {where}")
+        return OldServerCheck(outcome=f"no server of cluster {cluster_id} answers at {where}")
     return OldServerCheck(f"a server of cluster {cluster_id} answers at {where}")
 
 
