@@ -1,4 +1,4 @@
-"""Bounds of what is read from NATS and written to it, and of the nats-server that a broker starts."""
+"""Bounds of the traffic with NATS, and of the nats-server that a broker starts."""
 
 from stan_protocol.scalars import MILLISECOND, SECOND, KiB, MiB
 

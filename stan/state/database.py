@@ -3,8 +3,8 @@
 A flush writes all changed rows and the applied indexes in one transaction, so a restart loads rows and replays the log
 from there. The state never leads the log: the driver flushes only what is durable there. It can be rebuilt from a
 snapshot and the log. Each row carries a few columns to look at, the protobuf message of entries.proto as `state`, and its
-checksum; the row of `applied` carries the sum of all checksums of its group (stan.state.ledger), so that a load tells a changed
-row and a missing one from what was written.
+checksum; the row of `applied` carries the sum of all checksums of its group (stan.state.ledger), so that a load detects a
+changed or missing row.
 """
 
 import asyncio
@@ -59,11 +59,11 @@ _GROUP_TABLES: Final = ("cursors", "subscriptions", "first_sequences", "parts")
 _DAMAGE: Final = frozenset(
     (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH)
 )
-"""What SQLite says of a file that is not as it was written; the rest is of the disk, or of the moment."""
+"""SQLite's error codes for a damaged file; all others come from the disk, or pass."""
 
 
 class StoredState(NamedTuple):
-    """The state of a group as its rows tell it."""
+    """The state of a group, read from its rows."""
 
     applied_index: RaftIndex  # of the newest entry in it; 0: the group was never flushed
     applied_term: Term
@@ -72,7 +72,7 @@ class StoredState(NamedTuple):
 
 @dataclass(slots=True)
 class Changes:
-    """What one flush writes: groups whose rows go first, then rows by table, and keys of rows."""
+    """The changes of one flush: groups to clear first, then rows to write by table, and keys of rows to remove."""
 
     cleared: list[int] = field(default_factory=list)
     upserts: dict[str, list[Row]] = field(default_factory=dict)
@@ -99,9 +99,7 @@ class Changes:
         for changes in several:
             both.cleared += changes.cleared
             if changes.cleared:
-                stay = {
-                    place: found for place, found in newest.items() if _group(place[0], found[1]) not in changes.cleared
-                }
+                stay = {place: row for place, row in newest.items() if _group(place[0], row[1]) not in changes.cleared}
                 newest = stay
             for rows_of, into in ((changes.deletes, both.deletes), (changes.upserts, both.upserts)):
                 for table, rows in rows_of.items():
@@ -112,7 +110,7 @@ class Changes:
 
 
 class Database:
-    """One SQLite file. Raises Damage when the file is none of ours or broken. A snapshot never sees half of a flush."""
+    """The SQLite file of the state. Raises Damage: it is none of ours, or broken. A snapshot never sees half of a flush."""
 
     def __init__(self, connection: aiosqlite.Connection, path: Path) -> None:
         self._connection = connection
@@ -125,7 +123,7 @@ class Database:
         """Open or create the file at *path*. A commit is on stable storage when it returns.
 
         Raises:
-            Damage: it is not what was written.
+            Damage: the file is not as it was written.
             StartError: it cannot be used.
         """
         connection = None
@@ -159,7 +157,7 @@ class Database:
 
     @classmethod
     async def recover(cls, path: Path, lost_found: Path, note: Callable[[str], None]) -> "Database":
-        """Open the file at *path*; a damaged one is moved to *lost_found*, as it can be made again, and *note* told."""
+        """Open the file at *path*. A damaged one, which can be rebuilt, is moved to *lost_found* and reported to *note*."""
         try:
             self = await cls.open(path)
             try:
@@ -181,16 +179,16 @@ class Database:
         """Check that pages and indexes fit together; rows are checked when they are loaded. Raises Damage."""
         try:
             # Not with an argument: SQLite 3.46 takes it for the name of a table.
-            ((found,),) = await self.rows("pragma_integrity_check", "*", "LIMIT 1")
+            ((result,),) = await self.rows("pragma_integrity_check", "*", "LIMIT 1")
         except aiosqlite.Error as error:
             raise why_not(self.path, error, StartError) from error
-        if found != "ok":
-            raise Damage(f"{self.path}: {' '.join(str(found).split())}")
+        if result != "ok":
+            raise Damage(f"{self.path}: {' '.join(str(result).split())}")
 
     # --- writing ----------------------------------------------------------------------------------------------------------
 
     def seal(self, changes: Changes) -> None:
-        """Give the rows their checksums. What is sealed first has to be written first."""
+        """Give the rows their checksums. Changes must be written in the order of their sealing."""
         for group in changes.cleared:
             self._ledgers[group] = Ledger()
         for table, keys in changes.deletes.items():
@@ -212,15 +210,15 @@ class Database:
         changes.sealed = True
 
     def ledger(self, group: int) -> Ledger:
-        """What the rows of a group add up to, with those that are sealed and not written yet."""
+        """Return the ledger of a group's rows, including those that are sealed and not written yet."""
         return self._ledgers.setdefault(group, Ledger())
 
     async def flush(self, *changes: Changes) -> None:
-        """Write *changes* in one transaction. Who is cancelled meanwhile leaves when it has ended, never in its middle.
+        """Write *changes* in one transaction. A cancelled caller leaves at its end, never in its middle.
 
         Raises:
             NotNow: nothing was written, as on a full disk; the same changes may be written later.
-            Damage: the file is not as it was written; nothing can be.
+            Damage: the file is not as it was written; nothing can be written any more.
         """
         async with self._turn:
             for one in changes:
@@ -245,7 +243,7 @@ class Database:
                 await self._write(one)
             await db.execute("COMMIT")
         except BaseException:
-            if db.in_transaction:  # SQLite has rolled back by itself what a full disk has ended
+            if db.in_transaction:  # SQLite has rolled back by itself a transaction that a full disk has ended
                 await db.execute("ROLLBACK")
             raise
 
@@ -255,8 +253,8 @@ class Database:
             for table in (*_tables(group), "applied"):
                 await db.execute(f"DELETE FROM {table} {_where_in(table, group)}")  # noqa: S608 - own names only
         for table, keys in changes.deletes.items():
-            wanted = " AND ".join(f"{column} = ?" for column in _KEYS[table])
-            await db.executemany(f"DELETE FROM {table} WHERE {wanted}", keys)  # noqa: S608
+            condition = " AND ".join(f"{column} = ?" for column in _KEYS[table])
+            await db.executemany(f"DELETE FROM {table} WHERE {condition}", keys)  # noqa: S608
         for table, rows in changes.upserts.items():
             marks = ", ".join("?" * len(rows[0]))
             await db.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows)  # noqa: S608
@@ -282,53 +280,53 @@ class Database:
                 raise why_not(self.path, error, StartError) from error
 
     async def drop_strays(self, groups: int) -> list[str]:
-        """Remove rows of groups above *groups*, which there are none of: what damage made of other groups' rows. Tells them."""
-        told = []
+        """Remove rows of groups above *groups*: such rows are damaged ones of other groups. Returns a text for each of them."""
+        problems = []
         async with self._turn:
-            with suppress(aiosqlite.DatabaseError):  # who reads the groups' own rows says what is wrong with the file
+            with suppress(aiosqlite.DatabaseError):  # reading the groups' own rows reports damage of the file
                 for table in ("applied", *_GROUP_TABLES):
                     where = f"WHERE raft_group NOT BETWEEN 0 AND {int(groups)}"
                     of = [_shown(number) for (number,) in await self.rows(table, "DISTINCT raft_group", where)]
-                    told += [
+                    problems += [
                         f"{self.path}: rows of {table} are damaged (of group {number}, which there is not)"
                         for number in of
                     ]
                     await self._connection.execute(f"DELETE FROM {table} {where}")  # noqa: S608 - own names only
-        return told
+        return problems
 
     async def _verified(self, group: int) -> dict[str, list[Row]]:
-        """All rows of a group, each as it was written, without their checksums, and none of them missing."""
-        found: dict[str, list[Row]] = {}
+        """Return all rows of a group without their checksums. Raises Damage: one is changed or missing, or one too many."""
+        verified: dict[str, list[Row]] = {}
         ledger = Ledger()
         for table in (*_tables(group), "applied"):
-            found[table] = []
+            verified[table] = []
             for row, mark in self._right(table, await self.rows(table, "*", _where_in(table, group))):
-                found[table].append(row)
+                verified[table].append(row)
                 if table != "applied":
                     ledger.put(table, row[: len(_KEYS[table])], mark)
                 else:
                     ledger.note(RaftIndex(row[1]), mark)
-        self._expect_all(group, found["applied"], ledger.sum)
+        self._expect_all(group, verified["applied"], ledger.sum)
         self._ledgers[group] = ledger
-        return found
+        return verified
 
     def _right(self, table: str, stored: Iterable[Row]) -> Iterator[tuple[Row, int]]:
-        """Rows without their checksums, and these. Raises Damage at one that is not as it was written."""
+        """Yield each row without its checksum, and the checksum. Raises Damage at one that is not as it was written."""
         for *values, mark in stored:
             row = tuple(values)
             if mark != checksum(table, row):
-                told = ", ".join(f"{name} {_shown(value)}" for name, value in zip(_KEYS[table], row, strict=False))
-                raise Damage(f"{self.path}: a row of {table} is damaged ({told}: wrong checksum)")
+                key = ", ".join(f"{name} {_shown(value)}" for name, value in zip(_KEYS[table], row, strict=False))
+                raise Damage(f"{self.path}: a row of {table} is damaged ({key}: wrong checksum)")
             yield row, mark
 
     def _expect_all(self, group: int, applied: list[Row], added_up: int) -> None:
-        """Raise Damage if the other rows of a group do not add up to what its row in `applied` says."""
+        """Raise Damage if the other rows of a group do not add up to the sum in its row of `applied`."""
         if ([row[-1] for row in applied] or [0]) != [added_up]:
             raise Damage(f"{self.path}: rows of group {group} are missing, or there are too many of them")
 
     def read_state(self, group: int) -> StoredState:
-        """The state of a group as of the last flush. Blocking, for a worker thread: it reads beside the flushes, and takes as
-        long as the state is large.
+        """The state of a group as of the last flush. Blocking, for a worker thread: reads beside the flushes;
+        the time grows with the size of the state.
 
         Raises:
             Damage: the rows are not those that were written; the text names one.
@@ -343,9 +341,9 @@ class Database:
                     stored = reader.execute(f"SELECT * FROM {table} {_where_in(table, group)}")  # noqa: S608 - own names only
                     while some := stored.fetchmany(ROWS_AT_ONCE):
                         rows = [*self._right(table, some)]
-                        found = {table: [row for row, _ in rows]}
-                        pieces.append(_as_snapshot(found).SerializeToString())
-                        applied += found.get("applied", ())
+                        part = {table: [row for row, _ in rows]}
+                        pieces.append(_as_snapshot(part).SerializeToString())
+                        applied += part.get("applied", ())
                         for _, mark in rows if table != "applied" else ():
                             added_up ^= mark
         except sqlite3.DatabaseError as error:
@@ -366,30 +364,30 @@ class Database:
         await self._connection.close()
 
 
-def _as_snapshot(found: dict[str, list[Row]]) -> pb.Snapshot:
+def _as_snapshot(rows: dict[str, list[Row]]) -> pb.Snapshot:
     snapshot = pb.Snapshot()
-    for _, index, term, next_id, _ in found.get("applied", ()):
+    for _, index, term, next_id, _ in rows.get("applied", ()):
         snapshot.applied_index, snapshot.applied_term, snapshot.next_id = index, term, next_id
-    for *_, state in found.get("cluster", ()):
+    for *_, state in rows.get("cluster", ()):
         snapshot.cluster_info.ParseFromString(state)
-    snapshot.clients.extend(pb.Client.FromString(state) for *_, state in found.get("clients", ()))
-    snapshot.channels.extend(pb.Channel.FromString(state) for *_, state in found.get("channels", ()))
-    snapshot.cursors.extend(pb.Cursor.FromString(state) for *_, state in found.get("cursors", ()))
-    snapshot.subscriptions.extend(pb.Subscription.FromString(state) for *_, state in found.get("subscriptions", ()))
-    for _, uid, first in found.get("first_sequences", ()):
+    snapshot.clients.extend(pb.Client.FromString(state) for *_, state in rows.get("clients", ()))
+    snapshot.channels.extend(pb.Channel.FromString(state) for *_, state in rows.get("channels", ()))
+    snapshot.cursors.extend(pb.Cursor.FromString(state) for *_, state in rows.get("cursors", ()))
+    snapshot.subscriptions.extend(pb.Subscription.FromString(state) for *_, state in rows.get("subscriptions", ()))
+    for _, uid, first in rows.get("first_sequences", ()):
         snapshot.first_sequences.extend((uid, first))
-    for _, kind, key, state in found.get("parts", ()):
+    for _, kind, key, state in rows.get("parts", ()):
         snapshot.parts.add(kind=kind, key=key, state=state)
     return snapshot
 
 
 def _tables(group: int) -> tuple[str, ...]:
-    """Tables with rows of a group, but for `applied`; 0 is that of the metadata."""
+    """Tables with rows of a group, except `applied`; group 0 is that of the metadata."""
     return _GROUP_TABLES if group else (*_META_TABLES, "parts")
 
 
 def _group(table: str, row: Row) -> int:
-    """Whose row it is."""
+    """The group of a row."""
     return 0 if table in _META_TABLES else int(row[0])
 
 
@@ -407,6 +405,6 @@ def _shown(value: object) -> str:
 
 
 def why_not(path: Path, error: aiosqlite.Error, otherwise: type[StanError]) -> StanError:
-    """What an error of SQLite means: damage, or *otherwise* something about the disk."""
+    """Return the error for one of SQLite: Damage, or *otherwise* for one of the disk."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # undecodable text has none
     return (Damage if code in _DAMAGE else otherwise)(f"{path}: {error}")

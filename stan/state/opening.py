@@ -19,7 +19,7 @@ async def connect(path: Path, **options: Any) -> aiosqlite.Connection:
     try:
         return await connection
     except BaseException:
-        # Its thread was told to end, and nobody waits for that: it answers this loop once more, which may be closed by then.
+        # Its thread was asked to end, and is not awaited: it answers this loop once more, which may be closed by then.
         itself: Any = connection  # before 0.22 a connection was its own thread
         thread: Thread = getattr(connection, "_thread", itself)
         if thread.is_alive():
@@ -28,7 +28,7 @@ async def connect(path: Path, **options: Any) -> aiosqlite.Connection:
 
 
 async def make_durable(connection: aiosqlite.Connection) -> None:
-    """Write ahead, sync each commit, and move what an earlier process has left in the write-ahead log into the file itself.
+    """Write ahead, sync each commit, and move an earlier process's write-ahead log into the file itself.
 
     A commit whose sync failed there can be read, but no later sync would cover it: a loss of power would take it, and all that
     follows it in that log.
