@@ -1,4 +1,4 @@
-"""Compressed record batches as the log stores them, from which whoever reads makes records. Pure.
+"""Compressed record batches as the log stores them, from which readers make records. Pure.
 
     rows, as they were published ─► frame ─► stored: codec u8 | length of the channel's name u16 | name | frame
     stored, the batch's header ─► rows ─► seal ─► records, as if they had never been compressed
@@ -18,14 +18,14 @@ from stan.limits import COMPRESSED_BYTES_MAX
 from stan.protocol.entries import RecordBatch
 
 ZSTD: Final = 1
-"""Codecs: what the first byte of a stored batch says. Written to disk, so numbers are never reused."""
+"""Codecs: the first byte of a stored batch. Written to disk, so numbers are never reused."""
 _FRONT = Struct("<BH")
 
 Bytes = bytes | memoryview
 
 
 def require() -> None:
-    """Raises StartError if compressed batches cannot be read here."""
+    """Raise StartError if compressed batches cannot be read here."""
     try:
         zstd_module()
     except ImportError as error:
@@ -35,25 +35,25 @@ def require() -> None:
 class BatchCompressor(Compressor):
     """Compresses batches for the log; for one thread."""
 
-    def kept(self, channel: bytes, rows: Bytes, records: bytes) -> tuple[bytes, int]:
-        """What the log keeps of a batch, and the size that its header tells: *records* and 0 if compression is not worth it.
+    def stored_form(self, channel: bytes, rows: Bytes, records: bytes) -> tuple[bytes, int]:
+        """Return the stored form of a batch and the size in its header; *records* and 0 if compression does not pay.
 
         Args:
             channel: its name.
             rows: of the batch.
             records: that `seal` has made of them.
         """
-        return kept(channel, self.frame(rows) if len(records) <= COMPRESSED_BYTES_MAX else b"", records)
+        return stored_form(channel, self.frame(rows) if len(records) <= COMPRESSED_BYTES_MAX else b"", records)
 
 
-def kept(channel: bytes, frame: bytes, records: bytes) -> tuple[bytes, int]:
-    """The stored form of rows whose *frame* is there already, b"": they have none; see `BatchCompressor.kept`."""
+def stored_form(channel: bytes, frame: bytes, records: bytes) -> tuple[bytes, int]:
+    """Return the stored form of rows that are compressed as *frame* (b"": they are not); see `BatchCompressor.stored_form`."""
     stored = b"".join((_FRONT.pack(ZSTD, len(channel)), channel, frame)) if frame else b""
     return (stored, len(records)) if 0 < len(stored) < len(records) <= COMPRESSED_BYTES_MAX else (records, 0)
 
 
 def parts_of(stored: Bytes) -> tuple[bytes, Bytes]:
-    """The channel's name and the frame of a stored batch. Raises Damage: it is none, or of a codec that is not known here."""
+    """The channel's name and the frame of a stored batch. Raises Damage: it is none, or of an unknown codec."""
     if len(stored) < _FRONT.size:
         raise Damage("compressed batch cut off")
     codec, length = _FRONT.unpack_from(stored)
@@ -82,10 +82,10 @@ def records_of(stored: Bytes, base_sequence: int, timestamp: int, size: int) -> 
     """The records of a stored batch.
 
     Args:
-        stored: what the log keeps of it.
+        stored: its stored form.
         base_sequence: of its first message.
         timestamp: of its messages.
-        size: bytes of the records, as the batch's header tells.
+        size: bytes of the records, from the batch's header.
 
     Raises:
         Damage: it is not a compressed batch of such records.
@@ -101,5 +101,5 @@ def records_of(stored: Bytes, base_sequence: int, timestamp: int, size: int) -> 
 
 
 def framed(batch: FetchedBatch) -> FetchedBatch:
-    """The batch of which `records` are what the log keeps, compressed. Raises Damage."""
+    """Return *batch*, whose records are in stored form, with only their frame. Raises Damage."""
     return batch._replace(records=parts_of(batch.records)[1], rows=batch.count)

@@ -5,12 +5,12 @@ A RECORDS body is one or more channel batches, one after the other:
     header  uid u32 | base_sequence u64 | count u32 | timestamp i64 | first_sequence u64 | length u32 | crc u32 | flags u32
     records `count` times: u32 length, MsgProto bytes as subscribers get them
 
-Compressed records are what stan_protocol.compression says; `flags` above its lowest 8 bits are then the bytes of the records that
-readers make of them, else 0.
+stan_protocol.compression defines compressed records; `flags` above its lowest 8 bits are then the bytes of the records that
+readers make of them, 0 for others.
 
-A batch without records (length 0) says that its sequences stay unused: a channel that was restored has such gaps.
+A batch without records (length 0) marks its sequences as unused: a channel that was restored has such gaps.
 
-A batch of uid 0 (BESIDE_UID) is none; what it is tells `flags`, which is 0 in all others. 0: its records are an
+A batch of uid 0 (BESIDE_UID) is none, but something beside the batches, by its `flags`, 0 in all others. 0: its records are an
 entries_pb2.Marks, which replicated groups put behind the others. 1: they are an entries_pb2.GroupChange, applied with the
 entry and after its batches. 2: they are references, each a batch of a channel whose messages stay where they were staged:
 
@@ -20,7 +20,7 @@ entry and after its batches. 2: they are references, each a batch of a channel w
 records that readers get. In all others the lowest 8 bits of flags are 0 in memory and between nodes; on a disk they may be the
 number of the cipher (stan.log.encryption) with which the records are sealed, ENCRYPTION_BYTES longer.
 
-All integers little-endian. `first_sequence` is the channel's oldest kept message once this batch is applied, so that limits by
+All integers little-endian. `first_sequence` is the channel's oldest stored message once this batch is applied, so that limits by
 count and bytes need no entry of their own. `crc` is CRC-32 (IEEE, zlib) of the records: DESIGN 6 names CRC-32C, which the
 standard library lacks; both twins of the kernel and a machine without a compiler compute this one at memory speed.
 """
@@ -37,13 +37,13 @@ from stan.errors import Damage
 
 
 class Kind(IntEnum):
-    """What an entry's body holds; written to disk, so numbers are never reused."""
+    """The content of an entry's body; written to disk, so numbers are never reused."""
 
     NOOP = 0
     RECORDS = 1  # record batches, see above
     META = 2  # entries_pb2.MetaChange: clients and the channel registry
     CHANGE = 3  # entries_pb2.GroupChange: subscriptions, progress, trims of one channel group
-    CONFIG = 4  # who votes in the group, see raft.configuration
+    CONFIG = 4  # the voters of the group, see raft.configuration
 
 
 BATCH_HEADER = Struct("<IQIqQIII")
@@ -62,7 +62,7 @@ SIZE_SHIFT, CIPHER_MASK = 8, 0xFF
 
 
 class RecordBatch(NamedTuple):
-    """One channel's record batch inside a RECORDS body, or a reference to one: `staged` is not 0, and `records` are empty."""
+    """A channel's record batch inside a RECORDS body, or a reference to one: `staged` is not 0, and `records` are empty."""
 
     uid: ChannelUid
     base_sequence: Sequence
@@ -104,10 +104,10 @@ def encode_batch(
 
 
 def decode_records(body: bytes, *, verify: bool = False) -> RecordsBody:
-    """Take a RECORDS body apart: its batches, and what is beside them.
+    """Decode a RECORDS body: its batches, and the parts beside them.
 
     Raises:
-        Damage: its parts do not fill it exactly or, asked to *verify*, a CRC is wrong.
+        Damage: its parts do not fill it exactly or, with *verify*, a CRC is wrong.
     """
     view = memoryview(body)
     end, at = len(view), 0
@@ -145,7 +145,7 @@ def decode_references(records: bytes | bytearray | memoryview) -> list[Reference
 
 
 def _referred(records: memoryview, start: int) -> list[RecordBatch]:
-    """What a batch of references, which begins at *start*, tells."""
+    """Return the referenced batches of a batch of references that begins at *start*."""
     return [
         RecordBatch(*one[:5], records[:0], start + at * REFERENCE.size, one.size, one.staged)
         for at, one in enumerate(decode_references(records))

@@ -1,7 +1,7 @@
-"""Where the payload of a stored message lies, without decoding it; pure."""
+"""The place of the payload in a stored message, without decoding it. Pure."""
 
 _SEQUENCE, _SUBJECT, _REPLY, _DATA = 0x08, 0x12, 0x1A, 0x22
-"""Tags of MsgProto as every writer of it orders them (STAN-SPEC 2.1)."""
+"""Tags of MsgProto in the order of every writer of it (STAN-SPEC 2.1)."""
 
 
 def data_span(message: bytes) -> tuple[int, int]:

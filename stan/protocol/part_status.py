@@ -1,9 +1,9 @@
-"""The parts of a channel seen together, as the answers to operators tell them: their sums, and what is wrong with them. Pure.
+"""The parts of a channel seen together, from the answers to operators: their sums, and their faults. Pure.
 
     ChannelStatus of orders.~0 … orders.~3, invoices ─► orders (4 parts) with its sums, invoices
     CursorStatus of the durable "ledger" in each part ─► one position with its sums
 
-What is a part, and of what, the servers tell (`part_of`).
+The servers report the channel of each part (`part_of`).
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from stan_protocol.scalars import SECOND
 from stan_protocol.units import counted, format_duration
 
 SKEW_TIMES: Final = 3
-"""A part has too much if it has this many times what the others have on average ..."""
+"""A part has too much if it has this many times the average of the others ..."""
 SKEW_MESSAGES_MIN: Final = 1000
 """... and all of them together at least so many messages."""
 DOUBLING_NS: Final = 60 * SECOND
@@ -40,7 +40,7 @@ class PositionSum(NamedTuple):
 
 
 class PartFault(NamedTuple):
-    """Something that is wrong with the parts of a channel, and what to do about it."""
+    """A fault of the parts of a channel, and its remedy."""
 
     kind: str
     text: str
@@ -48,9 +48,9 @@ class PartFault(NamedTuple):
     passing: bool = False  # it ends by itself, as a rule
 
 
-def part_of(one: ChannelStatus | CursorStatus) -> PartOf:
-    """Return of which channel a channel is a part, or that of a position; an empty record if it is none."""
-    return one.part_of or _NO_PART
+def part_of(status: ChannelStatus | CursorStatus) -> PartOf:
+    """Return the place of a channel, or of a position's channel, as a part of another; an empty record if it is none."""
+    return status.part_of or _NO_PART
 
 
 # --- sums -----------------------------------------------------------------------------------------------------------------
@@ -58,12 +58,12 @@ def part_of(one: ChannelStatus | CursorStatus) -> PartOf:
 
 def summed_channels(channels: Iterable[ChannelStatus]) -> list[ChannelSum]:
     """*channels* with the parts of each channel as one, where the first of them was."""
-    found: dict[str, list[ChannelStatus]] = {}
+    by_name: dict[str, list[ChannelStatus]] = {}
     for one in channels:
-        found.setdefault(part_of(one).channel or one.name, []).append(one)
+        by_name.setdefault(part_of(one).channel or one.name, []).append(one)
     return [
         ChannelSum(rows[0], []) if len(rows) == 1 else _channel_sum(name, sorted(rows, key=_number))
-        for name, rows in found.items()
+        for name, rows in by_name.items()
     ]
 
 
@@ -82,14 +82,14 @@ def _channel_sum(name: str, parts: list[ChannelStatus]) -> ChannelSum:
 
 def summed_positions(cursors: Iterable[CursorStatus]) -> list[PositionSum]:
     """*cursors* with the durables and queue groups of one name in the parts of a channel as one, where the first of them was."""
-    found: dict[object, list[CursorStatus]] = {}
+    by_names: dict[object, list[CursorStatus]] = {}
     for one in cursors:
         whole = part_of(one).channel
         names = (whole, *_names(one)) if whole and one.kind != CursorKind.PLAIN else (one.channel, one.cursor_id)
-        found.setdefault(names, []).append(one)
+        by_names.setdefault(names, []).append(one)
     return [
         PositionSum(rows[0], []) if len(rows) == 1 else _position_sum(sorted(rows, key=_number))
-        for rows in found.values()
+        for rows in by_names.values()
     ]
 
 
@@ -116,12 +116,12 @@ def _sums(parts: Sequence[ChannelStatus | CursorStatus], *fields: str) -> dict[s
 
 
 def _earliest(times: Iterable[int]) -> int:
-    """The earliest of some times; 0 is none."""
+    """The earliest of *times*; a time of 0 is unknown."""
     return min(filter(None, times), default=0)
 
 
-def _number(one: ChannelStatus | CursorStatus) -> int:
-    return part_of(one).number
+def _number(status: ChannelStatus | CursorStatus) -> int:
+    return part_of(status).number
 
 
 def _names(cursor: CursorStatus) -> tuple[int, str, str, str]:
@@ -133,8 +133,8 @@ def _names(cursor: CursorStatus) -> tuple[int, str, str, str]:
 
 
 def channel_faults(parts: list[ChannelStatus], groups: Mapping[int, int], now_ns: int) -> Iterator[PartFault]:
-    """What is wrong with the parts of one channel; *groups*: the groups over which channels are spread, each with what its acks
-    mean (`commit`)."""
+    """Yield the faults of the parts of one channel; *groups*: the groups over which channels are spread, each with its ack
+    level (`commit`)."""
     name = part_of(parts[0]).channel
     yield from _doubling(name, parts, now_ns)
     if len(parts) == part_of(parts[0]).parts:
@@ -159,7 +159,7 @@ def _doubling(name: str, parts: list[ChannelStatus], now_ns: int) -> Iterator[Pa
 
 
 def _skew(name: str, parts: list[ChannelStatus]) -> Iterator[PartFault]:
-    """What came since the last doubling counts: the parts of before have all that is older."""
+    """Yield the fault that a part has too much of the messages since the last doubling; older ones are in the earlier parts."""
     counts = [min(one.messages, max(0, one.last_sequence - part_of(one).before)) for one in parts]
     total, most = sum(counts), max(counts)
     if total >= SKEW_MESSAGES_MIN and most * (len(parts) - 1) >= SKEW_TIMES * (total - most):
@@ -177,7 +177,7 @@ def _crowd(name: str, parts: list[ChannelStatus], groups: list[int]) -> Iterator
     if not groups:
         return
     free = min(groups, key=lambda number: (there[number], number))
-    group, count = max(there.items(), key=lambda found: found[1])
+    group, count = max(there.items(), key=lambda pair: pair[1])
     if count <= 1 or count - there[free] <= 1:
         return
     crowd = [one for one in parts if one.group == group]
@@ -191,34 +191,34 @@ def _crowd(name: str, parts: list[ChannelStatus], groups: list[int]) -> Iterator
 
 
 def position_faults(cursors: Iterable[CursorStatus]) -> Iterator[PartFault]:
-    """Durables and durable groups that are in some parts of a channel, but not in all of them."""
+    """Yield a fault for durables and durable groups that are in some parts of a channel, but not in all of them."""
     by_name: dict[str, dict[object, list[CursorStatus]]] = {}
     for one in cursors:
         if part_of(one).channel and one.kind in (CursorKind.DURABLE, CursorKind.DURABLE_QUEUE):
             by_name.setdefault(part_of(one).channel, {}).setdefault(_names(one), []).append(one)
     for name, positions in by_name.items():
-        singles = {part_of(found[0]).number for found in positions.values() if len(found) == 1}
-        for found in positions.values():
-            parts = part_of(found[0]).parts
-            shared = len(found) == 1 and len(singles) == parts  # a durable of its own for each part
-            if len(found) < parts and not shared:
-                yield _incomplete(name, found, parts)
+        singles = {part_of(cursors_of[0]).number for cursors_of in positions.values() if len(cursors_of) == 1}
+        for cursors_of in positions.values():
+            parts = part_of(cursors_of[0]).parts
+            shared = len(cursors_of) == 1 and len(singles) == parts  # a durable of its own for each part
+            if len(cursors_of) < parts and not shared:
+                yield _incomplete(name, cursors_of, parts)
 
 
-def _incomplete(name: str, found: list[CursorStatus], parts: int) -> PartFault:
-    """An online reader of all parts of before a doubling is told of as passing: it comes to the new parts by itself."""
-    there = {part_of(one).number for one in found}
+def _incomplete(name: str, cursors: list[CursorStatus], parts: int) -> PartFault:
+    """A passing fault for an online reader of all parts from before a doubling: it comes to the new parts by itself."""
+    there = {part_of(one).number for one in cursors}
     missing = [number for number in range(parts) if number not in there]
-    behind = all(number >= parts // 2 for number in missing) and all(one.members for one in found)
+    behind = all(number >= parts // 2 for number in missing) and all(one.members for one in cursors)
     which = ", ".join(f"~{number}" for number in missing[:8]) + (" and more" if len(missing) > 8 else "")
-    kind = "Durable" if found[0].kind == CursorKind.DURABLE else "Durable queue group"
-    called = found[0].durable_name or found[0].queue_group
-    if found[0].kind == CursorKind.DURABLE and found[0].client_id:
-        called = f"{found[0].client_id}/{called}"
+    kind = "Durable" if cursors[0].kind == CursorKind.DURABLE else "Durable queue group"
+    called = cursors[0].durable_name or cursors[0].queue_group
+    if cursors[0].kind == CursorKind.DURABLE and cursors[0].client_id:
+        called = f"{cursors[0].client_id}/{called}"
     new = " It may still have to read what the others had before the parts were doubled." if behind else ""
     return PartFault(
         "parts read",
-        f"{kind} {called} reads {len(found)} of the {parts} parts of channel {name}, not {which}.{new}",
+        f"{kind} {called} reads {len(cursors)} of the {parts} parts of channel {name}, not {which}.{new}",
         f"Subscribe to all parts: stan sub {name} --durable NAME, subscribe_parts in Python; "
         "old clients subscribe to each of them",
         passing=behind,

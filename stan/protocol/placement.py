@@ -1,4 +1,4 @@
-"""Which group a channel belongs to: a consistent hash of its name (DESIGN 5). Pure.
+"""The group of a channel: a consistent hash of its name (DESIGN 5). Pure.
 
 Jump consistent hash (Lamping and Veach, "A Fast, Minimal Memory, Consistent Hash Algorithm", 2014): a pool that grows from n
 to n + 1 moves only 1 / (n + 1) of the names. The result is written into the registry when the channel is created.

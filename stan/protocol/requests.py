@@ -1,6 +1,6 @@
 """Decoding of clients' requests: no field is used, stored, quoted or logged before its length is checked.
 
-Names have bounds of their own, and the number of all parts has one, which are counted in the bytes before they are decoded; the
+Names have bounds of their own, and the number of all parts has one, counted in the bytes before decoding; the
 contents of a request (rows, ids) are bounded by the payload limit of NATS. Pure.
 """
 
@@ -42,7 +42,7 @@ _TEXTS: Final = (FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_STRING)
 
 
 class TooLong(DecodeError):  # noqa: N818 - as in stan.errors
-    """A name is longer than any may be; which one and how long it may be are the text."""
+    """A name is longer than any may be; the text has its field and the bound."""
 
     def __init__(self, field: str, most: int) -> None:
         super().__init__(f"{field} is longer than {most} bytes")
@@ -50,7 +50,7 @@ class TooLong(DecodeError):  # noqa: N818 - as in stan.errors
 
 
 class TooMany(DecodeError):  # noqa: N818 - as in stan.errors
-    """A request has more parts than any may have; how many is the text."""
+    """A request has more parts than any may have; the text has the bound."""
 
     def __init__(self, most: int) -> None:
         super().__init__(f"it has more than {most} parts")
@@ -83,10 +83,10 @@ def decode(kind: type[Kind], payload: bytes) -> Kind:
 
 
 def because(error: str, problem: DecodeError) -> str:
-    """The error text for a request that cannot be decoded: *error*, and what is too long or too much in it, if it is that.
+    """The error text for a request that cannot be decoded: *error*, and the excess if something is too long or too much.
     For an inbox *error* alone, as the original checks inboxes itself and has only this text."""
-    told = isinstance(problem, TooMany) or (isinstance(problem, TooLong) and problem.field not in _INBOXES)
-    return f"{error}: {problem}" if told else error
+    excessive = isinstance(problem, TooMany) or (isinstance(problem, TooLong) and problem.field not in _INBOXES)
+    return f"{error}: {problem}" if excessive else error
 
 
 def _count_parts(kind: Any, payload: bytes) -> None:

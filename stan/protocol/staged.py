@@ -1,8 +1,8 @@
-"""Rows of a transaction as they are staged: one message of a group's hidden channel, with the rows as they came and the name of
+"""Rows of a transaction as they are staged: one message of a group's hidden channel, with the rows as received and the name of
 their channel, so that they can become a part of that channel where they lie.
 
 Readers get them as if they had been published: `sealed` gives each its sequence, subject and timestamp. Byte for byte the same
-as `kernel.seal` has written of published ones.
+as `kernel.seal` writes published ones.
 """
 
 from struct import Struct
@@ -44,14 +44,14 @@ def sealed(records: bytes | memoryview, base_sequence: int, timestamp: int) -> b
     """
     view = memoryview(records)[_LENGTH.size :]
     try:
-        found = {field: bytes(view[start:stop]) for field, _, _, start, stop in read_fields(view)}
-        return kernel.seal(found[_CHANNEL], base_sequence, timestamp, [found[_ROWS]])
+        fields = {field: bytes(view[start:stop]) for field, _, _, start, stop in read_fields(view)}
+        return kernel.seal(fields[_CHANNEL], base_sequence, timestamp, [fields[_ROWS]])
     except (ValueError, KeyError) as error:
         raise Damage("not rows of a transaction") from error
 
 
 def sealed_size(channel: bytes, rows_bytes: int, count: int, base_sequence: int, timestamp: int) -> int:
-    """Length of what `sealed` returns. *rows_bytes*: of the rows, as they came."""
+    """Length of the result of `sealed`. *rows_bytes*: of the rows, as received."""
     fixed = len(text(2, channel)) + len(number(5, timestamp))
     size, at, end = rows_bytes + count * fixed, base_sequence, base_sequence + count
     while at < end:  # runs of sequences whose numbers take as many bytes

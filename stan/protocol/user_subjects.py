@@ -1,13 +1,13 @@
-"""How it is known which NATS user asks: each has a NATS account of his own, and the broker has another. Pure.
+"""Subjects that show the NATS user of a request: each user has a NATS account, and the broker has another. Pure.
 
-    user's account          `_STAN.sub.C`, reply `_INBOX.x`              what every client says
-    broker's account        `_STAN.from.<user>._STAN.sub.C`              as NATS hands it over, nobody can say it for another
-    broker's answer         `_STAN.to.<user>._INBOX.x`                   which NATS hands to that account alone, as `_INBOX.x`
+    user's account          `_STAN.sub.C`, reply `_INBOX.x`              as every client sends it
+    broker's account        `_STAN.from.<user>._STAN.sub.C`              as NATS hands it over; no user can send it for another
+    broker's answer         `_STAN.to.<user>._INBOX.x`                   NATS hands it to that account alone, as `_INBOX.x`
 
-Publishes and acks are many, and to give a subject another name costs NATS as much as to deliver a message. So a client is told
-to publish and ack on `_STAN.from.<user>.…` itself: what is said there crosses as it is, out of that user's account alone.
-What clients name (replies, inboxes) is never sent to but behind `_STAN.to.<user>.`, so nobody can have the broker say anything
-in its own account, where servers speak to each other. The accounts are made by stan.edge.nats.accounts.
+Publishes and acks are many, and another name for a subject costs NATS as much as a delivery. So the broker has clients
+publish and ack on `_STAN.from.<user>.…` themselves: messages there cross as they are, out of that user's account alone.
+The broker sends to subjects that clients name (replies, inboxes) only after `_STAN.to.<user>.`, so no user can make it send
+anything in its own account, where servers speak to each other. The accounts are made by stan.edge.nats.accounts.
 """
 
 from google.protobuf.message import DecodeError
@@ -23,7 +23,7 @@ BROKER = RESERVED
 FROM = "_STAN.from"
 TO = "_STAN.to"
 ACK_GROUPS = 1 << 16
-"""Added to the number of the group in ack inboxes of subscriptions that another node than the leader may serve: who serves none
+"""Added to the number of the group in ack inboxes of subscriptions that another node than the leader may serve: a node without
 of these skips their acks unread."""
 _FROM, _TO = f"{FROM}.".encode(), f"{TO}.".encode()
 _ACKS = (b"_STAN.ack.", _FROM)
@@ -50,7 +50,7 @@ def with_users(config: Config) -> bool:
 
 
 def said_by(user: bytes, subject: bytes) -> bytes:
-    """The subject on which the broker receives what a user sends to *subject*; *subject* itself without a user."""
+    """The subject on which the broker receives a user's messages to *subject*; *subject* itself without a user."""
     return b"%b%b.%b" % (_FROM, user, subject) if user else subject
 
 
@@ -73,26 +73,26 @@ def from_any_user(subject: str) -> str:
 
 
 def user_of(inbox: bytes) -> str:
-    """The user whom an inbox belongs to, as the broker knows it; "" if NATS does not tell."""
+    """The user of an inbox as the broker knows it; "" without users."""
     return inbox[len(_TO) :].partition(b".")[0].decode("utf-8", "replace") if inbox.startswith(_TO) else ""
 
 
 def acker(ack_inbox: bytes, *, users: bool) -> tuple[bytes, int, int]:
-    """Of a subject on which an ack came: the user, b"" without *users*, and the group and the key of the ack inbox.
+    """Split the subject of an ack into the user (b"" without *users*), and group and key of the ack inbox.
 
     Raises:
-        ValueError: no ack inbox; the kernel passes none on.
+        ValueError: it is no ack inbox; the kernel passes none on.
     """
-    user, said = b"", ack_inbox
+    user, inbox = b"", ack_inbox
     if users:
-        user, _, said = ack_inbox[len(_FROM) :].partition(b".")
-    _, group, key = said.rsplit(b".", 2)
+        user, _, inbox = ack_inbox[len(_FROM) :].partition(b".")
+    _, group, key = inbox.rsplit(b".", 2)
     return user, int(group), int(key)
 
 
 def unwrap(frame: Frame, subjects: Subjects) -> Frame | None:
-    """A request as its user has sent it, its inboxes as the broker reaches them; None if it is not one of a user, or has no reply
-    subject: by that it is known from here on whose it is."""
+    """A request as its user sent it, its inboxes as the broker reaches them; None if it is no user's, or has no reply
+    subject: from here on the reply subject shows its user."""
     if not frame.subject.startswith(_FROM) or not is_inbox(frame.reply):
         return None
     user, _, subject = frame.subject[len(_FROM) :].partition(b".")
@@ -102,7 +102,7 @@ def unwrap(frame: Frame, subjects: Subjects) -> Frame | None:
 
 
 def published(frame: Frame, allowed: Rules) -> Frame:
-    """A malformed publish as its user has sent it; without a reply subject if nothing may be sent there."""
+    """A malformed publish as its user sent it; without a reply subject if nothing may be sent there."""
     user, subject, reply = b"", frame.subject, frame.reply if allowed.answers(frame.reply) else b""
     if allowed.users:
         user, _, subject = frame.subject[len(_FROM) :].partition(b".")
@@ -122,7 +122,7 @@ def _payload(subject: str, payload: bytes, prefix: bytes, subjects: Subjects) ->
             return subscribe.SerializeToString()
         if subject in (subjects.unsub, subjects.sub_close):
             leave = wire.UnsubscribeRequest.FromString(payload)
-            if leave.inbox and not is_of_user(leave.inbox):  # an ack inbox is known to both as it is
+            if leave.inbox and not is_of_user(leave.inbox):  # an ack inbox is the same for both
                 leave.inbox = _behind(prefix, leave.inbox)
             return leave.SerializeToString()
     except DecodeError:
@@ -131,5 +131,5 @@ def _payload(subject: str, payload: bytes, prefix: bytes, subjects: Subjects) ->
 
 
 def _behind(prefix: bytes, inbox: bytes) -> bytes:
-    """An inbox as the broker reaches it; b"", which is refused, if it is none."""
+    """An inbox as the broker reaches it; b"", which is refused, if it is no inbox."""
     return prefix + inbox if is_inbox(inbox) else b""

@@ -4,7 +4,7 @@ from stan_protocol.compression import zstd_module
 from stan_protocol.proto import wire_pb2 as wire
 
 from stan.log.types import Entry
-from stan.protocol.compressed_batches import kept
+from stan.protocol.compressed_batches import stored_form
 from stan.protocol.entries import STAGING_UID, Kind, Reference, encode_batch, encode_references
 from stan.protocol.kernel import server as kernel
 from stan.protocol.staged import sealed, staged_body
@@ -55,7 +55,9 @@ def batch(uid, base, count, timestamp=0, first=0, size=20):
 def compressed(uid, base, count, timestamp, rows, first=0):
     """Header and records of one batch of *rows* that is compressed, if that makes it smaller at all."""
     made = kernel.seal(b"foo", base, timestamp, [rows])
-    return b"".join(encode_batch(uid, base, count, timestamp, first, *kept(b"foo", zstd_module().compress(rows), made)))
+    return b"".join(
+        encode_batch(uid, base, count, timestamp, first, *stored_form(b"foo", zstd_module().compress(rows), made))
+    )
 
 
 def compressed_batch(uid, base, count, timestamp=0, size=20):

@@ -15,7 +15,7 @@ from stan.core.boundary.fetches import answer, goes_as_kept, locate
 from stan.edge.serving.fetching import refs_of
 from stan.log.index import BatchIndex
 from stan.log.types import BatchRow
-from stan.protocol.compressed_batches import framed, kept
+from stan.protocol.compressed_batches import framed, stored_form
 from stan.protocol.kernel import server as kernel
 
 PAYLOAD_MAX = 400
@@ -52,7 +52,7 @@ class Channel:
             records = kernel.seal(b"foo", base, number * 10, [bodies])
             stored, size = records, 0
             if compressed and number % 3:
-                stored, size = kept(b"foo", zstd_module().compress(bodies), records)
+                stored, size = stored_form(b"foo", zstd_module().compress(bodies), records)
             self.kept[base] = stored
             row = BatchRow(7, base, len(sizes), number * 10, 0, 0, len(stored), size)
             assert self.index.add(row, 1, raft_index=number + 1, hole=number)

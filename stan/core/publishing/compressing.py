@@ -19,7 +19,7 @@ from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.row_batch import RowBatch
 from stan.core.services.services import Services
 from stan.core.state.meta import ChannelInfo
-from stan.protocol.compressed_batches import BatchCompressor, in_clear, kept
+from stan.protocol.compressed_batches import BatchCompressor, in_clear, stored_form
 from stan.protocol.entries import RecordBatch
 
 Batch = Publishes | RowBatch
@@ -86,9 +86,9 @@ class Compressing:
         if not self.is_possible:
             found = records, 0
         elif frame:
-            found = kept(info.name, frame, records)
+            found = stored_form(info.name, frame, records)
         else:
-            found = self._compressor.kept(info.name, b"".join(bodies), records)
+            found = self._compressor.stored_form(info.name, b"".join(bodies), records)
         by = ("client" if frame else "leader") if found[1] else "nobody"
         self.totals[by].add(len(records), len(found[0]))
         if found[1] and self.node.groups[info.group].dispatch.cursors.by_channel.get(info.uid):

@@ -273,7 +273,9 @@ class Compactor:
                 told = bytes(of_part), 0
                 if size and of_part:
                     channel, rows = parts_of(records)[0], bytes(of_part)
-                    told = self.compressor.kept(channel, rows, kernel.seal(channel, part.first, timestamp, [rows]))
+                    told = self.compressor.stored_form(
+                        channel, rows, kernel.seal(channel, part.first, timestamp, [rows])
+                    )
                 parts += encode_batch(uid, part.first, part.count, timestamp, first, *told)
                 going.saved[uid] -= len(told[0])
         if not kept:

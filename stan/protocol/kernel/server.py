@@ -1,7 +1,7 @@
 """The batch kernel of the server: the compiled twin if it is there and of the same version, else the plain one.
 
-Promises the contract that server_py.py states, whichever runs; NAME says which. STAN_KERNEL=python in the environment
-asks for the plain one. Never holds anything of its own.
+Promises the contract that server_py.py states, whichever runs; NAME is the running one. STAN_KERNEL=python in the environment
+selects the plain one. Has no state.
 """
 
 from typing import TYPE_CHECKING

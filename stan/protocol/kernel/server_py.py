@@ -1,7 +1,7 @@
-"""The batch kernel of the server in plain Python: what must be done for every message, and nothing else.
+"""The batch kernel of the server in plain Python: the work of every message, and nothing else.
 
 Promises what its compiled twin, server.pyx, promises too, byte for byte; a property test holds them together. Never
-raises for what a STAN client sent (that is `malformed`), only for what no NATS server sends. Written to be read: frame by frame,
+raises for bytes of a client (they are `malformed`), only for bytes that no NATS server sends. Written to be read: frame by frame,
 field by field; the compiled twin is the fast one.
 """
 
@@ -98,7 +98,7 @@ class _Group:
         self.bodies: list[bytes] = []
         self.acks: list[bytes] = []
         self.publishers: dict[tuple[bytes, bytes], int] = {}
-        self.keys: list[bytes] = []  # none if they are not wanted
+        self.keys: list[bytes] = []  # none if they are not requested
         self.owners: list[bytes] = []
         self.replied: list[bytes] = []
         self.payload_bytes = 0
@@ -130,9 +130,9 @@ def _times(times: list[tuple[int, int]]) -> Times:
 
 
 def _time(times: bytes, at: int) -> int:
-    """That of one message, 0 if none has any."""
-    found: int = _TIME.unpack_from(times, at * _TIME.size)[0] if times else 0
-    return found
+    """The time of the message *at*, 0 if no message has one."""
+    time: int = _TIME.unpack_from(times, at * _TIME.size)[0] if times else 0
+    return time
 
 
 def _extend(ranges: list[tuple[int, int]], sequence: int) -> None:
@@ -156,7 +156,7 @@ _PUBLISH_WIRES = {1: 2, 2: 2, 3: 2, 4: 2, 5: 2, 6: 2, 10: 2, 16: 2, 17: 2, 18: 0
 
 
 class _Publish(NamedTuple):
-    """What is read of a PubMsg."""
+    """The fields of a PubMsg that are used."""
 
     client: bytes
     guid: bytes
@@ -167,7 +167,7 @@ class _Publish(NamedTuple):
     key: bytes
     headers: bytes  # as encoded
     due: int  # Unix ns; 0: at once
-    numbered: bool  # the ack shall tell the sequence, and what it means
+    numbered: bool  # the ack shall have the sequence and the ack level
     ttl: int  # ns, as it came; 0: none
 
     @property
@@ -203,7 +203,7 @@ def _read_publish(payload: bytes) -> _Publish:
 
 
 class _Scanner:
-    """One call of scan: its arguments, and what it has gathered so far."""
+    """The state of one call of scan: its arguments, and the results so far."""
 
     def __init__(
         self,
@@ -224,13 +224,13 @@ class _Scanner:
         self.ack_groups = ack_groups
         self.keyed = keyed
         self.rules = rules
-        self.wanted: dict[bytes, bool] = {}  # answers of `take`, by channel
+        self.accepted: dict[bytes, bool] = {}  # answers of `take`, by channel
         self.groups: dict[bytes, _Group] = {}  # by NATS subject
         self.runs: dict[bytes, Acks] = {}
         self.result = Scan(0)  # without publishes, acks and the work of the bytes, which `finish` adds
 
     def finish(self, consumed: int) -> Scan:
-        """Return all that was gathered from the *consumed* bytes."""
+        """Return the results for the *consumed* bytes."""
         self.result.consumed = consumed
         self.result.work += consumed
         self.result.publishes = [group.publishes() for group in self.groups.values()]
@@ -238,15 +238,15 @@ class _Scanner:
         return self.result
 
     def step(self, at: int) -> int:
-        """Take one frame; returns the place behind it, *at* if scan must stop here."""
-        found = read_frame(self.data, at)
-        if found is None:
+        """Read one frame; returns the place after it, *at* if scan must stop here."""
+        split = read_frame(self.data, at)
+        if split is None:
             return at
-        after, frame = found
+        after, frame = split
         if frame.sid == 0 or frame.sid not in (self.pub_sid, self.ack_sid):
             self.result.others.append(frame)
             self.result.work += COMPRESSED_WORK if ZSTD_MAGIC in frame.payload else REQUEST_WORK
-        elif self.unwanted(frame):
+        elif self.skips(frame):
             self.result.skipped += 1
         elif self.result.others:
             return at
@@ -261,36 +261,36 @@ class _Scanner:
                 self.result.work += BATCH_WORK
         return after
 
-    def unwanted(self, frame: Frame) -> bool:
-        """Return True if the caller wants this publish or ack skipped; only its subject is read."""
+    def skips(self, frame: Frame) -> bool:
+        """Return True if the caller skips this publish or ack; only its subject is read."""
         if frame.sid == self.pub_sid:
             _, channel = self.target(frame.subject)
             if self.take is None or not channel:
                 return False
-            if channel not in self.wanted:
-                self.wanted[channel] = bool(self.take[channel])
-            return not self.wanted[channel]
+            if channel not in self.accepted:
+                self.accepted[channel] = bool(self.take[channel])
+            return not self.accepted[channel]
         if self.ack_groups is None:
             return False
         tokens = frame.subject.rsplit(b".", 2)
         return len(tokens) == 3 and _is_number(tokens[1]) and int(tokens[1]) not in self.ack_groups
 
-    def said(self, subject: bytes) -> tuple[bytes, bytes]:
-        """Return the user who sent a frame, and the subject as that user has sent it; without users b"" and *subject*. Both are
+    def origin(self, subject: bytes) -> tuple[bytes, bytes]:
+        """Return the user who sent a frame, and the subject as sent by that user; without users b"" and *subject*. Both are
         empty if there are users and *subject* names none."""
         users = self.rules.users
         if not users:
             return b"", subject
-        user, _, said = subject[len(users) :].partition(b".")
-        return (user, said) if user and said and subject.startswith(users) else (b"", b"")
+        user, _, origin = subject[len(users) :].partition(b".")
+        return (user, origin) if user and origin and subject.startswith(users) else (b"", b"")
 
     def target(self, subject: bytes) -> tuple[bytes, bytes]:
         """Return the user and the channel of a publish; the channel is empty if *subject* is not that of a publish."""
-        user, said = self.said(subject)
-        return user, said[len(self.prefix) :] if said.startswith(self.prefix) else b""
+        user, origin = self.origin(subject)
+        return user, origin[len(self.prefix) :] if origin.startswith(self.prefix) else b""
 
     def publish(self, frame: Frame) -> bool:
-        """Add this publish to its group; returns False if its publisher is one too many for a batch. Raises ValueError:
+        """Add this publish to its group; returns False if a batch cannot have another publisher. Raises ValueError:
         malformed."""
         message = _read_publish(frame.payload)
         user, named = self.target(frame.subject)
@@ -336,8 +336,8 @@ class _Scanner:
                 raise ValueError("too long")
         acks = self.runs.get(frame.subject)
         if acks is None:
-            user, said = self.said(frame.subject)
-            _, *tokens = said.rsplit(b".", 2)
+            user, origin = self.origin(frame.subject)
+            _, *tokens = origin.rsplit(b".", 2)
             if len(tokens) != 2 or not all(map(_is_number, tokens)):
                 raise ValueError("not an ack inbox")
             acks = self.runs[frame.subject] = Acks(int(tokens[0]), int(tokens[1]), [], user)
@@ -359,14 +359,14 @@ def scan(
     pub_prefix: bytes,
     take: Mapping[bytes, bool] | None = None,
     groups: Container[int] | None = None,
-    keyed: bool = False,  # noqa: FBT001, FBT002 - one of three choices about what is wanted
+    keyed: bool = False,  # noqa: FBT001, FBT002 - one of three choices about the results
     rules: Rules = ANYBODY,
     most: int = 0,
 ) -> Scan:
-    """Split what NATS sent into batches of publishes and acks, and everything else as it came.
+    """Split bytes from NATS into batches of publishes and acks, and all other frames as they are.
 
-    The scan ends before a publish or ack that follows a frame in `others`, before a publisher too many for one batch, and
-    once `Scan.work` reaches *most*: call it again, with the place it came to, until it consumes nothing. A frame that is
+    The scan ends before a publish or ack that follows a frame in `others`, before a publisher that a batch has no place for, and
+    once `Scan.work` reaches *most*: call it again, with the place that it reached, until it consumes nothing. A frame that is
     skipped is neither read nor checked beyond its control line and its end, and does not end the scan.
 
     Args:
@@ -375,16 +375,16 @@ def scan(
         pub_sid: NATS subscription of `_STAN.pub.<cid>.>`, behind `rules.users` and a user's name if there are users; 0 for none.
         ack_sid: NATS subscription of the ack inboxes `<anything>.<group>.<key>`, likewise; 0 for none.
         pub_prefix: `_STAN.pub.<cid>.`, with the dot.
-        take: whether publishes for a channel (the NATS subject behind *pub_prefix*) are wanted; the rest is skipped.
-            Must answer for any name; asked once per channel at most. None: all are wanted.
-        groups: acks whose inbox names a group outside of it are skipped. None: all are wanted.
-        keyed: whether `Publishes.keys` is wanted.
-        rules: whether there are users, and which reply subjects a publish may have. One against them is malformed: what is
-            prepared here as its ack would be sent wherever its publisher says, in the broker's name.
-        most: of `Scan.work`, about: one frame is always taken. 0: all is.
+        take: whether publishes for a channel (the NATS subject behind *pub_prefix*) are to be read; the rest is skipped.
+            Must have a value for any name; looked up once per channel at most. None: all are read.
+        groups: acks whose inbox names a group outside of it are skipped. None: all are read.
+        keyed: whether to fill `Publishes.keys`.
+        rules: whether there are users, and which reply subjects a publish may have. A publish against them is malformed: its
+            prepared ack would be sent wherever the publisher wants, in the broker's name.
+        most: of `Scan.work`, about: one frame is always read. 0: no bound.
 
     Raises:
-        ValueError: *start* lies outside, or no NATS frame stands there; what precedes garbage is handed over first.
+        ValueError: *start* lies outside, or no NATS frame stands there; frames before garbage are handed over first.
 
     Cost: O(len(data) - start), without the rest of an incomplete frame.
     Source: NATS client protocol; STAN-SPEC 2.1, 4.1, 6.5.
@@ -407,15 +407,15 @@ def scan(
 
 
 def by_sender(data: bytes, start: int, users: bytes, replies: bytes) -> tuple[int, dict[bytes, bytes]]:
-    """Divide frames among those who sent them, each sender's in order of arrival.
+    """Divide frames by their senders, each sender's in order of arrival.
 
     Args:
         data: bytes read from NATS; the last frame may be incomplete.
         start: where a frame begins.
         users: `Rules.users`; b"": all frames are of one sender.
-        replies: the prefix of subjects of which a number, a dot and the user follow.
+        replies: the prefix of subjects that go on with a number, a dot and the user.
 
-    Returns: the place behind the last whole frame, and the frames by user; b"": those of which it is not known.
+    Returns: the place after the last complete frame, and the frames by user; b"": those of unknown users.
 
     Raises:
         ValueError: as `scan`.
@@ -442,12 +442,12 @@ def frames(
     inbox: bytes,
     redelivery_count: int,
 ) -> bytes:
-    """`PUB` frames to *inbox* with the messages [first, last] of one record batch, as far as it holds them.
+    """`PUB` frames to *inbox* with the messages [first, last] of one record batch, as far as it has them.
 
     Args:
         records: as `seal` made them.
         base_sequence: of the first message in *records*.
-        first: of the first message wanted.
+        first: of the first message to send.
         last: of the last one.
         inbox: of the subscription.
         redelivery_count: 0 for a first delivery; else the messages are flagged as redelivered, with this count.
@@ -465,7 +465,7 @@ def frames(
 
 
 class SlotTables(NamedTuple):
-    """The unsettled messages of a key-ordered queue group, and who gets those of a slot; changed in place."""
+    """The unsettled messages of a key-ordered queue group, and the members that get those of a slot; changed in place."""
 
     slot_of: dict[int, int]  # by sequence: the slot of each unsettled message
     heads: dict[int, int]  # by slot: its first unsettled message
@@ -491,10 +491,10 @@ class HoldLimits(NamedTuple):
 
 
 class Assigned(NamedTuple):
-    """What `assign` has done with messages of a record batch."""
+    """The result of `assign` for messages of a record batch."""
 
-    stop: int  # place of the first message that it left
-    turn: int  # number of the member that got the last message which belonged to nobody
+    stop: int  # place of the first message that is not assigned
+    turn: int  # number of the member that got the last message that could go to any member
     parts: list[tuple[int, list[int], list[int], bytes]]  # per member: number, first and last of runs, and the records
     held: list[int]  # the messages that have to wait
     held_records: list[bytes]  # their records
@@ -515,17 +515,17 @@ def assign(
 
     A message goes to the member that got the last one of its slot, if that has room. All others, one after the other, go to one
     member until it has *level* in flight, then to the next one: the one with the fewest in flight, of several the first one
-    after *turn*. It ends early where nobody has room, or too many messages would wait.
+    after *turn*. It ends early where no member has room, or too many messages would wait.
 
     Args:
         cut: slots and ends as `slots` gives them, and the records.
         base_sequence: of the first record.
         start: place of the first message; all before it were assigned.
         stop: place behind the last one.
-        tables: what is unsettled.
+        tables: the unsettled messages.
         windows: the members, as many as have numbers.
         hold: limits.
-        turn: number of the member that got the last message which belonged to nobody.
+        turn: number of the member that got the last message that could go to any member.
         level: see above.
 
     Cost: O(stop - start), while members are few.
@@ -572,7 +572,7 @@ def assign(
 def _part(
     cut: tuple[bytes, bytes, bytes | memoryview], base_sequence: int, places: list[int]
 ) -> tuple[list[int], list[int], bytes]:
-    """What a member gets: first and last of runs, and the records."""
+    """Return a member's share: first and last of runs, and the records."""
     _, ends, records = cut
     firsts = [base_sequence + place for place in places if place - 1 not in places]
     lasts = [base_sequence + place for place in places if place + 1 not in places]
@@ -580,7 +580,7 @@ def _part(
 
 
 def _next_taker(windows: OpenWindows, turn: int) -> int:
-    """The member with room that has the fewest messages in flight, of several the first one after *turn*; 0: nobody has room."""
+    """The member with room that has the fewest messages in flight, of several the first one after *turn*; 0: none has room."""
     size = len(windows.room)
     numbers = [number % size for number in range(turn + 1, turn + 1 + size)]
     return min((n for n in numbers if n and windows.room[n] > 0), key=windows.in_flight.__getitem__, default=0)
@@ -597,7 +597,7 @@ def assign_again(
     Args:
         messages: their sequences, in increasing order.
         records: their records, with their lengths in front.
-        tables: what is unsettled.
+        tables: the unsettled messages.
         windows: the members; they have room for all of the messages.
 
     Returns: per member its number, sequences, and records.
@@ -626,8 +626,8 @@ def _record(data: bytes, ends: bytes, place: int) -> bytes:
 
 
 def settle(runs: Seq[tuple[int, ...]], tables: SlotTables) -> list[int]:
-    """Messages are settled: take them out of the tables. *runs* begin with first and last. Returns the messages that are the
-    first of their slots now, as those before them were settled."""
+    """Remove settled messages from the tables. *runs* begin with first and last. Returns the messages that are now the
+    first of their slots, as those before them were settled."""
     slot_of, heads, behind, _ = tables
     freed: list[int] = []
     for first, last, *_ in runs:
@@ -653,17 +653,17 @@ _Run = TypeVar("_Run", bound=tuple[int, ...])
 
 
 def take(runs: list[_Run], parts: Seq[tuple[int, ...]]) -> tuple[list[_Run], list[_Run], int]:
-    """Take *parts* out of *runs*. Returns what was taken, what is left, and how many numbers were taken.
+    """Take *parts* out of *runs*. Returns the removed and the remaining runs, and the number of removed sequences.
 
     Args:
-        runs: disjoint and in increasing order; tuples, or of a class derived from them, that begin with first and last. What is
-            cut out of one is of the same class, with the same items behind.
+        runs: disjoint and in increasing order; tuples, or of a class derived from them, that begin with first and last. A piece
+            of one is of the same class, with the same items after them.
         parts: likewise; only first and last count.
 
     Cost: O(len(runs) + len(parts)).
     """
-    taken: list[_Run] = []
-    kept: list[_Run] = []
+    removed: list[_Run] = []
+    remaining: list[_Run] = []
     size, at, count = 0, 0, len(parts)
     for run in runs:
         begin, end = run[:2]
@@ -672,18 +672,18 @@ def take(runs: list[_Run], parts: Seq[tuple[int, ...]]) -> tuple[list[_Run], lis
         while at < count and parts[at][0] <= end:
             first, last = parts[at][:2]
             if begin < first:
-                kept.append(_cut_run(run, begin, first - 1))
+                remaining.append(_cut_run(run, begin, first - 1))
                 begin = first
             until = min(end, last)
-            taken.append(_cut_run(run, begin, until))
+            removed.append(_cut_run(run, begin, until))
             size += until - begin + 1
             begin = until + 1
             if last > end:
                 break
             at += 1
         if begin <= end:
-            kept.append(_cut_run(run, begin, end))
-    return taken, kept, size
+            remaining.append(_cut_run(run, begin, end))
+    return removed, remaining, size
 
 
 def _cut_run(run: _Run, first: int, last: int) -> _Run:
@@ -691,20 +691,20 @@ def _cut_run(run: _Run, first: int, last: int) -> _Run:
 
 
 def shared(runs: Seq[tuple[int, ...]], others: Seq[tuple[int, ...]]) -> list[tuple[int, int]]:
-    """What of *others* is in *runs*, too: pairs (first, last), none over two of either. Both are as in `take`.
+    """Return the common part of *runs* and *others*: pairs (first, last), none over two of either. Both are as in `take`.
 
     Cost: O(len(runs) + len(others)).
     """
-    found = []
+    pairs = []
     at = 0
     for first, last, *_ in others:
         while at < len(runs) and runs[at][1] < first:
             at += 1
         here = at
         while here < len(runs) and runs[here][0] <= last:
-            found.append((max(runs[here][0], first), min(runs[here][1], last)))
+            pairs.append((max(runs[here][0], first), min(runs[here][1], last)))
             here += 1
-    return found
+    return pairs
 
 
 def merged(runs: list[_Run], added: list[_Run]) -> list[_Run] | None:
@@ -722,8 +722,8 @@ def disjoint(runs: list[_Run]) -> bool:
 
 
 def joined(parts: Iterable[tuple[int, ...]]) -> list[tuple[int, int]]:
-    """Parts in any order, which begin with first and last and may overlap, as pairs (first, last) in increasing order; what
-    touches is joined."""
+    """Parts in any order, which begin with first and last and may overlap, as pairs (first, last) in increasing order; those that
+    touch are joined."""
     out: list[tuple[int, int]] = []
     for first, last, *_ in sorted(parts):
         if out and first <= out[-1][1] + 1:
@@ -762,7 +762,7 @@ def refuse(acks: bytes, error: bytes) -> bytes:
 
 
 def number(acks: bytes, replied: bytes, base_sequence: int, level: int) -> bytes:
-    """The PubAck frames of `Publishes.acks` with the sequences of their messages and what the acks mean, where there is room.
+    """The PubAck frames of `Publishes.acks` with the sequences of their messages and their ack level, where there is room.
 
     Args:
         acks: of consecutive messages.
@@ -780,13 +780,13 @@ def number(acks: bytes, replied: bytes, base_sequence: int, level: int) -> bytes
 
 
 def _has_room(payload: bytes) -> bool:
-    """True if a prepared PubAck, a guid alone, has room for more behind it."""
+    """True if a prepared PubAck, a guid alone, has room for more fields."""
     size, at = read_varint(payload, 1, len(payload))
     return len(payload) == at + size + len(_ROOM)
 
 
 def _without_room(payload: bytes) -> bytes:
-    """A prepared PubAck without room for more."""
+    """A prepared PubAck without that room."""
     return payload[: -len(_ROOM)] if _has_room(payload) else payload
 
 
@@ -797,23 +797,23 @@ def _padded(sequence: int) -> bytes:
 
 
 def select(publishes: Publishes, keep: Seq[bool]) -> tuple[Publishes | None, bytes]:
-    """Part the messages of some publishers from the rest; off the hot path.
+    """Separate the messages of some publishers from the rest; off the hot path.
 
     Args:
         publishes: left as it is.
         keep: for each of `publishes.publishers`, whether its messages stay.
 
     Returns:
-        What stays (None if nothing), and the prepared PubAck frames of what goes, to be given to `refuse`. The
-        payload_bytes stay those of the whole: what is refused was received, too (STAN-SPEC 4.1, step 2).
+        The messages that stay (None if none does), and the prepared PubAck frames of the others, to be given to `refuse`. The
+        payload_bytes stay those of all: refused messages were received, too (STAN-SPEC 4.1, step 2).
     """
     if all(keep):
         return publishes, b""
     if not any(keep):
         return None, publishes.acks
-    kept = _Group(publishes.channel, publishes.user)
-    place = {old: new for new, old in enumerate(old for old, wanted in enumerate(keep) if wanted)}
-    kept.publishers = {publishes.publishers[old]: new for old, new in place.items()}
+    staying = _Group(publishes.channel, publishes.user)
+    place = {old: new for new, old in enumerate(old for old, accepted in enumerate(keep) if accepted)}
+    staying.publishers = {publishes.publishers[old]: new for old, new in place.items()}
     acks = _ack_frames(publishes.acks)
     refused: list[bytes] = []
     owners = _OWNER.iter_unpack(publishes.owners)
@@ -827,29 +827,29 @@ def select(publishes: Publishes, keep: Seq[bool]) -> tuple[Publishes | None, byt
         if not keep[owner]:
             refused.append(ack)
             continue
-        kept.count += 1
-        kept.bodies.append(publishes.bodies[start - 4 : end])
-        kept.acks.append(ack)
-        kept.numbered |= numbered
-        kept.owners.append(_OWNER.pack(place[owner]))
-        kept.replied.append(b"\1" if answer else b"\0")
+        staying.count += 1
+        staying.bodies.append(publishes.bodies[start - 4 : end])
+        staying.acks.append(ack)
+        staying.numbered |= numbered
+        staying.owners.append(_OWNER.pack(place[owner]))
+        staying.replied.append(b"\1" if answer else b"\0")
         if publishes.keys:
-            kept.keys.append(publishes.keys[at * KEY_BYTES : (at + 1) * KEY_BYTES])
-        kept.times.append((_time(publishes.times.dues, at), _time(publishes.times.ttls, at)))
-    kept.payload_bytes = publishes.payload_bytes
-    return kept.publishes(), b"".join(refused)
+            staying.keys.append(publishes.keys[at * KEY_BYTES : (at + 1) * KEY_BYTES])
+        staying.times.append((_time(publishes.times.dues, at), _time(publishes.times.ttls, at)))
+    staying.payload_bytes = publishes.payload_bytes
+    return staying.publishes(), b"".join(refused)
 
 
 def divide(publishes: Publishes, numbers: Seq[int]) -> dict[int, Publishes]:
-    """The messages of a batch by a number that each has, every group in the order of the batch: a batch for a channel that has
-    parts, divided among them.
+    """Divide the messages of a batch by a number that each has, every group in the order of the batch: a batch for a channel with
+    parts is divided among them.
 
     Args:
-        publishes: left as it is. Each group is called after its channel, and has its share of payload_bytes.
+        publishes: left as it is. Each group has the name of its channel, and has its share of payload_bytes.
         numbers: one for each message.
 
     Raises:
-        ValueError: what the batch has of its messages is of more or fewer messages than there are numbers.
+        ValueError: a field of the batch has more or fewer values than there are numbers.
 
     Cost: O(len(publishes.bodies)).
     """
@@ -886,7 +886,7 @@ def divide(publishes: Publishes, numbers: Seq[int]) -> dict[int, Publishes]:
 
 
 def _check_columns(publishes: Publishes, count: int) -> None:
-    """Raises ValueError: what a batch has of each message is of another number of messages, or a message is of nobody."""
+    """Raise ValueError if a field of the batch has a value too many or too few, or a message belongs to no publisher."""
     times = publishes.times
     columns = (
         (publishes.owners, 2),

@@ -17,7 +17,7 @@ COUNT = 50
 def kept():
     """What a log keeps of a batch, and the size of its records."""
     rows = rows_of([b"event %d" % number * 10 for number in range(COUNT)])
-    return BatchCompressor().kept(CHANNEL, rows, kernel.seal(CHANNEL, 1, 7, [rows]))
+    return BatchCompressor().stored_form(CHANNEL, rows, kernel.seal(CHANNEL, 1, 7, [rows]))
 
 
 def ref(position, size):

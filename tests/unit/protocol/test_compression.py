@@ -11,7 +11,7 @@ from stan_protocol.compression import Compressor, rows_of, zstd_module
 
 from stan.errors import Damage
 from stan.limits import COMPRESSED_BYTES_MAX, COMPRESSED_BYTES_MIN
-from stan.protocol.compressed_batches import BatchCompressor, in_clear, kept, parts_of, records_of, stored_rows
+from stan.protocol.compressed_batches import BatchCompressor, in_clear, parts_of, records_of, stored_form, stored_rows
 from stan.protocol.entries import CIPHER_MASK, decode_batches, encode_batch
 from stan.protocol.kernel import server as kernel
 from tests.kit.batches import full_messages, rows_of_messages
@@ -21,7 +21,7 @@ SEALED = kernel.seal(b"foo", 7, 1_700_000_000_000_000_000, [EVENTS])
 
 
 def test_what_is_compressed_comes_back_as_if_it_had_never_been() -> None:
-    stored, size = BatchCompressor().kept(b"foo", EVENTS, SEALED)
+    stored, size = BatchCompressor().stored_form(b"foo", EVENTS, SEALED)
     assert size == len(SEALED)
     assert 3 * len(stored) < len(SEALED)
     [batch] = decode_batches(b"".join(encode_batch(5, 7, 200, 1_700_000_000_000_000_000, 1, stored, size)))
@@ -43,13 +43,13 @@ def test_a_batch_in_clear_is_as_it_was() -> None:
 )
 def test_what_does_not_get_smaller_stays(rows) -> None:
     assert Compressor().frame(rows) == b""
-    assert BatchCompressor().kept(b"foo", rows, SEALED) == (SEALED, 0)
+    assert BatchCompressor().stored_form(b"foo", rows, SEALED) == (SEALED, 0)
 
 
 def test_a_size_that_the_header_has_no_room_for_is_not_compressed() -> None:
     huge = bytes(COMPRESSED_BYTES_MAX + 1)
-    assert kept(b"foo", b"a frame", huge) == (huge, 0)
-    assert kept(b"foo", b"a frame", huge[1:])[1] == COMPRESSED_BYTES_MAX
+    assert stored_form(b"foo", b"a frame", huge) == (huge, 0)
+    assert stored_form(b"foo", b"a frame", huge[1:])[1] == COMPRESSED_BYTES_MAX
     assert (COMPRESSED_BYTES_MAX << 8) & CIPHER_MASK == 0
 
 
@@ -90,7 +90,7 @@ def test_any_bytes_give_damage(data) -> None:
 
 @given(st.integers(0, 8 * 1000), st.integers(0, 7))
 def test_no_flipped_bit_gives_more_than_was_announced(at, bit) -> None:
-    stored, size = BatchCompressor().kept(b"foo", EVENTS, SEALED)
+    stored, size = BatchCompressor().stored_form(b"foo", EVENTS, SEALED)
     broken = bytearray(stored)
     broken[at % len(stored)] ^= 1 << bit
     with suppress(Damage):
