@@ -1,1 +1,1 @@
-"""The Consensus port and what stands behind it."""
+"""The Consensus port and its implementations."""

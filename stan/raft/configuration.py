@@ -1,4 +1,4 @@
-"""Who votes in a group, as an entry of its log (Ongaro, "Consensus: Bridging Theory and Practice", 2014, chapter 4).
+"""The voters of a group, as an entry of its log (Ongaro, "Consensus: Bridging Theory and Practice", 2014, chapter 4).
 
 A change adds or removes one voter, so that every majority of the old voters and every majority of the new ones have a node in
 common. A change takes effect on a member when the member applies it, and only a leader that has applied it proposes the next one;
@@ -23,18 +23,18 @@ def encode(voters: Iterable[str]) -> bytes:
 
 
 def decode(body: bytes) -> tuple[str, ...]:
-    """The voters that the body of an entry of kind CONFIG names, sorted."""
+    """The voters in the body of an entry of kind CONFIG, sorted."""
     return tuple(body.decode().split("\n"))
 
 
-def objection(now: Iterable[str], wanted: Seq[str], me: str) -> str:
-    """Reason for which the leader *me* must not replace the voters *now* by *wanted*; "" if it may."""
-    voters, others = set(now), set(wanted)
-    if len(others) != len(wanted) or not others:
+def objection(now: Iterable[str], proposed: Seq[str], me: str) -> str:
+    """Return the reason why the leader *me* must not replace the voters *now* by *proposed*; "" if it may."""
+    voters, names = set(now), set(proposed)
+    if len(names) != len(proposed) or not names:
         return "voters are named once each"
-    if len(voters ^ others) != 1:
+    if len(voters ^ names) != 1:
         return "one voter is added or removed at a time"
-    if me not in others:
+    if me not in names:
         return "a leader does not remove itself: it hands leadership over first"
     return ""
 
@@ -48,7 +48,7 @@ def known_committed(log: GroupLog, applied: RaftIndex) -> RaftIndex:
     while at <= log.last_index:
         try:
             entries = log.entries(at, log.last_index, limits.TURN_BYTES_MAX)
-        except Damage:  # reported when the entry is handed out
+        except Damage:  # it is reported when the entry is handed out
             break
         if not entries:
             break

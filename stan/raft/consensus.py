@@ -1,6 +1,6 @@
 """The Consensus port: how every change of a group's state goes from a proposal to a committed entry (DESIGN 5).
 
-The driver proposes bodies, syncs logs off the event loop, and takes committed entries in index order. `Solo` and `RaftGroup`
+The driver proposes bodies, syncs logs off the event loop, and pops committed entries in index order. `Solo` and `RaftGroup`
 implement the same port, so that a node alone runs the same code as a node in a cluster.
 """
 
@@ -13,15 +13,15 @@ from stan.log.types import Entry, GroupLog
 
 
 class Consensus(Protocol):
-    """One group on this node. All methods run on the event loop."""
+    """The consensus of one group on this node. All methods run on the event loop."""
 
     group: GroupId
     log: GroupLog
     failed: str
-    """Reason for which this node takes no part in the group until a restart; "" while it takes part."""
+    """The reason why this node takes no part in the group until a restart; "" while it takes part."""
 
     def freeze(self, why: str) -> None:
-        """Take no further part in the group until a restart: propose and commit nothing, lead nobody. *why* becomes `failed`."""
+        """Take no further part in the group until a restart: propose and commit nothing, do not lead. *why* becomes `failed`."""
 
     @property
     def leads(self) -> bool:
@@ -29,7 +29,7 @@ class Consensus(Protocol):
 
     @property
     def wants_sync(self) -> bool:
-        """True if a sync is wanted for entries that are written but not durable."""
+        """True if a sync is needed for entries that are written but not durable."""
 
     @property
     def has_committed(self) -> bool:
@@ -38,7 +38,7 @@ class Consensus(Protocol):
     def propose(self, bodies: Seq[tuple[int, bytes]], *, urgent: bool) -> RaftIndex:
         """Write entries (kind, body) in one go; returns the index of the first. They are committed later, in order, or never.
 
-        *urgent*: a sync is wanted for them now.
+        *urgent*: sync them now.
 
         Raises:
             NotNow: nothing was written (Shortage, no leadership).
@@ -47,7 +47,7 @@ class Consensus(Protocol):
         """
 
     def synced(self, durable: RaftIndex) -> None:
-        """The log is durable up to *durable*."""
+        """Note that the log is durable up to *durable*."""
 
     def take_committed(self) -> list[Entry]:
         """Entries committed since the last call, in index order, each exactly once."""

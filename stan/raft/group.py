@@ -1,4 +1,4 @@
-"""One replicated group on this node: the Consensus port over PySyncObj in its safety shell (`SafeRaft`).
+"""A replicated group on this node: the Consensus port over PySyncObj in its safety shell (`SafeRaft`).
 
     propose ─► log ─► followers ─► their fsync ─► answers ─► commit ─► take_committed        (leader)
                 └──► own fsync ────────────────────────────────┘
@@ -58,7 +58,7 @@ class GroupPorts(NamedTuple):
 
 
 class RaftGroup:
-    """This node's member of a replicated group: the `Consensus` port, and what only a group with peers has.
+    """This node's member of a replicated group: the `Consensus` port, and the parts that only a group with peers has.
 
     That is leadership, lease and hand-over, changes of the voters, observers, and the messages of peers."""
 
@@ -81,9 +81,9 @@ class RaftGroup:
 
         Args:
             group: its number, the same on all nodes.
-            me: name of this node; if it is not among the voters, this node is an observer.
+            me: name of this node; if not among the voters, this node is an observer.
             voters: names of all voting members.
-            log: opened, and with everything durable that it has.
+            log: opened, with all its entries durable.
             hard_state: opened.
             ports: callbacks into the owner.
             observers: names of nodes that take entries and neither vote nor count.
@@ -100,7 +100,7 @@ class RaftGroup:
         hard_state.hint(known_committed(log, applied))
         self.group = group
         self.log = log
-        self.failed = ""  # reason for which this group takes part in nothing until a restart
+        self.failed = ""  # the reason why this group takes part in nothing until a restart
         self._ports = ports
         self._applied = Applied(me, voters, configured, applied)
         self._proposals = Proposals()
@@ -122,7 +122,7 @@ class RaftGroup:
         self._handover = Handover(self._raft)
         self._agenda = Agenda(self._raft, log, self._applied, self._durability)
 
-    # --- what it is -----------------------------------------------------------------------------------------------------
+    # --- its state ------------------------------------------------------------------------------------------------------
 
     term: Term = alias("_raft.library.term")
     """Current term."""
@@ -136,7 +136,7 @@ class RaftGroup:
 
     @property
     def amnesiac(self) -> bool:
-        """True if this node does not know what it may have promised before its disk was replaced: votes, acknowledged entries."""
+        """True if this node may have forgotten votes and acknowledgements, as its disk was replaced."""
         return self._raft.journal.hard_state.amnesiac
 
     @property
@@ -144,10 +144,10 @@ class RaftGroup:
         """True if this node votes and counts for a majority: it is a voter and not amnesiac."""
         return self._raft.election.votes and not self.failed
 
-    def found(self, *, first: bool = False) -> None:
-        """The group is new on all nodes, so no member can have forgotten a promise: this member votes from now on.
+    def bootstrap(self, *, first: bool = False) -> None:
+        """Begin a group that is new on all nodes: no member can have forgotten a promise, so this one votes from now on.
 
-        Does nothing if this member has a term or an entry: then the leader decides when it is readmitted (Readmit).
+        Does nothing if this member has a term or an entry: then the leader readmits it (Readmit).
 
         *first*: this member should lead, and campaigns before the others do."""
         if self.term == 0 and self.log.last_index == 0:
@@ -171,24 +171,24 @@ class RaftGroup:
     has_room: bool = alias("_proposals.has_room")
     """True if a proposal would be sent at once; otherwise the caller should wait and batch more into it."""
     wants_sync: bool = alias("_agenda.wants_sync")
-    """True if a sync is wanted for entries that are written but not durable."""
+    """True if a sync is needed for entries that are written but not durable."""
     has_committed: bool = alias("_agenda.has_committed")
     """True if `take_committed` would return entries."""
 
     def progress(self) -> dict[str, RaftIndex]:
-        """Leader: newest entry that each other member has acknowledged; for monitoring."""
+        """On the leader: newest entry that each other member has acknowledged; for monitoring."""
         return {str(node.id): progress.most for node, progress in self._raft.as_leader.progress.items()}
 
     def lag(self) -> dict[str, int]:
-        """Leader: entries that each other member has not acknowledged."""
+        """On the leader: entries that each other member has not acknowledged."""
         return {peer: max(0, self.log.last_index - acked) for peer, acked in self.progress().items()}
 
     def followers_needing_snapshot(self) -> list[str]:
-        """Leader: members that need entries which the log no longer has."""
+        """On the leader: members that need entries which the log no longer has."""
         return [str(node.id) for node, progress in self._raft.as_leader.progress.items() if progress.needs_snapshot]
 
     def best_successor(self) -> str | None:
-        """Leader: the voter that should take over: of those with a link, the most up-to-date; None if there is none."""
+        """On the leader: the voter that should take over: of those with a link, the most up-to-date; None if there is none."""
         return self._raft.as_leader.successor()
 
     @property
@@ -207,7 +207,7 @@ class RaftGroup:
     members: tuple[str, ...] = alias("_applied.voters")
     """Names of the voters, sorted."""
     reconfigured: tuple[RaftIndex, tuple[str, ...]] | None = alias("_applied.newer")
-    """Entry and voters of a change that took effect: the owner has to replace this object. None without such a change."""
+    """Entry and voters of a change that took effect: the owner has to replace this object. None: no change."""
 
     @property
     def change_under_way(self) -> bool:
@@ -215,7 +215,7 @@ class RaftGroup:
         return self._applied.changes
 
     def change(self, voters: Seq[str]) -> RaftIndex:
-        """Propose new voters that differ from the current ones by one member. `raft.configuration` says why only by one.
+        """Propose new voters that differ from the current ones by one member. `raft.configuration` explains why by one only.
 
         When the entry is handed out, `reconfigured` names the new voters: from then on this object neither campaigns nor takes
         proposals, and its owner replaces it.
@@ -224,7 +224,7 @@ class RaftGroup:
             Index of the proposed entry.
 
         Raises:
-            NotNow: the change must not be proposed now; the text says why.
+            NotNow: the change must not be proposed now; the text has the reason.
         """
         self._applied.check(voters)
         if self.leads and 2 * len(self.counting() & set(voters)) <= len(voters):
@@ -233,14 +233,14 @@ class RaftGroup:
         return index
 
     def counting(self) -> set[str]:
-        """Leader: members whose acknowledgements count, itself and observers included; not amnesiac members with a new disk."""
+        """On the leader: members whose acknowledgements count, itself and observers included; not amnesiac members."""
         return self._raft.as_leader.counting()
 
     def may_campaign(self, commit: RaftIndex, *, met_leader: bool) -> bool:
         """True if this member may campaign: everything up to *commit* was handed out here, no change of the voters took effect,
         and, if it has met a leader, `not_before` has passed."""
-        hears = not met_leader or self._ports.now() >= self.not_before
-        return self.reconfigured is None and self._applied.index >= commit and hears
+        may = not met_leader or self._ports.now() >= self.not_before
+        return self.reconfigured is None and self._applied.index >= commit and may
 
     def listen_until(self, moment: Nanos) -> None:
         """Do not campaign before *moment*: a leader, which has received more of the clients' messages, may still be there."""
@@ -279,7 +279,7 @@ class RaftGroup:
             raise InDoubt(self.failed) from error
         self._proposals.add(first, bodies, now)
         if urgent:
-            self._durability.wanted = self.log.last_index
+            self._durability.awaited = self.log.last_index
         self._agenda.look()
         self._ports.wake(self)
         return first
@@ -298,7 +298,7 @@ class RaftGroup:
             raise NotNow("too much waits for a majority")
 
     def synced(self, durable: RaftIndex) -> None:  # noqa: ARG002 - a truncation may have lowered it since
-        """More of the log may be durable than before: take a turn, which reads how far, if an answer or a commit waits for it."""
+        """Take a turn, which reads the durable index, if an answer or a commit waits for it."""
         if self._durability.seen == self.log.durable_index:
             return
         self._agenda.look()
@@ -313,7 +313,7 @@ class RaftGroup:
             return []
         try:
             entries = raft.journal.entries(first, last, limits.TURN_BYTES_MAX)
-            applied.take(entries)
+            applied.advance(entries)
             self._proposals.forget(range(first, entries[-1].index + 1))
             self._agenda.look()
         except Exception as error:  # noqa: BLE001 - the border of the group
@@ -324,11 +324,11 @@ class RaftGroup:
     # --- leadership -------------------------------------------------------------------------------------------------------
 
     def transfer(self, to: str, done: Callable[[bool], None], within: int = limits.RAFT_TRANSFER_TIMEOUT) -> None:
-        """Hand leadership over to *to*, within *within* nanoseconds; proposals are refused meanwhile.
+        """Hand leadership over to *to*, within *within* nanoseconds; until then proposals are refused.
 
         *done* is called exactly once, from a later turn, with True if this node does not lead anymore."""
         self._handover.begin(to, Nanos(self._ports.now() + within), done)
-        self._durability.wanted = max(self._durability.wanted, self.log.last_index)
+        self._durability.awaited = max(self._durability.awaited, self.log.last_index)
         self._agenda.look()
         self._ports.wake(self)
 
@@ -341,8 +341,8 @@ class RaftGroup:
             self._ports.wake(self)
 
     def garbled(self, peer: str, why: str) -> None:
-        """Freeze the group: a peer keeps sending messages that cannot be decoded."""
-        self.freeze(f"{peer} says what cannot be understood: {why}")
+        """Freeze the group, as a peer keeps sending messages that cannot be decoded."""
+        self.freeze(f"{peer} sends messages that cannot be decoded: {why}")
 
     def close(self) -> None:
         """Take no further part, and call back a hand-over that is under way. The log stays open."""
@@ -352,13 +352,13 @@ class RaftGroup:
     def _leave(self, why: str) -> None:
         self.failed = why
         self._agenda.close()
-        with suppress(Exception):  # the library may be what failed; nothing calls it from now on
+        with suppress(Exception):  # the library may have failed itself; nothing calls it from now on
             self._raft.library.step_down()
 
-    # --- what drives it -----------------------------------------------------------------------------------------------------
+    # --- turns -------------------------------------------------------------------------------------------------------------
 
     def turn(self) -> Nanos | None:
-        """Do what is due; called soon after `wake`, and by the ticker. Messages queued here leave at the end of the turn.
+        """Do all due work; called soon after `wake`, and by the ticker. Messages queued here leave at the end of the turn.
 
         Returns the time of the next turn that lazy followers need, or None if there are none."""
         raft, durability, proposals, handover = self._raft, self._durability, self._proposals, self._handover
@@ -395,8 +395,8 @@ class RaftGroup:
         is reported once."""
         agenda, library, expired = self._agenda, self._raft.library, self._proposals.expired
         role = library.term, library.leader, agenda.leads, self.failed
-        changed = agenda.told != role
-        agenda.told, self._proposals.expired = role, False
+        changed = agenda.role != role
+        agenda.role, self._proposals.expired = role, False
         return changed or expired or agenda.has_committed or agenda.wants_sync
 
     def receive(self, peer: str, message: Message) -> None:
@@ -410,7 +410,7 @@ class RaftGroup:
         self._ports.wake(self)
 
     def on_heartbeat(self, peer: str, term: Term, commit: RaftIndex, prev_term: Term, seq: int) -> None:
-        """Handle a leader's heartbeat in short form: quickly if it has no news, else as the AppendEntries that it stands for."""
+        """Handle a leader's heartbeat in short form: quickly if it has no news, else as a full AppendEntries."""
         if not self.failed:
             try:
                 if self._raft.as_follower.take_heartbeat_quickly(peer, term, commit, seq, self._ports.now()):
@@ -420,7 +420,7 @@ class RaftGroup:
         self.receive(peer, heartbeat(term, commit, prev_term, seq))
 
     def answered(self, peer: str, answer: AppendAnswer) -> None:
-        """Handle a follower's answer to an AppendEntries, quickly if nothing follows from it."""
+        """Handle a follower's answer to an AppendEntries, quickly if it changes nothing."""
         if not self.failed and self._handover.under_way is None:
             try:
                 if self._raft.as_leader.take_answer_quickly(peer, answer, self._ports.now()):
@@ -430,12 +430,12 @@ class RaftGroup:
         self.receive(peer, answer)
 
     def peer_up(self, peer: str) -> None:
-        """A link to the peer begins."""
+        """Note that a link to the peer begins."""
         self._guarded(self._raft.peer_up, peer, self._ports.now())
         self._ports.wake(self)
 
     def peer_down(self, peer: str) -> None:
-        """The link to the peer ended."""
+        """Note that the link to the peer ended."""
         self._guarded(self._raft.peer_down, peer, self._ports.now())
         self._ports.wake(self)
 
@@ -450,9 +450,9 @@ class RaftGroup:
             return None
 
     def _fail(self, error: Exception) -> None:
-        """The border of the group: an error in it, of the disk or the program, freezes this group only.
+        """Freeze this group, and no other, after an error of the disk or the program in it.
 
-        Raises Aborted if that is the error: it ends the process."""
+        Raises Aborted if *error* is one: it ends the process."""
         if isinstance(error, Aborted):
             raise error
         self.freeze(fault(error))

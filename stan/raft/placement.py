@@ -1,11 +1,11 @@
-"""Placement: the nodes that keep each group, and its preferred leader (DESIGN 5). Pure.
+"""Placement: the nodes that have each group, and its preferred leader (DESIGN 5). Pure.
 
 Promises: the result is the same on every node, whatever the order of the names; a node that is added takes over groups of others,
 but no group moves between two nodes that were there before; preferred leaders are spread as evenly as the voters allow. The
 voters of a group stand in as many zones as can be, then in as many racks, then on as many hosts (stan.labels).
 
 Voters by rendezvous hashing (Thaler and Ravishankar, "Using Name-Based Mappings to Increase Hit Rates", 1998): each node has a
-weight for each group, and the heaviest ones keep it; where nodes have labels, the heaviest of those that share least with the
+weight for each group, and the heaviest ones have it; where nodes have labels, the heaviest of those that share least with the
 voters chosen before.
 """
 
@@ -34,7 +34,7 @@ class Placement(NamedTuple):
 
 def place(groups: int, nodes: Seq[str], replicas: int, labels: Places = NOWHERE) -> dict[GroupId, Placement]:
     """Placement of the metadata group and of channel groups 1..*groups*, each on at most *replicas* of the nodes."""
-    invariant(len(nodes) > 0 and replicas > 0, "a group is kept by somebody", nodes=len(nodes), replicas=replicas)
+    invariant(len(nodes) > 0 and replicas > 0, "a group is on at least one node", nodes=len(nodes), replicas=replicas)
     invariant(len(set(nodes)) == len(nodes), "a node has one name", nodes=nodes)
     voters = {
         group: _apart(heaviest(group, nodes), replicas, labels) if labels else heaviest(group, nodes)[:replicas]
@@ -56,20 +56,20 @@ def _apart(nodes: Seq[str], replicas: int, labels: Places) -> tuple[str, ...]:
     counts as one of its zone, and a host as one of its rack.
     """
     left, chosen = list(nodes), list[str]()
-    taken: dict[tuple[str, ...], int] = {}
+    used: dict[tuple[str, ...], int] = {}
     while left and len(chosen) < replicas:
-        node = min(left, key=lambda node: [taken.get(place, 0) for place in _places(labels.get(node, NO_LABELS))])
+        node = min(left, key=lambda node: [used.get(place, 0) for place in _places(labels.get(node, NO_LABELS))])
         left.remove(node)
         chosen.append(node)
         for place in _places(labels.get(node, NO_LABELS)):
             if place:
-                taken[place] = taken.get(place, 0) + 1
+                used[place] = used.get(place, 0) + 1
     return tuple(chosen)
 
 
 def _places(labels: Labels) -> tuple[tuple[str, ...], ...]:
-    """The node's zone, rack and host, each with those that it lies in; () in place of one that is not told."""
-    return tuple(labels[: at + 1] if told else () for at, told in enumerate(labels))
+    """The node's zone, rack and host, each with those that contain it; () in place of an unknown one."""
+    return tuple(labels[: at + 1] if label else () for at, label in enumerate(labels))
 
 
 def spread(voters: Mapping[GroupId, Seq[str]], load: Mapping[str, int] | None = None) -> dict[GroupId, str]:

@@ -1,4 +1,4 @@
-"""When groups take turns: soon after a message, a proposal or a sync (`wake`), and by timers. After a run, messages leave.
+"""The turns of groups: soon after a message, a proposal or a sync (`wake`), and by timers. After a run, messages leave.
 
 Promises: events that arrive together cost each group one turn, and their messages leave in one frame per peer; only timers wait
 for a tick. An owner that has given its groups something to do may `run` them at once. Never polls. Each scheduler has one alarm.
@@ -16,7 +16,7 @@ from stan.raft.transport.mux import Mux
 
 
 class SchedulerRuntime(Protocol):
-    """Time and a next turn. Callbacks never come from inside the call that asked for them."""
+    """Time and a next turn. Callbacks never come from inside the call that sets them."""
 
     def now(self) -> Nanos:
         """Monotonic time."""
@@ -25,19 +25,19 @@ class SchedulerRuntime(Protocol):
         """Call when the event loop has read its sockets."""
 
     def alarm(self, deadline: Nanos, call: Callable[[], None]) -> None:
-        """Call at *deadline*; replaces the alarm that was set before."""
+        """Call at *deadline*; replaces an earlier alarm."""
 
 
 class Timetable:
-    """Turns that come by time: all groups' at the next tick, and those that single groups have requested before it. Pure."""
+    """Turns that come by time: those of all groups at the next tick, and those requested by single groups before it. Pure."""
 
     def __init__(self) -> None:
         self.tick_at = Nanos(0)
         self.alarm_at = Nanos(0)  # time for which the alarm is set
-        self.requested: dict[GroupId, Nanos] = {}  # groups that want a turn at a time of their own
+        self.requested: dict[GroupId, Nanos] = {}  # times of turns that single groups have requested
 
     def request(self, number: GroupId, due: Nanos) -> bool:
-        """The group wants a turn at *due*.
+        """Request a turn of the group at *due*.
 
         Returns True if that is before the alarm: `alarm_at` is now *due*, and the owner has to set the alarm again."""
         self.requested[number] = due
@@ -47,7 +47,7 @@ class Timetable:
         return True
 
     def drop(self, number: GroupId) -> None:
-        """The group wants no turn before the next tick."""
+        """Withdraw the group's request: it needs no turn before the next tick."""
         self.requested.pop(number, None)
 
     def due(self, now: Nanos) -> set[GroupId]:
@@ -63,16 +63,16 @@ class Timetable:
 
 
 class Owner:
-    """The owner of the groups, as the scheduler sees it: what it has to look at, and if it is about to."""
+    """The owner of the groups, as the scheduler sees it: the groups that it has to look at, and whether it is about to."""
 
     def __init__(self, news: Callable[[], None]) -> None:
-        self.news = news  # called after a run outside of its turns in which a group got something for it to do
+        self.news = news  # called after a run outside of its turns in which a group got work for it
         self.touched: set[GroupId] = set()  # groups that had a turn; the owner removes those that it has looked at
-        self.has_news = False  # a group has something for it to do (`RaftGroup.take_news`); the owner takes that back
+        self.has_news = False  # a group has work for it (`RaftGroup.take_news`); the owner resets it
         self.runs = False  # it is in a turn of its own, and runs the groups itself
 
     def touch(self, number: GroupId) -> None:
-        """Something has happened to the group that the owner has to look at."""
+        """Note that the owner has to look at the group."""
         self.touched.add(number)
         self.has_news = True
 
@@ -137,13 +137,13 @@ class Scheduler:
                 self.schedule()
 
     def schedule(self) -> None:
-        """Make a run soon, if only to let messages leave."""
+        """Run soon, if only to let messages leave."""
         if not (self._scheduled or self.owner.runs or self._stopped):
             self._scheduled = True
             self._runtime.soon(self._run_scheduled)
 
     def end_turn(self) -> None:
-        """The owner's turn ends: schedule a run for what has come after the owner's last one."""
+        """End the owner's turn: schedule a run for events after the owner's last one."""
         self.owner.runs = False
         if self.dirty or self.speaks:
             self.schedule()
@@ -180,7 +180,7 @@ class Scheduler:
             owner.news()
 
     def heartbeat_if_due(self) -> None:
-        """Let heartbeats leave if they are due: the owner is busy with something long, and reads no messages meanwhile."""
+        """Let heartbeats leave if they are due: the owner is busy for long, and reads no messages."""
         if self._runtime.now() >= self._timetable.tick_at and not self._running:
             self._on_alarm(reads_nothing=True)
             self.run()
@@ -189,7 +189,7 @@ class Scheduler:
         self._runtime.alarm(self._timetable.alarm_at, self._on_alarm)
 
     def _on_alarm(self, *, reads_nothing: bool = False) -> None:
-        """The alarm rings: tick all groups if a tick is due, and schedule a run with the turns that are due."""
+        """Handle the alarm: tick all groups if a tick is due, and schedule a run with the turns that are due."""
         if self._stopped or self._mux is None:
             return
         now, timetable = self._runtime.now(), self._timetable

@@ -22,7 +22,7 @@ class Solo:
     def __init__(
         self, group: GroupId, log: GroupLog, sync: Literal["always", "interval", "never"], touched: set[GroupId]
     ) -> None:
-        """*touched*: gets the group's number when there is something for the owner to do, until `take_committed` finds no more of
+        """*touched*: gets the group's number when the owner has work, until `take_committed` has no more of
         it."""
         self.group = group
         self.log = log
@@ -33,7 +33,7 @@ class Solo:
         self._always = sync == "always"
         self._uncommitted: deque[Entry] = deque()
         self._committed: list[Entry] = []
-        self._wanted = RaftIndex(0)  # newest entry for which a sync is wanted
+        self._awaited = RaftIndex(0)  # newest entry that a sync has to cover
         self._touched = touched
 
     def freeze(self, why: str) -> None:
@@ -43,7 +43,7 @@ class Solo:
         self._touched.add(self.group)
 
     def propose(self, bodies: Seq[tuple[int, bytes]], *, urgent: bool) -> RaftIndex:
-        """Write entries (kind, body) to the log; returns the index of the first. *urgent*: a sync is wanted for them.
+        """Write entries (kind, body) to the log; returns the index of the first. *urgent*: sync them now.
 
         Raises:
             NotNow: the log refused the entries; nothing was written.
@@ -67,7 +67,7 @@ class Solo:
         else:
             self._uncommitted += entries
             if urgent:
-                self._wanted = self.log.last_index
+                self._awaited = self.log.last_index
                 self.wants_sync = True
         self._touched.add(self.group)
         return first
@@ -79,7 +79,7 @@ class Solo:
         while self._uncommitted and self._uncommitted[0].index <= durable:
             self._committed.append(self._uncommitted.popleft())
         self.has_committed = bool(self._committed)
-        self.wants_sync = self._wanted > durable
+        self.wants_sync = self._awaited > durable
         self._touched.add(self.group)
 
     def take_committed(self) -> list[Entry]:
@@ -88,6 +88,6 @@ class Solo:
             self._touched.discard(self.group)
         if self.failed:
             return []
-        taken, self._committed = self._committed, []
+        committed, self._committed = self._committed, []
         self.has_committed = False
-        return taken
+        return committed

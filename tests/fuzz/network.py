@@ -119,11 +119,11 @@ def between_nodes() -> Iterator[Parser]:
             for one, other in ((a, b), (b, a)):
                 for frame in one.frames(b"content" * turn, turn):
                     made.append(frame)
-                    other.take(frame, turn)
+                    other.accept(frame, turn)
         return b, made
 
     link, made = links()
-    yield Parser("frames of a link", made, lambda data: link.take(data, 1), (FrameError,))
+    yield Parser("frames of a link", made, lambda data: link.accept(data, 1), (FrameError,))
     offer = Offer(1, 9, 3, 5, 100, (OfferedSegment(1, 4096, 0), OfferedSegment(6, 4096, 1))).encode()
     words = Header(*(1 for _ in Header._fields))
     yield Parser("words of a transfer", (encode(words, offer), encode(words)), decode)

@@ -200,7 +200,7 @@ class Safe:
     def start(self, name, files=None, applied=0, *, found=True):
         node = self.nodes[name] = SafeNode(self, name, files or CrashingFiles(), applied)
         if found:
-            node.group.found()
+            node.group.bootstrap()
         for other in self.voters + self.observers:
             if other != name:
                 node.group.peer_up(other)

@@ -47,7 +47,7 @@ def test_fresh_nodes_elect_nobody_until_they_are_founded():
     assert {node.group.term for node in rig.nodes.values()} == {0}
     assert not any(node.group.votes for node in rig.nodes.values())
     for name in ("n0", "n1"):
-        rig.nodes[name].group.found()
+        rig.nodes[name].group.bootstrap()
         assert rig.nodes[name].group.votes
     rig.run(3)
     assert rig.leader().name in ("n0", "n1")
@@ -86,7 +86,7 @@ def test_fresh_node_does_not_help_to_commit_nor_to_a_lease(rig):
 def test_founding_has_no_effect_once_a_leader_was_heard(rig):
     node = replace(rig, "n1")
     rig.run(0.3, drop=no_vouch)
-    node.group.found()
+    node.group.bootstrap()
     assert not node.group.votes
 
 

@@ -70,7 +70,7 @@ def test_each_instance_has_a_clock_and_a_journal_of_its_own_and_the_library_keep
     ]
     assert [12 < node._SyncObj__raftElectionDeadline < 20 for node in nodes] == [True, False]
     assert [node._SyncObj__raftLog for node in nodes] == list(journals)
-    clocks[0].tell(100 * SECOND)
+    clocks[0].set(100 * SECOND)
     for node in nodes:
         node.tick()
     assert [node._isLeader() for node in nodes] == [True, False]

@@ -270,19 +270,19 @@ def test_tail_of_a_long_message_is_never_taken_for_a_message():
     for _ in range(4):
         for source, target in ((one, two), (two, one)):
             for frame in source.frames(b"", now):
-                target.take(frame, now)
+                target.accept(frame, now)
     frames = one.frames(b"z" * (limits.RAFT_FRAME_BYTES_MAX + 9), now)
     two.reset()
     for _ in range(2):
         for frame in two.frames(b"", now):
-            with_reset = one.take(frame, now)
+            with_reset = one.accept(frame, now)
             assert with_reset == b""
     late = Link(random_source, now)
     late._mine, late._theirs = one._theirs, one._mine
     tail = one.frames(b"z" * (limits.RAFT_FRAME_BYTES_MAX + 9), now)[1]
     with pytest.raises(FrameError, match="does not continue"):
-        late.take(tail, now)
-    assert two.take(frames[1], now) == b""
+        late.accept(tail, now)
+    assert two.accept(frames[1], now) == b""
 
 
 @given(st.integers(0, 1 << 30))
@@ -424,6 +424,6 @@ def test_a_link_ends_when_one_end_begins_another_epoch_and_comes_back_with_the_o
 def test_any_bytes_are_taken_or_refused_in_any_epoch(frame, epoch):
     link = Link(random.Random(1), 0, epoch)
     try:
-        assert link.take(frame, 0) == b""
+        assert link.accept(frame, 0) == b""
     except FrameError:
         assert not link.up

@@ -147,7 +147,7 @@ async def nodes(tmp_path):
             await node.connect(url)
             node.scheduler.start(node.mux, list(node.groups.values()))
             for group in node.groups.values():
-                group.found()
+                group.bootstrap()
         yield nodes
         for node in nodes:
             node.close()

@@ -172,7 +172,7 @@ class Node:
             self.groups[number] = self._group(number, log, hard_state, self.saved[number])
             log.commit(RaftIndex(self.saved[number]))
             if self.founds:
-                self.groups[number].found()
+                self.groups[number].bootstrap()
         self.founds = self.power_lost = False
         self.driving = False
         scheduler.start(self.mux, list(self.groups.values()))

@@ -70,7 +70,7 @@ def test_raft_seeds_find_a_restart_that_forgets_the_leader_that_was_heard(monkey
 
     def begin(self, *arguments):
         original(self, *arguments)
-        self._heard = float("-inf")
+        self._last_contact = float("-inf")
 
     monkeypatch.setattr(LeaderContact, "__init__", begin)
     assert complaints((73, *range(200)), "desert")["R8:"]

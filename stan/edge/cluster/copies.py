@@ -95,7 +95,7 @@ class GroupCopies:
         node.environment.note("INF", "the cluster is new: every node begins with an empty disk")
         for number, group in node.groups.items():
             group.not_before = Nanos(0) if number == META_GROUP else NEVER  # holds only after a leader was met
-            group.found(first=node.reconfiguration.placement[number].preferred == node.storage.node_id)
+            group.bootstrap(first=node.reconfiguration.placement[number].preferred == node.storage.node_id)
 
     def listen(self, now: Nanos) -> None:
         """This node begins to listen to clients: it may lead soon; in a new cluster at once, as nobody led before."""

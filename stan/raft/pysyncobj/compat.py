@@ -1,7 +1,7 @@
-"""What the shell needs of PySyncObj: one exact version, and every private name that it leans on (see `library`).
+"""The shell's needs of PySyncObj: one exact version, and every private name in use (see `library`).
 
-Promises: importing this module fails with a StartError that names what is missing, unless the installed library is the very
-one whose behaviour the tests and the simulation have shown.
+Promises: importing this module fails with a StartError that names the difference, unless the installed library is exactly the
+one that the tests and the simulation have run with.
 """
 
 import inspect
@@ -101,25 +101,25 @@ class Peer(int, Node):  # type: ignore[misc] # the library is not typed
 
 
 def complaints(version: str, owner: type, module: Any) -> list[str]:
-    """What is not as the shell needs it; empty if all is well."""
-    found = []
+    """Return the differences from the shell's needs; empty if there are none."""
+    differences = []
     if version != PINNED:
-        found.append(f"pysyncobj {version} is installed, {PINNED} is needed")
+        differences.append(f"pysyncobj {version} is installed, {PINNED} is needed")
     for name, parameters in METHODS.items():
         method = owner.__dict__.get(name)
         if method is None:
-            found.append(f"SyncObj.{name} is missing")
+            differences.append(f"SyncObj.{name} is missing")
         elif (has := list(inspect.signature(method).parameters)) != parameters:
-            found.append(f"SyncObj.{name} takes {has}, not {parameters}")
+            differences.append(f"SyncObj.{name} takes {has}, not {parameters}")
     code = getattr(owner.__init__, "__code__", None)  # type: ignore[misc] # only its names are looked at
     names = code.co_names if code else ()
-    found += [f"SyncObj has no attribute {name}" for name in ATTRIBUTES if name not in names]
-    found += [
+    differences += [f"SyncObj has no attribute {name}" for name in ATTRIBUTES if name not in names]
+    differences += [
         f"pysyncobj.syncobj.{name} is missing"
         for name in ("createJournal", "monotonicTime")
         if not hasattr(module, name)
     ]
-    return found
+    return differences
 
 
 _found = complaints(VERSION, SyncObj, library)

@@ -1,8 +1,8 @@
-"""A member of a group as a follower: which entries it takes from a leader, and what it acknowledges (see safe_raft.py).
+"""A member of a group as a follower: the entries that it accepts from a leader, and its acknowledgements (see safe_raft.py).
 
-Promises: entries that are here already are cut off a message, and only an entry of another term is ever replaced (S1, S5); the
-commit index covers only what the message has verified, and never goes back (S2); an answer covers only what is durable here and
-equal to the leader's log, and carries term and number (S3); a stale leader is told the newer term (S16).
+Promises: entries that are already here are cut off a message, and only an entry of another term is ever replaced (S1, S5); the
+commit index covers only verified entries, and never goes back (S2); an answer covers only entries durable here and
+equal to the leader's log, and carries term and number (S3); a stale leader gets the newer term (S16).
 """
 
 from stan_protocol.scalars import Nanos, RaftIndex, Term
@@ -19,7 +19,7 @@ from stan.raft.transport.codec import AppendAnswer, AppendEntries
 
 
 class Follower:
-    """What one member of a group has of the current term's leader, and the answer that it owes that leader."""
+    """The state of a member as a follower of the current term's leader, and the answer that it owes that leader."""
 
     def __init__(
         self, me: str, library: Library, journal: GroupJournal, host: RaftHost, election: Election, clock: LibraryClock
@@ -33,10 +33,10 @@ class Follower:
         self._clock = clock
         self._verified = RaftIndex(0)  # equal to the log of this term's leader up to here
         self._seq = 0  # of the newest AppendEntries of this term
-        self._reset_to: RaftIndex | None = None  # what the running handler answers instead of success
+        self._reset_to: RaftIndex | None = None  # the answer of the running handler instead of success
 
     def on_append_entries(self, node: Peer, message: AppendEntries) -> None:
-        """A leader sends entries, or a heartbeat. Raises Damage if it contradicts an entry that is committed here."""
+        """Handle a leader's entries or heartbeat. Raises Damage if it contradicts an entry that is committed here."""
         library = self._library
         if message.term < library.term:  # S16: the leader was only slow, or cut off
             self._election.leader_was_slow()
@@ -46,7 +46,7 @@ class Follower:
             raise InvariantError(f"one leader per term (term={library.term}, other={node.id!r}, me={self._me!r})")
         commit, verified = library.commit, self._verified if message.term == library.term else RaftIndex(0)
         prev_index, prev_term, entries = self._without_known(message)
-        self._election.contact.hear(message.term)
+        self._election.contact.receive(message.term)
         self._election.candidacy.withdraw()
         self._reset_to = None
         library.handle(
@@ -78,7 +78,7 @@ class Follower:
             self.answer(node.id)
 
     def _without_known(self, message: AppendEntries) -> tuple[RaftIndex, Term, list[Entry]]:
-        """S1, S5: previous index, previous term and entries of the message, without the entries that are here already."""
+        """Return previous index, previous term and entries of the message, without the entries that are here already (S1, S5)."""
         journal, entries = self._journal, message.entries
         prev_index, prev_term = message.prev_index, message.prev_term
         floor = max(self._library.commit, RaftIndex(journal.first_index - 1))
@@ -105,22 +105,22 @@ class Follower:
         if known and known != term:  # 0: the log does not have the entry anymore
             raise Damage(
                 f"entry {index} of term {known} is committed here, for the leader it is of term {term}: "
-                "another node has lost what it had acknowledged"
+                "another node has lost entries that it had acknowledged"
             )
 
     def on_equal(self, index: RaftIndex) -> None:
-        """The library has taken the message that is handled: the log is the leader's up to *index*."""
+        """Note that the library has accepted the running message: the log is the leader's up to *index*."""
         self._verified = max(self._verified, index)
 
     def on_conflict(self, index: RaftIndex | None) -> None:
-        """The message that is handled follows an entry that this log does not have; at *index* is one of another term."""
+        """Note that the running message follows an entry that this log does not have; at *index* is one of another term."""
         if index is None:
             self._reset_to = RaftIndex(self._journal.end + 1)
         else:  # S11
             self._reset_to = max(self._journal.first_of_term_at(index), RaftIndex(self._library.commit + 1))
 
     def on_new_term(self) -> None:
-        """A later term is about to be saved: nothing is known yet of its leader's log."""
+        """Forget the leader's log, as a later term is about to be saved."""
         self._verified, self._seq, self.owes = RaftIndex(0), 0, None
 
     def durably_equal(self) -> RaftIndex:
@@ -149,8 +149,8 @@ class Follower:
             or not library.is_follower
         ):
             return False
-        self._clock.tell(now)
-        self._election.contact.hear(term)
+        self._clock.set(now)
+        self._election.contact.receive(term)
         library.restart_election_timer()
         self._seq = max(self._seq, seq)
         self.answer(peer)

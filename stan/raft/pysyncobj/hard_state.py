@@ -1,4 +1,4 @@
-"""Raft's hard state of one member of a group, in a file: term, vote, whether the member is amnesiac, a hint of its commit index.
+"""Raft's hard state of one member of a group, in a file: term, vote, amnesia, a hint of its commit index.
 
 The file has two slots, a page apart, each with a number and a CRC. Of the slots whose CRC is right, the one with the higher
 number counts:
@@ -28,7 +28,7 @@ from stan.log.files.disk import Files
 
 
 class Amnesia(IntEnum):
-    """What a member may have promised and does not know of; written to disk."""
+    """The promises that a member may have made without knowing of them; written to disk."""
 
     NONE = 0
     ALL = 1  # votes and entries
@@ -65,11 +65,11 @@ class HardState:
 
     @classmethod
     def open(cls, files: Files, directory: str, name: str = HARD_STATE) -> Self:
-        """Open the file in *directory*, which is made if need be.
+        """Open the file in *directory*, which is created if it is missing.
 
         Raises:
-            Damage: no slot is right.
-            StartError: the disk refuses.
+            Damage: no slot is valid.
+            StartError: the disk fails.
         """
         path = f"{directory}/{name}"
         try:
@@ -83,7 +83,7 @@ class HardState:
                 state.close()
                 raise
             # A process that was killed may have left its newest slot unsynced, and one whose sync failed a slot that can be read
-            # and that no later sync covers: only what is written again is sure to reach the disk.
+            # and that no later sync covers: only a slot that is written again is sure to reach the disk.
             slot = state._put(state.term, state.voted_for, state.amnesia)
             files.fdatasync(state._descriptor)
             state._synced_slot = slot
@@ -101,7 +101,7 @@ class HardState:
         """Make term and vote durable.
 
         Raises:
-            Frozen: the disk refused; no message that shows this term or vote may leave, now or later.
+            Frozen: the disk failed; no message that shows this term or vote may leave, now or later.
         """
         self._save(term, voted_for, self.amnesia)
 
@@ -176,15 +176,15 @@ class HardState:
         return slot
 
     def _load(self) -> None:
-        found = []
+        slots = []
         for slot in (0, 1):
             decoded = _decode(self._files.pread(self._descriptor, _SLOT_BYTES, slot * _SLOT_BYTES))
             if decoded is not None:
-                found.append((*decoded, slot))
-        if not found:
+                slots.append((*decoded, slot))
+        if not slots:
             raise Damage(f"{self._path} is damaged: neither of its two slots is right")
         self._number, self.term, self.commit_hint, self.voted_for, self.amnesia, self._synced_slot = max(
-            found, key=lambda item: item[0]
+            slots, key=lambda item: item[0]
         )
         self._hint_written = self.commit_hint
 
@@ -194,7 +194,7 @@ class HardState:
 
 
 def _create(files: Files, directory: str, path: str) -> None:
-    """Make the file: written and synced under another name first, so a file of the right name always has a right slot."""
+    """Make the file: written and synced under another name first, so a file of the right name always has a valid slot."""
     descriptor = files.create(path + _NEW)
     try:
         first = _encode(1, Term(0), RaftIndex(0), None, Amnesia.ALL)
@@ -219,7 +219,7 @@ def _decode(data: bytes) -> tuple[int, Term, RaftIndex, str | None, Amnesia] | N
     """Number, term, commit hint, vote and amnesia of a slot; None if the slot is torn, damaged or of an unknown version."""
     if len(data) < _SLOT.size:
         return None
-    magic, version, number, term, commit, length, told = _SLOT.unpack_from(data)
+    magic, version, number, term, commit, length, amnesia_code = _SLOT.unpack_from(data)
     if magic != _MAGIC or version != _VERSION or length > limits.NODE_NAME_BYTES_MAX:
         return None
     start = _SLOT.size
@@ -228,5 +228,5 @@ def _decode(data: bytes) -> tuple[int, Term, RaftIndex, str | None, Amnesia] | N
         return None
     if _CRC.unpack_from(data, end)[0] != zlib.crc32(data[:end]):
         return None
-    amnesia = Amnesia(told) if told in _KINDS else Amnesia.ALL
+    amnesia = Amnesia(amnesia_code) if amnesia_code in _KINDS else Amnesia.ALL
     return number, Term(term), RaftIndex(commit), data[start:end].decode() or None, amnesia

@@ -1,4 +1,4 @@
-"""What a member of a group inside the shell asks of its group: to send, to say what is durable, to allow a campaign."""
+"""The port from a member inside the shell to its group: sending, the durable index, permission to campaign."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -12,7 +12,7 @@ class MayCampaign(Protocol):
     """Callback that asks the group whether it may campaign."""
 
     def __call__(self, commit: RaftIndex, *, met_leader: bool) -> bool:
-        """True if everything up to *commit*, which is known to be committed, took effect here, and nothing else is against it."""
+        """True if everything up to *commit*, a committed entry, took effect here, and nothing else forbids it."""
 
 
 class RaftHost(NamedTuple):
@@ -23,5 +23,5 @@ class RaftHost(NamedTuple):
     may_campaign: MayCampaign
     # Since when this node has read its peers' messages; the current time if it was stopped or busy until now.
     listens_since: Callable[[], Nanos]
-    on_snapshot_needed: Callable[[str], None]  # the peer needs entries that the log no longer has: it wants a snapshot
+    on_snapshot_needed: Callable[[str], None]  # the peer needs entries that the log no longer has
     note: Callable[[str], None]  # for the operator

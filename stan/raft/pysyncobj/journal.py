@@ -5,10 +5,10 @@
     log+1 .. end      pending: added by the running handler, written in one piece by `flush`
 
 Promises: a deletion is soft. When the library handles an AppendEntries, it deletes every entry after prev_index and adds those of
-the message; here an entry that is added with the term it had is kept without a write, and the log is truncated only where an
+the message; here an entry that is added with its old term stays without a write, and the log is truncated only where an
 entry of another term takes its place (S1, S5). The entries that a handler adds reach the log when `flush` returns: all of them,
 or none if the write is refused. Never compacts and never clears: the log's retention removes entries. Positions are those of the
-library: 0 is the base; what it asks with each message and tick, `library.Library` answers from `end` and `term_at`.
+library: 0 is the base; its questions of each message and tick `library.Library` answers from `end` and `term_at`.
 """
 
 from typing import NamedTuple
@@ -33,7 +33,7 @@ class Command(NamedTuple):
 
 
 class Item:
-    """One entry as the library reads it, a triple (command, index, term); the command is read only if asked for."""
+    """An entry as the library reads it, a triple (command, index, term); the command is read only if asked for."""
 
     __slots__ = ("_index", "_journal")
 
@@ -106,13 +106,13 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
         if not self._tail or first < self._tail[0].index:
             return self.log.entries(first, last, bytes_max)
         start = first - self._tail[0].index
-        found = self._tail[start : start + last - first + 1]
+        entries = self._tail[start : start + last - first + 1]
         size = 0
-        for at, entry in enumerate(found):
+        for at, entry in enumerate(entries):
             size += len(entry.body)
             if at and size > bytes_max:
-                return found[:at]
-        return found
+                return entries[:at]
+        return entries
 
     def __len__(self) -> int:
         return self.end - self.log.first_index + 2
@@ -126,9 +126,9 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def add(self, command: object, idx: int, term: int) -> None:
-        """Put an entry behind the end: revive it if it is there already, else keep it for `flush`.
+        """Put an entry behind the end: revive it if it is there already, else leave it to `flush`.
 
-        *command*: a `Command`, or an entry itself as the leader sent it; of the library's own only that of a new leader."""
+        *command*: a `Command`, or an entry as the leader sent it; of the library's own commands only that of a new leader."""
         if idx != self.end + 1:
             raise InvariantError(f"entries are consecutive (index={idx}, end={self.end})")
         index = RaftIndex(idx)
@@ -215,18 +215,18 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
         self.hard_state.save(Term(term), votedForNodeId)
 
     def getCurrentTerm(self) -> Term:  # noqa: N802
-        """The term that was saved last."""
+        """The saved term."""
         return self.hard_state.term
 
     def getVotedForNodeId(self) -> str | None:  # noqa: N802
-        """Name of the member that got this member's vote in that term; None if none did."""
+        """Name of the member that this member voted for in that term; None if none did."""
         return self.hard_state.voted_for
 
     def setRaftCommitIndex(self, raftCommitIndex: int) -> None:  # noqa: N802, N803
         """Do nothing: the library calls this before the entries are written; `SafeRaft` sets the hint after that."""
 
     def getRaftCommitIndex(self) -> RaftIndex:  # noqa: N802
-        """The commit hint, at most the end of the log: a loss of power may have cut the log behind it."""
+        """The commit hint, at most the end of the log: a loss of power may have cut the log before it."""
         return min(self.hard_state.commit_hint, self.log.last_index)
 
     def onOneSecondTimer(self) -> None:  # noqa: N802

@@ -24,11 +24,11 @@ from stan.raft.pysyncobj.replication import Progress
 class LazyFollowers:
     """The choice of one member, while it leads, of its lazy followers and of the times at which they get entries."""
 
-    def __init__(self, others: Iterable[str]) -> None:
-        """*others*: the voters of the group besides this member."""
-        self._others = frozenset(others)
-        self._needed = (len(self._others) + 1) // 2  # of the others, for a majority with the leader
-        self.due: Nanos | None = None  # when lazy followers get the entries that were held back; None if there are none
+    def __init__(self, peers: Iterable[str]) -> None:
+        """*peers*: the other voters of the group."""
+        self._peers = frozenset(peers)
+        self._needed = (len(self._peers) + 1) // 2  # of them, for a majority with the leader
+        self.due: Nanos | None = None  # when lazy followers get the entries that are waiting; None if there are none
         self._lazy: frozenset[Peer] = frozenset()
         self._fit: frozenset[Peer] = frozenset()  # voters that can be part of a majority
         self._fit_since = Nanos(0)
@@ -40,7 +40,7 @@ class LazyFollowers:
         self._lazy, self._fit, self._all_at, self.due = frozenset(), frozenset(), Nanos(0), None
 
     def wrote(self, size: int) -> None:
-        """The leader has written an entry with a body of *size* bytes, which is to be replicated."""
+        """Note that the leader has written an entry with a body of *size* bytes."""
         self._bytes += size
 
     def to_send_to(
@@ -63,7 +63,7 @@ class LazyFollowers:
                 elif pair[1].next_index <= end:
                     self.due = self._all_at
             return now_served
-        fit = [pair for pair in up if pair[0].id in self._others and pair[1].counts and not pair[1].needs_snapshot]
+        fit = [pair for pair in up if pair[0].id in self._peers and pair[1].counts and not pair[1].needs_snapshot]
         fit.sort(key=lambda pair: (-pair[1].acked, pair[0] in lazy))
         names = frozenset([node for node, _ in fit])
         if names != self._fit:

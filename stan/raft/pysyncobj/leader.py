@@ -1,8 +1,8 @@
-"""A member of a group as the leader: what it sends to followers, whose answers count, and how long nobody else can lead.
+"""A member of a group as the leader: its messages to followers, their answers, and its lease.
 
     append ─► journal ─► replicate ─► AppendEntries ─► on_append_answer ─► the library's commit index          (see safe_raft.py)
 
-Promises: the leader counts itself only as far as its own log is durable; answers of another term, or older than one taken before,
+Promises: the leader counts itself only as far as its own log is durable; answers of another term, or older than an earlier one,
 are dropped, and a newer term makes it step down (S3); a follower gets no more than a window (S15).
 """
 
@@ -33,7 +33,7 @@ _ACKED, _IS_ASKED, _CONFIRMED = map(attrgetter, ("acked", "appends.is_asked", "a
 
 
 class Leader:
-    """What one member of a group knows and does while it leads. There is one per member, also while it follows."""
+    """A member of a group as the leader. Each member has one, also while it follows."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Leader:
     ) -> None:
         self.progress: dict[Peer, Progress] = {}  # of each follower and observer; empty unless this member leads
         self.heartbeat_due = False
-        self.wanted = RaftIndex(0)  # newest entry that the leader itself waits for
+        self.awaited = RaftIndex(0)  # newest entry that the leader itself waits for
         self.lazy_followers = LazyFollowers(members.others)
         self._members = members
         self._library = library
@@ -60,15 +60,15 @@ class Leader:
     # --- turns --------------------------------------------------------------------------------------------------------------
 
     def before_tick(self) -> None:
-        """What precedes the library's tick of a leader. One that was stopped or busy itself has heard no answers, which is
-        nobody's silence."""
+        """Prepare the library's tick of a leader. A leader that was stopped or busy has read no answers, which is
+        no silence of others."""
         if self._members.others and self._clock.seconds >= self._library.silent_at:
             patience = Nanos(self._patience.factor * limits.RAFT_LEADER_PATIENCE)
             self._library.wait_for_answers(self._members.others.values(), self._host.listens_since(), patience)
 
     def after_tick(self, commit: RaftIndex) -> None:
-        """What follows the library's tick of a leader, before which *commit* was committed. The library counts the leader at
-        once; that tells when nobody else is counted."""
+        """Finish the library's tick of a leader; *commit* was committed before it. The library counts the leader at
+        once, which matters if no other member counts."""
         if not self._members.others:
             self._library.commit = max(commit, min(self._library.commit, self._host.durable()))
 
@@ -85,7 +85,7 @@ class Leader:
         journal.flush()
 
     def synced(self) -> None:
-        """More of this leader's log is durable than before: the entries that others have acknowledged count as far as that."""
+        """Count the entries that others have acknowledged up to the new durable index of this leader's log."""
         for node in self._members.others.values():
             self._count(node, self.progress[node])
 
@@ -96,7 +96,7 @@ class Leader:
         return not self._members.others or max(map(_ACKED, self.progress.values()), default=0) > commit
 
     def on_role(self, *, leads: bool) -> None:
-        """The role was set, perhaps to what it was before."""
+        """Note that the role was set, perhaps to the same one."""
         self.lazy_followers.forget()
         if not leads:
             self.progress = {}
@@ -108,7 +108,7 @@ class Leader:
             }
 
     def on_link(self, node: Peer) -> None:
-        """A link to a follower or observer begins. A Progress of this term is kept: its sequence numbers continue."""
+        """Note a new link to a follower or observer. A Progress of this term stays: its sequence numbers continue."""
         if node.id in self._members.observers and self._members.is_voter and self._library.is_leader:
             self.progress.setdefault(node, Progress(RaftIndex(self._journal.end + 1)))
         progress = self.progress.get(node)
@@ -120,7 +120,7 @@ class Leader:
     # --- hand-over and lease --------------------------------------------------------------------------------------------
 
     def hand_over(self, peer: str) -> None:
-        """Ask a follower to campaign now (TimeoutNow), if it holds the whole log and was not asked already."""
+        """Ask a follower to campaign now (TimeoutNow), if it has the complete log and was not asked already."""
         node = self._members.others[peer]
         progress = self.progress[node]
         if progress.appends.is_asked or node not in self._library.linked:
@@ -128,7 +128,7 @@ class Leader:
         if progress.acked == self._journal.end == self._library.match(node):
             self._library.ask_to_campaign(node)
             progress.appends.ask()
-            self.heartbeat_due = True  # the answer to what is sent from now on is a refusal
+            self.heartbeat_due = True  # an answer to a message from now on is a refusal
 
     def counting(self) -> set[str]:
         """Names of the members whose acknowledgements count, this leader and observers included."""
@@ -166,7 +166,7 @@ class Leader:
     # --- answers --------------------------------------------------------------------------------------------------------
 
     def on_append_answer(self, node: Peer, message: AppendAnswer) -> None:
-        """A follower or observer answers an AppendEntries, perhaps of an earlier leadership."""
+        """Handle a follower's or observer's answer to an AppendEntries, perhaps of an earlier leadership."""
         if message.term > self._library.term:
             self._library.adopt(message.term)
             return
@@ -178,11 +178,11 @@ class Leader:
         if message.success:
             progress.answered(RaftIndex(message.next_index - 1))
         elif message.reset and progress.reset(message.seq, message.next_index) and message.next_index <= progress.most:
-            if node.id in self._members.others:  # an observer may have closed its copy, and begins anew
+            if node.id in self._members.others:  # an observer may have closed its copy, and starts again
                 self._host.note(
                     f"{node.id} has lost entries {message.next_index} to {progress.most}, which it had acknowledged"
                 )
-            progress.held = progress.acked = RaftIndex(message.next_index - 1)
+            progress.acked_before = progress.acked = RaftIndex(message.next_index - 1)
         progress.counts, progress.amnesiac = message.counts, not message.counts
         progress.has_counted = progress.has_counted or message.counts
         self._count(node, progress)
@@ -192,7 +192,7 @@ class Leader:
         self._answered(node, self._clock.now)
 
     def _answered(self, node: Peer, now: Nanos) -> None:
-        """A follower has answered."""
+        """Note that a follower has answered."""
         before = self._library.note_answer(node, now)
         if now - before >= limits.RAFT_LEADER_PATIENCE // 2 and node.id in self._members.others:
             silence = now - max(before, self._host.listens_since())
@@ -204,7 +204,7 @@ class Leader:
         self._library.set_match(node, counted)
 
     def take_answer_quickly(self, peer: str, answer: AppendAnswer, now: Nanos) -> bool:
-        """Take an answer that lets nothing new be committed or sent: it acknowledges only entries that are committed already.
+        """Handle an answer after which nothing new can be committed or sent: it acknowledges only committed entries.
 
         Returns False if the answer has to go through `SafeRaft.receive`."""
         node = self._members.others.get(peer)
@@ -226,11 +226,11 @@ class Leader:
         self._answered(node, now)
         return True
 
-    # --- what leaves ----------------------------------------------------------------------------------------------------
+    # --- sending --------------------------------------------------------------------------------------------------------
 
     def heartbeat_at_rest(self, now: Nanos) -> bool:
         """Send the heartbeats that are due, if there is nothing else to send: all is committed, and sent to every follower with a
-        link. Returns False if a turn has to look after a follower."""
+        link. Returns False if a follower needs a turn."""
         if not self._library.is_heartbeat_due(now):
             return True
         end, up = self._journal.end, self._up()
@@ -238,7 +238,7 @@ class Leader:
             progress.next_index == end + 1 and not progress.amnesiac for _, progress in up
         ):
             return False
-        self._clock.tell(now)
+        self._clock.set(now)
         self._library.plan_heartbeat()
         self.heartbeat_due = False
         for node, progress in up:
@@ -250,7 +250,7 @@ class Leader:
         return list(compress(self.progress.items(), map(self._library.linked.__contains__, self.progress)))
 
     def _readmit(self) -> None:
-        """Make the entry with which amnesiac members are whole, and tell those that hold it (see `Election.on_readmit`)."""
+        """Write the entry that readmits amnesiac members, and notify those that have it (see `Election.on_readmit`)."""
         amnesiac = [(node, progress) for node, progress in self._up() if progress.amnesiac]
         if self._candidacy.by_all:
             for node, progress in amnesiac:
@@ -262,15 +262,15 @@ class Leader:
             except Shortage as error:
                 self._host.note(str(error))
                 return
-            self.wanted = self._journal.end
+            self.awaited = self._journal.end
         for node, progress in amnesiac:
             if progress.readmit_index is None:
-                progress.readmit_index = self.wanted
+                progress.readmit_index = self.awaited
             elif progress.readmit_index <= min(progress.acked, self._library.commit):
                 self._host.send(node.id, Readmit(self._library.term, progress.readmit_index))
 
     def replicate(self) -> None:
-        """End of a leader's turn: send followers what they lack, and due heartbeats."""
+        """End a leader's turn: send followers the entries that they lack, and due heartbeats."""
         if self.heartbeat_due:
             self._readmit()
         heartbeat, self.heartbeat_due = self.heartbeat_due, False

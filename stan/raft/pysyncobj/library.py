@@ -1,11 +1,11 @@
 """PySyncObj under plain names: the one object of the library in a group, on a clock and a journal of its own.
 
-Whatever else is in the shell reads and changes the library's state, and calls its handlers, through the properties and methods of
+The rest of the shell reads and changes the library's state, and calls its handlers, through the properties and methods of
 `Library` alone; the library calls back through `LibraryEvents`. Its own names (`_SyncObj__…`) appear here and in `compat` only.
 
 Promises: the library never applies, compacts, loads or forwards anything (S7, S8, S9, S12). Never patches the library: its
 functions read the time and make the journal by globals of their module, so an instance of `Library` runs those functions with
-globals of its own. Decides nothing by Raft's rules: that is for those who use it.
+globals of its own. Decides nothing by Raft's rules: that is for its users.
 """
 
 from collections.abc import Callable, Collection
@@ -28,35 +28,35 @@ NOW = float("-inf")
 
 
 class LibraryClock:
-    """Time as the library sees it: what the running call was told."""
+    """The time that the library sees: the one set for the running call."""
 
     def __init__(self, now: Nanos) -> None:
         self.now = now
         self.seconds = now / SECOND
 
-    def tell(self, now: Nanos) -> None:
-        """It is *now* until it is told again."""
+    def set(self, now: Nanos) -> None:
+        """Set the time to *now*."""
         self.now = now
         self.seconds = now / SECOND
 
 
 class LibraryEvents(Protocol):
-    """What the library calls inside its handlers: may only take notes and queue messages."""
+    """The calls of the library inside its handlers: they may only take notes and queue messages."""
 
     def election_timeout(self) -> float:
-        """How long a follower waits for a leader, in seconds. The constructor of `Library` asks for it, too."""
+        """Return the wait of a follower for a leader, in seconds. The constructor of `Library` calls it, too."""
 
     def on_new_term(self) -> None:
         """A later term is about to be saved."""
 
     def on_role(self, *, leads: bool) -> None:
-        """The role was set, perhaps to what it was before."""
+        """The role was set, perhaps to the same one."""
 
     def on_equal(self, index: RaftIndex) -> None:
-        """The AppendEntries that is handled shows that the log is the leader's up to *index*; to be answered with success."""
+        """The running AppendEntries shows that the log is the leader's up to *index*; to be answered with success."""
 
     def on_conflict(self, index: RaftIndex | None) -> None:
-        """The AppendEntries that is handled follows an entry that the log does not have: at *index* is one of another term, or,
+        """The running AppendEntries follows an entry that the log does not have: at *index* is one of another term, or,
         with None, none at all. To be answered with a reset."""
 
     def on_heartbeat_due(self) -> None:
@@ -70,7 +70,7 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
     """The library's state machine for one member of one group. Times are in seconds on its clock."""
 
     def __init__(
-        self, me: Peer, others: list[Peer], clock: LibraryClock, journal: GroupJournal, events: LibraryEvents
+        self, me: Peer, peers: list[Peer], clock: LibraryClock, journal: GroupJournal, events: LibraryEvents
     ) -> None:
         names = {
             **vars(library),
@@ -93,7 +93,7 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
         self._SyncObj__getCurrentLogIndex = partial(getattr, journal, "end")
         self._SyncObj__onBecomeLeader = bound("_SyncObj__onBecomeLeader")
         self._library_tick = bound("_onTick")
-        bound("__init__")(me, others, _conf(), transport=_Facade(events))
+        bound("__init__")(me, peers, _conf(), transport=_Facade(events))
         self._poller = _NoPoller()
         self._SyncObj__raftLastApplied = self._SyncObj__raftCommitIndex
 
@@ -102,7 +102,7 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
     term: Term = alias("_SyncObj__raftCurrentTerm")
     """Current term."""
     commit: RaftIndex = alias("_SyncObj__raftCommitIndex")
-    """Newest entry known to be committed; the shell corrects the library, which takes more for committed."""
+    """Newest entry known to be committed; the shell corrects the library, which counts more as committed."""
     term_begins: RaftIndex = alias("_SyncObj__noopIDx")
     """The leader's own first entry; everything before it is of earlier terms."""
     linked: set[Peer] = alias("_SyncObj__connectedNodes")
@@ -136,7 +136,7 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
 
     @transfer_pending.setter
     def transfer_pending(self, pending: bool) -> None:
-        """End, with False, a request to campaign that came to nothing."""
+        """End, with False, a request to campaign without a result."""
         self._SyncObj__transferInProgress = pending
 
     # --- roles --------------------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
         self._SyncObj__raftElectionDeadline = self._clock.seconds + self._SyncObj__generateRaftTimeout()
 
     def forget_leader(self) -> None:
-        """There is no known leader."""
+        """Forget the leader of the term."""
         self._SyncObj__raftLeader = None
 
     def step_down(self) -> None:
@@ -157,7 +157,7 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
         self.restart_election_timer()
 
     def adopt(self, term: Term) -> None:
-        """Another member is in a later *term*: become a follower in it."""
+        """Become a follower in a later *term*, that of another member."""
         self._SyncObj__setCurrentTerm(term, None)
         self._SyncObj__setState(FOLLOWER)
         self.forget_leader()
@@ -169,26 +169,26 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
     # --- handlers -----------------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Do what is due: campaign, commit, step down. `due_at` is the earliest time at which there is more to do."""
+        """Run the library's tick: campaign, commit, step down. `due_at` is the earliest time at which there is more to do."""
         self._library_tick(0.0)
         self.due_at = self._SyncObj__startTime + self._SyncObj__numOneSecondDumps
         if self.is_leader:
             self.due_at = min(self.due_at, self.silent_at, self._SyncObj__newAppendEntriesTime)
 
     def link(self, node: Peer) -> None:
-        """There is a link to another voter."""
+        """Note a link to another voter."""
         self._SyncObj__onNodeConnected(node)
 
     def unlink(self, node: Peer) -> None:
-        """The link to another voter is gone."""
+        """Note that the link to another voter is gone."""
         self._SyncObj__onNodeDisconnected(node)
 
     def link_observer(self, node: Peer) -> None:
-        """There is a link to an observer."""
+        """Note a link to an observer."""
         self._SyncObj__onReadonlyNodeConnected(node)
 
     def unlink_observer(self, node: Peer) -> None:
-        """The link to an observer is gone."""
+        """Note that the link to an observer is gone."""
         self._SyncObj__onReadonlyNodeDisconnected(node)
 
     # --- leader -------------------------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
         return RaftIndex(self._SyncObj__raftMatchIndex[node])
 
     def set_match(self, node: Peer, index: RaftIndex) -> None:
-        """Set a member's match index. If it is beyond the commit index, the next tick finds out what is committed by it."""
+        """Set a member's match index. If it is beyond the commit index, the next tick may commit more."""
         matches = self._SyncObj__raftMatchIndex
         if index > self._SyncObj__raftCommitIndex and matches.get(node) != index:
             self.due_at = NOW
@@ -209,7 +209,7 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
         self.transferLeadership(node)
 
     def note_answer(self, node: Peer, now: Nanos) -> Nanos:
-        """A follower has answered: a leader without answers of a majority steps down. Returns when it had answered before."""
+        """Note an answer: a leader without answers of a majority steps down. Returns the time of its previous answer."""
         answered = self._SyncObj__lastResponseTime
         before = Nanos(int(answered.get(node, now / SECOND) * SECOND))
         answered[node] = now / SECOND
@@ -234,10 +234,10 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
         period = limits.RAFT_HEARTBEAT_INTERVAL / SECOND
         self._SyncObj__newAppendEntriesTime = (self._clock.seconds // period + 1) * period - period / 100
 
-    # --- what the library calls -----------------------------------------------------------------------------------------------
+    # --- calls of the library -------------------------------------------------------------------------------------------------
 
     _SyncObj__generateRaftTimeout: Callable[[], float] = alias("_events.election_timeout")
-    """Library: how long a follower waits for a leader, in seconds."""
+    """Library: draw the wait of a follower for a leader, in seconds."""
 
     def _SyncObj__setCurrentTerm(self, term: Term, votedForNodeId: str | None) -> None:  # noqa: N802, N803
         """Library: remember term and vote, before a message shows them."""
@@ -246,7 +246,7 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
         super()._SyncObj__setCurrentTerm(term, votedForNodeId)
 
     def _SyncObj__setState(self, newState: int) -> None:  # noqa: N802, N803
-        """Library: change the role. Who has led waits like everybody else before it campaigns."""
+        """Library: change the role. A former leader waits like all others before it campaigns."""
         if newState == FOLLOWER == self._SyncObj__raftState:  # with each AppendEntries
             return
         self.due_at = self.silent_at = NOW
@@ -262,8 +262,8 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
         count: int | None = None,
         maxSizeBytes: int | None = None,  # noqa: ARG002, N803 - for messages, which the shell makes
     ) -> list[tuple[None, RaftIndex, Term] | int]:
-        """Library: the entry at an index, and the following ones unless *count* is 1. It reads the term of the first, and of the
-        others only how many there are: it would look into them for changes of the voters that are none of this project's."""
+        """Library: the entry at an index, and the following ones unless *count* is 1. It reads one term, and counts the
+        others: it would search them for changes of the voters that are none of this project's."""
         journal = self._journal
         index, end = RaftIndex(fromIDx), journal.end
         if index < journal.first_index - 1 or index > end:
@@ -273,7 +273,7 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
 
     def _SyncObj__sendNextNodeIdx(  # noqa: N802
         self,
-        node: Peer,  # noqa: ARG002 - the answer goes out when the journal has written
+        node: Peer,  # noqa: ARG002 - the answer goes out after the journal's write
         reset: bool = False,  # noqa: FBT001, FBT002 - the library's signature
         nextNodeIdx: int | None = None,  # noqa: N803
         success: bool = False,  # noqa: FBT001, FBT002
@@ -287,25 +287,25 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
             raise InvariantError("the library answers an AppendEntries in a way it never does")
 
     def _SyncObj__sendAppendEntries(self) -> None:  # noqa: N802
-        """Library: send what followers lack, and heartbeats. Done at the end of the turn, after the journal has written."""
+        """Library: send missing entries, and heartbeats. Done at the end of the turn, after the journal's write."""
         self.plan_heartbeat()
         self._events.on_heartbeat_due()
 
     def _SyncObj__applyLogEntries(self) -> bool:  # noqa: N802
-        """Library: apply what is committed. The group hands it out instead, once and in order (S9)."""
+        """Library: apply committed entries. The group hands them out instead, once and in order (S9)."""
         self._SyncObj__raftLastApplied = self._SyncObj__raftCommitIndex
         return False
 
     def _SyncObj__doApplyCommand(self, command: object) -> None:  # noqa: N802
-        """Library: run a pickled command. Never."""
+        """Library: run a pickled command. Never called."""
         raise InvariantError(f"nothing is applied by the library, not even {command!r:.80}")
 
     def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:  # noqa: N802, N803, FBT001
-        """Library: take a snapshot in, whatever it is (S7, S12). Never."""
+        """Library: load a snapshot, whatever it is (S7, S12). Never called."""
         raise InvariantError(f"snapshots do not travel in band (clear the journal: {clearJournal})")
 
     def _checkCommandsToApply(self) -> None:  # noqa: N802
-        """Library: append or forward what was queued. A leader writes its own entries, and nobody queues any."""
+        """Library: append or forward queued commands. A leader writes its own entries, and none are queued."""
 
     def _SyncObj__tryLogCompaction(self) -> None:  # noqa: N802
         """Library: pickle the state and cut the log. Retention does it."""
@@ -339,7 +339,7 @@ class _Facade(Transport):  # type: ignore[misc] # the library is not typed
         self._events = events
 
     def send(self, node: Peer, message: dict[str, Any]) -> bool:
-        """A message leaves, as far as the library knows."""
+        """Pass a message on; it leaves, as far as the library knows."""
         self._events.on_message(node.id, message)
         return True
 
@@ -348,4 +348,4 @@ class _NoPoller:
     """The library's poller: it has no sockets."""
 
     def poll(self, timeout: float) -> None:
-        """Nothing to wait for."""
+        """Return at once, as there is nothing to wait for."""

@@ -1,4 +1,4 @@
-"""Who belongs to a group, as one member knows it: itself, the other voters and the observers, and to whom it has a link. Pure."""
+"""The members of a group as one member knows them: itself, the other voters, the observers, and its links. Pure."""
 
 from collections.abc import Iterable
 

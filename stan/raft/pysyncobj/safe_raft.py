@@ -1,13 +1,13 @@
-"""PySyncObj inside a safety shell: its election and commit logic is used, and its faults (S1 to S16) are kept out.
+"""PySyncObj inside a safety shell: its election and commit logic, without its faults (S1 to S16).
 
     messages, turns ─► SafeRaft ─┬─► Election, Follower, Leader ─► Library ─► journal
                                  └◄───────── LibraryEvents ─────────┘
 
 Every message passes a filter before the library's handler gets it, every answer is made by the shell, and the journal writes when
-the handler has returned. tests/raft/test_hazards.py shows each fault on the bare library; these are kept out by what the shell
-does with messages:
+the handler has returned. tests/raft/test_hazards.py shows each fault on the bare library; the shell prevents these by its
+handling of messages:
 
-    S1 S5  entries that a follower holds already are cut off a message; only an entry of another term is ever replaced
+    S1 S5  entries that a follower has already are removed from a message; only an entry of another term is ever replaced
     S2     a message moves the commit index at most to the last entry that it has verified, and never back
     S3     answers carry term and number; old ones are dropped, and a newer term makes a leader step down
     S4     one vote per voter and term is counted
@@ -15,7 +15,7 @@ does with messages:
     S15    messages on the way to a follower are bounded by a window
     S16    a stale leader gets an answer with the newer term; before an election, a pre-vote asks whether it could be won
 
-Promises: term and vote are durable before a message that shows them leaves; a follower's answer covers only what is durable
+Promises: term and vote are durable before a message that shows them leaves; a follower's answer covers only entries durable
 there; a leader counts itself only as far as its own log is durable. Never calls the library from inside one of its handlers.
 """
 
@@ -40,7 +40,7 @@ from stan.raft.transport.codec import AppendAnswer, AppendEntries, Message, Read
 
 
 class SafeRaft:
-    """One member of one group. An observer (*me* is not among the voters) takes entries and does not campaign.
+    """A member of a group. An observer (*me* is not among the voters) accepts entries and does not campaign.
 
     Callers read its parts: term, role and commit index from `library`, progress and lease from `as_leader`, and so on."""
 
@@ -70,7 +70,7 @@ class SafeRaft:
     # --- time, durability -----------------------------------------------------------------------------------------------
 
     def turn(self, now: Nanos) -> None:
-        """Do what is due: campaign, commit, step down, send."""
+        """Take a turn: campaign, commit, step down, send."""
         seconds, library = now / SECOND, self.library
         self._clock.now, self._clock.seconds = now, seconds
         if seconds >= library.due_at or (not library.is_leader and library.election_deadline < seconds):
@@ -79,7 +79,7 @@ class SafeRaft:
             self.as_leader.replicate()
 
     def _tick(self) -> None:
-        """Do what the library has to do."""
+        """Run the library's tick."""
         library = self.library
         commit = library.commit
         if library.is_leader:
@@ -99,12 +99,12 @@ class SafeRaft:
         return Nanos(now + int(min(max(0.0, left * SECOND), limits.RAFT_REST_MAX)))
 
     def leader_gone(self, now: Nanos) -> None:
-        """There is no leader, or it is silent: campaign as soon as others can have lost their belief in it, too."""
-        self._clock.tell(now)
+        """Campaign as soon as the others, too, can take the leader for gone: there is none, or it is silent."""
+        self._clock.set(now)
         self.election.leader_gone()
 
     def synced(self) -> None:
-        """More of this member's log is durable than before: count it, and send an answer that waited for it."""
+        """Count the entries that are durable now, and send an answer that waited for them."""
         if self.library.is_leader:
             self.as_leader.synced()
         if self.as_follower.owes is not None:
@@ -120,13 +120,13 @@ class SafeRaft:
     # --- peers ------------------------------------------------------------------------------------------------------------
 
     def peer_up(self, peer: str, now: Nanos) -> None:
-        """A link to the peer begins: messages that were on the way are lost."""
-        self._clock.tell(now)
+        """Note that a link to the peer begins: messages that were on the way are lost."""
+        self._clock.set(now)
         self.members.up.add(peer)
         self._greet(peer)
 
     def _greet(self, peer: str) -> None:
-        """There is a link to a peer that may be a voter or an observer: the library and the leader have to know."""
+        """Tell the library and the leader of a link to a peer, which may be a voter or an observer."""
         members = self.members
         if peer in members.others:
             self.library.link(members.others[peer])
@@ -135,8 +135,8 @@ class SafeRaft:
         self.as_leader.on_link(Peer(peer))
 
     def peer_down(self, peer: str, now: Nanos) -> None:
-        """The link to the peer is gone."""
-        self._clock.tell(now)
+        """Note that the link to the peer is gone."""
+        self._clock.set(now)
         members = self.members
         if peer == self.library.leader and not self.library.is_leader:
             self.election.leader_gone()
@@ -149,13 +149,13 @@ class SafeRaft:
     def observe(self, names: Iterable[str]) -> None:
         """Serve these observers from now on, and no others."""
         members = self.members
-        wanted = set(names) - members.others.keys() - {members.me}
-        for name in sorted(members.observers.keys() - wanted):
+        observers = set(names) - members.others.keys() - {members.me}
+        for name in sorted(members.observers.keys() - observers):
             node = members.observers.pop(name)
             if members.is_voter:
                 self.library.unlink_observer(node)
             self.as_leader.progress.pop(node, None)
-        for name in sorted(wanted - members.observers.keys()):
+        for name in sorted(observers - members.observers.keys()):
             members.observers[name] = Peer(name)
             if name in members.up:
                 self._greet(name)
@@ -177,7 +177,7 @@ class SafeRaft:
                 self.as_follower.on_append_entries(node, message)
             case AppendAnswer():
                 self.as_leader.on_append_answer(node, message)
-                return  # an answer adds no entry, and what is committed by it the next tick finds out
+                return  # an answer adds no entry, and the next tick commits entries by it
             case VoteRequest():
                 self.election.on_vote_request(node, message)
             case VoteAnswer():
@@ -190,7 +190,7 @@ class SafeRaft:
         self._settle()
 
     def _settle(self) -> None:
-        """After a handler: write the entries that it added (a new leader's first entry), and note what is committed."""
+        """After a handler: write the entries that it added (a new leader's first entry), and note the commit index."""
         journal = self.journal
         if journal.differs:
             try:
@@ -204,7 +204,7 @@ class SafeRaft:
         if commit > journal.hard_state.commit_hint:
             journal.hard_state.hint(commit)
 
-    # --- what the library calls (LibraryEvents) -----------------------------------------------------------------------------
+    # --- calls of the library (LibraryEvents) -------------------------------------------------------------------------------
 
     election_timeout = alias("patience.election_timeout")
     on_role = alias("as_leader.on_role")
@@ -213,10 +213,10 @@ class SafeRaft:
     on_message = alias("election.on_message")
 
     def on_new_term(self) -> None:
-        """A later term is about to be saved."""
+        """Prepare for a later term, which is about to be saved."""
         self.as_follower.on_new_term()
         self.election.candidacy.on_new_term()
 
     def on_heartbeat_due(self) -> None:
-        """A leader has to send entries and heartbeats, at the end of its turn."""
+        """Note that a leader has to send entries and heartbeats, at the end of its turn."""
         self.as_leader.heartbeat_due = True

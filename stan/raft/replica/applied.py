@@ -1,4 +1,4 @@
-"""How far a member has handed out the log's entries, and which voters those entries name (format: `raft.configuration`). Pure."""
+"""The newest entry that a member has handed out, and the voters in those entries (format: `raft.configuration`). Pure."""
 
 from collections.abc import Sequence as Seq
 
@@ -34,8 +34,8 @@ class Applied:
         if why := objection(self.voters, voters, self._me):
             raise NotNow(why)
 
-    def take(self, entries: Seq[Entry]) -> None:
-        """The next entries are handed out."""
+    def advance(self, entries: Seq[Entry]) -> None:
+        """Note that the next entries are handed out."""
         if entries[0].index != self.index + 1:
             raise InvariantError(f"entries are handed out in order (first={self.index + 1}, found={entries[0].index})")
         self.index = entries[-1].index

@@ -1,4 +1,4 @@
-"""How far a member's own log counts as durable, and how much of it is waited for. Pure."""
+"""The durable part of a member's own log, and the part that is waited for. Pure."""
 
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class Durability:
-    """Durability of one member's log, as the group's turns keep it."""
+    """Durability of one member's log, maintained by the group's turns."""
 
     def __init__(self, *, always: bool) -> None:
         """Unless *always*, an entry counts as durable once it is written."""
         self.always = always
         self.index: Callable[[GroupLog], RaftIndex] = attrgetter("durable_index" if always else "last_index")
         """Returns the newest entry of the log that counts as durable."""
-        self.wanted = RaftIndex(0)
-        """Newest entry that is waited for: a sync is wanted that covers the entries up to it."""
+        self.awaited = RaftIndex(0)
+        """Newest entry that is waited for: the next sync has to cover the entries up to it."""
         self.seen = RaftIndex(-1)
-        """The log's durable index at the last turn: since then it rose, or the log was cut, if it is another one now."""
+        """The log's durable index at the last turn: a different one now means that it rose, or the log was cut."""

@@ -1,4 +1,4 @@
-"""One hand-over of leadership at a time: its target, its deadline, and the callback that gets its outcome."""
+"""The hand-over of leadership, one at a time: target, deadline, and the callback that gets its outcome."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -25,7 +25,7 @@ class Handover:
     def begin(self, to: str, deadline: Nanos, done: Callable[[bool], None]) -> None:
         """Begin to hand over to *to*; replaces a hand-over that is under way, whose callback gets False."""
         if self.under_way is not None:
-            self.under_way.done(False)  # noqa: FBT003 - the answer to the question
+            self.under_way.done(False)  # noqa: FBT003 - the outcome
         self.under_way = _Transfer(to, deadline, done)
 
     def advance(self, now: Nanos) -> None:

@@ -1,4 +1,4 @@
-"""A leader's proposals that are not handed out yet, and whether there is room for another one. Pure.
+"""A leader's proposals that are not handed out yet, and the room for another one. Pure.
 
 Promises: no proposal is counted for longer than RAFT_PROPOSAL_TIMEOUT, whether it is committed or not (S10).
 """
@@ -27,7 +27,7 @@ class Proposals:
         self._count = 0
 
     def add(self, first: RaftIndex, bodies: Seq[tuple[int, bytes]], now: Nanos) -> None:
-        """Entries (kind, body) were written, the first of them at *first*."""
+        """Count entries (kind, body) that were written, the first of them at *first*."""
         pending, deadline = self.pending, Nanos(now + limits.RAFT_PROPOSAL_TIMEOUT)
         if not pending:
             self.expires_at = deadline
@@ -43,7 +43,7 @@ class Proposals:
         )
 
     def forget(self, indexes: Iterable[int]) -> None:
-        """Entries at these indexes are handed out: proposals there, committed or replaced, are no longer pending."""
+        """Drop proposals at these indexes, committed or replaced, as the entries there are handed out."""
         pending = self.pending
         if not pending:
             return

@@ -9,8 +9,8 @@ different groups, are the fields of one message of type 7 or 8, whose header has
     heartbeats  (group u16 | term u64 | commit u64 | prev_term u64 | seq u64)*     AppendEntries: no entries, prev_index = commit
     answers     (group u16 | term u64 | seq u64 | next_index u64 | flags u8)*      AppendAnswer
 
-Promises: `decode` returns what `encode` was given or raises FrameError; it never reads beyond an announced length, and never
-allocates more than its input holds. What arrives all the time is made by `tuple.__new__`, which the constructor of a NamedTuple,
+Promises: `decode` returns `encode`'s messages or raises FrameError; it never reads beyond an announced length, and never
+allocates more than its input holds. Frequent messages are made by `tuple.__new__`, which the constructor of a NamedTuple,
 a Python function, would call. The names of messages are Raft's (Ongaro, "Consensus: Bridging Theory and Practice", 2014).
 """
 
@@ -43,7 +43,7 @@ class AppendEntries(NamedTuple):
 
 
 class AppendAnswer(NamedTuple):
-    """Follower to leader: the entries that the follower holds durably, or the entry from which the leader has to send again."""
+    """Follower to leader: the entries that the follower has durably, or the entry from which the leader has to send again."""
 
     term: Term
     seq: int  # of the newest AppendEntries that the follower has handled
@@ -54,7 +54,7 @@ class AppendAnswer(NamedTuple):
 
 
 class VoteRequest(NamedTuple):
-    """Candidate to voters: a request for a vote, or with *pre* the question that precedes it (pre-vote)."""
+    """Candidate to voters: a request for a vote, or with *pre* the pre-vote before it."""
 
     term: Term
     last_index: RaftIndex
@@ -64,14 +64,12 @@ class VoteRequest(NamedTuple):
 
 
 class VoteAnswer(NamedTuple):
-    """Voter to candidate."""
+    """Voter to candidate: a vote, the answer to a pre-vote, or a refusal."""
 
     term: Term  # of the request; the voter's own if it refuses
     pre: bool  # the answer is to a pre-vote
     granted: bool
-    partial: bool = (
-        False  # by a voter that may have lost entries which it had acknowledged: it elects only with all others
-    )
+    partial: bool = False  # of a voter that may have lost acknowledged entries: it elects only with all others
 
 
 class TimeoutNow(NamedTuple):
@@ -143,7 +141,7 @@ def short(group: GroupId, message: Message) -> tuple[int, bytes] | None:
 
 
 def bundle(kind: int, parts: list[bytes]) -> list[bytes]:
-    """One message of type *kind* (HEARTBEATS or ANSWERS) from the short forms of many, as a list of buffers."""
+    """Return a message of type *kind* (HEARTBEATS or ANSWERS) made of many short forms, as a list of buffers."""
     return [_HEADER.pack(sum(map(len, parts)), 0, kind), *parts]
 
 
@@ -155,16 +153,16 @@ def heartbeats(view: memoryview) -> Iterator[tuple[GroupId, Term, RaftIndex, Ter
 
 
 def answers(view: memoryview) -> tuple[list[tuple[GroupId, AppendAnswer]], FrameError | None]:
-    """Group and answer of each answer in the fields of an ANSWERS message, and what is wrong behind them, if anything is."""
-    found: list[tuple[GroupId, AppendAnswer]] = []
+    """Return group and answer of each answer in the fields of an ANSWERS message, and the error after them, if there is one."""
+    decoded: list[tuple[GroupId, AppendAnswer]] = []
     if len(view) % _SHORT_ANSWER.size:
-        return found, FrameError("answers are cut off")
+        return decoded, FrameError("answers are cut off")
     for group, term, seq, next_index, flags in _SHORT_ANSWER.iter_unpack(view):
         if flags > _FLAGS_OF_ANSWER:
-            return found, FrameError(f"flags {flags} are unknown")
+            return decoded, FrameError(f"flags {flags} are unknown")
         fields = term, seq, next_index, flags & 1 > 0, flags & 2 > 0, flags & 4 > 0
-        found.append((group, tuple.__new__(AppendAnswer, fields)))
-    return found, None
+        decoded.append((group, tuple.__new__(AppendAnswer, fields)))
+    return decoded, None
 
 
 def decode(batch: bytes | memoryview) -> Iterator[tuple[GroupId, Message]]:
@@ -175,10 +173,10 @@ def decode(batch: bytes | memoryview) -> Iterator[tuple[GroupId, Message]]:
             for number, term, commit, prev_term, seq in heartbeats(view):
                 yield number, heartbeat(term, commit, prev_term, seq)
         elif kind == ANSWERS:
-            found, wrong = answers(view)
-            yield from found
-            if wrong is not None:
-                raise wrong
+            decoded, error = answers(view)
+            yield from decoded
+            if error is not None:
+                raise error
         else:
             yield group, decode_one(kind, view)
     if fault is not None:
@@ -186,14 +184,14 @@ def decode(batch: bytes | memoryview) -> Iterator[tuple[GroupId, Message]]:
 
 
 def heartbeat(term: Term, commit: RaftIndex, prev_term: Term, seq: int) -> AppendEntries:
-    """The AppendEntries that a heartbeat in short form stands for; raises FrameError."""
+    """The AppendEntries of a heartbeat in short form; raises FrameError."""
     if prev_term > term:
         raise FrameError(f"an entry of term {prev_term} before a leader of term {term}")
     return AppendEntries(term, commit, commit, prev_term, seq, [])
 
 
 def split(batch: bytes | memoryview) -> tuple[list[tuple[int, GroupId, memoryview]], FrameError | None]:
-    """Type, group and fields of each message in *batch*, and what is wrong behind them if the messages do not fill it exactly."""
+    """Return type, group and fields of each message in *batch*, and the error if the messages do not fill it exactly."""
     view = memoryview(batch)
     messages: list[tuple[int, GroupId, memoryview]] = []
     position, end = 0, len(view)

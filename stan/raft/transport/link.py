@@ -1,16 +1,16 @@
-"""One link to one peer: while it is up, content arrives in order and once, over frames that may be lost, late or repeated.
+"""The link to a peer: while it is up, content arrives in order and once, over frames that may be lost, late or repeated.
 
     frame   magic u8 | flags u8 | mine u64 | theirs u64 | number u64 | CRC-32 u32 | content
-            with an epoch: another magic, and epoch u64 behind the CRC-32
+            with an epoch: another magic, and epoch u64 after the CRC-32
 
 *mine* and *theirs* identify a session: each end draws a random number for it, and *number* counts the frames of the session. The
-content of a frame is taken only if the frame carries the current numbers of both ends, which proves that its sender knows both.
+content of a frame counts only if the frame carries the current numbers of both ends, which proves that its sender knows both.
 
-    down ── frame with their number ──► heard ── frame with both ──► up ── gap, other number, silence, garbage ──► down
+    down ── frame with their number ──► known ── frame with both ──► up ── gap, other number, silence, garbage ──► down
 
 Promises: an end that misses a frame ends the session, and the other end learns of it from the next frame. A frame from before a
-restart of either end is never taken for one of the current session. A frame of another epoch than this end's is not looked at:
-whoever sent it is from before a rescue of the cluster, or behind one (stan.edge.cluster.rescue). A frame's content is at most
+restart of either end never counts for the current session. A frame of another epoch than this end's is ignored:
+its sender is from before or after a rescue of the cluster (stan.edge.cluster.rescue). A frame's content is at most
 RAFT_FRAME_BYTES_MAX; longer content is cut into frames and joined again. Pure.
 """
 
@@ -32,26 +32,26 @@ HEADER_BYTES = _FRAME_OF_EPOCH.size
 
 
 class Link:
-    """This node's end of a link. `take` may change `up`: the mux compares it before and after."""
+    """This node's end of a link. `accept` may change `up`: the mux compares it before and after."""
 
     def __init__(self, random: Random, now: Nanos, epoch: int = 0) -> None:
         self.up = False
-        self.heard_at = now  # when the newest frame of the session arrived
-        self.spoke_at = Nanos(now - limits.RAFT_PING_INTERVAL)  # when the newest frame was made
-        self.wants_to_speak = False  # a frame should leave now, if only to show this end's numbers
+        self.received_at = now  # when the newest frame of the session arrived
+        self.sent_at = Nanos(now - limits.RAFT_PING_INTERVAL)  # when the newest frame was made
+        self.must_send = False  # a frame should leave now, if only with this end's numbers
         self._random = random
         self._mine = self._number()
-        self._theirs = 0  # 0 while the peer's number is not known
+        self._theirs = 0  # the peer's number; 0: unknown
         self._sent = 0  # number of the newest frame made
-        self._taken = 0  # number of the newest frame taken
+        self._accepted = 0  # number of the newest accepted frame
         self._partial: list[bytes] = []  # content of which more frames are to come
         self._partial_bytes = 0
         self._epoch = epoch
 
     def frames(self, content: bytes, now: Nanos) -> list[bytes]:
         """Cut *content* into frames; empty content makes one frame, a ping."""
-        self.spoke_at = now
-        self.wants_to_speak = False
+        self.sent_at = now
+        self.must_send = False
         frames, at, more = [], 0, True
         while more:
             piece = content[at : at + limits.RAFT_FRAME_BYTES_MAX]
@@ -69,8 +69,8 @@ class Link:
             at += len(piece)
         return frames
 
-    def take(self, frame: bytes | memoryview, now: Nanos) -> bytes | memoryview:
-        """Take a frame of the peer.
+    def accept(self, frame: bytes | memoryview, now: Nanos) -> bytes | memoryview:
+        """Accept a frame of the peer.
 
         Returns the content that this frame completes, which may be a view of *frame*; empty if it completes none.
 
@@ -87,17 +87,17 @@ class Link:
         if theirs != self._theirs:
             self._on_new_session(theirs, mine, number)
         if mine != self._mine or theirs != self._theirs:
-            self.wants_to_speak = True
+            self.must_send = True
             return b""
-        if number <= self._taken:
+        if number <= self._accepted:
             return b""  # a frame that came twice
-        if number != self._taken + 1 and self.up:
+        if number != self._accepted + 1 and self.up:
             self.reset()
             return b""
-        self.heard_at, self._taken = now, number
+        self.received_at, self._accepted = now, number
         if not self.up:
             self.up = True
-            self.wants_to_speak = True
+            self.must_send = True
         return self._content(frame, flags, crc)
 
     def _content(self, frame: bytes | memoryview, flags: int, crc: int) -> bytes | memoryview:
@@ -116,7 +116,7 @@ class Link:
         return int(_FRAME_OF_EPOCH.unpack_from(frame)[-1])
 
     def _join(self, piece: memoryview, flags: int) -> bytes:
-        """Join a frame's content to that of the frames before; returns what is complete."""
+        """Join a frame's content to that of earlier frames; returns the complete content, b"" if more is to come."""
         self._partial_bytes += len(piece)
         if self._partial_bytes > limits.RAFT_MESSAGE_BYTES_MAX + limits.RAFT_FRAME_BYTES_MAX:
             raise FrameError(f"content of more than {self._partial_bytes} bytes")
@@ -129,10 +129,10 @@ class Link:
         return content
 
     def _on_new_session(self, theirs: int, mine: int, number: int) -> None:
-        """A frame carries another number of the peer than the one known here."""
+        """Begin another session, as a frame carries another number of the peer."""
         if mine == self._mine:  # the peer has read this end's number, and has drawn its own for the session
             self._end(theirs)
-            self._taken = number - 1
+            self._accepted = number - 1
         elif mine == 0:  # the peer knows no number of this end yet: it has just started, or ended its session
             self._end(theirs)
         else:  # the peer uses a number of an earlier session of this end, and has to learn the current one
@@ -144,21 +144,21 @@ class Link:
 
     def is_silent(self, now: Nanos, patience: int = limits.RAFT_PEER_TIMEOUT) -> bool:
         """True if the link is up and no frame has arrived for longer than *patience* nanoseconds."""
-        return self.up and now - self.heard_at > patience
+        return self.up and now - self.received_at > patience
 
     def is_due(self, now: Nanos) -> bool:
-        """True if a frame should leave: this end has sent none for RAFT_PING_INTERVAL, or the peer lacks its numbers."""
-        return self.wants_to_speak or now - self.spoke_at >= limits.RAFT_PING_INTERVAL
+        """True if a frame should leave: this end sent none for RAFT_PING_INTERVAL, or the peer lacks its numbers."""
+        return self.must_send or now - self.sent_at >= limits.RAFT_PING_INTERVAL
 
     def _end(self, theirs: int) -> None:
-        """End the session; *theirs* is the peer's number in the next one, 0 if it is not known."""
+        """End the session; *theirs* is the peer's number in the next one, 0 if it is unknown."""
         if self.up:
             self._mine = self._number()
             self._sent = 0
         self.up = False
-        self.wants_to_speak = True
+        self.must_send = True
         self._theirs = theirs
-        self._taken = 0
+        self._accepted = 0
         self._partial.clear()
         self._partial_bytes = 0
 

@@ -1,13 +1,13 @@
-"""All groups of a node on one link per peer: the messages that they send in one turn leave in one frame, as far as it holds them.
+"""All groups of a node on one link per peer: the messages that they send in one turn leave in one frame, as far as there is room.
 
     group.send ─► outgoing[peer] ─► flush: frames ─► Wire ─► peer's Mux.receive ─► its groups
-    tick: ping peers to which nothing was sent, take the links down of peers that were silent for too long
+    tick: ping peers to which nothing was sent, take down the links to peers that were silent for too long
 
 Consecutive messages that have a short form (`codec.short`) are bundled into one.
 
-Promises: messages between two nodes arrive in order and once, or the link goes down and up again and every group is told of both;
+Promises: messages between two nodes arrive in order and once, or the link goes down and up again and every group learns of both;
 messages queued for a peer whose link is down are dropped. Bytes that cannot be decoded reset the link. If that happens
-RAFT_GARBLED_MAX times in a row for one group, that group is told instead (`garbled`), because the other groups need the link.
+RAFT_GARBLED_MAX times in a row for one group, that group gets `garbled` instead, because the other groups need the link.
 Never delivers a message inside `send`.
 """
 
@@ -28,7 +28,7 @@ from stan.raft.transport.link import Link
 
 _AWAY = limits.RAFT_TICK_INTERVAL + limits.RAFT_AWAY
 _LATE = limits.RAFT_PEER_TIMEOUT // 2
-"""A peer that is silent for so long has nearly been taken for dead."""
+"""A peer that is silent for longer was nearly taken for dead."""
 
 
 class Wire(Protocol):
@@ -53,13 +53,13 @@ class GroupEndpoint(Protocol):
         """Handle an answer to an AppendEntries that came in short form."""
 
     def garbled(self, peer: str, why: str) -> None:
-        """A peer keeps sending messages for this group that cannot be decoded."""
+        """Handle that a peer keeps sending messages for this group that cannot be decoded."""
 
     def peer_up(self, peer: str) -> None:
-        """The link to the peer is up: messages reach it from now on."""
+        """Note that the link to the peer is up: messages reach it from now on."""
 
     def peer_down(self, peer: str) -> None:
-        """The link to the peer is down; messages on the way are lost."""
+        """Note that the link to the peer is down; messages on the way are lost."""
 
 
 class _Outgoing:
@@ -76,7 +76,7 @@ class _Outgoing:
         self.run: list[bytes] = []  # messages in short form of that bundle
 
     def add(self, group: GroupId, message: Message) -> None:
-        """Queue a message behind the others, in short form if it has one."""
+        """Queue a message after the others, in short form if it has one."""
         has_entries = isinstance(message, AppendEntries) and message.entries
         form = None if has_entries else codec.short(group, message)
         kind = 0 if form is None else form[0]
@@ -99,7 +99,7 @@ class _Outgoing:
             self.run = []
         self.kind = 0
 
-    def take(self) -> bytes:
+    def pop(self) -> bytes:
         """Remove and return the queued messages, as the content of a frame."""
         if self.kind:
             self._close()
@@ -110,34 +110,34 @@ class _Outgoing:
 
     def drop(self) -> None:
         """Discard queued messages and frames."""
-        self.take()
+        self.pop()
         self.ready.clear()
 
 
 class ReadingTimes:
-    """When this node has read its sockets: a node that was stopped or busy must not take its peers for silent. Pure.
+    """The times at which this node reads its sockets: after a stop or long work, peers must not count as silent. Pure.
 
     If it has not read them for longer than a tick and RAFT_AWAY, it was away."""
 
     def __init__(self, now: Nanos) -> None:
         self._ticked_at = now
-        self._looked_at = now  # when the sockets were read last
+        self._looked_at = now  # of the last read of the sockets
         self._since = now  # beginning of the time in which it was not away
 
     def since(self, now: Nanos) -> Nanos:
-        """Beginning of the time in which this node has not been away; *now* if it was away until now."""
+        """Beginning of the time in which this node has not been away; *now* if it was until now."""
         return now if now - self._looked_at > _AWAY else self._since
 
     def look(self, now: Nanos) -> None:
-        """The sockets are read."""
+        """Note that the sockets are read."""
         if now - self._looked_at > _AWAY:
             self._since = now
         self._looked_at = now
 
     def tick(self, now: Nanos, *, reads_nothing: bool) -> Nanos:
-        """A tick; with *reads_nothing* this node is busy, and has not read its sockets although ticks come in time.
+        """Note a tick; with *reads_nothing* this node is busy, and has not read its sockets although ticks come in time.
 
-        Returns the nanoseconds since the last tick if this node was away, or busy, meanwhile; else 0."""
+        Returns the nanoseconds since the last tick if this node was away or busy since then; else 0."""
         passed, self._ticked_at = Nanos(now - self._ticked_at), now
         if reads_nothing:
             return passed
@@ -176,7 +176,7 @@ class Mux:
         self._outgoing: dict[str, _Outgoing] = {}  # by peer
         self._reading = ReadingTimes(now())
         self._backoff = Backoff()
-        self.speaks: set[str] = set()  # peers to which a frame may have to leave
+        self.speaks: set[str] = set()  # peers for which a frame may be due
         self._garbled: Counter[GroupId] = Counter()  # messages in a row that could not be decoded
         for peer in sorted(peers):
             self.add_peer(peer)
@@ -184,7 +184,7 @@ class Mux:
     # --- peers ------------------------------------------------------------------------------------------------------------
 
     def add_peer(self, peer: str) -> None:
-        """Keep a link to another node from now on. Does nothing if there is one."""
+        """Have a link to another node from now on. Does nothing if there is one."""
         if peer not in self._outgoing:
             self._outgoing[peer] = _Outgoing(Link(self._random, self._now(), self.epoch))
 
@@ -194,7 +194,7 @@ class Mux:
         return outgoing is not None and outgoing.link.up
 
     def begin_epoch(self, epoch: int) -> None:
-        """Speak with the nodes of this epoch from now on, and with no others: every link begins anew."""
+        """Talk to the nodes of this epoch from now on, and to no others: every link starts again."""
         self.reset_all()
         self.epoch = epoch
         for outgoing in self._outgoing.values():
@@ -203,7 +203,7 @@ class Mux:
     # --- groups -----------------------------------------------------------------------------------------------------------
 
     def attach(self, group: GroupId, member: GroupEndpoint) -> None:
-        """Hand the messages for a group to *member* from now on, and tell it which links are up."""
+        """Hand the messages for a group to *member* from now on, and notify it of the links that are up."""
         invariant(group not in self._members, "one member per group and node", group=group)
         self._members[group] = member
         for peer, outgoing in self._outgoing.items():
@@ -222,15 +222,15 @@ class Mux:
         self.speaks.add(peer)
         out.add(group, message)
         if out.size >= limits.RAFT_FRAME_BYTES_MAX:
-            out.ready += out.link.frames(out.take(), self._now())
+            out.ready += out.link.frames(out.pop(), self._now())
 
     def flush(self) -> None:
         """At the end of a turn: write the queued messages to the wire, and pings that are due."""
         frames: list[tuple[str, bytes]] = []
         for peer in sorted(self.speaks):
             out = self._outgoing[peer]
-            content = out.take()
-            if content or out.link.wants_to_speak:
+            content = out.pop()
+            if content or out.link.must_send:
                 out.ready += out.link.frames(content, self._now())
             for frame in out.ready:
                 frames.append((peer, frame))  # noqa: PERF401 - no call
@@ -246,32 +246,32 @@ class Mux:
         return self._reading.since(self._now())
 
     def receive(self, peer: str, frame: bytes | memoryview) -> None:
-        """Take a frame from the wire, and hand its messages to their groups. Frames of unknown peers are ignored."""
+        """Receive a frame from the wire, and hand its messages to their groups. Frames of unknown peers are ignored."""
         outgoing = self._outgoing.get(peer)
         if outgoing is None:
             return
         link, now = outgoing.link, self._now()
         was_up = link.up
         self._reading.look(now)
-        if was_up and now - link.heard_at >= _LATE:
-            since = max(link.heard_at, self._reading.since(now))
+        if was_up and now - link.received_at >= _LATE:
+            since = max(link.received_at, self._reading.since(now))
             self._backoff.late(now - since, limits.RAFT_PEER_TIMEOUT, now)
         try:
-            content = link.take(frame, now)
+            content = link.accept(frame, now)
             if link.up != was_up:
-                self._tell(peer)
+                self._announce(peer)
             if content:
                 self._hand_out(peer, content)
         except FrameError as error:
             self._note("WRN", f"link to {peer} is reset: {error}")
             self._reset(peer)
-        if link.wants_to_speak:
+        if link.must_send:
             self.speaks.add(peer)
         if peer in self.speaks:
             self._wake()
 
     def _hand_out(self, peer: str, content: bytes | memoryview) -> None:
-        """Hand the messages in *content* to their groups; raises FrameError behind the last one that can be decoded."""
+        """Hand the messages in *content* to their groups; raises FrameError after the last one that can be decoded."""
         members = self._members
         messages, fault = codec.split(content)
         for kind, group, fields in messages:
@@ -290,7 +290,7 @@ class Mux:
             raise fault
 
     def _hand_out_bundle(self, peer: str, kind: int, fields: memoryview) -> None:
-        """Hand messages in short form to their groups; raises FrameError behind the last one that can be decoded."""
+        """Hand messages in short form to their groups; raises FrameError after the last one that can be decoded."""
         members = self._members
         if kind == codec.HEARTBEATS:
             for number, term, commit, prev_term, seq in codec.heartbeats(fields):
@@ -305,14 +305,14 @@ class Mux:
             raise fault
 
     def _not_understood(self, peer: str, group: GroupId, error: FrameError) -> None:
-        """A message cannot be decoded: its group is told if that happens again and again; raises *error* before."""
+        """Count a message that cannot be decoded: the group of too many in a row is frozen; raises *error* before that."""
         self._garbled[group] += 1
         if self._garbled[group] < limits.RAFT_GARBLED_MAX:
             raise error  # the link is reset, and Raft sends again: perhaps this time it can be decoded
         self._members[group].garbled(peer, str(error))
 
     def tick(self, *, reads_nothing: bool = False) -> None:
-        """Take the links down of peers that were silent for too long, and ping peers to which nothing was sent.
+        """Take down the links to peers that were silent for too long, and ping peers to which nothing was sent.
 
         The time in which this node was stopped, or with *reads_nothing* busy, is not counted as silence of its peers."""
         now = self._now()
@@ -320,14 +320,14 @@ class Mux:
         patience = limits.RAFT_PEER_TIMEOUT * self._backoff.factor(now)
         for peer, outgoing in self._outgoing.items():
             link = outgoing.link
-            link.heard_at = Nanos(min(now, link.heard_at + away))
+            link.received_at = Nanos(min(now, link.received_at + away))
             if link.is_silent(now, patience):
-                self._note("WRN", f"nothing from {peer} for {(now - link.heard_at) / 1e9:.3f}s")
+                self._note("WRN", f"nothing from {peer} for {(now - link.received_at) / 1e9:.3f}s")
                 if self._reading.was_late(now):  # short of CPU, as the peer may be
                     self._backoff.setback(now)
                 self._reset(peer)
             if link.is_due(now):
-                link.wants_to_speak = True
+                link.must_send = True
                 self.speaks.add(peer)
 
     def reset_all(self) -> None:
@@ -341,10 +341,10 @@ class Mux:
         link.reset()
         self.speaks.add(peer)
         if link.up != was_up:
-            self._tell(peer)
+            self._announce(peer)
 
-    def _tell(self, peer: str) -> None:
-        """The link to *peer* has come up or gone down: drop what is queued for the peer, and tell every group."""
+    def _announce(self, peer: str) -> None:
+        """Drop the queue for *peer*, whose link has come up or gone down, and notify every group."""
         up = self._outgoing[peer].link.up
         self._outgoing[peer].drop()
         self._note("INF", f"link to {peer} is {'up' if up else 'down'}")

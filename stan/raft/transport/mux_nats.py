@@ -3,7 +3,7 @@
     _STAN.raft.<cluster>.<to>.<from>
 
 Promises nothing beyond `mux.Wire`: NATS may lose frames when a connection breaks or a reader is slow, which links notice. The
-last part of a frame's subject is taken for its sender, so NATS permissions on subjects decide which user may send for which node.
+last part of a frame's subject counts as its sender, so NATS permissions on subjects decide which user may send for which node.
 Modelled on Liftbridge's transport.
 """
 
@@ -19,7 +19,7 @@ JOINED_BYTES_MAX = 64 * KiB
 """Frames of one `write` that are together no larger than this are published in one piece, so that nats-server wakes up once."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]+")
-"""What the name of a node or a cluster looks like that can be a part of a subject."""
+"""Names of nodes or clusters that can be a part of a subject."""
 
 
 class NatsWire:
@@ -51,7 +51,7 @@ class NatsWire:
     def write(self, frames: Seq[tuple[str, bytes]]) -> bool:
         """Publish each frame on the subject of its peer; small ones together.
 
-        Returns True once per loss of the connection, as `mux.Wire` asks for."""
+        Returns True once per loss of the connection, as `mux.Wire` requires."""
         pieces = []
         for peer, frame in frames:
             pieces.append(b"%b%d\r\n%b\r\n" % (self._heads[peer], len(frame), frame))
