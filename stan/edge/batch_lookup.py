@@ -60,9 +60,7 @@ def refs_that_fill(
 
 def from_memory(log: GroupLog, refs: list[BatchRef]) -> list[ReadResult] | None:
     """The batches if all of them are in memory, be it the system's; None if the disk has to be waited for."""
-    found = log.read_at_once(refs)
-    if found is None:
+    read = log.read_at_once(refs)
+    if read is None:
         return None
-    return [
-        ReadResult(ref.base_sequence, ref.count, records, ref.as_kept) for ref, records in zip(refs, found, strict=True)
-    ]
+    return [ReadResult(ref.base_sequence, ref.count, data, ref.as_stored) for ref, data in zip(refs, read, strict=True)]

@@ -172,7 +172,7 @@ class AsyncRuntime(Ticker):
         def work() -> None:
             result: list[ReadResult] | Exception
             try:
-                result = [ReadResult(ref.base_sequence, ref.count, log.read(ref), ref.as_kept) for ref in refs]
+                result = [ReadResult(ref.base_sequence, ref.count, log.read(ref), ref.as_stored) for ref in refs]
             except Exception as error:  # noqa: BLE001 - the caller waits for a result or an error
                 result = error
             self._loop.call_soon_threadsafe(done, result)

@@ -1,6 +1,6 @@
-"""The indexes of all channels of one group, and what happens to them when entries are committed, trimmed or dropped.
+"""The indexes of all channels of one group, and their changes when entries are committed, trimmed or dropped.
 
-Every log has one; pure. It tells the log's SpaceAccounting which batches are kept and which no longer are, so that the log
+Every log has one; pure. It reports to the log's SpaceAccounting the batches that become live or dead, so that the log
 knows which of its bytes are dead.
 """
 
@@ -21,20 +21,20 @@ from stan.protocol.entries import STAGING_UID, Kind, decode_records
 
 
 class SpaceAccounting(Protocol):
-    """Counts the batches that are kept. It hears of each committed batch once, by `kept` or by `refused`."""
+    """Counts the live batches. Gets each committed batch once, by `added` or by `refused`."""
 
-    def kept(self, segment: int, row: BatchRow) -> None:
-        """A batch became visible."""
+    def added(self, segment: int, row: BatchRow) -> None:
+        """Count a batch that has become visible."""
 
     def refused(self, segment: int, row: BatchRow) -> None:
-        """A batch was committed, and all its messages had been removed before."""
+        """Count a committed batch whose messages were all removed before."""
 
     def removed(self, removed: Removed) -> None:
-        """These batches are no longer kept."""
+        """Count batches that are no longer live."""
 
 
 class _Indexes(dict[ChannelUid, BatchIndex]):
-    """The index of each channel, an empty one made when it is asked for."""
+    """The index of each channel, made empty when it is first read."""
 
     def __init__(self, overhead: int) -> None:
         super().__init__()
@@ -46,22 +46,22 @@ class _Indexes(dict[ChannelUid, BatchIndex]):
 
 
 class ChannelIndexes:
-    """The index of each channel, made when it is asked for or when the channel gets its first batch."""
+    """The index of each channel, made when it is first read or when the channel gets its first batch."""
 
     def __init__(self, accounting: SpaceAccounting, overhead: int) -> None:
         self.by_uid = _Indexes(overhead)
         self._accounting = accounting
-        # By message of the hidden channel: the reference to it, as uid and base sequence. The message is kept with the reference.
+        # By message of the hidden channel: the reference to it, as uid and base sequence. It lives as long as the reference.
         self._referred: dict[int, tuple[ChannelUid, int]] = {}
         self._walked = RaftIndex(0)  # newest committed entry
-        self._hole = RaftIndex(0)  # newest index that was missing on the way there
+        self._hole = RaftIndex(0)  # newest missing index before it
 
     def uids(self) -> list[ChannelUid]:
-        """Channels that have an index: it was asked for, or the channel had a batch, and it was not dropped since."""
+        """Channels that have an index: it was read, or the channel had a batch, and was not dropped since."""
         return list(self.by_uid)
 
     def commit(self, placed: Placed) -> None:
-        """Index the batches of the next committed entry, and trim what their headers say is gone."""
+        """Index the batches of the next committed entry, and trim as their headers say."""
         index, segment, rows = placed
         if index != self._walked + 1:
             self._hole = RaftIndex(index - 1)
@@ -72,60 +72,60 @@ class ChannelIndexes:
             if row.staged:
                 self._refer(channel, row, segment, index)
             elif channel.add(row, segment, raft_index=index, hole=self._hole):
-                self._accounting.kept(segment, row)
+                self._accounting.added(segment, row)
                 if row.first_sequence > channel.floor:
                     self._trim(channel, row.first_sequence)
             else:
                 self._accounting.refused(segment, row)
             if tail is not None:
-                self._let_go(channel, tail)
+                self._release_tail(channel, tail)
 
     def _refer(self, channel: BatchIndex, row: BatchRow, segment: int, index: RaftIndex) -> None:
-        """Index a reference, and trim what it says is gone."""
+        """Index a reference, and trim as it says."""
         hidden = self.by_uid[STAGING_UID]
         place = hidden.alone(row.staged)
-        if place is None:  # nothing of the reference is kept any more, or the entry with the rows is lost
+        if place is None:  # nothing of the reference is live any more, or the entry with the rows is lost
             channel.add(row._replace(length=0, size=0), GAP, raft_index=index, hole=self._hole)
         elif channel.add(row, segment, raft_index=index, hole=self._hole, staged=place):
-            hidden.held = self._referred
+            hidden.referred = self._referred
             self._referred[row.staged] = row.uid, row.base_sequence
-            self._accounting.kept(segment, row)
+            self._accounting.added(segment, row)
         if row.first_sequence > channel.floor:
             self._trim(channel, row.first_sequence)
 
     def _release(self, place: StagedPlace) -> None:
-        """Nothing refers to a message of the hidden channel any more."""
+        """Release a message of the hidden channel that no reference needs any more."""
         del self._referred[place.sequence]
         if place.sequence < self.by_uid[STAGING_UID].floor:
             self._accounting.removed(Removed.place(place.segment, place.position, place.length))
 
     def referred(self, uid: int, base: int) -> StagedPlace | None:
-        """Where the messages of the batch at *base* lie, if it is a reference; may be asked in any thread."""
+        """Return the place of the messages of the batch at *base*, if it is a reference. For any thread."""
         channel = self.by_uid.get(ChannelUid(uid))
         staged = channel.staged if channel is not None else None
         return staged.get(base) if staged else None
 
     def trim(self, uid: ChannelUid, first: Sequence) -> None:
-        """Messages of the channel below *first* are gone; a lower *first* than before changes nothing."""
+        """Remove the messages of the channel below *first*; a lower *first* than before changes nothing."""
         self._trim(self.by_uid[uid], first)
 
     def drop(self, uid: ChannelUid) -> None:
-        """The channel is gone: its index is forgotten, and empty for whoever still has a reference to it."""
+        """Drop the channel's index; it is empty for those that still have a reference to it."""
         channel = self.by_uid.pop(uid, None)
         if channel is not None:
             self._trim(channel, Sequence(channel.last_sequence + 1))
 
-    def is_kept(self, row: BatchRow) -> bool:
-        """True if a committed batch still holds a kept message, or one that a kept batch refers to. In other threads the answer
+    def is_live(self, row: BatchRow) -> bool:
+        """True if a committed batch still has a live message, or one that a live batch refers to. In other threads the answer
         lags behind the event loop."""
         channel = self.by_uid.get(row.uid)
         if channel is not None and row.base_sequence + row.count > channel.floor:
             return True
-        # Asked second: the hidden channel's floor rises only when what is referred to has been noted.
+        # Checked second: the hidden channel's floor rises only after its referred messages are noted.
         return row.uid == STAGING_UID and row.base_sequence in self._referred
 
     def move(self, row: BatchRow, source: int, target: int) -> bool:
-        """The batch went from one segment to *row*'s place in another; False if it is not kept any more."""
+        """Move a batch from one segment to *row*'s place in another; False if it is not live any more."""
         channel = self.by_uid.get(row.uid)
         moved = channel is not None and channel.move(row.base_sequence, source, target, row.position)
         if row.uid == STAGING_UID and (referred := self._referred.get(row.base_sequence)) is not None:
@@ -136,16 +136,16 @@ class ChannelIndexes:
     def replace(
         self, uid: ChannelUid, source: int, target: int, span: tuple[Sequence, Sequence], rows: list[BatchRow]
     ) -> list[BatchRow]:
-        """A channel's batches of one segment went to another one, some with fewer messages; see BatchIndex.replace."""
+        """Move a channel's batches of one segment to another one, some with fewer messages; see BatchIndex.replace."""
         channel = self.by_uid.get(uid)
         if channel is None:
             return []
-        kept = channel.replace(source, target, span, rows)
+        live = channel.replace(source, target, span, rows)
         if channel.staged:  # references that have become batches
-            still = {row.base_sequence for row in kept if row.staged}
+            still = {row.base_sequence for row in live if row.staged}
             for base in [base for base in channel.staged if span[0] <= base <= span[1] and base not in still]:
                 self._release(channel.staged.pop(base))
-        return kept
+        return live
 
     def _trim(self, channel: BatchIndex, first: Sequence) -> None:
         tail = channel.tail
@@ -155,16 +155,16 @@ class ChannelIndexes:
             for place in removed.staged:
                 self._release(place)
         if tail is not None:
-            self._let_go(channel, tail)
+            self._release_tail(channel, tail)
 
-    def _let_go(self, channel: BatchIndex, tail: Tail) -> None:
-        """If a newer batch has taken the place of *tail*, which was the channel's tail before, the tail is no longer kept."""
+    def _release_tail(self, channel: BatchIndex, tail: Tail) -> None:
+        """Release *tail*, the channel's earlier tail, if a newer batch has taken its place."""
         if channel.tail is not tail:
             self._accounting.removed(Removed.place(tail.segment, tail.position))
 
 
 class Visible:
-    """The part of `GroupLog` that is the same in all logs: what is committed is visible."""
+    """The part of `GroupLog` that is the same in all logs: committed entries are visible."""
 
     _channels: ChannelIndexes
     _uncommitted: UncommittedEntries
@@ -185,17 +185,17 @@ class Visible:
         raise NotImplementedError
 
     def changes(self, first: RaftIndex, entries_max: int) -> FoundChanges:
-        """The changes in the committed entries from *first* on, after about *entries_max* entries cut off. Raises Damage."""
+        """The changes in the committed entries from *first* on, cut off after about *entries_max* entries. Raises Damage."""
         first = max(first, self.first_index)
         last = RaftIndex(min(self._committed, first + entries_max - 1))
         read = self.entries(first, last, CHANGES_BYTES_MAX) if first <= last else []
-        found: list[Entry] = []
+        changes: list[Entry] = []
         for entry in read:
             if entry.kind == Kind.CHANGE:
-                found.append(entry)
+                changes.append(entry)
             elif entry.kind == Kind.RECORDS:
-                found += [entry._replace(kind=Kind.CHANGE, body=body) for body in decode_records(entry.body)[2]]
-        return FoundChanges(found, RaftIndex((read[-1].index if read else last) + 1))
+                changes += [entry._replace(kind=Kind.CHANGE, body=body) for body in decode_records(entry.body)[2]]
+        return FoundChanges(changes, RaftIndex((read[-1].index if read else last) + 1))
 
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
         """The records of one batch if they are in memory, else None. Never blocks."""
@@ -203,20 +203,20 @@ class Visible:
 
     def read_at_once(self, refs: Seq[BatchRef]) -> Seq[bytes | memoryview] | None:
         """The records of batches if all of them are in memory, else None. Never blocks."""
-        found = []
+        batches = []
         for ref in refs:
             records = self.recent(ref)
             if records is None:
                 return None
-            found.append(records)
-        return found
+            batches.append(records)
+        return batches
 
     def commit(self, index: RaftIndex) -> None:
-        """Everything up to *index* is committed: its record batches enter the channels' indexes, hence are visible.
+        """Commit everything up to *index*: its record batches enter the channels' indexes, hence are visible.
 
-        After a start: commit first, then trim and drop as the state says."""
+        After a start: commit first, then trim and drop as in the state."""
         if index > self.last_index:
-            raise broken("only what is here can be committed", index=index, last=self.last_index)
+            raise broken("only entries that are here can be committed", index=index, last=self.last_index)
         channels, entries = self._channels, self._uncommitted
         for placed in entries.take_recovered(index) if entries.recovered is not None else ():
             channels.commit(placed)
@@ -234,27 +234,27 @@ class Visible:
         return self._channels.uids()
 
     def trim(self, uid: ChannelUid, first_sequence: Sequence) -> None:
-        """Messages below *first_sequence* are gone (a committed decision); lower values are ignored."""
+        """Remove the messages below *first_sequence* (a committed decision); lower values are ignored."""
         if first_sequence > self._channels.by_uid[uid].floor:
             self._channels.trim(uid, first_sequence)
 
     def compact(self, marks: Mapping[ChannelUid, Compaction]) -> None:
-        """Of these channels messages may be left out, as *marks* say. Only logs in files do it, in `clean`."""
+        """Allow leaving out messages of these channels, as *marks* say. Only logs in files do it, in `clean`."""
 
     def compacted(self) -> dict[ChannelUid, CompactionState]:
-        """How far each channel has got."""
+        """Return the compaction state of each channel."""
         return {}
 
     @property
     def compaction(self) -> CompactionTotals:
-        """What compaction has done since the log was opened."""
+        """Totals of compaction since the log was opened."""
         return CompactionTotals()
 
     @property
     def decompression(self) -> DecompressedTotals:
-        """What has been decompressed since the log was opened."""
+        """Totals of decompression since the log was opened."""
         return DecompressedTotals()
 
     def drop(self, uid: ChannelUid) -> None:
-        """The channel is gone; its messages no longer hold a segment. A batch that is committed later makes the channel anew."""
+        """Drop the channel; its messages no longer need a segment. A batch that is committed later starts it again."""
         self._channels.drop(uid)

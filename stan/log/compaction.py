@@ -1,9 +1,9 @@
-"""Which messages of a channel compaction leaves out: the rule, for whoever keeps the log. Pure.
+"""The rule by which compaction leaves out messages of a channel, for all logs. Pure.
 
 Promises, for the messages up to `until` of one channel: of those with the same key one stays, the newest (or, as the policy says,
 the oldest); messages without a key stay; a tombstone goes only if it is its key's newest message, lies below the last message
-that the pass has seen, and everything older of its key went in an earlier pass: who reads on meanwhile cannot have got what it
-deletes. So whoever folds what is left by key gets what the fold of all gives.
+that the pass has seen, and everything older of its key went in an earlier pass: a reader at work cannot have got the messages
+that it deletes. So a fold by key of the remaining messages equals the fold of all.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ DIGEST_BYTES: Final = 16
 """Keys of this length or more are remembered by their hash; shorter ones as they are, so that none can pass for a hash."""
 
 
-class KeptPart(NamedTuple):
+class BatchPart(NamedTuple):
     """Consecutive messages of a batch: those that stay, or a gap of those that do not."""
 
     first: Sequence
@@ -34,17 +34,17 @@ class KeptPart(NamedTuple):
 
 @dataclass(slots=True)
 class CompactedRange:
-    """One channel in a pass."""
+    """A channel in a pass."""
 
     mark: Compaction
     clean_until: Sequence  # up to here an earlier pass has left one message of each key
     until: Sequence = NOTHING  # the last message that this pass has seen, at most mark.until
-    newest_tombstone: Sequence = NOTHING  # that has stayed, and is not the last message
+    newest_tombstone: Sequence = NOTHING  # the newest one that stays, and is not the last message
 
 
 @dataclass(slots=True)
 class KeyMap:
-    """Where the message of each key is that stays, of the keys that are new in one pass."""
+    """The place of the message that stays, for each key that is new in one pass."""
 
     targets: Mapping[ChannelUid, CompactedRange]
     places: dict[bytes, int] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class KeyMap:
         return len(self.places) >= self.keys_max
 
     def learn(self, row: BatchRow, records: bytes | memoryview) -> None:
-        """Take in the keys of a batch that no earlier pass has seen. Batches come in order."""
+        """Add the keys of a batch that no earlier pass has seen. Batches come in order."""
         target, places = self.targets[row.uid], self.places
         if not row.length or row.base_sequence > target.mark.until:
             return
@@ -73,7 +73,7 @@ class KeyMap:
                     places[name] = sequence
 
     def look_back(self, row: BatchRow, records: bytes | memoryview) -> None:
-        """Learn which of the known keys have an older message, in a batch that an earlier pass has seen; of these it stays."""
+        """Note the known keys that have an older message in a batch that an earlier pass has seen: of these it stays."""
         target, places = self.targets[row.uid], self.places
         if not target.mark.keep_first or not row.length or row.base_sequence > target.clean_until:
             return
@@ -83,34 +83,34 @@ class KeyMap:
                 if places.get(name, 0) > sequence:
                     places[name] = sequence
 
-    def parts(self, row: BatchRow, records: bytes | memoryview) -> list[KeptPart]:
-        """What of a batch stays, in order and without holes; one part that is the whole batch if all of it does."""
+    def parts(self, row: BatchRow, records: bytes | memoryview) -> list[BatchPart]:
+        """Return the parts of a batch, those that stay and gaps, in order and without holes; one part if all of it stays."""
         target = self.targets[row.uid]
-        whole = [KeptPart(row.base_sequence, row.count, 0, len(records))]
+        whole = [BatchPart(row.base_sequence, row.count, 0, len(records))]
         if not row.length or row.base_sequence > target.until:
             return whole
         keys, ends, tombstones = keyed(records, row.count)
-        gone = list(self._gone(row, target, keys, tombstones))
-        if not gone:
+        removed = list(self._removed(row, target, keys, tombstones))
+        if not removed:
             return whole
-        found: list[KeptPart] = []
+        parts: list[BatchPart] = []
         at = start = 0
-        for place in [*gone, row.count]:
+        for place in [*removed, row.count]:
             if place > at:
-                found.append(KeptPart(Sequence(row.base_sequence + at), place - at, start, ends[place - 1]))
+                parts.append(BatchPart(Sequence(row.base_sequence + at), place - at, start, ends[place - 1]))
             if place == row.count:
                 break
             start, at = ends[place], place + 1
-            if found and found[-1].start == found[-1].end:
-                found[-1] = found[-1]._replace(count=found[-1].count + 1, start=start, end=start)
+            if parts and parts[-1].start == parts[-1].end:
+                parts[-1] = parts[-1]._replace(count=parts[-1].count + 1, start=start, end=start)
             else:
-                found.append(KeptPart(Sequence(row.base_sequence + place), 1, start, start))
-        return found
+                parts.append(BatchPart(Sequence(row.base_sequence + place), 1, start, start))
+        return parts
 
-    def _gone(
+    def _removed(
         self, row: BatchRow, target: CompactedRange, keys: list[bytes], tombstones: frozenset[int]
     ) -> Iterator[int]:
-        """The places in a batch of the messages that do not stay."""
+        """Yield the places in a batch of the messages that do not stay."""
         places, mark = self.places, target.mark
         last = target.until
         for place, key in enumerate(keys):
@@ -119,8 +119,8 @@ class KeyMap:
                 return
             if not key:
                 continue
-            kept = places.get(_name(row.uid, key))
-            if kept is not None and (sequence > kept if mark.keep_first else sequence < kept):
+            stays = places.get(_name(row.uid, key))
+            if stays is not None and (sequence > stays if mark.keep_first else sequence < stays):
                 yield place
             elif place in tombstones and not mark.keep_first:
                 if sequence <= min(mark.tombstones_until, target.clean_until) and sequence < last:

@@ -1,10 +1,10 @@
-"""Encryption of what a log keeps: each record batch by itself, with AES-256-GCM or ChaCha20-Poly1305.
+"""Encryption of a log: each record batch by itself, with AES-256-GCM or ChaCha20-Poly1305.
 
 Promises: no two batches are encrypted with the same key and nonce, whatever crashes in between: every log that is opened draws
 a new salt, which gives a key of its own, and counts its batches. A batch is authenticated together with its header and with the
-store, the group and the entry that it lies in, so that no batch can take the place of another one. From the entry on from which
-a log encrypts all batches so, a batch in clear is damage. Encrypted records are ENCRYPTION_BYTES longer than those in clear; they
-hold salt, counter, ciphertext and tag.
+store, the group and the entry that it lies in, so that no batch can take the place of another one. From the entry on at which
+a log encrypts all batches, a batch in clear is damage. Encrypted records are ENCRYPTION_BYTES longer than those in clear; they
+have salt, counter, ciphertext and tag.
 Never shows the key. Only messages are encrypted: names, positions and times stay in clear (see docs/log-format.md).
 """
 
@@ -41,17 +41,17 @@ _AHEAD = b"\0\0\0\0"
 
 
 def cipher_of(name: str) -> int:
-    """The number of an algorithm: AES where processors have instructions for it, if none is named. Raises StartError."""
+    """The number of an algorithm: without a name AES where processors have instructions for it. Raises StartError."""
     if not name:
         name = "AES" if platform.machine().lower() in {"x86_64", "amd64", "i386", "i686"} else "CHACHA"
-    found = CIPHERS.get(name.upper())
-    if found is None:
+    number = CIPHERS.get(name.upper())
+    if number is None:
         raise StartError("encryption cipher not supported")
-    return found
+    return number
 
 
 class Cipher:
-    """One key: gives the objects that encrypt and decrypt with it, with either algorithm. Usable from any thread."""
+    """A key: makes the objects that encrypt and decrypt with it, with either algorithm. Usable from any thread."""
 
     def __init__(self, key: bytes, algorithm: str = "") -> None:
         """Derive the master key.
@@ -79,13 +79,13 @@ class Cipher:
 
     def aead(self, salt: bytes, algorithm: int) -> "AESGCM | ChaCha20Poly1305":
         """The object that encrypts and decrypts with the key of *salt*. Raises KeyError: no such algorithm."""
-        found = self._known.get((salt, algorithm))
-        if found is None:
+        known = self._known.get((salt, algorithm))
+        if known is None:
             made = self._kinds[algorithm](hmac.digest(self._master, salt, "sha256"))
             if len(self._known) >= limits.CIPHER_KEYS_MAX:
                 self._known.clear()
-            found = self._known[salt, algorithm] = made
-        return found
+            known = self._known[salt, algorithm] = made
+        return known
 
     def check(self, note: bytes | None) -> str:
         """A text by which `fits` recognizes the key and *note*, and that shows nothing of the key.
@@ -96,7 +96,7 @@ class Cipher:
 
     def fits(self, check: str, note: bytes | None) -> bool:
         """True if *check* was made with this key and *note*."""
-        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - it is there, else there were no cipher
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - it is installed, else there would be no cipher
 
         try:
             data = bytes.fromhex(check)
@@ -128,15 +128,15 @@ class LogCipher:
 
     def authenticated(self, header: bytes | memoryview, index: RaftIndex) -> bytes:
         """Return the data that authenticates a batch of the entry at *index*: its header with CRC 0, and its place."""
-        *told, flags = BATCH_HEADER.unpack(header)
-        told[6] = 0
-        return BATCH_HEADER.pack(*told, flags) + _PLACE.pack(self._store_id, self._group, index)
+        *fields, flags = BATCH_HEADER.unpack(header)
+        fields[6] = 0
+        return BATCH_HEADER.pack(*fields, flags) + _PLACE.pack(self._store_id, self._group, index)
 
     def decrypt(self, header: bytes | memoryview, records: bytes | memoryview, index: RaftIndex) -> bytes | memoryview:
         """The records of a batch of the entry at *index*, in clear.
 
         Raises:
-            Damage: they are not those that were encrypted as a part of this entry, or are in clear where none may be.
+            Damage: they are not the encrypted ones of this entry, or are in clear where none may be.
             WrongKey: they cannot be decrypted, and the key is not proved to be the right one.
         """
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - see Cipher

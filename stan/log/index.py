@@ -1,7 +1,7 @@
-"""Index of one channel inside its group's log: which batch of records holds which sequences, and where it lies.
+"""Index of one channel inside its group's log: the record batches with their sequences and places.
 
-Promises: pure memory, 36 bytes a batch, nothing allocated for a channel that holds no message; only what the log hands
-to `add` (committed batches) is in it. Never reads a file and never deletes one: `trim` tells which rows left.
+Promises: pure memory, 36 bytes a batch, nothing allocated for a channel without messages; only batches that the log hands
+to `add` (committed ones) are in it. Never reads a file and never deletes one: `trim` returns the removed rows.
 Modelled on Kafka's offset and time index, with columns instead of files.
 """
 
@@ -32,7 +32,7 @@ class Removed(NamedTuple):
     segments: "array[int]"
     positions: "array[int]"
     lengths: "array[int]"
-    staged: list[StagedPlace]  # where the messages of those lie that were references
+    staged: list[StagedPlace]  # places of the messages of rows that were references
 
     def by_segment(self) -> list[tuple[int, int, int]]:
         """(segment, batches, bytes of records) for each run of rows in one segment."""
@@ -47,7 +47,7 @@ class Removed(NamedTuple):
 
     @classmethod
     def place(cls, segment: int, position: int, length: int = 0) -> Self:
-        """One batch, by default without records."""
+        """Return a single removed batch, by default without records."""
         return cls(array("I", [segment]), array("I", [position]), array("I", [length]), [])
 
 
@@ -60,7 +60,7 @@ class Tail(NamedTuple):
 
 
 class _Rows:
-    """Columns of the index; the rows from `head` on are kept.
+    """Columns of the index; the rows from `head` on are live.
 
     A row ends where the next one begins; the last ends at the channel's last written sequence.
     """
@@ -69,7 +69,7 @@ class _Rows:
 
     def __init__(self) -> None:
         self.head = 0
-        self.compressed = False  # one of them is, or was
+        self.compressed = False  # one row is, or was
         self.base = array("Q")
         self.timestamp = array("q")
         self.size_before = array("Q")  # accounted bytes of all earlier rows, also of removed ones
@@ -78,7 +78,7 @@ class _Rows:
         self.length = array("I")
 
     def append(self, base: int, timestamp: int, size_before: int, segment: int, position: int, length: int) -> None:
-        """One more row."""
+        """Add a row."""
         self.base.append(base)
         self.timestamp.append(timestamp)
         self.size_before.append(size_before)
@@ -102,7 +102,7 @@ class BatchIndex:
         S1  batches are dense: base_sequence = last written + 1, except for a first batch and over lost entries.
         S2  first_sequence <= last_sequence + 1, and both only grow.
 
-    `bytes` and `first_within_bytes` take the messages of a batch that is only partly kept as equally large.
+    `bytes` and `first_within_bytes` count the messages of a partly removed batch as equally large.
     """
 
     __slots__ = (
@@ -113,8 +113,8 @@ class BatchIndex:
         "_written",
         "first_sequence",
         "floor",
-        "held",
         "raft_index",
+        "referred",
         "staged",
         "tail",
         "uid",
@@ -124,13 +124,13 @@ class BatchIndex:
         self.uid = uid
         self.raft_index = RaftIndex(0)  # of the newest batch
         self.first_sequence = Sequence(0)
-        """Sequence of the oldest kept message; 0 if the channel never held a message, last + 1 if all were removed."""
-        self.floor = Sequence(0)  # messages below are gone
+        """Sequence of the oldest live message; 0 if the channel never had a message, last + 1 if all were removed."""
+        self.floor = Sequence(0)  # messages below are removed
         self.tail: Tail | None = None
         self.staged: dict[int, StagedPlace] | None = None
-        """By base sequence: where the messages of batches lie that are references. Its row has the place of the reference."""
-        self.held: Container[int] = ()
-        """Base sequences of batches that others refer to: they are not told as removed."""
+        """By base sequence: the places of the messages of references. The row has the place of the reference."""
+        self.referred: Container[int] = ()
+        """Base sequences of batches that others refer to: they are not reported as removed."""
         self._beside = overhead - LENGTH_PREFIX  # bytes accounted per message beside its records
         self._written = Sequence(0)  # newest sequence of a batch; 0 before the first
         self._size = 0  # accounted bytes of all rows ever
@@ -140,7 +140,7 @@ class BatchIndex:
     def __repr__(self) -> str:
         return f"<BatchIndex {self.uid} first={self.first_sequence} last={self.last_sequence} bytes={self.bytes}>"
 
-    # --- what the log changes --------------------------------------------------------------------------------------
+    # --- changes by the log ----------------------------------------------------------------------------------------
     def add(
         self,
         row: BatchRow,
@@ -150,8 +150,8 @@ class BatchIndex:
         hole: RaftIndex,
         staged: StagedPlace | None = None,
     ) -> bool:
-        """Append a committed batch; False if trim() already removed all of it. One without records is kept like any other.
-        *staged*: where its messages lie if it is a reference.
+        """Append a committed batch; False if trim() already removed all of it. One without records stays like any other.
+        *staged*: the place of its messages if it is a reference.
 
         *hole* is the newest raft index before this one that the log does not have; sequences may be missing only if a
         batch of this channel can have been in it. A timestamp before its predecessor's counts as the predecessor's.
@@ -197,7 +197,7 @@ class BatchIndex:
         return True
 
     def trim(self, first: Sequence) -> Removed | None:
-        """Messages below *first* are gone; returns the rows of which nothing is left, None if there are none.
+        """Remove the messages below *first*; returns the rows without a live message, None if there are none.
 
         A *first* beyond last_sequence + 1 (state restored before the log was replayed) raises last_sequence too.
         """
@@ -213,7 +213,7 @@ class BatchIndex:
         return removed
 
     def _cut(self, first: Sequence) -> Removed | None:
-        """Drop the rows of which nothing is left above *first*."""
+        """Drop the rows without a message from *first* on."""
         rows = self._rows
         if rows is None:
             return None
@@ -231,8 +231,8 @@ class BatchIndex:
             for base in rows.base[head:keep]:
                 if (place := self.staged.pop(base, None)) is not None:
                     removed.staged.append(place)
-        elif self.held:
-            removed = self._without_held(removed, rows.base[head:keep])
+        elif self.referred:
+            removed = self._unreferred(removed, rows.base[head:keep])
         if keep == len(rows.base):
             self._rows = None
         else:
@@ -240,9 +240,9 @@ class BatchIndex:
             rows.compact()
         return removed
 
-    def _without_held(self, removed: Removed, bases: "array[int]") -> Removed:
-        """What of *removed* nobody refers to."""
-        free = [at for at, base in enumerate(bases) if base not in self.held]
+    def _unreferred(self, removed: Removed, bases: "array[int]") -> Removed:
+        """Return the part of *removed* that no batch refers to."""
+        free = [at for at, base in enumerate(bases) if base not in self.referred]
         segments, positions, lengths, staged = removed
         return Removed(
             array("I", map(segments.__getitem__, free)),
@@ -252,14 +252,14 @@ class BatchIndex:
         )
 
     def alone(self, sequence: Sequence) -> StagedPlace | None:
-        """The place of the batch that holds this message and no other; None if there is none, or it is not kept."""
-        found = self.refs(sequence, sequence, 0, 1)
-        if not found or found[0].base_sequence != sequence or found[0].count != 1:
+        """Return the place of the batch with this message alone; None if there is none, or it is not live."""
+        refs = self.refs(sequence, sequence, 0, 1)
+        if not refs or refs[0].base_sequence != sequence or refs[0].count != 1:
             return None
-        return StagedPlace(sequence, found[0].segment, found[0].position, found[0].length)
+        return StagedPlace(sequence, refs[0].segment, refs[0].position, refs[0].length)
 
     def move(self, base: Sequence, source: int, target: int, position: int) -> bool:
-        """The batch at *base* went from segment *source* to *target*; False if it is not kept any more."""
+        """Move the batch at *base* from segment *source* to *target*; False if it is not live any more."""
         if self.tail is not None and self.tail[:2] == (base, source):
             self.tail = Tail(base, target, position)
             return True
@@ -274,7 +274,7 @@ class BatchIndex:
         return True
 
     def move_staged(self, base: int, source: int, target: int, position: int) -> bool:
-        """What the reference at *base* refers to went from segment *source* to *target*; False if that is not kept any more."""
+        """Move the messages of the reference at *base* from segment *source* to *target*; False if it is not live any more."""
         place = self.staged.get(base) if self.staged else None
         if self.staged is None or place is None or place.segment != source:
             return False
@@ -282,15 +282,15 @@ class BatchIndex:
         return True
 
     def replace(self, source: int, target: int, span: tuple[int, int], rows: list[BatchRow]) -> list[BatchRow]:
-        """The batches between the sequences *span* went from segment *source* to *target*, some without messages that they had:
-        *rows* is what they are there. Returns those of *rows* that are kept and hold messages, or are the channel's tail.
+        """Move the batches between the sequences *span* from segment *source* to *target*, some with fewer messages:
+        *rows* are the new ones. Returns those of *rows* that are live and have messages, or are the channel's tail.
 
-        Cost: O(rows in front of them, and theirs)."""
+        Cost: O(rows before them, and their own)."""
         if self.tail is not None:
-            found = [row for row in rows if (row.base_sequence, source) == self.tail[:2]]
-            if found:
-                self.tail = Tail(found[0].base_sequence, target, found[0].position)
-            return found
+            tails = [row for row in rows if (row.base_sequence, source) == self.tail[:2]]
+            if tails:
+                self.tail = Tail(tails[0].base_sequence, target, tails[0].position)
+            return tails
         columns = self._rows
         if columns is None:
             return []
@@ -301,13 +301,13 @@ class BatchIndex:
         if begin == end:
             return []
         first = max(columns.base[begin], self.floor)
-        kept = [row for row in rows if row.length and row.base_sequence + row.count > first]
+        live = [row for row in rows if row.length and row.base_sequence + row.count > first]
         behind = columns.base[end] if end < len(columns.base) else self._written + 1
         before = columns.size_before[begin]
-        gone = (columns.size_before[end] if end < len(columns.base) else self._size) - before
-        gone -= sum(row.clear_length + self._beside * row.count for row in kept)
-        made, size, at = _Rows(), before + gone, columns.base[begin]
-        for row in kept:
+        less = (columns.size_before[end] if end < len(columns.base) else self._size) - before
+        less -= sum(row.clear_length + self._beside * row.count for row in live)
+        made, size, at = _Rows(), before + less, columns.base[begin]
+        for row in live:
             base = row.base_sequence
             if base > at and (made.base or begin > columns.head):
                 made.append(at, row.timestamp, size, GAP, 0, 0)
@@ -315,15 +315,15 @@ class BatchIndex:
             size, at = size + row.clear_length + self._beside * row.count, base + row.count
         if at < behind and (made.base or begin > columns.head):
             made.append(at, columns.timestamp[end - 1], size, GAP, 0, 0)
-        made.size_before = array("Q", (before + gone for before in columns.size_before[:begin])) + made.size_before
+        made.size_before = array("Q", (before + less for before in columns.size_before[:begin])) + made.size_before
         columns.size_before[:end] = made.size_before
         for name in ("base", "timestamp", "segment", "position", "length"):
             getattr(columns, name)[begin:end] = getattr(made, name)
         self._drop_gaps(columns)
-        return kept
+        return live
 
     def _drop_gaps(self, columns: "_Rows") -> None:
-        """The oldest row holds messages."""
+        """Drop gaps at the beginning, so that the oldest row has messages."""
         while columns.head < len(columns.base) and not columns.length[columns.head]:
             columns.head += 1
         if columns.head == len(columns.base):
@@ -332,7 +332,7 @@ class BatchIndex:
             self.first_sequence = max(self.first_sequence, Sequence(columns.base[columns.head]))
 
     def bytes_up_to(self, sequence: int) -> int:
-        """Accounted bytes of the kept batches that begin at *sequence* or before."""
+        """Accounted bytes of the live batches that begin at *sequence* or before."""
         rows = self._rows
         if rows is None:
             return 0
@@ -347,7 +347,7 @@ class BatchIndex:
         row = bisect_left(rows.segment, 1, rows.head, key=segments.__contains__)
         return Sequence((rows.base[row] if row < len(rows.base) else self._written + 1) - 1)
 
-    # --- what readers ask ------------------------------------------------------------------------------------------
+    # --- reading ---------------------------------------------------------------------------------------------------
     @property
     def last_sequence(self) -> Sequence:
         """Sequence of the newest committed message; 0 if none."""
@@ -355,21 +355,21 @@ class BatchIndex:
 
     @property
     def bytes(self) -> int:
-        """Bytes kept. Exact but for the share of a partly kept first batch."""
+        """Accounted bytes of the live messages. Exact except for a partly removed first batch."""
         rows = self._rows
         if rows is None:
             return 0
         head = rows.head
         whole = self._size - rows.size_before[head]
-        gone = self.first_sequence - rows.base[head]
-        if not gone:
+        removed = self.first_sequence - rows.base[head]
+        if not removed:
             return whole
         size, count = self._extent(rows, head)
-        return whole - size + -(-size * (count - gone) // count)
+        return whole - size + -(-size * (count - removed) // count)
 
     @property
     def compression(self) -> tuple[int, int]:
-        """Bytes of the batches in clear, and those that the log has of them, if some are compressed; 0, 0: none is, or rows of
+        """Bytes of the batches in clear, and as stored, if some are compressed; 0, 0: none is, or rows of
         transactions lie elsewhere.
 
         Cost: O(batches), of a channel that has had a compressed one."""
@@ -397,7 +397,7 @@ class BatchIndex:
 
     @property
     def first_timestamp(self) -> WallNanos:
-        """Timestamp of the oldest kept message; 0 if none."""
+        """Timestamp of the oldest live message; 0 if none."""
         rows = self._rows
         return WallNanos(rows.timestamp[rows.head] if rows else 0)
 
@@ -469,7 +469,7 @@ class BatchIndex:
         return refs if self.staged is None else [*map(self._placed, refs)]
 
     def sequence_at(self, timestamp: WallNanos) -> Sequence:
-        """First kept sequence at or after *timestamp*; last + 1 if none; 0 if the channel never held a message."""
+        """First live sequence at or after *timestamp*; last + 1 if none; 0 if the channel never had a message."""
         rows = self._rows
         if rows is None:
             return self.first_sequence
@@ -483,7 +483,7 @@ class BatchIndex:
         return max(self.floor, Sequence(rows.base[row]))
 
     def first_within_bytes(self, bytes_max: int) -> Sequence:
-        """Smallest first sequence with which the kept bytes are within *bytes_max*; the newest message always stays."""
+        """Smallest first sequence with which the accounted bytes are within *bytes_max*; the newest message always stays."""
         rows = self._rows
         if rows is None:
             return self.first_sequence

@@ -33,8 +33,8 @@ class MemoryLog(Visible):
 
         Args:
             overhead: bytes that a channel accounts per message on top of its encoding (STAN-SPEC 7.1: none in memory).
-            replayable: keep committed entries until release(), so that other nodes can get them; else commit() releases
-                them, as this node itself never replays a log that does not outlive the process.
+            replayable: hold committed entries until release(), so that other nodes can get them; else commit() releases
+                them, as this node never replays a log in memory.
         """
         self._replayable = replayable
         self._entries: deque[Entry] = deque()
@@ -42,14 +42,14 @@ class MemoryLog(Visible):
         self._last_term = Term(0)
         self._before = (RaftIndex(0), Term(0))  # index and term of the newest released entry
         self._committed = RaftIndex(0)
-        self._records: dict[tuple[int, int], bytes | memoryview] = {}  # as they are kept
+        self._records: dict[tuple[int, int], bytes | memoryview] = {}  # as stored
         self._decompressed = DecompressedBatches()
         self._channels = ChannelIndexes(self, overhead)
         self._uncommitted = UncommittedEntries(iter(()), RaftIndex(0))
 
     @property
     def decompression(self) -> DecompressedTotals:
-        """What has been decompressed since the log was opened."""
+        """Totals of decompression since the log was opened."""
         return self._decompressed.totals
 
     @property
@@ -79,15 +79,15 @@ class MemoryLog(Visible):
 
     @property
     def size(self) -> int:
-        """Bytes of all records that are in memory."""
+        """Bytes of all records in memory."""
         return sum(map(len, list(self._records.values())))
 
     def has_room(self, _size: int) -> bool:
-        """True: memory never refuses."""
+        """True: memory always has room."""
         return True
 
     def append(self, entries: Seq[Entry]) -> None:
-        """Take consecutive entries, the first at last_index + 1; never refuses."""
+        """Append consecutive entries, the first at last_index + 1; always succeeds."""
         for entry in entries:
             last, term = self._last_index, self._last_term
             invariant(entry.index == last + 1, "entries are consecutive", index=entry.index, last_index=last)
@@ -113,17 +113,17 @@ class MemoryLog(Visible):
     def entries(self, first: RaftIndex, last: RaftIndex, bytes_max: int) -> list[Entry]:
         """Entries [first, last] that are not released, cut off after *bytes_max* bytes of bodies but at least one."""
         start = max(0, first - self.first_index)
-        found: list[Entry] = []
+        entries: list[Entry] = []
         size = 0
         for entry in islice(self._entries, start, max(start, last - self.first_index + 1)):
             size += len(entry.body)
-            if found and size > bytes_max:
+            if entries and size > bytes_max:
                 break
-            found.append(entry)
-        return found
+            entries.append(entry)
+        return entries
 
     def index_of(self, ref: BatchRef) -> RaftIndex:
-        """The index of the entry that has the batch: its number of a segment tells."""
+        """The index of the entry that has the batch: its segment number shows it."""
         return RaftIndex(self._last_index - (self._last_index - ref.segment) % GAP)
 
     def term_at(self, index: RaftIndex) -> Term:
@@ -147,36 +147,36 @@ class MemoryLog(Visible):
         self._last_term = self._entries[-1].term if self._entries else self._before[1]
 
     def commit(self, index: RaftIndex) -> None:
-        """Everything up to *index* is committed, hence visible; released at once unless the log is replayable."""
+        """Commit everything up to *index*, which makes it visible; released at once unless the log is replayable."""
         super().commit(index)
         if not self._replayable:
             self.release(index)
 
     def read(self, ref: BatchRef, *, stored: bool = False) -> bytes:  # noqa: ARG002 - memory is where they are
-        """The records of one batch. Raises StaleRef if they are not kept any more."""
-        kept = self._records.get((ref.segment, ref.position))
-        if kept is None:
+        """The records of one batch. Raises StaleRef if they are removed."""
+        stored_records = self._records.get((ref.segment, ref.position))
+        if stored_records is None:
             raise StaleRef(f"batch {ref.base_sequence} is gone")
         if ref.staged:
-            return bytes(ref.records(kept))
-        if not ref.size or ref.as_kept:
-            return bytes(kept)
-        return self._decompressed.get(ref) or self._decompressed.make(ref, kept)
+            return bytes(ref.records(stored_records))
+        if not ref.size or ref.as_stored:
+            return bytes(stored_records)
+        return self._decompressed.get(ref) or self._decompressed.make(ref, stored_records)
 
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
-        """The records of one batch; None if they are not kept any more, or would have to be decompressed. Never blocks."""
-        kept = self._records.get((ref.segment, ref.position))
-        if kept is None:
+        """The records of one batch; None if they are removed, or would have to be decompressed. Never blocks."""
+        records = self._records.get((ref.segment, ref.position))
+        if records is None:
             return None
         if ref.staged:
-            return ref.records(kept)
-        return kept if not ref.size or ref.as_kept else self._decompressed.get(ref)
+            return ref.records(records)
+        return records if not ref.size or ref.as_stored else self._decompressed.get(ref)
 
-    def kept(self, segment: int, row: BatchRow) -> None:
-        """SpaceAccounting: a batch became visible. Its records are in memory since it was appended."""
+    def added(self, segment: int, row: BatchRow) -> None:
+        """SpaceAccounting: do nothing; the records of the batch are in memory since it was appended."""
 
     def refused(self, segment: int, row: BatchRow) -> None:
-        """SpaceAccounting: the batch was gone before it was committed."""
+        """SpaceAccounting: free a batch that was removed before it was committed."""
         del self._records[segment, row.position]
 
     def removed(self, removed: Removed) -> None:
@@ -185,7 +185,7 @@ class MemoryLog(Visible):
             self._records.pop(place, None)  # a gap has none
 
     def release(self, index: RaftIndex) -> None:
-        """Forget the committed entries up to *index*; the records that are kept stay."""
+        """Forget the committed entries up to *index*; the live records stay."""
         while self._entries and self._entries[0].index <= min(index, self._committed):
             entry = self._entries.popleft()
             self._before = (entry.index, entry.term)

@@ -1,7 +1,7 @@
 """References: batches of a channel whose messages lie where they were staged, in a message of the group's hidden channel.
 
-An entry that commits a transaction holds references instead of the rows (stan.protocol.entries). The log keeps the message of the
-hidden channel for as long as something of the batch is kept, moves both when it cleans, and gives readers the records as if they
+An entry that commits a transaction holds references instead of the rows (stan.protocol.entries). The log has the message of the
+hidden channel for as long as a part of the batch is live, moves both when it cleans, and gives readers the records as if they
 were the channel's own.
 """
 
@@ -24,7 +24,7 @@ from stan.protocol.entries import (
 
 
 class StagedPlace(NamedTuple):
-    """A message of the hidden channel that is alone in its batch, and where that batch lies."""
+    """A message of the hidden channel that is alone in its batch, and the place of that batch."""
 
     sequence: Sequence
     segment: int
@@ -41,14 +41,14 @@ def reference_rows(records: bytes | bytearray | memoryview, position: int) -> li
 
 
 def with_rows(
-    entry: Entry, wanted: Container[int], sealed_rows: Callable[[Reference], bytes | memoryview | None]
+    entry: Entry, uids: Container[int], sealed_rows: Callable[[Reference], bytes | memoryview | None]
 ) -> Entry:
-    """The entry with batches in place of its references to batches of the *wanted* channels.
+    """The entry with batches in place of its references to batches of the *uids* channels.
 
     Args:
         entry: of kind RECORDS, in clear.
-        wanted: uids.
-        sealed_rows: the records of a reference as readers get them; None: it stays a reference.
+        uids: of channels.
+        sealed_rows: returns the records of a reference as readers get them; None: it stays a reference.
     """
     view, at = memoryview(entry.body), 0
     parts: list[bytes | memoryview] = []
@@ -62,7 +62,7 @@ def with_rows(
         else:
             rest = []
             for one in decode_references(view[start:end]):
-                records = sealed_rows(one) if one.uid in wanted else None
+                records = sealed_rows(one) if one.uid in uids else None
                 if records is None:
                     rest.append(one)
                 else:

@@ -1,7 +1,7 @@
-"""What a log has in memory: its newest record batches, so that subscribers who keep up cost no reads, and the records of
-compressed batches, so that whoever reads one next need not decompress it again.
+"""The caches of a log: its newest record batches, so that subscribers at the end cost no reads, and the records of
+compressed batches, so that the next reader of one need not decompress it again.
 
-Promises never to hold more bytes than each bound. The tail never copies: it keeps the appended bodies and points into them.
+Promises to stay within the bound of each. The tail never copies: it refers to the appended bodies.
 """
 
 from collections import OrderedDict, deque
@@ -28,19 +28,19 @@ class TailCache:
     def put(self, segment: int, body: bytes, body_position: int, rows: list[BatchRow], sealed: int = 0) -> None:
         """Remember the batches of an entry's body, which begins at *body_position* in the segment; drop the oldest.
 
-        *sealed*: by how many bytes each batch is longer in the segment than in the body.
+        *sealed*: bytes by which each batch is longer in the segment than in the body.
         """
         size = len(body)
-        if rows and rows[-1].staged:  # references hold no records
+        if rows and rows[-1].staged:  # references have no records
             rows = [row for row in rows if not row.staged]
         if size > self._bytes_max or not rows:
             return
         records = self._records
         self._bytes += size
         while self._bytes > self._bytes_max:
-            in_segment, less, gone = self._bodies.popleft()
+            in_segment, less, old = self._bodies.popleft()
             self._bytes -= less
-            for row in gone:
+            for row in old:
                 del records[in_segment, row.position]
         view = memoryview(body)
         for row in rows:
@@ -68,7 +68,7 @@ class DecompressedBatches:
         self._bytes_max = bytes_max
         self._bytes = 0
         self._records: OrderedDict[tuple[int, int], bytes] = OrderedDict()
-        self._forgotten: OrderedDict[tuple[int, int], None] = OrderedDict()  # places whose records had to go
+        self._forgotten: OrderedDict[tuple[int, int], None] = OrderedDict()  # places of dropped records
         self._lock = Lock()
         self.totals = DecompressedTotals()
 
@@ -79,15 +79,15 @@ class DecompressedBatches:
         """The records of the batch, if they are here."""
         place = ref.segment, ref.position
         with self._lock:
-            found = self._records.get(place)
-            if found is not None:
+            records = self._records.get(place)
+            if records is not None:
                 self._records.move_to_end(place)
-            return found
+            return records
 
-    def make(self, ref: BatchRef, kept: bytes | memoryview, *, remember: bool = True) -> bytes:
-        """The records of the batch of which the log has *kept*; put here if *remember*. Raises Damage."""
+    def make(self, ref: BatchRef, stored: bytes | memoryview, *, remember: bool = True) -> bytes:
+        """Return the records of the batch with the *stored* bytes; cached if *remember*. Raises Damage."""
         began = thread_time_ns()
-        records = records_of(kept, ref.base_sequence, ref.timestamp, ref.size)
+        records = records_of(stored, ref.base_sequence, ref.timestamp, ref.size)
         spent = thread_time_ns() - began
         with self._lock:
             self._count(len(records), spent)
@@ -113,9 +113,9 @@ class DecompressedBatches:
         self._records[place] = records
         self._bytes += len(records) - (0 if before is None else len(before))
         while self._bytes > self._bytes_max:
-            gone, less = self._records.popitem(last=False)
+            dropped, less = self._records.popitem(last=False)
             self._bytes -= len(less)
-            self._forget(gone)
+            self._forget(dropped)
 
     def _forget(self, place: tuple[int, int]) -> None:
         self._forgotten[place] = None

@@ -1,4 +1,4 @@
-"""What the logs have in common: entries, places of record batches, and GroupLog, the port that each of them implements.
+"""The common types of the logs: entries, places of record batches, and GroupLog, the port that each of them implements.
 
 The Raft log of a group *is* its message log: an entry of kind RECORDS carries the messages, and a channel is an
 index into it. Modelled on Liftbridge's commitlog interface: the whole log on one page.
@@ -20,12 +20,12 @@ from stan.protocol.staged import sealed
 class StaleRef(NotNow):
     """The batch's place is no longer valid: its segment was deleted or rewritten since the index gave it out.
 
-    Ask the index again; if it still has the batch, it has a place that can be read.
+    The index, read again, has a valid place if it still has the batch.
     """
 
 
 class Entry(NamedTuple):
-    """One entry of a group's log."""
+    """An entry of a group's log."""
 
     index: RaftIndex  # type: ignore[assignment] # hides tuple.index, which nobody calls on an entry
     term: Term
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
 
 
 class BatchRef(NamedTuple):
-    """Where one channel's record batch lies; the messages are [base_sequence, base_sequence + count - 1].
+    """The place of a channel's record batch; the messages are [base_sequence, base_sequence + count - 1].
 
     If they lie where they were staged, place and length are those of the hidden channel's batch (stan.log.references)."""
 
@@ -43,23 +43,23 @@ class BatchRef(NamedTuple):
     timestamp: WallNanos
     segment: int  # number of the segment inside its log
     position: int  # of the first byte of the records (not of the batch header) in the segment file
-    length: int  # bytes of the records as they are kept
-    size: int = 0  # bytes of the records if they are kept compressed; 0: they are not
-    staged: Sequence = Sequence(0)  # message of the hidden channel that holds them; 0: they are the channel's own
-    as_kept: bool = False  # whoever reads wants a compressed batch as it is kept, else the records
+    length: int  # bytes of the records as stored
+    size: int = 0  # bytes of the records if they are stored compressed; 0: they are not
+    staged: Sequence = Sequence(0)  # message of the hidden channel that has them; 0: they are the channel's own
+    as_stored: bool = False  # read a compressed batch as it is stored, else its records
 
     @property
     def hidden(self) -> "BatchRef":
-        """The batch of the hidden channel that holds the messages; only if `staged`."""
+        """The batch of the hidden channel with the messages; only if `staged`."""
         return self._replace(base_sequence=self.staged, count=1, staged=Sequence(0))
 
-    def records(self, found: bytes | memoryview) -> bytes | memoryview:
-        """The records that readers get, from those *found* at the place; only if `staged`. Raises Damage."""
-        return sealed(found, self.base_sequence, self.timestamp)
+    def records(self, stored: bytes | memoryview) -> bytes | memoryview:
+        """The records that readers get, from the *stored* ones at the place; only if `staged`. Raises Damage."""
+        return sealed(stored, self.base_sequence, self.timestamp)
 
 
 class BatchRow(NamedTuple):
-    """One record batch and its place in the segment file, or a reference to one and the reference's place."""
+    """A record batch and its place in the segment file, or a reference to one and the reference's place."""
 
     uid: ChannelUid
     base_sequence: Sequence
@@ -67,11 +67,11 @@ class BatchRow(NamedTuple):
     timestamp: WallNanos
     first_sequence: Sequence
     position: int  # of the first byte of the records, or of the reference
-    length: int  # of the records, before they were sealed; of the reference
+    length: int  # of the records, in clear; of the reference
     size: int = (
         0  # bytes of the records that readers get, if they are made of these or of those referred to; 0: they are these
     )
-    staged: Sequence = Sequence(0)  # message of the hidden channel to which it refers; 0: it is none
+    staged: Sequence = Sequence(0)  # message of the hidden channel that it refers to; 0: it is none
 
     @property
     def clear_length(self) -> int:
@@ -80,7 +80,7 @@ class BatchRow(NamedTuple):
 
 
 class ChannelIndex(Index, Protocol):
-    """Index of one channel inside its group's log: what the core sees of it, and where the batches lie. Pure memory; only
+    """Index of one channel inside its group's log: the core's view of it, and the places of the batches. Pure memory; only
     committed batches are in it, hence visible. `bytes` counts records minus their length prefixes plus `overhead` per message.
     """
 
@@ -94,11 +94,11 @@ class ChannelIndex(Index, Protocol):
 
 @dataclass(slots=True)
 class DecompressedTotals:
-    """Batches that a log has decompressed, for subscribers and whoever else reads messages in clear."""
+    """Batches that a log has decompressed, for subscribers and other readers of messages in clear."""
 
     batches: int = 0
     clear_bytes: int = 0  # of the records made
-    again: int = 0  # of the batches: those that were decompressed before, and did not stay in memory
+    again: int = 0  # of the batches: those that were decompressed earlier, and dropped from memory
     cpu: int = 0  # ns of the processor that it took
 
 
@@ -106,7 +106,7 @@ class FoundChanges(NamedTuple):
     """The changes of a range of entries."""
 
     entries: list[Entry]  # of kind CHANGE; a change beside messages is one with the index of their entry
-    next_index: RaftIndex  # where to go on; above the newest committed entry: that was all
+    next_index: RaftIndex  # the next one to read; above the newest committed entry: that was all
 
 
 class GroupLog(Protocol):
@@ -142,7 +142,7 @@ class GroupLog(Protocol):
     def append(self, entries: Seq[Entry]) -> None:
         """Write *entries* (consecutive indexes, the first is last_index + 1) in one write; they are not durable yet.
 
-        Raises Shortage (everything taken back, the log goes on) or Frozen (the log takes nothing more)."""
+        Raises Shortage (everything undone, the log goes on) or Frozen (the log accepts nothing more)."""
 
     def sync(self) -> RaftIndex:
         """Make everything appended before the call durable; returns the new durable_index. Blocking. Raises Frozen."""
@@ -151,8 +151,8 @@ class GroupLog(Protocol):
         """Entries [first, last], cut off after *bytes_max* bytes of bodies but at least one. Raises Damage."""
 
     def changes(self, first: RaftIndex, entries_max: int) -> FoundChanges:
-        """The changes in the committed entries from *first* on, after about *entries_max* entries cut off; messages are not read.
-        Entries that are not there any more are left out. Blocking, for a worker. Raises Damage."""
+        """The changes in the committed entries from *first* on, cut off after about *entries_max* entries; messages are not read.
+        Removed entries are left out. Blocking, for a worker. Raises Damage."""
 
     def index_of(self, ref: BatchRef) -> RaftIndex:
         """The index of the entry that has the batch. Blocking, for a worker. Raises Damage, StaleRef."""
@@ -164,15 +164,15 @@ class GroupLog(Protocol):
         """Remove every entry after *index*, durably (Raft: a conflicting suffix). Never below a committed index."""
 
     def commit(self, index: RaftIndex) -> None:
-        """Everything up to *index* is committed: its record batches get indexed, hence visible."""
+        """Commit everything up to *index*: its record batches get indexed, hence visible."""
 
     def channel(self, uid: ChannelUid) -> ChannelIndex:
         """Index of a channel; an empty one for a channel that never had a committed batch."""
 
     def read(self, ref: BatchRef, *, stored: bool = False) -> bytes:
-        """The records of one batch, CRC verified, or what is kept of it if *ref* says so; *stored*: from where they are kept, not
-        from a cache. Raises Damage with file and position, StaleRef if it is not there any more (its segment was rewritten or
-        deleted: ask the index again)."""
+        """The records of one batch, CRC verified, or its stored form if *ref* says so; *stored*: from the store, not
+        from a cache. Raises Damage with file and position, StaleRef if it is removed (its segment was rewritten or
+        deleted: read the index again)."""
 
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
         """The records of one batch if they are in memory, else None. Never blocks; for the event loop."""
@@ -182,35 +182,35 @@ class GroupLog(Protocol):
         Never blocks; for the event loop."""
 
     def trim(self, uid: ChannelUid, first_sequence: Sequence) -> None:
-        """Messages below *first_sequence* are gone (a committed decision); lower values are ignored."""
+        """Remove the messages below *first_sequence* (a committed decision); lower values are ignored."""
 
     def compact(self, marks: Mapping[ChannelUid, Compaction]) -> None:
-        """Of these channels messages may be left out (a committed decision that durable state covers); `clean` does it."""
+        """Allow leaving out messages of these channels (a committed decision that durable state covers); `clean` does it."""
 
     def compacted(self) -> dict[ChannelUid, CompactionState]:
-        """How far each channel has got with that since the log was opened."""
+        """Return the compaction state of each channel since the log was opened."""
 
     @property
     def compaction(self) -> CompactionTotals:
-        """What has been done of that since the log was opened."""
+        """Totals of compaction since the log was opened."""
 
     @property
     def decompression(self) -> DecompressedTotals:
-        """What has been decompressed since the log was opened."""
+        """Totals of decompression since the log was opened."""
 
     def drop(self, uid: ChannelUid) -> None:
-        """The channel is gone; its messages no longer hold a segment."""
+        """Drop the channel; its messages no longer need a segment."""
 
     def release(self, index: RaftIndex) -> None:
-        """Entries up to *index* are covered by durable state; sealed segments that hold no kept message and nothing
+        """Release entries up to *index*, which durable state covers; sealed segments without a live message and with nothing
         above *index* are deleted."""
 
     def clean(self) -> str | None:
-        """Rewrite one sealed, released segment that is mostly removed messages, or has some that compaction leaves out; says what
-        it did. Blocking, for a worker; the next commit() or release() takes the new file into use."""
+        """Rewrite one sealed, released segment that is mostly removed messages, or has some that compaction leaves out; returns a
+        line about it. Blocking, for a worker; the next commit() or release() takes the new file into use."""
 
     def channels(self) -> list[ChannelUid]:
-        """Channels that have an index. After a start, the owner must drop() those that the registry does not know anymore."""
+        """Channels that have an index. After a start, the owner must drop() those that the registry does not have any more."""
 
     def close(self) -> None:
         """Sync and close the files."""

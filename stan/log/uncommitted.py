@@ -1,6 +1,6 @@
-"""Entries that are written but not committed, and where their record batches lie: what commit() needs, without reading again.
+"""Entries that are written but not committed, and the places of their record batches: commit() needs no second read.
 
-Promises to hand out every entry once, in order, and to keep of each only its batches' places. What recovery found is
+Promises to hand out every entry once, in order, and to hold of each only its batches' places. Recovered entries are
 read lazily, one segment's outlines at a time.
 """
 
@@ -25,13 +25,13 @@ class UncommittedEntries:
     """Queue of uncommitted entries; *recovered* yields those that were in the log when it was opened."""
 
     def __init__(self, recovered: Iterator[Placed], recovered_last: RaftIndex) -> None:
-        self.recovered: Iterator[Placed] | None = recovered  # None once all of them were taken
+        self.recovered: Iterator[Placed] | None = recovered  # None once all of them are handed out
         self._recovered_last = recovered_last  # newest recovered entry that was not truncated since
         self._peeked: Placed | None = None
         self.appended: deque[Placed] = deque()
-        """Entries that were appended since the start, oldest first, all behind the recovered ones. Whoever commits takes them."""
+        """Entries that were appended since the start, oldest first, all behind the recovered ones. commit() removes them."""
         self.add: Callable[[Placed], None] = self.appended.append
-        """An entry was appended behind all others."""
+        """Add an entry that was appended after all others."""
 
     def take_recovered(self, index: RaftIndex) -> Iterator[Placed]:
         """Hand out the recovered entries up to *index*, which are committed, and forget them."""

@@ -87,9 +87,9 @@ class Channel:
         batches = []
         as_kept = partial(goes_as_kept, asked, place, PAYLOAD_MAX, self.deleted)
         for ref in refs_of(place, self.index, as_kept if self.compressed else None, request.get("max_bytes") or 1500):
-            found = (self.kept if ref.as_kept else self.records)[ref.base_sequence]
+            found = (self.kept if ref.as_stored else self.records)[ref.base_sequence]
             batch = fetches.FetchedBatch(ref.base_sequence, ref.count, ref.timestamp, found)
-            batches.append(framed(batch) if ref.as_kept else batch)
+            batches.append(framed(batch) if ref.as_stored else batch)
         encoded = b"".join(answer(asked, place, batches, PAYLOAD_MAX, self.deleted))
         return encoded, FetchResponse.FromString(encoded)
 

@@ -106,7 +106,7 @@ class SimRuntime:
     def read(self, log, refs, done):
         def work():
             try:
-                result = [ReadResult(ref.base_sequence, ref.count, log.read(ref), ref.as_kept) for ref in refs]
+                result = [ReadResult(ref.base_sequence, ref.count, log.read(ref), ref.as_stored) for ref in refs]
             except (OSError, StanError) as error:
                 result = error
             done(result)

@@ -264,7 +264,7 @@ def keeps_no_newest(original, self, row, records):
         self.places[name] += 1
 
 
-@breaks(KeyMap, "_gone", "compaction", 12)
+@breaks(KeyMap, "_removed", "compaction", 12)
 def tombstones_go_at_once(original, self, row, target, keys, tombstones):
     gone = original(self, row, target, keys, tombstones)
     return sorted({*gone, *(at for at in tombstones if at < target.until)})

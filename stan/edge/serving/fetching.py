@@ -251,7 +251,7 @@ def refs_of(
             room -= ref.length if kept else ref.size or ref.length
             if clear_max < 0:
                 break
-        chosen.append(ref._replace(as_kept=kept))
+        chosen.append(ref._replace(as_stored=kept))
         if room < 0:
             break
     return chosen

@@ -1,9 +1,9 @@
-"""Rewriting of a sealed segment that is mostly removed messages, or has some that compaction leaves out: what is kept moves to a
+"""Rewriting of a sealed segment that is mostly removed messages, or has some that compaction leaves out: the rest moves to a
 smaller file of the same name.
 
 Promises: a crash at any point leaves the old file or the new one, each complete; entries keep index and term; until the
 new file is taken into use, which the event loop does, every place in the old one stays readable.
-Modelled on Kafka's log cleaner, with "is it kept" in place of its key map.
+Modelled on Kafka's log cleaner, with "is it live" in place of its key map.
 """
 
 from collections.abc import Mapping
@@ -34,12 +34,12 @@ class Rewritten:
     old: Segment
     new: Segment
     rows: list[BatchRow]  # batches of the new file
-    pin: Pin  # keeps the old file open, as places in it are still given out
-    spans: Spans = field(default_factory=dict)  # of channels of which messages were left out
+    pin: Pin  # keeps the old file open, as places in it are still in use
+    spans: Spans = field(default_factory=dict)  # of channels that have lost messages
 
 
 class Cleaner:
-    """Gets rid of what a log does not keep: deletes segments of which nothing is kept, rewrites those that are mostly dead.
+    """Frees space of a log: deletes segments without live messages, rewrites those that are mostly dead.
 
     Everything runs on the event loop, except `clean`, which may run in one worker thread beside it.
     """
@@ -61,11 +61,11 @@ class Cleaner:
         self.rewritten: Rewritten | None = None  # set by `clean` at any moment, taken by `swap`
 
     def release(self, index: RaftIndex, committed: RaftIndex) -> None:
-        """Durable state covers the entries up to *index*: delete the sealed segments that nothing needs (L4)."""
+        """Delete the sealed segments that nothing needs (L4), as durable state covers the entries up to *index*."""
         self._released = max(self._released, index)
         with self.lock:
             for segment in self._segments.sealed():
-                if not segment.kept.batches and self._is_covered(segment, committed) and segment is not self.segment:
+                if not segment.live.batches and self._is_covered(segment, committed) and segment is not self.segment:
                     with suppress(OSError):
                         self._segments.delete(segment)
 
@@ -79,24 +79,24 @@ class Cleaner:
             if self.segment is not None:
                 return None
             sealed = self._segments.sealed()
-            worth = (s for s in sealed if s.kept.mostly_dead(s.end) and self._is_covered(s, committed))
+            worth = (s for s in sealed if s.live.mostly_dead(s.end) and self._is_covered(s, committed))
             segment = self.segment = next(worth, None)
         if segment is None:
             return self._compact(committed)
-        return self._rewrite(segment, self._kept_at, {})
+        return self._rewrite(segment, self._if_live, {})
 
-    def _kept_at(self, found: EntryInSegment, position: int) -> EntryInSegment | None:
-        return _at(found, position) if any(map(self._channels.is_kept, found.rows)) else None
+    def _if_live(self, entry: EntryInSegment, position: int) -> EntryInSegment | None:
+        return _at(entry, position) if any(map(self._channels.is_live, entry.rows)) else None
 
     def _compact(self, committed: RaftIndex) -> str | None:
-        """Go on with the compaction: rewrite the next segment that has messages to leave out."""
+        """Continue the compaction: rewrite the next segment that has messages to leave out."""
         compactor = self._compactor
         if compactor.under_way is None:
             return None
         with self.lock:
             covered = [segment for segment in self._segments.sealed() if self._is_covered(segment, committed)]
         try:
-            self._files.sync_directory(self._directory)  # no power cut brings back what the tombstones behind it delete
+            self._files.sync_directory(self._directory)  # no power cut brings back messages deleted by later tombstones
             shrunk: Shrunk | None = compactor.next_rewrite(covered)
         except (OSError, Damage) as error:
             compactor.give_up()
@@ -107,10 +107,10 @@ class Cleaner:
             if shrunk.segment not in self._segments.all:
                 return None  # deleted meanwhile
             self.segment = shrunk.segment
-        told = self._rewrite(shrunk.segment, shrunk.entry, shrunk.spans)
+        outcome = self._rewrite(shrunk.segment, shrunk.entry, shrunk.spans)
         if self.rewritten is None:
             compactor.give_up()
-        return told
+        return outcome
 
     def prepare(self, marks: Mapping[ChannelUid, Compaction], committed: RaftIndex) -> None:
         """Begin a pass of the compaction, if one pays."""
@@ -128,7 +128,7 @@ class Cleaner:
                 descriptors.unpin(pin)
                 raise
         except (OSError, Damage) as error:
-            segment.kept.defer_cleaning()
+            segment.live.defer_cleaning()
             self.segment = None
             return f"{segment.path}: not cleaned: {error}"
         with suppress(OSError):  # a crash may bring the old file back, which is equally correct
@@ -146,14 +146,14 @@ class Cleaner:
         self._segments.by_number[new.number] = new
         for row in done.rows:
             if row.uid not in done.spans and self._channels.move(row, old.number, new.number):
-                self._segments.kept(new.number, row)
+                self._segments.added(new.number, row)
         for uid, span in done.spans.items():
             rows = [row for row in done.rows if row.uid == uid]
             for row in self._channels.replace(uid, old.number, new.number, span, rows):
-                self._segments.kept(new.number, row)
+                self._segments.added(new.number, row)
         if done.spans:
             self._compactor.rewritten(old, new)
-        new.kept.defer_cleaning()
+        new.live.defer_cleaning()
         self._segments.replace(old, new)
         self._segments.descriptors.unpin(done.pin)
         self.segment = None
@@ -165,19 +165,19 @@ class Cleaner:
 
 
 def rewrite(files: Files, pin: Pin, old: Segment, number: int, entry: EntryOf, spans: Spans) -> Rewritten:
-    """Write what is kept of the entries of *old* to a new file and let it take the name of the old one. Blocking.
+    """Write the live part of the entries of *old* to a new file and give it the name of the old one. Blocking.
 
     Args:
-        files: where it happens.
-        pin: of the old file; the caller holds it until nobody asks for places in it any more.
+        files: the disk.
+        pin: of the old file; the caller holds it until no places in it are read any more.
         old: a sealed segment.
         number: of the new segment.
-        entry: what is kept of an entry.
-        spans: of channels of which messages are left out.
+        entry: returns the live part of an entry.
+        spans: of channels that lose messages.
 
     Raises:
-        Damage: the old file is not what was written; nothing was changed.
-        OSError: the disk refuses; the old file is still in place.
+        Damage: the old file is not as it was written; nothing was changed.
+        OSError: the disk fails; the old file is still in place.
     """
     header = replace(old.header, generation=old.header.generation + 1)
     new = Segment(number, old.path, header, sealed=True)
@@ -208,13 +208,13 @@ def _copy(
     index_file: IndexFileWriter,
     entry: EntryOf,
 ) -> list[BatchRow]:
-    """Write header and kept entries; returns the batches that were written."""
+    """Write header and live entries; returns the batches that were written."""
     rows: list[BatchRow] = []
     buffers = [new.header.encode()]
     written = 0
     scan = SegmentScan(ReadWindow(files, source, old.end), old.header)
-    for found in scan:
-        moved = entry(found, new.end)
+    for old_entry in scan:
+        moved = entry(old_entry, new.end)
         if moved is None:
             continue
         new.note(moved)
@@ -231,8 +231,8 @@ def _copy(
     return rows
 
 
-def _at(found: EntryInSegment, position: int) -> EntryInSegment:
+def _at(entry: EntryInSegment, position: int) -> EntryInSegment:
     """The same entry at another position."""
-    distance = position - found.position
-    rows = [row._replace(position=row.position + distance) for row in found.rows]
-    return found._replace(rows=rows, position=position, end=found.end + distance)
+    distance = position - entry.position
+    rows = [row._replace(position=row.position + distance) for row in entry.rows]
+    return entry._replace(rows=rows, position=position, end=entry.end + distance)

@@ -2,9 +2,9 @@
 
     what may go (a committed decision) ─► pass: learn the keys that are new ─► rewrite the segments, oldest first ─► next pass
 
-Promises: what a pass leaves out is what `stan.log.compaction` says, whenever the process ends amid it: a segment is the old file
+Promises: a pass follows the rule of `stan.log.compaction`, even if the process ends amid it: a segment is the old file
 or the new one, each complete, and a tombstone goes only when the segments in front of its own are done. A pass that fails is
-begun again. Memory is bounded by COMPACTION_KEYS_MAX. Which messages are clean is not kept over a start: the first pass looks
+begun again. Memory is bounded by COMPACTION_KEYS_MAX. A start forgets the clean messages: the first pass looks
 at all.
 
 `prepare` runs on the event loop, everything else in the worker thread that cleans. Modelled on Kafka's log cleaner.
@@ -54,14 +54,14 @@ STALE_MAX: Final = 3
 """Attempts to read a batch whose segment is rewritten meanwhile."""
 
 Spans = dict[ChannelUid, tuple[Sequence, Sequence]]
-"""Of each compacted channel in a segment: the base sequences of its first and its last batch there."""
+"""By compacted channel in a segment: the base sequences of its first and its last batch there."""
 
 EntryOf = Callable[[EntryInSegment, int], EntryInSegment | None]
 """An entry of a segment as it is written at a position of another one; None: it is left out."""
 
 
 class Shrunk(NamedTuple):
-    """How a segment is to be rewritten."""
+    """A segment to rewrite, and its new entries."""
 
     segment: Segment
     spans: Spans
@@ -69,7 +69,7 @@ class Shrunk(NamedTuple):
 
 
 class Clean(NamedTuple):
-    """What the last pass over a channel has left."""
+    """The result of the last pass over a channel."""
 
     until: Sequence  # up to here there is one message of each key
     seen: Sequence  # the last sequence in a sealed segment then
@@ -81,11 +81,11 @@ class Clean(NamedTuple):
 
 @dataclass(slots=True)
 class CompactionPass:
-    """One pass over the sealed segments."""
+    """A pass over the sealed segments."""
 
     map: KeyMap
     seen: dict[ChannelUid, Sequence]
-    until: RaftIndex  # the last entry of the segments that it is about
+    until: RaftIndex  # the last entry of its segments
     learned: bool = False
     done: int = 0  # everything up to here is rewritten
     saved: Counter[ChannelUid] = field(default_factory=Counter)  # bytes of records that are left out
@@ -106,7 +106,7 @@ class Compactor:
     under_way: CompactionPass | None = None
     encryptor: Encryptor | None = None
     compressor: BatchCompressor = field(default_factory=BatchCompressor)
-    pause: int = 0  # looks that are left out after a pass that failed
+    pause: int = 0  # looks to skip after a failed pass
 
     # --- on the event loop --------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class Compactor:
     # --- in the worker ------------------------------------------------------------------------------------------------
 
     def next_rewrite(self, covered: Seq[Segment]) -> Shrunk | None:
-        """The next segment of the pass that is under way that has messages to leave out; None: there is none, the pass is over.
+        """Return the next segment of the running pass with messages to leave out; None: there is none, the pass is over.
 
         Raises Damage, OSError: give the pass up."""
         going = self.under_way
@@ -171,18 +171,18 @@ class Compactor:
         return None
 
     def reached(self) -> dict[ChannelUid, CompactionState]:
-        """How far each channel has got."""
+        """Return the compaction state of each channel."""
         return {
             uid: CompactionState(clean.until, clean.newest_tombstone, clean.passes, clean.saved_bytes)
             for uid, clean in self.clean.items()
         }
 
     def rewritten(self, old: Segment, new: Segment) -> None:
-        """A segment has been rewritten."""
+        """Note that a segment was rewritten."""
         self.totals.saved_bytes += max(0, old.end - new.end)
 
     def give_up(self) -> None:
-        """A segment cannot be read or rewritten: those behind it stay as they are, and so do their tombstones."""
+        """End the pass, as a segment cannot be read or rewritten: the later ones stay as they are, with their tombstones."""
         self.under_way, self.pause = None, COMPACTION_PAUSE
 
     def _finish(self, going: CompactionPass) -> None:
@@ -201,84 +201,84 @@ class Compactor:
             )
 
     def _learn(self, going: CompactionPass, segments: list[Segment]) -> None:
-        """Take in the new keys, as many as there is room for, and where older ones of them are."""
+        """Add the new keys, as many as there is room for, and the places of their older messages."""
         keys = going.map
         for segment in segments:
-            for found in self._entries(segment):
+            for entry in self._entries(segment):
                 if keys.full:
                     break
-                for row, records in self._batches(found, keys.targets):
+                for row, records in self._batches(entry, keys.targets):
                     keys.learn(row, records)
         if any(target.mark.keep_first for target in keys.targets.values()):
             for segment in segments:
-                for found in self._entries(segment):
-                    for row, records in self._batches(found, keys.targets):
+                for entry in self._entries(segment):
+                    for row, records in self._batches(entry, keys.targets):
                         keys.look_back(row, records)
         going.learned = True
 
     def _shrunk(self, going: CompactionPass, segment: Segment) -> Shrunk | None:
-        """How a segment is to be rewritten; None: all of it stays."""
+        """Return the rewrite of a segment; None: all of it stays."""
         targets, less, beside = going.map.targets, False, False
         spans: Spans = {}
-        for found in self._entries(segment):
-            for row, records in self._batches(found, targets):
+        for entry in self._entries(segment):
+            for row, records in self._batches(entry, targets):
                 first, _ = spans.get(row.uid, (row.base_sequence, row.base_sequence))
                 spans[row.uid] = first, row.base_sequence
                 less = less or any(part.start == part.end for part in going.map.parts(row, records) if row.length)
-            beside = beside or any(row.uid not in targets and self.channels.is_kept(row) for row in found.rows)
+            beside = beside or any(row.uid not in targets and self.channels.is_live(row) for row in entry.rows)
         if not less:
             return None
 
-        def entry(found: EntryInSegment, position: int) -> EntryInSegment | None:
-            return self._rewritten_entry(going, found, position, changes=beside)
+        def rewritten_entry(old_entry: EntryInSegment, position: int) -> EntryInSegment | None:
+            return self._rewritten_entry(going, old_entry, position, changes=beside)
 
-        return Shrunk(segment, spans, entry)
+        return Shrunk(segment, spans, rewritten_entry)
 
     def _rewritten_entry(
-        self, going: CompactionPass, found: EntryInSegment, position: int, *, changes: bool
+        self, going: CompactionPass, old_entry: EntryInSegment, position: int, *, changes: bool
     ) -> EntryInSegment | None:
-        """An entry without the messages that may go; None if nothing of it is kept. *changes*: those of the state are."""
+        """Return an entry without the messages that may go; None if nothing of it is live. *changes*: keep those of the state."""
         keys = going.map
-        entry = self._opened(found.entry)
-        if any(row.staged for row in found.rows):
+        entry = self._opened(old_entry.entry)
+        if any(row.staged for row in old_entry.rows):
             entry = with_rows(entry, keys.targets, self._referred)
         if entry.kind != Kind.RECORDS:
             return _at(entry, position) if changes and entry.kind == Kind.CHANGE else None
         parts: list[bytes | memoryview] = []
-        kept = False
+        any_live = False
         for header, records in _split(entry.body):
             uid, base, count, timestamp, first, length, _, flags = BATCH_HEADER.unpack(header)
             if uid == BESIDE_UID:
                 beside = self._beside(flags, header, records, changes=changes)
                 parts += beside
-                kept = kept or bool(beside)
+                any_live = any_live or bool(beside)
                 continue
             size = flags >> SIZE_SHIFT
             row = BatchRow(uid, base, count, timestamp, first, 0, length, size)
-            kept_here = self.channels.is_kept(row)
-            if uid not in keys.targets or not kept_here:
-                kept = kept or kept_here
+            is_live = self.channels.is_live(row)
+            if uid not in keys.targets or not is_live:
+                any_live = any_live or is_live
                 parts += (header, records)
                 continue
             messages = stored_rows(records, size) if size else records
             left = keys.parts(row, messages)
             if len(left) == 1 and left[0].end > left[0].start:
-                kept = True
+                any_live = True
                 parts += (header, records)
                 continue
             going.saved[uid] += length
             for part in left:
-                kept = kept or part.end > part.start
+                any_live = any_live or part.end > part.start
                 of_part = messages[part.start : part.end]
-                told = bytes(of_part), 0
+                stored = bytes(of_part), 0
                 if size and of_part:
                     channel, rows = parts_of(records)[0], bytes(of_part)
-                    told = self.compressor.stored_form(
+                    stored = self.compressor.stored_form(
                         channel, rows, kernel.seal(channel, part.first, timestamp, [rows])
                     )
-                parts += encode_batch(uid, part.first, part.count, timestamp, first, *told)
-                going.saved[uid] -= len(told[0])
-        if not kept:
+                parts += encode_batch(uid, part.first, part.count, timestamp, first, *stored)
+                going.saved[uid] -= len(stored[0])
+        if not any_live:
             return None
         made = entry._replace(body=b"".join(parts))
         return _at(made if self.encryptor is None else self.encryptor.encrypted(made), position)
@@ -286,9 +286,9 @@ class Compactor:
     def _beside(
         self, flags: int, header: memoryview, records: memoryview, *, changes: bool
     ) -> tuple[bytes | memoryview, ...]:
-        """What is kept of a part of an entry that is no batch: references of channels that are not in the pass, and *changes*."""
+        """Return the live part of a part beside the batches: references of channels that are not in the pass, and *changes*."""
         if flags == REFERENCES_FLAG:
-            rest = [row for row in reference_rows(records, 0) if self.channels.is_kept(row)]
+            rest = [row for row in reference_rows(records, 0) if self.channels.is_live(row)]
             return encode_references(Reference(*row[:5], row.staged, row.size) for row in rest) if rest else ()
         return (header, records) if flags == CHANGE_FLAG and changes else ()
 
@@ -301,14 +301,14 @@ class Compactor:
             raise Damage(f"{segment.path}: position {scan.position}: {scan.fault}")
 
     def _batches(
-        self, found: EntryInSegment, targets: Mapping[ChannelUid, CompactedRange]
+        self, old_entry: EntryInSegment, targets: Mapping[ChannelUid, CompactedRange]
     ) -> Iterator[tuple[BatchRow, bytes | memoryview]]:
-        """The batches of an entry that are of the channels in the pass, with their records in clear; of a compressed batch, which
+        """Yield the batches of an entry of the channels in the pass, with their records in clear; of a compressed batch, which
         has the same keys, the rows."""
-        if not any(row.uid in targets for row in found.rows):
+        if not any(row.uid in targets for row in old_entry.rows):
             return
-        entry = self._opened(found.entry)
-        if any(row.staged for row in found.rows):
+        entry = self._opened(old_entry.entry)
+        if any(row.staged for row in old_entry.rows):
             entry = with_rows(entry, targets, self._referred)
         for header, records in _split(entry.body):
             uid, base, count, timestamp, first, length, _, flags = BATCH_HEADER.unpack(header)
@@ -318,7 +318,7 @@ class Compactor:
                 yield row, stored_rows(records, size) if size else records
 
     def _referred(self, reference: Reference) -> bytes | memoryview | None:
-        """The records of a reference; None if nothing of it is kept. Raises Damage."""
+        """Return the records of a reference; None if nothing of it is live. Raises Damage."""
         for _ in range(STALE_MAX):
             place = self.channels.referred(reference.uid, reference.base_sequence)
             if place is None:

@@ -1,6 +1,6 @@
 """A bounded number of open segment files, shared by the event loop and the worker threads.
 
-Promises that a descriptor is never closed while someone uses it: a number closed under a reader could already belong
+Promises that a descriptor is never closed while it is in use: a number closed under a reader could already belong
 to another file. Never looks into a file.
 """
 
@@ -15,12 +15,12 @@ from stan.log.files.disk import Files
 class Pin:
     """An open file with a count of its users; it is closed only when it has none."""
 
-    __slots__ = ("descriptor", "gone", "users")
+    __slots__ = ("descriptor", "removed", "users")
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self.users = 1
-        self.gone = False  # the segment is gone: the last user closes the file
+        self.removed = False  # the segment is removed: the last user closes the file
 
 
 class Descriptors:
@@ -39,13 +39,13 @@ class Descriptors:
         return len(self._open)
 
     def adopt(self, number: int, descriptor: int) -> Pin:
-        """Take over an open descriptor; it is in use until unpin()."""
+        """Take over an open descriptor; in use until unpin()."""
         with self._lock:
             pin = self._open[number] = Pin(descriptor)
             return pin
 
     def pin(self, number: int, path: str) -> Pin:
-        """The segment's file, opened if need be; in use until unpin(). Raises OSError."""
+        """The segment's file, opened if necessary; in use until unpin(). Raises OSError."""
         with self._lock:
             pin = self._open.get(number)
             if pin is None:
@@ -67,10 +67,10 @@ class Descriptors:
             return pin
 
     def unpin(self, pin: Pin) -> None:
-        """The caller does not use the file any more."""
+        """End a use of the file."""
         with self._lock:
             pin.users -= 1
-            if pin.gone and not pin.users:
+            if pin.removed and not pin.users:
                 self._files.close(pin.descriptor)
             elif len(self._open) > self._open_max:
                 self._evict()
@@ -85,14 +85,14 @@ class Descriptors:
             self.unpin(pin)
 
     def forget(self, number: int) -> None:
-        """The segment is gone; its file is closed now or by its last user."""
+        """Forget the segment; its file is closed now or by its last user."""
         with self._lock:
             pin = self._open.pop(number, None)
             if pin is not None:
                 self._retire(pin)
 
     def close(self) -> None:
-        """Forget all, and from now on keep nothing open that is not in use."""
+        """Forget all, and from now on close each file after its last use."""
         with self._lock:
             self._open_max = 0
             for pin in self._open.values():
@@ -100,12 +100,12 @@ class Descriptors:
             self._open.clear()
 
     def _retire(self, pin: Pin) -> None:
-        pin.gone = True
+        pin.removed = True
         if not pin.users:
             self._files.close(pin.descriptor)
 
     def _evict(self) -> None:
-        """Close files that nobody uses, the least recently used one first, until no more are open than allowed."""
+        """Close unused files, the least recently used one first, until no more are open than allowed."""
         for number in [number for number, pin in self._open.items() if not pin.users]:
             if len(self._open) <= self._open_max:
                 return

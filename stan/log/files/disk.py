@@ -1,7 +1,7 @@
 """The operating system's files, as few calls as the log needs, so that a test can put a lying disk in their place.
 
 Promises nothing about durability except through `fdatasync` and `sync_directory`. Every OSError names its file. Never retries,
-never hides an OSError: what a failed call means is decided by the log. The idea of a file port with a faulty twin is
+never hides an OSError: the log decides what a failed call means. The idea of a file port with a faulty twin is
 TigerBeetle's `storage`.
 """
 
@@ -18,7 +18,7 @@ IOVEC_MAX = 1024
 _WITHOUT_WAITING: int | None = getattr(os, "RWF_NOWAIT", None)
 """Flag of a read that fails if it had to wait for the disk."""
 WRITING = ".writing"
-"""Suffix of a small file's name until the file is whole."""
+"""Suffix of a small file's name until the file is complete."""
 
 
 class Files(Protocol):
@@ -28,10 +28,10 @@ class Files(Protocol):
         """Open an existing file for reading and writing."""
 
     def create(self, path: str) -> int:
-        """Open an empty file for reading and writing; what was there under that name is gone."""
+        """Open an empty file for reading and writing; an earlier file of that name is emptied."""
 
     def close(self, descriptor: int) -> None:
-        """Give the descriptor back; says nothing about durability."""
+        """Give the descriptor back; without making anything durable."""
 
     def size(self, descriptor: int) -> int:
         """Length of the file."""
@@ -43,7 +43,7 @@ class Files(Protocol):
         """Read *length* bytes; fewer only at the end of the file."""
 
     def pread_cached(self, descriptor: int, length: int, position: int) -> bytearray | None:
-        """Read *length* bytes if that waits for no disk, as the system has them in memory; None if it would wait, or fails."""
+        """Read *length* bytes if the system has them in memory; None if it would wait, or fails."""
 
     def ftruncate(self, descriptor: int, size: int) -> None:
         """Cut the file to *size*."""
@@ -52,10 +52,10 @@ class Files(Protocol):
         """Return once the file's bytes and size are on stable storage."""
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file another name, replacing atomically what has that name; or a directory, with all that is in it."""
+        """Give a file another name, atomically replacing the one that has it; or a directory, with its content."""
 
     def link(self, source: str, target: str) -> None:
-        """Give a file a second name, which lives on if the first one is removed or replaced."""
+        """Give a file a second name, which stays if the first one is removed or replaced."""
 
     def unlink(self, path: str) -> None:
         """Remove a name; open descriptors go on reading the file."""
@@ -64,7 +64,7 @@ class Files(Protocol):
         """Names in a directory."""
 
     def makedirs(self, path: str) -> None:
-        """Make a directory and its parents, and return once their names are on stable storage; one that is there is fine."""
+        """Make a directory and its parents, and return once their names are on stable storage; an existing one is fine."""
 
     def rmdir(self, path: str) -> None:
         """Remove an empty directory."""
@@ -77,7 +77,7 @@ class Directories:
     """Makes directories durably, for `OsFiles` and for the tests' twin of it alike."""
 
     def __init__(self) -> None:
-        self._named: set[str] = set()  # those whose names were made durable since this was made
+        self._named: set[str] = set()  # those whose names were made durable by this object
 
     def makedirs(self, path: str) -> None:
         """Make a directory and its parents, and return once their names are on stable storage.
@@ -91,13 +91,13 @@ class Directories:
         if not there:
             try:
                 self.mkdir(path)
-            except FileExistsError:  # another process has made it meanwhile, if it is one
+            except FileExistsError:  # another process has made it, if it is one
                 if not self.is_directory(path):
                     raise
         try:
             self.sync_directory(parent or ".")
         except OSError as error:
-            if not there or error.errno == errno.EIO:  # else it is somebody else's
+            if not there or error.errno == errno.EIO:  # else it belongs to another user
                 raise
         self._named.add(path)
 
@@ -147,11 +147,11 @@ class OsFiles(Directories):
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def create(self, path: str) -> int:
-        """Open an empty file for reading and writing; what was there under that name is gone."""
+        """Open an empty file for reading and writing; an earlier file of that name is emptied."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def close(self, descriptor: int) -> None:
-        """Give the descriptor back; says nothing about durability."""
+        """Give the descriptor back; without making anything durable."""
         os.close(descriptor)
 
     def size(self, descriptor: int) -> int:
@@ -160,7 +160,7 @@ class OsFiles(Directories):
             return os.fstat(descriptor).st_size
 
     def pwritev(self, descriptor: int, buffers: Sequence[bytes | memoryview], position: int) -> None:
-        """Write all buffers one after the other from *position* on; a short write is continued until it is whole or fails."""
+        """Write all buffers one after the other from *position* on; a short write is continued until it is complete or fails."""
         with Named(descriptor):
             for start in range(0, len(buffers), IOVEC_MAX):
                 part = buffers[start : start + IOVEC_MAX]
@@ -178,17 +178,17 @@ class OsFiles(Directories):
             return os.pread(descriptor, length, position)
 
     def pread_cached(self, descriptor: int, length: int, position: int) -> bytearray | None:
-        """Read *length* bytes if that waits for no disk, as the system has them in memory; None if it would wait, or fails.
+        """Read *length* bytes if the system has them in memory, so that no disk is waited for; None if it would wait, or fails.
 
-        Only Linux can be asked for that, and not on every file system."""
+        Only Linux can do that, and not on every file system."""
         if _WITHOUT_WAITING is None:
             return None
         data = bytearray(length)
         try:
-            found = os.preadv(descriptor, [data], position, _WITHOUT_WAITING)
+            read = os.preadv(descriptor, [data], position, _WITHOUT_WAITING)
         except OSError:
             return None
-        return data if found == length else None
+        return data if read == length else None
 
     def ftruncate(self, descriptor: int, size: int) -> None:
         """Cut the file to *size*."""
@@ -206,11 +206,11 @@ class OsFiles(Directories):
                 os.fdatasync(descriptor)
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file another name, replacing atomically what has that name; or a directory, with all that is in it."""
+        """Give a file another name, atomically replacing the one that has it; or a directory, with its content."""
         os.replace(source, target)  # noqa: PTH105 - paths are strings in this port
 
     def link(self, source: str, target: str) -> None:
-        """Give a file a second name, which lives on if the first one is removed or replaced."""
+        """Give a file a second name, which stays if the first one is removed or replaced."""
         os.link(source, target)
 
     def unlink(self, path: str) -> None:
@@ -261,7 +261,7 @@ def close_to_others(path: str) -> str:
 
 
 def read_file(files: Files, path: str) -> bytes:
-    """The whole file. Raises FileNotFoundError if there is none."""
+    """Return the content of a file. Raises FileNotFoundError if there is none."""
     descriptor = files.open(path)
     try:
         return files.pread(descriptor, files.size(descriptor), 0)
@@ -270,7 +270,7 @@ def read_file(files: Files, path: str) -> bytes:
 
 
 def write_durably(files: Files, path: str, content: bytes) -> None:
-    """Make or replace a small file: after a crash it is the old or the new one, whole."""
+    """Make or replace a small file: after a crash it is the old or the new one, complete."""
     temporary = path + WRITING
     descriptor = files.create(temporary)
     try:
@@ -283,7 +283,7 @@ def write_durably(files: Files, path: str, content: bytes) -> None:
 
 
 def remove_directory(files: Files, path: str) -> None:
-    """Remove a directory that holds only files; nothing is synced, so after a crash the caller may find some of it again."""
+    """Remove a directory that holds only files; nothing is synced, so after a crash the caller may find a part of it."""
     for name in files.listdir(path):
         files.unlink(f"{path}/{name}")
     files.rmdir(path)

@@ -1,14 +1,14 @@
-"""The durable mark: how far a group's log was durable, at least. One small record beside the segments, written after each sync.
+"""The durable mark: the log was durable up to it, at least. One small record beside the segments, written after each sync.
 
     magic u32 | version u32 | group u32 | index u64 | CRC-32 u32
 
 A record that can be read is true, however it came to the medium: an index is written after all entries up to it are on stable
-storage, and before anybody hears of it; it is lowered, durably, before the log is truncated. So a log that ends before the mark
+storage, and before it is reported; it is lowered, durably, before the log is truncated. So a log that ends before the mark
 has lost entries. After `kill -9` the mark is exact; a loss of power may leave an older one, or none.
 
-Promises: the mark costs a sync one write to the page cache, and makes no sync fail. It is never above what its callers gave it.
-A full disk refuses the file (each sync tries again to create it), and where a file system copies what is overwritten, the record
-too: the mark is behind then until the next sync that finds room, and what is lost behind it is not noticed.
+Promises: the mark costs a sync one write to the page cache, and makes no sync fail. It is never above the callers' index.
+A full disk refuses the file (each sync tries again to create it), and where a file system copies overwritten blocks, the record
+too: then the mark stays too low until a sync has room, and a loss above it is not noticed.
 """
 
 import zlib
@@ -33,8 +33,8 @@ class DurableMark:
     """The durable mark of one log; made by `open`. Callers of `advance` and `lower` hold the log's lock around fdatasync."""
 
     def __init__(self, files: Files, directory: str, group: GroupId) -> None:
-        self.index = RaftIndex(0)  # the log was durable up to here; 0: nothing is known
-        self.damaged = False  # the file has a record that is not right
+        self.index = RaftIndex(0)  # the log was durable up to here; 0: unknown
+        self.damaged = False  # the file has a wrong record
         self._files = files
         self._directory = directory
         self._group = group
@@ -57,9 +57,9 @@ class DurableMark:
         return f"{self._directory}/{NAME}"
 
     def settle(self, index: RaftIndex) -> None:
-        """The log was opened, is durable, and ends with *index*. Raises OSError if a higher mark could not be lowered."""
+        """Set the mark of an opened, durable log that ends with *index*. Raises OSError if a higher mark could not be lowered."""
         if self._descriptor < 0:
-            with suppress(OSError):  # no room: a sync may find some
+            with suppress(OSError):  # no room: a later sync may have some
                 self._create()
         if index < self.index or self.damaged:
             self.lower(index)
@@ -67,7 +67,7 @@ class DurableMark:
             self.advance(index)
 
     def advance(self, index: RaftIndex) -> None:
-        """The log is durable up to *index*. The record is not synced, and an error of its write is ignored."""
+        """Raise the mark: the log is durable up to *index*. The record is not synced, and an error of its write is ignored."""
         if index > self.index:
             try:
                 if self._descriptor < 0:
@@ -78,7 +78,7 @@ class DurableMark:
             self.index = index
 
     def lower(self, index: RaftIndex) -> None:
-        """The log is about to end with *index*. The record is durable when this returns. Raises OSError."""
+        """Lower the mark: the log is about to end with *index*. The record is durable when this returns. Raises OSError."""
         if self._descriptor >= 0:
             self._files.pwritev(self._descriptor, [self._record(index)], 0)
             self.index = index
@@ -99,7 +99,7 @@ class DurableMark:
 
 
 def _decode(data: bytes, group: GroupId) -> RaftIndex:
-    """The index of a record; 0 if it is not right."""
+    """The index of a record; 0 if it is wrong."""
     if len(data) < SIZE or _CRC.unpack_from(data, _RECORD.size)[0] != zlib.crc32(data[: _RECORD.size]):
         return RaftIndex(0)
     magic, version, number, index = _RECORD.unpack_from(data)

@@ -2,13 +2,13 @@
 
 Promises:
     L1  `durable_index` covers an entry only after fdatasync of its file, and fsync of a new file's directory, returned.
-    L2  A failed write is taken back whole (disk full) or freezes the log for ever (anything else).
+    L2  A failed write is undone completely (disk full) or freezes the log for ever (anything else).
     L3  Only committed batches are in a channel's index; a committed entry is never truncated.
-    L4  A file is deleted only if it is sealed, holds no kept message, and durable state covers all its entries.
-Never caches what it could not write, never retries a sync: after a failed one the kernel may have dropped the bytes.
+    L4  A file is deleted only if it is sealed, has no live message, and durable state covers all its entries.
+Never caches unwritten entries, never retries a sync: after a failed one the kernel may have dropped the bytes.
 
 Threads: everything runs on the event loop, except `sync`, `read`, `entries` and `clean`, which may run in one worker thread each
-beside it. What they share with the loop is a dictionary of segments, pinned descriptors, and the lock around fdatasync.
+beside it. They share with the loop a dictionary of segments, pinned descriptors, and the lock around fdatasync.
 
 Its parts: `Segments` (the files, and reading from them), `SegmentWriter` (L1, L2), `Cleaner` (L4), `Recovery` (opening).
 
@@ -101,7 +101,7 @@ class FileLog(Visible):
         cuts_unsynced: bool = False,
         cipher: LogCipher | None = None,
     ) -> tuple[Self, RecoveryReport]:
-        """Open the log in *directory*, made if need be; blocking. Nothing is indexed before commit().
+        """Open the log in *directory*, made if necessary; blocking. Nothing is indexed before commit().
 
         Args:
             directory: of this group alone.
@@ -110,15 +110,15 @@ class FileLog(Visible):
             lost_found: where damaged segments go; by default `lost+found` beside *directory*. The same file system.
             files: the operating system, if not a test's twin of it.
             segment_bytes_max: a segment is rolled once it holds this much.
-            tail_cache_bytes_max: newest record batches kept in memory.
+            tail_cache_bytes_max: bytes of the newest record batches in memory.
             overhead: bytes that a channel accounts per message on top of its encoding (STAN-SPEC 7.1).
             on_damage: called before a damaged segment is moved away, which removes the last trace of the damage here, and, in
-                the reader's thread, when a read finds something else than was written.
-            on_loss: called with a text for the operator if entries were lost that had been written, before the evidence of the
+                the reader's thread, when a read does not give the written bytes.
+            on_loss: called with a text for the operator if written entries were lost, before the evidence of the
                 loss is changed; an exception that it raises ends the opening.
             power_lost: power may have been lost since the log was last open: writes that no sync covered may be there in parts.
             cuts_unsynced: after a loss of power a fault that no sync covered is an unfinished write, whatever follows it: for a
-                log of which nobody counts on more than what was synced.
+                log whose users rely on synced entries alone.
             cipher: encrypts the record batches that are appended, and decrypts encrypted ones; without it they are in clear.
 
         Returns:
@@ -149,7 +149,7 @@ class FileLog(Visible):
         )
         return log, recovery.report
 
-    # --- where the log begins and ends -----------------------------------------------------------------------------
+    # --- ends of the log ------------------------------------------------------------------------------------------
     first_index: RaftIndex = alias("_first_index")
     """Oldest entry from which on the log has no hole; older entries may exist, with holes between them."""
     last_index: RaftIndex = alias("_writer.active.segment.last_index")
@@ -192,10 +192,10 @@ class FileLog(Visible):
         placed = writer.append(entries, encryptor.encrypted if encryptor is not None else None)
         segment = writer.active.segment.number
         sealed = ENCRYPTION_BYTES if encryptor is not None else 0
-        for entry, found in zip(entries, placed, strict=True):
-            rows = found.rows
+        for entry, place in zip(entries, placed, strict=True):
+            rows = place.rows
             self._uncommitted.add(tuple.__new__(Placed, (entry.index, segment, rows)))
-            self._tail.put(segment, entry.body, found.position + ENTRY_HEADER_SIZE, rows, sealed)
+            self._tail.put(segment, entry.body, place.position + ENTRY_HEADER_SIZE, rows, sealed)
 
     def sync(self) -> RaftIndex:
         """Make everything appended before the call durable; returns the new durable_index. Blocking. Raises InDoubt, Frozen."""
@@ -220,7 +220,7 @@ class FileLog(Visible):
         with self._writer.lock, self._cleaner.lock:
             self._writer.truncate_after(index, self._committed, self._cleaner.segment)
         self._uncommitted.truncate_after(index)
-        self._tail.clear()  # the places behind *index* are about to be written again
+        self._tail.clear()  # the places after *index* are about to be written again
         self._decompressed.clear()
         self._first_index = self._segments.first_index()
 
@@ -232,11 +232,11 @@ class FileLog(Visible):
         try:
             return self._segments.entries(first, last, bytes_max)
         except Damage as damage:
-            self._tell_of(damage)
+            self._report(damage)
             raise
 
     def changes(self, first: RaftIndex, entries_max: int) -> FoundChanges:
-        """The changes in the committed entries from *first* on, after *entries_max* entries cut off; messages are not read.
+        """The changes in the committed entries from *first* on, cut off after *entries_max* entries; messages are not read.
         Raises Damage."""
         return self._segments.changes(first, self._committed, entries_max)
 
@@ -252,8 +252,8 @@ class FileLog(Visible):
         """The records of one batch, CRC verified; *stored*: from the file even if the tail cache has them.
 
         Raises:
-            Damage: the file has something else than was written; the text gives file and position.
-            StaleRef: the segment was rewritten or deleted; ask the channel's index again.
+            Damage: the file does not have the written bytes; the text gives file and position.
+            StaleRef: the segment was rewritten or deleted; read the channel's index again.
         """
         cached = None if stored else self.recent(ref)
         if cached is not None:
@@ -262,50 +262,50 @@ class FileLog(Visible):
             return bytes(ref.records(self.read(ref.hidden, stored=stored)))
         recent = None if stored else self._tail.get(ref.segment, ref.position)
         try:
-            kept = self._segments.read(ref) if recent is None else bytes(recent)
-            if not ref.size or ref.as_kept:
-                return kept
-            return self._decompressed.make(ref, kept, remember=not stored)
+            stored_records = self._segments.read(ref) if recent is None else bytes(recent)
+            if not ref.size or ref.as_stored:
+                return stored_records
+            return self._decompressed.make(ref, stored_records, remember=not stored)
         except Damage as damage:
-            self._tell_of(damage)
+            self._report(damage)
             raise
 
     def read_at_once(self, refs: Seq[BatchRef]) -> list[bytes | memoryview] | None:
         """The records of batches, CRC verified, if the tail cache or the system has all of them in memory; None otherwise, and if
         one would have to be decompressed.
 
-        Never blocks, and tells of no damage: `read` does."""
+        Never blocks, and reports no damage: `read` does."""
         tail, decompressed = self._tail, self._decompressed
-        found: list[bytes | memoryview | None] = []
+        batches: list[bytes | memoryview | None] = []
         old: list[BatchRef] = []
         for ref in refs:
-            compressed = ref.size and not ref.as_kept
+            compressed = ref.size and not ref.as_stored
             records = decompressed.get(ref) if compressed else tail.get(ref.segment, ref.position)
-            if records is None and compressed:  # to decompress takes longer than the event loop has
+            if records is None and compressed:  # decompression takes too long for the event loop
                 return None
             if records is None:
                 old.append(ref.hidden if ref.staged else ref)
-            found.append(records)
+            batches.append(records)
         read = self._segments.read_cached(old)
         if read is None:
             return None
         rest = iter(read)
-        there = [next(rest) if records is None else records for records in found]
+        there = [next(rest) if records is None else records for records in batches]
         try:
             return [ref.records(data) if ref.staged else data for ref, data in zip(refs, there, strict=True)]
         except Damage:
             return None
 
     def sealed_from(self, index: RaftIndex) -> None:
-        """From the entry at *index* on, batches in clear count as damage."""
+        """Count batches in clear as damage from the entry at *index* on."""
         self._segments.sealed_from(index)
 
     def check_key(self) -> None:
         """Decrypt one batch of each segment that has encrypted ones. Raises WrongKey, Damage, OSError."""
         self._segments.check_key()
 
-    def _tell_of(self, damage: Damage) -> None:
-        """A read found *damage*: call `on_damage` if data are lost on the medium.
+    def _report(self, damage: Damage) -> None:
+        """Call `on_damage` for *damage* in a read if data are lost on the medium.
 
         Not called if the read failed for another reason: a wrong key, or no descriptor or memory left."""
         cause = damage.__cause__
@@ -315,10 +315,10 @@ class FileLog(Visible):
 
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
         """The records of one batch if they are in memory and in clear, else None. Never blocks."""
-        if ref.size and not ref.as_kept:
+        if ref.size and not ref.as_stored:
             return self._decompressed.get(ref)
-        found = self._tail.get(ref.segment, ref.position)
-        return ref.records(found) if ref.staged and found is not None else found
+        records = self._tail.get(ref.segment, ref.position)
+        return ref.records(records) if ref.staged and records is not None else records
 
     def export(self, index: RaftIndex, directory: str) -> list[Extent]:
         """Hard-link the files that hold the committed entries up to *index* into *directory*, under their names in this log.
@@ -328,7 +328,7 @@ class FileLog(Visible):
         Raises:
             NotNow: a segment is being cleaned; try again.
             OSError: a link failed.
-            Damage: a segment has something else than was written.
+            Damage: a segment does not have the written bytes.
         """
         invariant(index <= self._committed, "only a committed prefix never changes", index=index, at=self._committed)
         self._swap()
@@ -337,18 +337,18 @@ class FileLog(Visible):
                 raise NotNow(f"{self._cleaner.segment.path} is being cleaned")
             return self._segments.link(index, directory)
 
-    # --- what is visible, what is kept -----------------------------------------------------------------------------
+    # --- visibility ------------------------------------------------------------------------------------------------
     def commit(self, index: RaftIndex) -> None:
-        """Everything up to *index* is committed: its record batches enter the channels' indexes, hence are visible."""
+        """Commit everything up to *index*: its record batches enter the channels' indexes, hence are visible."""
         if self._cleaner.rewritten is not None:
             self._swap()
         super().commit(index)
 
-    # --- getting rid of what is not kept ---------------------------------------------------------------------------
+    # --- freeing space ---------------------------------------------------------------------------------------------
     def release(self, index: RaftIndex) -> None:
-        """Entries up to *index* are covered by durable state: delete the sealed segments that nothing needs (L4).
+        """Delete the sealed segments that nothing needs (L4), as durable state covers the entries up to *index*.
 
-        A file that cannot be deleted now is tried again by the next call."""
+        The next call tries again to delete a file that cannot be deleted now."""
         if self._cleaner.closed:
             return
         self._swap()
@@ -356,23 +356,23 @@ class FileLog(Visible):
         self._first_index = self._segments.first_index()
 
     def compact(self, marks: Mapping[ChannelUid, Compaction]) -> None:
-        """Of these channels messages may be left out; `clean` does it, as soon as it pays."""
+        """Allow leaving out messages of these channels; `clean` does it, as soon as it pays."""
         if marks and not self._cleaner.closed:
             self._swap()
             self._cleaner.prepare(marks, self._committed)
 
     @property
     def compaction(self) -> CompactionTotals:
-        """What compaction has done since the log was opened."""
+        """Totals of compaction since the log was opened."""
         return self._compactor.totals
 
     @property
     def decompression(self) -> DecompressedTotals:
-        """What has been decompressed since the log was opened."""
+        """Totals of decompression since the log was opened."""
         return self._decompressed.totals
 
     def compacted(self) -> dict[ChannelUid, CompactionState]:
-        """How far each channel has got."""
+        """Return the compaction state of each channel."""
         return self._compactor.reached()
 
     def clean(self) -> str | None:

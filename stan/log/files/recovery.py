@@ -1,12 +1,12 @@
-"""Opening a log's directory: right entries are kept, a torn tail is cut, a damaged segment is put aside and reported.
+"""Opening a log's directory: valid entries stay, a torn tail is cut, a damaged segment is put aside and reported.
 
 Promises: nothing that was synced is dropped silently; nothing is invented; files of others stay as they are. Never deletes
-an entry that is right: a damaged segment moves to lost+found whole, after its good beginning was written anew.
+a valid entry: a damaged segment moves to lost+found as it is, after its valid beginning was copied.
 
 A faulty end of the log is a torn tail, as a process or machine leaves it that ends while it writes, if no sync covered it (see
 stan.log.files.durable) and if, unless power was lost, the file ends in the middle of an entry. Any other fault is damage.
 
-Entries that no sync is known to have covered are written again before they are synced: if a sync failed in an earlier process,
+Entries that perhaps no sync has covered are written again before they are synced: if a sync failed in an earlier process,
 Linux has left them in the page cache as if they were on the medium, and a later sync would leave them out.
 
 A crash can interrupt recovery at any point; doing it again leads to the same end.
@@ -41,16 +41,16 @@ from stan.log.types import Entry
 _SEGMENT_NAME = re.compile(r"\d{20}\.log")
 _INDEX_FILE_NAME = re.compile(r"\d{20}\.idx")
 _REMAINDER = ".rest"
-"""Suffix of the file with the good beginning of a damaged segment, until that file takes the segment's place."""
+"""Suffix of the file with the valid beginning of a damaged segment, until that file takes the segment's place."""
 PROBE = "room"
-"""Name of the file by whose making the log finds out if there is room again."""
+"""Name of the file whose creation shows whether there is room again."""
 REWRITE = ".new"
 """Suffix of the file that the cleaner is writing, until it takes the place of the segment."""
 
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What opening a log found."""
+    """The findings of opening a log."""
 
     texts: list[str] = field(default_factory=list)  # for the operator; each names file and position
     quarantined: list[tuple[RaftIndex, RaftIndex]] = field(default_factory=list)  # [first, last] entries lost to damage
@@ -58,7 +58,7 @@ class RecoveryReport:
     entries: int = 0
     segments: int = 0
     bytes: int = 0
-    scanned_bytes: int = 0  # verified entry by entry; the other segments had a right index file
+    scanned_bytes: int = 0  # verified entry by entry; the other segments had a valid index file
 
 
 class _Lost(NamedTuple):
@@ -66,14 +66,14 @@ class _Lost(NamedTuple):
 
     first: RaftIndex
     last: RaftIndex
-    known: bool  # they were there; else a loss of power may have kept a later write and lost an earlier one
-    term: Term | None = None  # of the last lost entry, if right entries followed the damage
+    known: bool  # they existed; else a loss of power may have left a later write and lost an earlier one
+    term: Term | None = None  # of the last lost entry, if valid entries followed the damage
     is_end: bool = False  # the log ends with them, so their indexes are given out again
 
 
 @dataclass(frozen=True, slots=True)
 class LogIdentity:
-    """Whose log it is, as the header of each of its segments says, and whether anybody counts on what was not synced."""
+    """The identity of a log, as in the header of each of its segments, and whether its users rely on unsynced entries."""
 
     group: GroupId
     store_id: bytes  # 16 bytes, the same in all files of a store
@@ -84,7 +84,7 @@ class LogIdentity:
         return SegmentHeader(self.group, first_index, previous_term, self.store_id, 0)
 
     def check(self, header: SegmentHeader, path: str) -> None:
-        """Raises StartError if the segment at *path*, which has that header, belongs to another log."""
+        """Raise StartError if the segment at *path*, which has that header, belongs to another log."""
         if header.store_id != self.store_id:
             raise StartError(f"{path} belongs to another store ({header.store_id.hex()}, not {self.store_id.hex()})")
         if header.group != self.group:
@@ -93,9 +93,9 @@ class LogIdentity:
 
 @dataclass(slots=True)
 class ActiveFile:
-    """The file of the active segment, and what the scan of it gave."""
+    """The file of the active segment, and the results of its scan."""
 
-    descriptor: int = -1  # open; -1 while no active segment is found
+    descriptor: int = -1  # open; -1 while there is no active segment
     index_file: IndexFileWriter | None = None  # with the segment's entries so far; None for a new segment
     outlines: bytearray = field(default_factory=bytearray)  # of these entries
     proven: int = 0  # bytes of the file that the durable mark covers
@@ -103,20 +103,20 @@ class ActiveFile:
 
 @dataclass(slots=True)
 class _LogEnd:
-    """Where the log goes on behind the segments that were looked at so far."""
+    """The end of the log after the segments that were scanned so far."""
 
     next_index: RaftIndex
     previous_term: Term  # of the entry before
-    loss_told: bool = False  # entries are lost at the end of the log, and the report says so
+    loss_reported: bool = False  # entries are lost at the end of the log, and the report has them
 
-    def go_behind(self, segment: Segment) -> None:
-        """The segment stays in the log."""
+    def append(self, segment: Segment) -> None:
+        """Move the end behind a segment that stays in the log."""
         self.next_index = RaftIndex(segment.last_index + 1)
         self.previous_term = segment.last_term
 
 
 class Quarantine:
-    """Moves damaged segments of a log to lost+found, whole; their right entries up to the damage stay."""
+    """Moves damaged segments of a log to lost+found, as they are; their valid entries up to the damage stay."""
 
     def __init__(
         self, files: Files, directory: str, lost_found: str, on_damage: Callable[[], None] | None = None
@@ -130,7 +130,7 @@ class Quarantine:
     def put_aside(self, segment: Segment, descriptor: int, index_file: IndexFileWriter) -> str:
         """Move a damaged segment to lost+found; returns its path there.
 
-        Its right entries, if it has some, take its place as a sealed segment. Raises OSError.
+        Its valid entries, if it has some, take its place as a sealed segment. Raises OSError.
         """
         if self._on_damage is not None:
             self._on_damage()
@@ -160,19 +160,19 @@ class Quarantine:
         return target
 
     def _free_name(self, path: str) -> str:
-        """A name in lost+found that nothing has yet."""
+        """A free name in lost+found."""
         self._files.makedirs(self._lost_found)
-        taken = set(self._files.listdir(self._lost_found))
+        used = set(self._files.listdir(self._lost_found))
         directory, name = os.path.split(path)
         stem = f"{os.path.basename(directory)}-{name}"  # noqa: PTH119 - the port's paths are strings
         numbered = (stem if number == 1 else f"{stem}.{number}" for number in count(1))
-        return f"{self._lost_found}/{next(name for name in numbered if name not in taken)}"
+        return f"{self._lost_found}/{next(name for name in numbered if name not in used)}"
 
 
 class Recovery:
-    """One opening of one directory; `run` once, then take the attributes.
+    """The opening of a directory; `run` once, then read the attributes.
 
-    `segments` are all files in order; the last is the active one, synced, and open as `active` says.
+    `segments` are all files in order; the last is the active one, synced, and open as `active`.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class Recovery:
         files, report = self._files, self.report
         names = self._tidy()
         for name, following in zip_longest(names, names[1:]):
-            self._take(name, following)
+            self._open_segment(name, following)
         self._look_for_the_end()
         if not self.segments or self.segments[-1].sealed:
             header = self._identity.header(self._end.next_index, self._end.previous_term)
@@ -231,13 +231,13 @@ class Recovery:
         report.bytes = sum(segment.end for segment in self.segments)
 
     def _write_again(self, active: Segment) -> None:
-        """Write what lies behind the durable mark once more; older segments were synced before the next one was begun."""
+        """Write the entries above the durable mark once more; older segments were synced before the next one was begun."""
         for start in range(self.active.proven, active.end, SCAN_BYTES):
             data = self._files.pread(self.active.descriptor, min(SCAN_BYTES, active.end - start), start)
             self._files.pwritev(self.active.descriptor, [data], start)
 
     def _tidy(self) -> list[str]:
-        """Finish or forget what a crash left half done; returns the names of the segments, oldest first."""
+        """Finish or undo the half-done work of a crash; returns the names of the segments, oldest first."""
         files, directory = self._files, self._directory
         names = set(files.listdir(directory))
         for name in sorted(names):
@@ -254,8 +254,8 @@ class Recovery:
                 files.unlink(f"{directory}/{name}")
         return sorted(filter(_SEGMENT_NAME.fullmatch, names))
 
-    def _take(self, name: str, following: str | None) -> None:
-        """Open one segment file and keep, cut or put it aside; *following*: name of the next one, None if this is the last."""
+    def _open_segment(self, name: str, following: str | None) -> None:
+        """Open one segment file and accept, cut or put it aside; *following*: name of the next one, None if this is the last."""
         path = f"{self._directory}/{name}"
         descriptor = self._files.open(path)
         try:
@@ -264,7 +264,7 @@ class Recovery:
             if header is not None and following is not None:
                 segment = Segment(next(self.numbers), path, header, sealed=True)
                 if load_index_file(self._files, segment, size) is not None:
-                    self._keep(segment)
+                    self._accept(segment)
                     return
             if self._scan(path, descriptor, size, header, following):
                 self.active.descriptor, descriptor = descriptor, -1
@@ -273,7 +273,7 @@ class Recovery:
                 self._files.close(descriptor)
 
     def _header(self, path: str, data: bytes) -> SegmentHeader | None:
-        """The segment's header; None if it is damaged. Raises StartError if the file belongs to someone else."""
+        """The segment's header; None if it is damaged. Raises StartError if the file belongs to another log."""
         try:
             header = decode_segment_header(data)
         except Damage:
@@ -286,18 +286,18 @@ class Recovery:
         return header
 
     def _scan(self, path: str, descriptor: int, size: int, header: SegmentHeader | None, following: str | None) -> bool:
-        """Verify a segment entry by entry and keep what is right; True if it is the active one from now on."""
+        """Verify a segment entry by entry and accept its valid part; True if it is the active one from now on."""
         first = RaftIndex(int(path[-24:-4]))
         term = self._end.previous_term if first == self._end.next_index else Term(0)
         segment = Segment(next(self.numbers), path, header or self._identity.header(first, term))
         scan = SegmentScan(ReadWindow(self._files, descriptor, size), segment.header)
         writer = IndexFileWriter(self._files, index_file_path(path))
-        for found in scan:
-            segment.note(found)
-            writer.add(found.outline)
+        for entry in scan:
+            segment.note(entry)
+            writer.add(entry.outline)
             if following is None:
-                self.active.outlines += b"".join(found.outline)
-                self.active.proven = found.end if found.entry.index <= self.mark.index else self.active.proven
+                self.active.outlines += b"".join(entry.outline)
+                self.active.proven = entry.end if entry.entry.index <= self.mark.index else self.active.proven
         self.report.scanned_bytes += size
         survivor = scan.survivor() if scan.fault else None
         fault = scan.fault or ("wrong header" if header is None else "")
@@ -311,7 +311,7 @@ class Recovery:
             return False
         if scan.fault:
             self._cut(segment, descriptor, size, scan.fault)
-        self._keep(segment)
+        self._accept(segment)
         if following is not None:
             segment.sealed = True
             writer.seal(segment)
@@ -319,9 +319,9 @@ class Recovery:
         self.active.index_file = writer
         return True
 
-    def _keep(self, segment: Segment) -> None:
+    def _accept(self, segment: Segment) -> None:
         self.segments.append(segment)
-        self._end.go_behind(segment)
+        self._end.append(segment)
 
     def _is_torn(self, segment: Segment, scan: SegmentScan, size: int) -> bool:
         """True if a faulty end of a segment is a torn tail: an unfinished write that no sync covered."""
@@ -329,7 +329,7 @@ class Recovery:
         return segment.last_index >= self.mark.index and (self._power_lost or cut_off)
 
     def _lost(self, segment: Segment, scan: SegmentScan, survivor: Entry | None, following: str | None) -> _Lost:
-        """What a damaged segment has lost behind its right entries."""
+        """Return the entries that a damaged segment has lost after its valid ones."""
         first = RaftIndex(segment.last_index + 1)
         known = following is not None or first <= self.mark.index or not self._power_lost
         if following is not None:
@@ -343,7 +343,7 @@ class Recovery:
         return _Lost(first, segment.last_index, known)
 
     def _cut(self, segment: Segment, descriptor: int, size: int, fault: str) -> None:
-        """Cut a torn tail off, behind which nothing is right, and report it."""
+        """Cut off a torn tail, after which nothing is valid, and report it."""
         self._files.ftruncate(descriptor, segment.end)
         self.report.torn_bytes += size - segment.end
         self.report.texts.append(
@@ -362,38 +362,38 @@ class Recovery:
         self.report.texts.append(f"{segment.path}: begun again, its {size} bytes hold neither a header nor an entry")
 
     def _set_aside(self, segment: Segment, descriptor: int, fault: str, writer: IndexFileWriter, lost: _Lost) -> None:
-        """Put a damaged segment aside and report what is lost; at the log's end alone the lost indexes are used again."""
+        """Put a damaged segment aside and report the lost entries; only at the log's end their indexes are used again."""
         what = f"{segment.path}: damaged at position {segment.end} ({fault})"
         words = ""
         if lost.first <= lost.last:
             words = f"; entries {lost.first} to {lost.last} are lost"
             if lost.known:
-                self._tell_loss(what + words)
+                self._report_loss(what + words)
         target = self._quarantine.put_aside(segment, descriptor, writer)
         self.active.outlines.clear()
         if segment.entries:
-            self._keep(segment)
+            self._accept(segment)
         self.report.texts.append(f"{what}; moved to {target}{words}")
         end = self._end
         end.next_index = max(lost.first, end.next_index)
         if lost.first > lost.last:
             return
         if lost.is_end:
-            end.loss_told = True
+            end.loss_reported = True
             return
         self.report.quarantined.append((lost.first, lost.last))
         if lost.term is not None:
             end.next_index, end.previous_term = RaftIndex(lost.last + 1), lost.term
 
-    def _tell_loss(self, text: str) -> None:
-        """Call `on_loss`; nothing that proves the loss is changed before."""
+    def _report_loss(self, text: str) -> None:
+        """Call `on_loss`; no evidence of the loss is changed before."""
         if self._on_loss is not None:
             self._on_loss(text)
 
     def _look_for_the_end(self) -> None:
-        """Report entries that the durable mark covers and that are gone without any fault in the files."""
+        """Report entries that the durable mark covers and that are missing without any fault in the files."""
         last = RaftIndex(self._end.next_index - 1)
-        if self._end.loss_told or self.mark.index <= last:
+        if self._end.loss_reported or self.mark.index <= last:
             return
         ends = f"ends with entry {last}"
         if self.segments:
@@ -401,4 +401,4 @@ class Recovery:
         text = f"{self._directory}: {ends}, and was durable up to {self.mark.index}"
         text += f"; entries {last + 1} to {self.mark.index} are lost"
         self.report.texts.append(text)
-        self._tell_loss(text)
+        self._report_loss(text)

@@ -1,7 +1,7 @@
-"""Segments that another node has encrypted become this node's: each batch is decrypted as of the sender's store and encrypted
+"""Re-encryption of another node's segments for this one: each batch is decrypted as of the sender's store and encrypted
 again as of this one, because a batch is bound to its store, group and entry.
 
-Promises: the new file takes the name of the old one once it is durable and whole; only what could be decrypted is in it.
+Promises: the new file takes the name of the old one once it is durable and complete; it has only batches that could be decrypted.
 Blocking.
 """
 
@@ -20,7 +20,7 @@ from stan.log.files.segment import (
 
 
 def reencrypt(files: Files, path: str, theirs: LogCipher, ours: Encryptor) -> None:
-    """Write the segment at *path* anew. Raises Damage, WrongKey: a batch is not what was encrypted there; OSError."""
+    """Rewrite the segment at *path*. Raises Damage, WrongKey: a batch is not the encrypted one; OSError."""
     target = path + REWRITE
     source, copy = files.open(path), files.create(target)
     try:
@@ -28,12 +28,12 @@ def reencrypt(files: Files, path: str, theirs: LogCipher, ours: Encryptor) -> No
         header = decode_segment_header(window.get(0, SEGMENT_HEADER_SIZE))
         scan = SegmentScan(window, header)
         buffers, size, written = [header.encode()], SEGMENT_HEADER_SIZE, 0
-        for found in scan:
+        for entry in scan:
             try:
-                entry = ours.encrypted(theirs.decrypted(found.entry))
+                encrypted = ours.encrypted(theirs.decrypted(entry.entry))
             except Damage as damage:
-                raise type(damage)(f"{path}: position {found.position}: {damage}") from damage
-            buffers += (encode_entry_header(entry), bytes(entry.body))
+                raise type(damage)(f"{path}: position {entry.position}: {damage}") from damage
+            buffers += (encode_entry_header(encrypted), bytes(encrypted.body))
             size += len(buffers[-2]) + len(buffers[-1])
             if size - written > SCAN_BYTES:
                 files.pwritev(copy, buffers, written)

@@ -1,6 +1,6 @@
-"""One segment file: its header, its entries, and the reading back of both with every checksum verified.
+"""A segment file: its header, its entries, and reading both with every checksum verified.
 
-Promises that an entry is handed out only if all its bytes are those that were written. Never decides what to do about
+Promises that an entry is handed out only if all its bytes are the written ones. Never decides what to do about
 damage: a scan ends at the damage and has its position and reason. The byte format is in docs/log-format.md.
 Modelled on Liftbridge's commitlog segment.
 """
@@ -40,7 +40,7 @@ _SEGMENT_HEADER = Struct("<8sHHIQI16s")
 SEGMENT_HEADER_SIZE = _SEGMENT_HEADER.size + 4
 
 POSITION_MAX = 0xFFFF_FFFF
-"""Highest position in a segment file: positions are kept in 32 bits."""
+"""Highest position in a segment file: positions have 32 bits."""
 
 ENTRY_MAGIC = b"\xe7\x5a"
 ENTRY_VERSION = 1
@@ -53,13 +53,13 @@ _RECORDS = int(Kind.RECORDS)
 
 
 class CutOff(Damage):
-    """The file ends in the middle of an entry, as it does if the process ended while it wrote it."""
+    """The file ends in the middle of an entry, as after the end of a process amid a write."""
 
 
 class EntryInSegment(NamedTuple):
-    """One verified entry of a segment file."""
+    """A verified entry of a segment file."""
 
-    outline: list[bytes]  # its header, those of its batches, and its references, as the index file keeps them
+    outline: list[bytes]  # its header, those of its batches, and its references, as in the index file
     entry: Entry
     rows: list[BatchRow]
     position: int  # of the entry's header
@@ -74,7 +74,7 @@ class SegmentHeader:
     first_index: RaftIndex
     previous_term: Term  # of the entry before first_index; 0 if unknown
     store_id: bytes  # 16 bytes, the same in all files of a store
-    generation: int  # how often the cleaner rewrote the file; above 0 entries may be missing
+    generation: int  # number of rewrites by the cleaner; above 0 entries may be missing
 
     def encode(self) -> bytes:
         """The header's bytes, CRC last."""
@@ -91,7 +91,7 @@ class SegmentHeader:
 
 
 def decode_segment_header(data: bytes) -> SegmentHeader:
-    """Read a header back; raises Damage if it is not one, or not of this version."""
+    """Decode a header; raises Damage if it is not one, or not of this version."""
     packed = data[: _SEGMENT_HEADER.size]
     if len(data) < SEGMENT_HEADER_SIZE or unpack_from("<I", data, len(packed))[0] != zlib.crc32(packed):
         raise Damage("wrong header")
@@ -122,8 +122,8 @@ def entry_at(position: int, header: bytes, entry: Entry) -> EntryInSegment:
             outline.append(batch_header)
             at += _BATCH_HEADER_SIZE
             if uid != BESIDE_UID:
-                kept = size - ENCRYPTION_BYTES if flags & CIPHER_MASK else size
-                made = (uid, base, count, timestamp, first, start + at, kept, flags >> SIZE_SHIFT, 0)
+                clear = size - ENCRYPTION_BYTES if flags & CIPHER_MASK else size
+                made = (uid, base, count, timestamp, first, start + at, clear, flags >> SIZE_SHIFT, 0)
                 rows.append(tuple.__new__(BatchRow, made))
             elif flags == REFERENCES_FLAG:
                 outline.append(bytes(body[at : at + size]))
@@ -134,10 +134,10 @@ def entry_at(position: int, header: bytes, entry: Entry) -> EntryInSegment:
     return tuple.__new__(EntryInSegment, (outline, entry, rows, position, start + length))
 
 
-def is_sealed(found: EntryInSegment) -> bool:
+def is_sealed(entry: EntryInSegment) -> bool:
     """True if at least one batch of the entry is encrypted."""
-    own = (row.position for row in found.rows if not row.staged)
-    body, starts = found.entry.body, (position - found.position - ENTRY_HEADER_SIZE for position in own)
+    own = (row.position for row in entry.rows if not row.staged)
+    body, starts = entry.entry.body, (position - entry.position - ENTRY_HEADER_SIZE for position in own)
     return any(BATCH_HEADER.unpack_from(body, start - BATCH_HEADER.size)[7] & CIPHER_MASK for start in starts)
 
 
@@ -145,7 +145,7 @@ def place(entries: Seq[Entry], segment: "Segment", sealed: Callable[[Entry], Ent
     """The bytes and places of *entries* at the end of a segment that has room for them.
 
     Args:
-        entries: consecutive, the first behind the newest one of the segment.
+        entries: consecutive, the first after the newest one of the segment.
         segment: stays as it is.
         sealed: encrypts an entry; None if entries are stored in clear.
     """
@@ -160,9 +160,9 @@ def place(entries: Seq[Entry], segment: "Segment", sealed: Callable[[Entry], Ent
         stored = entry if sealed is None else sealed(entry)
         if len(stored.body) > ENTRY_BYTES_MAX:
             raise broken("an entry is bounded", length=len(stored.body))
-        found = entry_at(position, encode_entry_header(stored), stored)
-        placed.append(found)
-        position = found.end
+        entry_place = entry_at(position, encode_entry_header(stored), stored)
+        placed.append(entry_place)
+        position = entry_place.end
     if position > POSITION_MAX:
         raise broken("positions have 32 bits", position=position)
     return placed
@@ -170,14 +170,14 @@ def place(entries: Seq[Entry], segment: "Segment", sealed: Callable[[Entry], Ent
 
 @dataclass(slots=True)
 class PositionMarks:
-    """Where one entry about every MARK_BYTES of a segment begins, so that the way from there to any other entry is short."""
+    """Positions of entries about every MARK_BYTES of a segment, so that the way from there to any other entry is short."""
 
     indexes: "array[int]" = field(default_factory=lambda: array("Q"))  # of the marked entries ...
     positions: "array[int]" = field(default_factory=lambda: array("I"))  # ... and of their headers in the file
     due: int = 0  # the next entry from this position on is to be marked
 
     def add(self, index: RaftIndex, position: int) -> None:
-        """Mark the entry at *index*, as it begins at `due` or behind it."""
+        """Mark the entry at *index*, which begins at `due` or after it."""
         self.indexes.append(index)
         self.positions.append(position)
         self.due = position + MARK_BYTES
@@ -188,31 +188,31 @@ class PositionMarks:
         return self.positions[mark] if mark >= 0 else SEGMENT_HEADER_SIZE
 
     def before_position(self, position: int) -> int:
-        """Position of an entry from which to walk to the entry that holds *position*."""
+        """Position of an entry from which to walk to the entry that contains *position*."""
         mark = bisect_right(self.positions, position) - 1
         return self.positions[mark] if mark >= 0 else SEGMENT_HEADER_SIZE
 
 
 @dataclass(slots=True)
-class KeptSpace:
-    """How much of a segment are batches that are still kept, hence whether rewriting or deleting the file pays."""
+class LiveSpace:
+    """The space of a segment's live batches, which shows whether rewriting or deleting the file pays."""
 
     batches: int = 0
     bytes: int = 0  # of the records of these batches
-    clean_below: int = POSITION_MAX  # bytes under which rewriting the segment once more pays
+    clean_below: int = POSITION_MAX  # below so many bytes another rewrite pays
 
     def mostly_dead(self, file_bytes: int) -> bool:
-        """True if a rewrite of the file of *file_bytes* pays; a segment without kept batches is deleted instead."""
+        """True if a rewrite of the file of *file_bytes* pays; a segment without live batches is deleted instead."""
         return self.batches > 0 and self.bytes < min(self.clean_below, file_bytes * CLEAN_BELOW_PERCENT // 100)
 
     def defer_cleaning(self) -> None:
-        """The segment was rewritten, or that failed: rewriting it pays again once half of what is kept now has gone."""
+        """Defer the next rewrite of the segment, after one or a failure, until half of its live bytes are dead."""
         self.clean_below = self.bytes // 2
 
 
 @dataclass(slots=True)
 class Segment:
-    """The in-memory knowledge of one segment file."""
+    """A segment file in memory."""
 
     number: int  # inside its log; a rewritten segment gets another one
     path: str
@@ -223,7 +223,7 @@ class Segment:
     entries: int = 0
     terms: list[tuple[RaftIndex, Term]] = field(default_factory=list)  # first index of each run of one term
     marks: PositionMarks = field(default_factory=PositionMarks)
-    kept: KeptSpace = field(default_factory=KeptSpace)
+    live: LiveSpace = field(default_factory=LiveSpace)
     sealed: bool = False  # gets no entry any more
     named: bool = True  # its name is known to be on stable storage
 
@@ -233,12 +233,12 @@ class Segment:
 
     @property
     def first_index(self) -> RaftIndex:
-        """First index this file was made for; the entry may have been cleaned away."""
+        """First index this file was made for; the cleaner may have removed the entry."""
         return self.header.first_index
 
-    def note(self, found: EntryInSegment) -> None:
-        """The entry was added at the end."""
-        index, term, position = found.entry.index, found.entry.term, found.position
+    def note(self, entry: EntryInSegment) -> None:
+        """Note an entry that was added at the end."""
+        index, term, position = entry.entry.index, entry.entry.term, entry.position
         if term != self.last_term or not self.terms:
             self.terms.append((index, term))
             self.last_term = term
@@ -246,7 +246,7 @@ class Segment:
             self.marks.add(index, position)
         self.last_index = index
         self.entries += 1
-        self.end = found.end
+        self.end = entry.end
 
     def term_at(self, index: RaftIndex) -> Term:
         """Term of an entry between the first and the last."""
@@ -291,14 +291,14 @@ class ReadWindow:
         start = position - self._start
         return self._data[start : start + length]
 
-    def find(self, wanted: bytes, position: int) -> int:
-        """Position of the next occurrence of *wanted*; -1 if there is none."""
+    def find(self, pattern: bytes, position: int) -> int:
+        """Position of the next occurrence of *pattern*; -1 if there is none."""
         while position < self.end:
             data = self.get(position, SCAN_BYTES)
-            at = data.find(wanted)
+            at = data.find(pattern)
             if at >= 0:
                 return position + at
-            position += max(1, len(data) - len(wanted) + 1)
+            position += max(1, len(data) - len(pattern) + 1)
         return -1
 
 
@@ -312,8 +312,8 @@ def read_entry(window: ReadWindow, position: int) -> EntryInSegment:
     if magic != ENTRY_MAGIC or version != ENTRY_VERSION:
         raise Damage("no entry begins here")
     if start + length > window.end or length > ENTRY_BYTES_MAX:
-        what = CutOff if length <= ENTRY_BYTES_MAX else Damage
-        raise what(f"entry cut off, {length} bytes announced, {window.end - start} there")
+        error = CutOff if length <= ENTRY_BYTES_MAX else Damage
+        raise error(f"entry cut off, {length} bytes announced, {window.end - start} there")
     body = window.get(start, length)
     if zlib.crc32(body, zlib.crc32(header[12:], zlib.crc32(header[:8]))) != crc:
         raise Damage("wrong CRC")
@@ -331,8 +331,8 @@ class EntryChanges(NamedTuple):
 
 
 def read_changes(window: ReadWindow, position: int) -> EntryChanges:
-    """The changes in the entry at *position*; messages are stepped over, without a look at their checksum. Raises Damage with the
-    reason if there is no complete entry, or no right change."""
+    """The changes in the entry at *position*; messages are skipped, without a look at their checksum. Raises Damage with the
+    reason if there is no complete entry, or no valid change."""
     header = window.get(position, ENTRY_HEADER_SIZE)
     if len(header) < ENTRY_HEADER_SIZE:
         raise CutOff("entry header cut off")
@@ -358,15 +358,15 @@ def read_changes(window: ReadWindow, position: int) -> EntryChanges:
 
 
 class SegmentScan:
-    """Walk over the entries of a segment file; stops at the end of the file or at the first entry that is not right.
+    """Walk over the entries of a segment file; stops at the end of the file or at the first wrong entry.
 
     Iterate once, then look at `fault`. In a file of generation 0 indexes go up by one, in a cleaned one they go up.
     """
 
     def __init__(self, window: ReadWindow, header: SegmentHeader) -> None:
-        self.fault = ""  # why the walk stopped before the end; "" if it did not
+        self.fault = ""  # the reason why the walk stopped before the end; "" if it did not
         self.cut_off = False  # because the file ends in the middle of an entry
-        self.position = SEGMENT_HEADER_SIZE  # behind the last right entry
+        self.position = SEGMENT_HEADER_SIZE  # after the last valid entry
         self.expected = header.first_index  # lowest index the next entry may have
         self._dense = header.generation == 0
         self._window = window
@@ -374,22 +374,22 @@ class SegmentScan:
     def __iter__(self) -> Iterator[EntryInSegment]:
         while self.position < self._window.end:
             try:
-                found = read_entry(self._window, self.position)
+                entry = read_entry(self._window, self.position)
             except Damage as damage:
                 self.fault, self.cut_off = str(damage), isinstance(damage, CutOff)
                 return
-            index = found.entry.index
+            index = entry.entry.index
             if index < self.expected or (self._dense and index != self.expected):
                 self.fault = f"entry {index} where {self.expected} belongs"
                 return
-            self.position = found.end
+            self.position = entry.end
             self.expected = RaftIndex(index + 1)
-            yield found
+            yield entry
 
     def survivor(self) -> Entry | None:
-        """The last right entry behind the fault, however many bytes are wrong in between; None if there is none.
+        """Return the last valid entry after the fault, however many bytes are wrong in between; None if there is none.
 
-        Gives up once it has verified SURVIVOR_BYTES_MAX bytes; if it has found none by then, it returns an entry without
+        Gives up once it has verified SURVIVOR_BYTES_MAX bytes; if there was none by then, it returns an entry without
         content at the fault, so that at least this one counts as lost.
         """
         window = self._window

@@ -1,7 +1,7 @@
-"""Index file of a sealed segment: everything a start needs to know of the segment, without its records.
+"""Index file of a sealed segment: the data that a start needs of the segment, without its records.
 
-Promises that a loaded index file was written for exactly this segment file. It is a cache: one that is missing or wrong is
-written anew from the segment, and an error of the disk here never reaches the log. Modelled on Kafka's index files, one per
+Promises that a loaded index file was written for exactly this segment file. It is a cache: a missing or wrong one is
+rebuilt from the segment, and an error of the disk here never reaches the log. Modelled on Kafka's index files, one per
 segment.
 """
 
@@ -41,7 +41,7 @@ def index_file_path(segment_path: str) -> str:
 
 
 class IndexFileWriter:
-    """Writes the index file of the active segment along with it, so that sealing costs no second look."""
+    """Writes the index file of the active segment along with it, so that sealing needs no second read."""
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
@@ -53,7 +53,7 @@ class IndexFileWriter:
         self._failed = False
 
     def add(self, parts: list[bytes]) -> None:
-        """Take the outline of the next entry."""
+        """Add the outline of the next entry."""
         self._parts += parts
         if len(self._parts) >= INDEX_BATCHES_FLUSH:
             self._flush()
@@ -80,14 +80,14 @@ class IndexFileWriter:
         self.close()
 
     def close(self) -> None:
-        """Leave the file as it is; without a footer it counts for nothing."""
+        """Leave the file as it is; without a footer it is ignored."""
         if self._descriptor is not None:
             with suppress(OSError):
                 self._files.close(self._descriptor)
             self._descriptor = None
 
     def drop(self) -> None:
-        """Remove the file, as the segment has changed or the disk has failed; nothing is written to it from now on."""
+        """Remove the file, as the segment has changed or the disk has failed; later calls write nothing to it."""
         self._failed = True
         self.close()
         with suppress(OSError):
@@ -103,7 +103,7 @@ class IndexFileWriter:
             if self._descriptor is None:
                 self._descriptor = self._files.create(self._path)
             self._files.pwritev(self._descriptor, [data], self._position)
-        except OSError:  # a full disk must not cost a message for the sake of a cache
+        except OSError:  # a cache on a full disk must not cost a message
             self.drop()
         self._position += len(data)
 
@@ -112,7 +112,7 @@ _CRC_SIZE = 4
 
 
 def _header_crc(segment: Segment) -> int:
-    """The CRC with which a segment's header ends, which tells its generation, too. (That of the header with its CRC is always the
+    """The CRC at the end of a segment's header, which differs by generation, too. (That of the header with its CRC is always the
     same number.)"""
     return int.from_bytes(segment.header.encode()[-_CRC_SIZE:], "little")
 
@@ -166,8 +166,8 @@ def walk_outlines(data: bytes | bytearray | memoryview) -> Iterator[tuple[RaftIn
                 at += BATCH_HEADER.size
                 position += BATCH_HEADER.size
                 if uid != BESIDE_UID:
-                    kept = size - ENCRYPTION_BYTES if flags & CIPHER_MASK else size
-                    rows.append(BatchRow(uid, base, count, timestamp, first, position, kept, flags >> SIZE_SHIFT))
+                    clear = size - ENCRYPTION_BYTES if flags & CIPHER_MASK else size
+                    rows.append(BatchRow(uid, base, count, timestamp, first, position, clear, flags >> SIZE_SHIFT))
                 elif flags == REFERENCES_FLAG:
                     rows += reference_rows(data[at : at + size], position)
                     at += size

@@ -1,7 +1,7 @@
-"""The end of a log: entries are written to the active segment, made durable there, and removed again if Raft says so.
+"""The end of a log: entries are written to the active segment, made durable there, and removed again if Raft requires it.
 
-Promises L1 and L2 of stan.log.files.filelog: what counts as durable was synced, the name of a new file too; a failed write is
-taken back whole or freezes the writer for ever; a sync is never repeated. Never looks at what is committed, kept or visible.
+Promises L1 and L2 of stan.log.files.filelog: durable entries were synced, the name of a new file too; a failed write is
+undone completely or freezes the writer for ever; a sync is never repeated. Knows nothing of commits, live batches or visibility.
 
 Everything runs on the event loop, except `sync`, which may run in one worker thread beside it.
 """
@@ -21,7 +21,7 @@ from stan.log.files.disk import Files
 from stan.log.files.recovery import PROBE, Recovery
 from stan.log.files.segment import (
     EntryInSegment,
-    KeptSpace,
+    LiveSpace,
     ReadWindow,
     Segment,
     SegmentHeader,
@@ -52,28 +52,28 @@ class SegmentWriter:
     def __init__(
         self, files: Files, directory: str, segments: Segments, recovery: Recovery, segment_bytes_max: int
     ) -> None:
-        """Go on behind the last segment that *recovery* has found; adds that segment to *segments*."""
+        """Continue after the last segment of *recovery*; adds that segment to *segments*."""
         self._files = files
         self._directory = directory
         self._segments = segments
         self._segment_bytes_max = segment_bytes_max
-        last, found = recovery.segments[-1], recovery.active
-        index_file = found.index_file or IndexFileWriter(files, index_file_path(last.path))
-        self.active = ActiveSegment(last, segments.add(last, found.descriptor), index_file)
+        last, opened = recovery.segments[-1], recovery.active
+        index_file = opened.index_file or IndexFileWriter(files, index_file_path(last.path))
+        self.active = ActiveSegment(last, segments.add(last, opened.descriptor), index_file)
         self._mark = recovery.mark
         self._tip = last.last_index  # newest entry that a sync would cover
         self.durable_index = self._tip  # goes up under the lock, and down with the tip
         self.lock = Lock()  # one fdatasync at a time: the kernel reports a failed write-back only once
-        self.frozen = ""  # reason for which all writes are refused; "" while they are not
+        self.frozen = ""  # the reason why all writes are refused; "" while they are not
 
     def check(self) -> None:
-        """Raises Frozen if a write or a sync has failed, or the log is closed."""
+        """Raise Frozen if a write or a sync has failed, or the log is closed."""
         if self.frozen:
             raise Frozen(self.frozen)
 
     # --- more entries ----------------------------------------------------------------------------------------------
     def append(self, entries: Seq[Entry], sealed: Callable[[Entry], Entry] | None) -> list[EntryInSegment]:
-        """Write consecutive entries, each as *sealed* makes it, in one write; returns where they are.
+        """Write consecutive entries, each as *sealed* makes it, in one write; returns their places.
 
         A full segment is rolled before, a nearly full one if that needs no sync. Raises Shortage, InDoubt (see FileLog.append).
         """
@@ -84,16 +84,16 @@ class SegmentWriter:
         segment, index_file = active.segment, active.index_file
         placed = place(entries, segment, sealed)
         buffers: list[bytes] = []
-        for found in placed:
-            buffers += (found.outline[0], found.entry.body)
+        for entry in placed:
+            buffers += (entry.outline[0], entry.entry.body)
         try:
             self._files.pwritev(active.pin.descriptor, buffers, segment.end)
         except OSError as error:
             with self.lock:
-                raise self._take_back(error) from error
-        for found in placed:
-            segment.note(found)
-            index_file.add(found.outline)
+                raise self._undo(error) from error
+        for entry in placed:
+            segment.note(entry)
+            index_file.add(entry.outline)
         self._tip = segment.last_index
         return placed
 
@@ -134,7 +134,7 @@ class SegmentWriter:
             try:
                 self._begin(first, full.segment.last_term)
             except OSError as error:
-                raise self._take_back(error) from error
+                raise self._undo(error) from error
             full.index_file.seal(full.segment)
             full.segment.sealed = True
 
@@ -146,12 +146,12 @@ class SegmentWriter:
         self._activate(segment, self._segments.add(segment, descriptor))
 
     def _activate(self, segment: Segment, pin: Pin) -> None:
-        """Entries go to *segment* from now on."""
+        """Make *segment* the one that gets entries."""
         self._segments.descriptors.unpin(self.active.pin)
         self.active = ActiveSegment(segment, pin, IndexFileWriter(self._files, index_file_path(segment.path)))
 
     def has_room(self, size: int) -> bool:
-        """Return True if a file of *size* bytes and some more could be written; it is removed at once."""
+        """Return True if a file of *size* bytes and some more could be written; such a file is removed at once."""
         path = f"{self._directory}/{PROBE}"
         try:
             descriptor = self._files.create(path)
@@ -165,7 +165,7 @@ class SegmentWriter:
         return True
 
     # --- failures --------------------------------------------------------------------------------------------------
-    def _take_back(self, error: OSError) -> Shortage | InDoubt:
+    def _undo(self, error: OSError) -> Shortage | InDoubt:
         """After a failed write: restore the file's end if it failed for a shortage, else freeze; returns the error to raise.
 
         The caller holds the lock: a failed write-back is reported to one fdatasync only, and it must not be hidden from
@@ -178,7 +178,7 @@ class SegmentWriter:
         active = self.active
         try:
             self._files.ftruncate(active.pin.descriptor, active.segment.end)
-            self._files.fdatasync(active.pin.descriptor)  # else a power loss could bring back what was refused
+            self._files.fdatasync(active.pin.descriptor)  # else a power loss could bring back refused entries
         except OSError as worse:
             return self._freeze(worse)
         return short(f"{active.segment.path}: {error.strerror}")
@@ -191,11 +191,11 @@ class SegmentWriter:
     def truncate_after(self, index: RaftIndex, committed: RaftIndex, cleaning: Segment | None) -> None:
         """Remove every entry after *index*, durably. Raises InDoubt, and is frozen then.
 
-        The caller holds the lock, and sees to it that no segment begins to be cleaned or is deleted meanwhile.
+        The caller holds the lock, and prevents that a segment is deleted, or its cleaning begins.
 
         Args:
             index: of the last entry that stays, if it is there; never below *committed*.
-            committed: what counts as durable if the power goes before all of it is done.
+            committed: the durable index if power is lost before all of it is done.
             cleaning: the segment that is being rewritten, which must stay as it is.
         """
         try:
@@ -204,7 +204,7 @@ class SegmentWriter:
             self._mark.advance(self.active.segment.last_index)
         except OSError as error:
             raise self._freeze(error) from error
-        # A sync that waits for the lock must not count what was cut.
+        # A sync that waits for the lock must not count removed entries.
         self._tip = self.durable_index = self.active.segment.last_index
 
     def _truncate(self, index: RaftIndex, cleaning: Segment | None) -> None:
@@ -226,24 +226,24 @@ class SegmentWriter:
     def _reopen(self, segment: Segment, index: RaftIndex) -> None:
         """Cut off the end of a segment after *index* and make the segment the active one."""
         pin = self._segments.descriptors.pin(segment.number, segment.path)
-        kept = KeptSpace(segment.kept.batches, segment.kept.bytes)
-        shorter = Segment(segment.number, segment.path, segment.header, kept=kept)
+        live = LiveSpace(segment.live.batches, segment.live.bytes)
+        shorter = Segment(segment.number, segment.path, segment.header, live=live)
         self._segments.drop_index_file(segment)
         self._segments.all[-1] = self._segments.by_number[segment.number] = shorter
         self._activate(shorter, pin)
         scan = SegmentScan(ReadWindow(self._files, pin.descriptor, segment.end), segment.header)
-        for found in scan:
-            if found.entry.index > index:
+        for entry in scan:
+            if entry.entry.index > index:
                 break
-            shorter.note(found)
-            self.active.index_file.add(found.outline)
+            shorter.note(entry)
+            self.active.index_file.add(entry.outline)
         else:
             if scan.fault:
                 raise OSError(errno.EIO, f"damaged at position {scan.position}: {scan.fault}")
         self._files.ftruncate(pin.descriptor, shorter.end)
 
     def close(self) -> None:
-        """Refuse all writes from now on, and close the files; the segment's own when nobody reads from it any more."""
+        """Refuse all writes from now on, and close the files; the segment's own after its last reader."""
         self.frozen = self.frozen or f"{self._directory} is closed"
         self.active.index_file.close()
         self._mark.close()

@@ -1,8 +1,8 @@
-"""The segment files that a log consists of, and reading from them in any thread.
+"""The segment files of a log, and reading from them in any thread.
 
-Promises: what is read was written there, or Damage with file and position; a place whose file was deleted or rewritten
+Promises: a read gives the written bytes, or raises Damage with file and position; a place whose file was deleted or rewritten
 raises StaleRef, never other bytes. Only the event loop changes the set; a reader pins the file, then looks whether it is
-still the one meant.
+still the intended one.
 """
 
 import zlib
@@ -41,7 +41,7 @@ from stan.protocol.entries import BATCH_HEADER, CIPHER_MASK, ENCRYPTION_BYTES, S
 BEFORE_RECORDS = ENTRY_HEADER_SIZE + BATCH_HEADER.size
 """Bytes in front of the records of an entry's first batch; its other batches have at least as many in front of them, too."""
 BETWEEN_BYTES_MAX = 1 * KiB
-"""Batches with at most this much between them are read at once: as fast as with nothing between them."""
+"""Batches with at most this much between them are read at once: as fast as adjacent ones."""
 
 _Bytes = TypeVar("_Bytes", bytes, memoryview)
 
@@ -61,7 +61,7 @@ class Segments:
     def __init__(
         self, files: Files, directory: str, sealed: list[Segment], numbers: Iterator[int], cipher: LogCipher | None
     ) -> None:
-        """*numbers*: those that no segment of the log has had so far; *sealed*: the segments but the active one."""
+        """*numbers*: new ones for segments of the log; *sealed*: the segments but the active one."""
         self.all = sealed
         self.by_number = {segment.number: segment for segment in sealed}
         self.descriptors = Descriptors(files, SEGMENT_FILES_OPEN_MAX)
@@ -91,7 +91,7 @@ class Segments:
         self.descriptors.forget(segment.number)
 
     def replace(self, old: Segment, new: Segment) -> None:
-        """*new* has taken the name of *old*; it is in `by_number` already."""
+        """Put *new*, which has taken the name of *old* and is in `by_number` already, in its place."""
         self.all[self.all.index(old)] = new
         del self.by_number[old.number]
         self.descriptors.forget(old.number)
@@ -106,7 +106,7 @@ class Segments:
         with suppress(OSError):  # an orphan is removed at the next start
             self._files.unlink(index_file_path(segment.path))
 
-    # --- what there is ---------------------------------------------------------------------------------------------
+    # --- contents --------------------------------------------------------------------------------------------------
     def sealed(self) -> list[Segment]:
         """All but the active one, oldest first."""
         return self.all[:-1]
@@ -116,7 +116,7 @@ class Segments:
         return sum(segment.end for segment in self.all[:])
 
     def first_index(self) -> RaftIndex:
-        """First index from which no entry is missing up to the end; 1 if a truncation that failed has left no segment."""
+        """First index from which no entry is missing up to the end; 1 if a failed truncation has left no segment."""
         if not self.all:
             return RaftIndex(1)
         first = self.all[-1].first_index
@@ -129,16 +129,16 @@ class Segments:
     def term_at(self, index: RaftIndex) -> Term:
         """Term of the entry at *index*, or of the one before the oldest file; between first_index - 1 and last_index.
 
-        0 behind the last file, which a truncation that failed has left where it deleted a newer one."""
+        0 after the last file, if a failed truncation has deleted a newer one."""
         at = bisect_right(self.all, index, key=lambda segment: segment.first_index) - 1
         if at >= 0 and index <= self.all[at].last_index:
             return self.all[at].term_at(index)
         return self.all[at + 1].header.previous_term if at + 1 < len(self.all) else Term(0)
 
     def extents(self, index: RaftIndex) -> list[Extent]:
-        """The parts of the files that hold the entries up to *index*, oldest first. Raises Damage.
+        """The parts of the files with the entries up to *index*, oldest first. Raises Damage.
 
-        The last one may be of a segment that begins behind *index*, without entries: its header says where the log goes on."""
+        The last one may be of a segment that begins after *index*, without entries: its header has the next index."""
         return [
             Extent(segment.path, segment.first_index, segment.header.generation, self._length(segment, index))
             for segment in self.all
@@ -153,40 +153,40 @@ class Segments:
         return extents
 
     def _length(self, segment: Segment, index: RaftIndex) -> int:
-        """Position behind the entry at *index*, or behind all if it is not in this segment but in a later one."""
+        """Position after the entry at *index*, or after all entries if it is in a later segment."""
         if index >= segment.last_index:
             return segment.end
         with self.descriptors.using(segment.number, segment.path) as descriptor:
             window = ReadWindow(self._files, descriptor, segment.end)
             position = segment.marks.before_index(index)
             while position < segment.end:
-                found = read_entry(window, position)
-                if found.entry.index > index:
+                entry = read_entry(window, position)
+                if entry.entry.index > index:
                     break
-                position = found.end
+                position = entry.end
         return position
 
-    # --- what of them is kept (SpaceAccounting), on the event loop ---------------------------------------------------
-    def kept(self, segment: int, row: BatchRow) -> None:
-        """A batch became visible."""
-        kept = self.by_number[segment].kept
-        kept.batches += 1
-        kept.bytes += row.length
+    # --- live batches (SpaceAccounting), on the event loop ------------------------------------------------------------
+    def added(self, segment: int, row: BatchRow) -> None:
+        """Count a batch that has become visible."""
+        live = self.by_number[segment].live
+        live.batches += 1
+        live.bytes += row.length
 
     def refused(self, segment: int, row: BatchRow) -> None:
-        """Nothing of the batch was kept; its bytes count as dead already."""
+        """Do nothing: nothing of the batch is live; its bytes count as dead already."""
 
     def removed(self, removed: Removed) -> None:
-        """Batches are no longer kept."""
+        """Count batches that are no longer live."""
         for number, batches, size in removed.by_segment():
-            kept = self.by_number[number].kept
-            kept.batches -= batches
-            kept.bytes -= size
+            live = self.by_number[number].live
+            live.batches -= batches
+            live.bytes -= size
 
     # --- reading, in any thread ------------------------------------------------------------------------------------
     def entries(self, first: RaftIndex, last: RaftIndex, bytes_max: int) -> list[Entry]:
         """Entries [first, last] that are there, cut off after *bytes_max* bytes of bodies but at least one. Raises Damage."""
-        found: list[Entry] = []
+        entries: list[Entry] = []
         for segment in self.all[:]:
             if segment.first_index > last:
                 break
@@ -197,11 +197,11 @@ class Segments:
                     if not self._is_current(segment):
                         continue  # deleted or rewritten since, hence below first_index
                     window = ReadWindow(self._files, descriptor, segment.end)
-                    if not self._collect(window, segment, first, last, bytes_max, found):
+                    if not self._collect(window, segment, first, last, bytes_max, entries):
                         break
             except FileNotFoundError:
                 continue  # deleted
-        return found
+        return entries
 
     def _collect(
         self,
@@ -210,10 +210,10 @@ class Segments:
         first: RaftIndex,
         last: RaftIndex,
         bytes_max: int,
-        found: list[Entry],
+        entries: list[Entry],
     ) -> bool:
-        """Add the segment's entries [first, last] to *found*; False once *bytes_max* is reached. Raises Damage."""
-        size = sum(len(entry.body) for entry in found)
+        """Add the segment's entries [first, last] to *entries*; False once *bytes_max* is reached. Raises Damage."""
+        size = sum(len(entry.body) for entry in entries)
         position = segment.marks.before_index(first)
         while position < window.end:
             try:
@@ -226,15 +226,15 @@ class Segments:
             if entry.index >= first:
                 entry = self._opened(segment, read)
                 size += len(entry.body)
-                if found and size > bytes_max:
+                if entries and size > bytes_max:
                     return False
-                found.append(entry)
+                entries.append(entry)
         return True
 
     def changes(self, first: RaftIndex, last: RaftIndex, entries_max: int) -> FoundChanges:
-        """The changes in entries [first, last], after *entries_max* entries cut off. Messages are stepped over, so that damage in
-        them is not found. Raises Damage."""
-        found: list[Entry] = []
+        """The changes in entries [first, last], cut off after *entries_max* entries. Messages are skipped, so that damage in
+        them is not noticed. Raises Damage."""
+        changes: list[Entry] = []
         for segment in self.all[:]:
             if segment.first_index > last:
                 break
@@ -254,12 +254,12 @@ class Segments:
                         position = read.end
                         if first <= read.index <= last:
                             if not entries_max:
-                                return FoundChanges(found, read.index)
+                                return FoundChanges(changes, read.index)
                             entries_max -= 1
-                            found += [Entry(read.index, read.term, Kind.CHANGE, body) for body in read.bodies]
+                            changes += [Entry(read.index, read.term, Kind.CHANGE, body) for body in read.bodies]
             except FileNotFoundError:
                 continue  # deleted
-        return FoundChanges(found, RaftIndex(last + 1))
+        return FoundChanges(changes, RaftIndex(last + 1))
 
     def index_of(self, ref: BatchRef) -> RaftIndex:
         """The index of the entry that has the batch. Raises Damage, StaleRef."""
@@ -276,14 +276,14 @@ class Segments:
         except Damage as damage:
             raise _placed(damage, segment, ref.position) from damage
 
-    def _opened(self, segment: Segment, found: EntryInSegment) -> Entry:
+    def _opened(self, segment: Segment, entry: EntryInSegment) -> Entry:
         """The entry in clear. Raises Damage, WrongKey."""
         if self._cipher is None:
-            return found.entry
+            return entry.entry
         try:
-            return self._cipher.decrypted(found.entry)
+            return self._cipher.decrypted(entry.entry)
         except Damage as damage:
-            raise _placed(damage, segment, found.position) from damage
+            raise _placed(damage, segment, entry.position) from damage
 
     def read(self, ref: BatchRef) -> bytes:
         """The records of a batch, from the file, decrypted and CRC verified. Raises Damage with file and position, StaleRef."""
@@ -309,13 +309,13 @@ class Segments:
             raise Damage(f"{segment.path}: position {ref.position}: {error.strerror}") from error
 
     def read_cached(self, refs: Seq[BatchRef]) -> list[memoryview] | None:
-        """The records of batches, CRC verified, if the system has all of them in memory; on the event loop.
+        """The records of batches, CRC verified, if the system has all of them in memory; for the event loop.
 
-        None if a disk would have to be asked, or if anything is not as it should be: `read` tells what.
+        None if a disk would have to be read, or if anything is wrong: `read` reports it.
         Batches that lie together in one segment are read at once, and stay in memory together."""
-        if self._cipher is not None:  # to decrypt takes longer than the event loop has
+        if self._cipher is not None:  # decryption takes too long for the event loop
             return None
-        found: list[memoryview] = []
+        batches: list[memoryview] = []
         at = 0
         while at < len(refs):
             behind = at + 1
@@ -324,12 +324,12 @@ class Segments:
             records = self._read_together(refs[at:behind])
             if records is None:
                 return None
-            found += records
+            batches += records
             at = behind
-        return found
+        return batches
 
     def _read_together(self, refs: Seq[BatchRef]) -> list[memoryview] | None:
-        """What `read_cached` promises, for batches that lie together in one segment."""
+        """Do the work of `read_cached` for batches that lie together in one segment."""
         pin = self.descriptors.pin_open(refs[0].segment)
         if pin is None:
             return None
@@ -340,7 +340,7 @@ class Segments:
             self.descriptors.unpin(pin)
         if data is None:
             return None
-        found, view = [], memoryview(data)
+        batches, view = [], memoryview(data)
         for ref in refs:
             try:
                 _, records, crc, cipher = _batch(ref, view[ref.position - BEFORE_RECORDS - start :])
@@ -348,13 +348,13 @@ class Segments:
                 return None
             if cipher or crc != zlib.crc32(records):
                 return None
-            found.append(records)
-        return found
+            batches.append(records)
+        return batches
 
     def _records(self, segment: Segment, descriptor: int, ref: BatchRef, data: bytes) -> bytes:
         """The records of a batch, in clear. Raises Damage, WrongKey.
 
-        *data* is what was read around *ref*: an entry's header if this is its first batch, the batch's header, its records, and
+        *data* are the bytes around *ref*: an entry's header if this is its first batch, the batch's header, its records, and
         as much behind them as encryption adds."""
         header, records, crc, number = _batch(ref, data)
         if number and self._cipher is None:
@@ -375,14 +375,14 @@ class Segments:
         window = ReadWindow(self._files, descriptor, segment.end)
         at = segment.marks.before_position(position)
         while at < segment.end:
-            found = read_entry(window, at)
-            if position < found.end:
-                return found.entry.index
-            at = found.end
+            entry = read_entry(window, at)
+            if position < entry.end:
+                return entry.entry.index
+            at = entry.end
         raise Damage("no entry is here")
 
     def sealed_from(self, index: RaftIndex) -> None:
-        """From the entry at *index* on, a batch in clear counts as damage."""
+        """Count a batch in clear as damage from the entry at *index* on."""
         if self._cipher is not None:
             self._cipher.since = index
 
@@ -390,21 +390,21 @@ class Segments:
         """Decrypt one batch of each segment that has encrypted ones. Raises WrongKey, Damage, OSError."""
         for segment in self.all:
             with self.descriptors.using(segment.number, segment.path) as descriptor:
-                found = next(
+                entry = next(
                     filter(is_sealed, SegmentScan(ReadWindow(self._files, descriptor, segment.end), segment.header)),
                     None,
                 )
-            if found is not None and self._cipher is None:
-                raise WrongKey(f"{segment.path}: position {found.position}: encrypted, and no key was given")
-            if found is not None:
-                self._opened(segment, found)
+            if entry is not None and self._cipher is None:
+                raise WrongKey(f"{segment.path}: position {entry.position}: encrypted, and no key was given")
+            if entry is not None:
+                self._opened(segment, entry)
 
     def _is_current(self, segment: Segment) -> bool:
-        """True if the segment is still in use, so that the file of its name is the one meant; called while it is pinned."""
+        """True if the segment is still in use, so that the file of its name is the intended one; called while it is pinned."""
         return not self._closed and self.by_number.get(segment.number) is segment
 
     def placed(self, active_outlines: bytearray) -> Iterator[Placed]:
-        """All entries there are now, read lazily: one segment's outlines in memory at a time.
+        """All current entries, read lazily: one segment's outlines in memory at a time.
 
         An entry that is truncated before its turn may still come, or be left out.
         """
@@ -421,13 +421,13 @@ class Segments:
             yield Placed(index, segments[-1].number, rows)
 
     def _outlines(self, segment: Segment) -> bytes | memoryview:
-        """Outlines of a segment's entries: from its index file, or from itself if that has vanished meanwhile."""
+        """Outlines of a segment's entries: from its index file, or from itself if that is missing."""
         outlines = load_index_file(self._files, segment, segment.end)
         if outlines is not None:
             return outlines
         with self.descriptors.using(segment.number, segment.path) as descriptor:
             scan = SegmentScan(ReadWindow(self._files, descriptor, segment.end), segment.header)
-            parts = [part for found in scan for part in found.outline]
+            parts = [part for entry in scan for part in entry.outline]
         if scan.fault:
             raise Damage(f"{segment.path}: position {scan.position}: {scan.fault}")
         return b"".join(parts)
@@ -439,7 +439,7 @@ def _placed(damage: Damage, segment: Segment, position: int) -> Damage:
 
 
 def _are_together(ref: BatchRef, after: BatchRef) -> bool:
-    """True if so little lies between two batches that both are read at once."""
+    """True if two batches lie close enough to be read at once."""
     between = after.position - ref.position - ref.length
     return after.segment == ref.segment and 0 <= between <= BETWEEN_BYTES_MAX
 
@@ -447,7 +447,7 @@ def _are_together(ref: BatchRef, after: BatchRef) -> bool:
 def _batch(ref: BatchRef, data: _Bytes) -> tuple[_Bytes, _Bytes, int, int]:
     """Header and records of a batch, its CRC, which is not compared yet, and the number of its cipher. Raises Damage.
 
-    *data* begins BEFORE_RECORDS before the records; what is behind them belongs to them if they are encrypted."""
+    *data* begins BEFORE_RECORDS before the records; the bytes after them belong to them if they are encrypted."""
     header, records = data[ENTRY_HEADER_SIZE:BEFORE_RECORDS], data[BEFORE_RECORDS:]
     if len(records) < ref.length:
         raise Damage("not the batch that was written here")
@@ -455,7 +455,7 @@ def _batch(ref: BatchRef, data: _Bytes) -> tuple[_Bytes, _Bytes, int, int]:
     cipher = flags & CIPHER_MASK
     if not cipher:
         records = records[: ref.length]
-    told = (base, count, length - (ENCRYPTION_BYTES if cipher else 0), flags >> SIZE_SHIFT)
-    if told != (ref.base_sequence, ref.count, ref.length, ref.size):
+    expected = (base, count, length - (ENCRYPTION_BYTES if cipher else 0), flags >> SIZE_SHIFT)
+    if expected != (ref.base_sequence, ref.count, ref.length, ref.size):
         raise Damage("not the batch that was written here")
     return header, records, crc, cipher

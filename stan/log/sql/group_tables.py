@@ -1,9 +1,9 @@
-"""The rows of one group's log: every SQL statement of a log but those that make the tables (stan.log.sql.sqlfile).
+"""The rows of one group's log: every SQL statement of a log except those that make the tables (stan.log.sql.sqlfile).
 
 An entry is one row without the messages that it carries; each of its record batches is a row, and each message is a row until
 retention removes it, in steps of whole batches.
 
-Promises: what is read is what was written, or Damage names file, group and entry. A transaction that adds or removes entries and
+Promises: a read gives the written rows, or Damage names file, group and entry. A transaction that adds or removes entries and
 fails freezes the tables of the group until the log is opened again; one that only frees space may fail and be tried again.
 """
 
@@ -53,7 +53,7 @@ _PLACES = (
 
 
 class EntryPart(NamedTuple):
-    """One part of the body of a RECORDS entry: a record batch, or what lies beside the batches."""
+    """A part of the body of a RECORDS entry: a record batch, or something beside the batches."""
 
     header: bytes
     row: BatchRow | None  # None beside the batches
@@ -83,24 +83,24 @@ class GroupTables:
     def __init__(self, file: SqlFile, group: GroupId) -> None:
         self.file = file
         self._group = group
-        self.frozen = ""  # reason for which no entry is written or removed any more; "" while that is possible
+        self.frozen = ""  # the reason why no entry is written or removed any more; "" while that is possible
 
-    # --- what a start finds ---------------------------------------------------------------------------------------------------
+    # --- opening --------------------------------------------------------------------------------------------------------------
 
     def released(self) -> tuple[RaftIndex, Term]:
-        """Index and term of the newest entry that was released: the log begins behind it. (0, 0) if none was. Raises Damage."""
-        found = self.file.rows("SELECT released_index, released_term FROM logs WHERE raft_group = ?", self._group)
-        return (RaftIndex(found[0][0]), Term(found[0][1])) if found else (RaftIndex(0), Term(0))
+        """Return index and term of the newest released entry: the log begins after it. (0, 0) if there is none. Raises Damage."""
+        rows = self.file.rows("SELECT released_index, released_term FROM logs WHERE raft_group = ?", self._group)
+        return (RaftIndex(rows[0][0]), Term(rows[0][1])) if rows else (RaftIndex(0), Term(0))
 
     def terms_behind(self, index: RaftIndex) -> list[Term]:
-        """The terms of all entries behind *index*, in order. Raises Damage if one of the entries is missing."""
+        """The terms of all entries after *index*, in order. Raises Damage if one of the entries is missing."""
         entries = self.file.rows(_TERMS, self._group, index)
-        if [found for found, _ in entries] != list(range(index + 1, index + 1 + len(entries))):
+        if [number for number, _ in entries] != list(range(index + 1, index + 1 + len(entries))):
             raise Damage(f"{self.file.path}: entries of group {self._group} are missing behind entry {index}")
         return [Term(term) for _, term in entries]
 
     def check_batches(self) -> None:
-        """Raises Damage if rows of batches are missing, or there are too many of them."""
+        """Raise Damage if rows of batches are missing, or there are too many of them."""
         sums = self.file.rows(_SUMS, self._group, self._group)
         if len(set(*sums)) > 1:
             raise Damage(
@@ -108,14 +108,14 @@ class GroupTables:
             )
 
     def placed(self) -> Iterator[Placed]:
-        """All entries that have record batches, in order, and where the batches lie; read lazily. Raises Damage."""
+        """All entries that have record batches, in order, and the places of the batches; read lazily. Raises Damage."""
         at = 0
         while True:
-            found = self.file.rows(_NEXT_BATCHES, self._group, at, self._group, at, limits.SQL_ROWS_PER_READ)
-            if not found:
+            page = self.file.rows(_NEXT_BATCHES, self._group, at, self._group, at, limits.SQL_ROWS_PER_READ)
+            if not page:
                 return
             by_index: dict[int, list[BatchRow]] = {}
-            for index, position, uid, base, count, timestamp, first, length, crc, mark in found:
+            for index, position, uid, base, count, timestamp, first, length, crc, mark in page:
                 if mark != row_checksum(self._group, index, position, uid, base, count, timestamp, first, length, crc):
                     raise Damage(
                         f"{self.file.path}: a row of batches is damaged (entry {index} of group {self._group})"
@@ -129,7 +129,7 @@ class GroupTables:
     # --- writing and removing entries -----------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raises Frozen if a transaction has failed, or the log is closed."""
+        """Raise Frozen if a transaction has failed, or the log is closed."""
         if self.frozen:
             raise Frozen(self.frozen)
 
@@ -167,7 +167,7 @@ class GroupTables:
         return [(_ENTRIES, written), (_BATCHES, batches), *known, (_MESSAGES, messages)]
 
     def remove_after(self, index: RaftIndex) -> None:
-        """Delete all entries behind *index* with all their rows, in one transaction. Raises InDoubt, and is frozen then."""
+        """Delete all entries after *index* with all their rows, in one transaction. Raises InDoubt, and is frozen then."""
         of_messages = (
             "DELETE FROM message_rows WHERE raft_group = ? AND EXISTS (SELECT 1 FROM batches b WHERE b.raft_group = "
             "message_rows.raft_group AND b.uid = message_rows.uid AND b.raft_index > ? AND message_rows.sequence "
@@ -205,7 +205,7 @@ class GroupTables:
             first = rows[-1][0] + 1
 
     def _body(self, index: int, frame: bytes) -> bytes:
-        """The body of a RECORDS entry: its frame, with the messages put back into it."""
+        """The body of a RECORDS entry: its frame, with the messages inserted."""
         parts = []
         at = 0
         while at < len(frame):
@@ -230,7 +230,7 @@ class GroupTables:
         return self._of_batch(index, *rows[0]) if rows else None
 
     def _of_batch(self, index: int, uid: ChannelUid, base: int, count: int, length: int, crc: int) -> bytes:
-        """The records of one batch, from the rows of its messages. Raises Damage if they are not those that were written."""
+        """The records of one batch, from the rows of its messages. Raises Damage if they are not the written ones."""
         rows = self.file.rows(
             f"SELECT message FROM message_rows WHERE {_RANGE} ORDER BY sequence",  # noqa: S608 - own words
             *(self._group, uid, base, base + count),
@@ -246,7 +246,7 @@ class GroupTables:
     # --- freeing space --------------------------------------------------------------------------------------------------------
 
     def free(self, places: list[tuple[int, int]], released: tuple[RaftIndex, Term]) -> str:
-        """Delete batches with their messages, and the entries that were released, in one transaction; says what was done.
+        """Delete batches with their messages, and the entries that were released, in one transaction; returns a line about it.
 
         Args:
             places: of the batches, each the index of its entry and its position in the entry's body.

@@ -1,7 +1,7 @@
 """The SQLite file of the SQL log: blocking calls from any thread, which aiosqlite carries out.
 
 One connection writes, in transactions that are durable when the call returns; a second one reads meanwhile. Both belong to an
-event loop that runs in a thread of its own, so the caller needs none. What SQLite or the system refuses is raised as SqlError by
+event loop that runs in a thread of its own, so the caller needs none. Failures of SQLite or the system are raised as SqlError by
 a write and as Damage by a read. `fence` is called before each transaction and refuses it by raising an exception.
 """
 
@@ -112,9 +112,9 @@ class SqlFile:
         await self._writer.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT;")
         await self._writer.execute("INSERT OR IGNORE INTO store VALUES ('format', ?)", (VERSION,))
         await self._writer.commit()
-        ((found,),) = await self._fetch("SELECT value FROM store WHERE key = 'format'", ())
-        if found != VERSION:
-            raise StartError(f"{self.path}: messages in format {found}, this program reads format {VERSION}")
+        ((version,),) = await self._fetch("SELECT value FROM store WHERE key = 'format'", ())
+        if version != VERSION:
+            raise StartError(f"{self.path}: messages in format {version}, this program reads format {VERSION}")
 
     def make_views(self) -> None:
         """Make the views for people; they are of use once the tables of the state exist, too."""
@@ -147,7 +147,7 @@ class SqlFile:
             raise
 
     def rows(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
-        """The rows that a query finds among those that were committed. Raises Damage."""
+        """Return the committed rows that match a query. Raises Damage."""
         try:
             return self._call(self._fetch(query, parameters))
         except SqlError as error:
@@ -157,9 +157,9 @@ class SqlFile:
         return [tuple(row) for row in await self._reader.execute_fetchall(query, parameters)]
 
     def value(self, key: str) -> str:
-        """What the table `store`, in which a file describes itself, has under *key*; "" if nothing."""
-        found = self.rows("SELECT value FROM store WHERE key = ?", key)
-        return str(found[0][0]) if found else ""
+        """Return the value of *key* in the table `store`, in which a file describes itself; "" if there is none."""
+        rows = self.rows("SELECT value FROM store WHERE key = ?", key)
+        return str(rows[0][0]) if rows else ""
 
     def note(self, **values: str) -> None:
         """Put pairs of key and value into the table `store`, durably. Raises as `write` does."""

@@ -1,6 +1,6 @@
 """The log of one group in a SQLite file that people can query: the twin of `FileLog` that `-st sql` asks for.
 
-`append` keeps entries in memory; `sync` writes all that were appended since the last sync, in one transaction, and they survive
+`append` holds entries in memory; `sync` writes all that were appended since the last sync, in one transaction, and they survive
 a loss of power once it has returned. A transaction that fails freezes the log. The rows are those of stan.log.sql.group_tables.
 """
 
@@ -27,7 +27,7 @@ Place = tuple[int, int]
 
 
 class EntryTerms:
-    """Where the log begins and ends, and the terms of its entries."""
+    """The first and last index of the log, and the terms of its entries."""
 
     def __init__(self, before: tuple[RaftIndex, Term], terms: list[Term]) -> None:
         self.before = before  # index and term of the newest released entry
@@ -49,16 +49,16 @@ class EntryTerms:
         return self._terms[-1] if self._terms else self.before[1]
 
     def add(self, term: Term) -> None:
-        """The entry behind the newest one was appended."""
+        """Add the term of an appended entry."""
         self._terms.append(term)
 
     def truncate_after(self, index: RaftIndex) -> None:
-        """The entries behind *index* are removed."""
+        """Remove the terms of the entries after *index*."""
         while self.last_index > index:
             self._terms.pop()
 
     def release(self, index: RaftIndex) -> None:
-        """The log begins behind *index*."""
+        """Let the log begin after *index*."""
         while self._terms and self.first_index <= index:
             self.before = (self.first_index, self._terms.popleft())
 
@@ -74,53 +74,53 @@ class EntryTerms:
 
 
 class RowCleaner:
-    """Knows which batches are kept (it is the `SpaceAccounting` of the channels), and deletes the rows of those that are not.
+    """Counts the live batches (it is the `SpaceAccounting` of the channels), and deletes the rows of the others.
 
-    A batch that is no longer kept may be needed for a replay until its entry is released. Everything runs on the event loop,
+    A batch that is no longer live may be needed for a replay until its entry is released. Everything runs on the event loop,
     except `clean`, which may run in one worker thread beside it.
     """
 
     def __init__(self, tables: GroupTables, terms: EntryTerms) -> None:
-        self.size = 0  # bytes of the records of all batches that are kept
-        self.dead: dict[Place, None] = {}  # neither kept nor needed for a replay: to be deleted
+        self.size = 0  # bytes of the records of all live batches
+        self.dead: dict[Place, None] = {}  # neither live nor needed for a replay: to be deleted
         self.closed = False
         self._tables = tables
         self._terms = terms
-        self._removed: list[Place] = []  # not kept, but a replay may need them
+        self._removed: list[Place] = []  # not live, but a replay may need them
         self._deleted_to = terms.before[0]  # entries up to there have no rows
         self._lock = Lock()  # held while rows are deleted
 
-    # --- what is kept ---------------------------------------------------------------------------------------------------------
+    # --- live batches ---------------------------------------------------------------------------------------------------------
 
-    def kept(self, segment: int, row: BatchRow) -> None:  # noqa: ARG002 - the port's
-        """SpaceAccounting: a batch became visible."""
+    def added(self, segment: int, row: BatchRow) -> None:  # noqa: ARG002 - the port's
+        """SpaceAccounting: count a batch that has become visible."""
         self.size += row.length
 
     def refused(self, segment: int, row: BatchRow) -> None:
-        """SpaceAccounting: the batch was gone before it was committed."""
+        """SpaceAccounting: note a batch that was removed before it was committed."""
         self._removed.append((segment, row.position))
 
     def removed(self, removed: Removed) -> None:
-        """SpaceAccounting: batches are no longer kept."""
+        """SpaceAccounting: note batches that are no longer live."""
         for segment, position, length in zip(*removed[:3], strict=True):
             if segment != GAP:
                 self._removed.append((segment, position))
                 self.size -= length
 
-    # --- getting rid of the rest ----------------------------------------------------------------------------------------------
+    # --- freeing space --------------------------------------------------------------------------------------------------------
 
     def released(self) -> None:
-        """The log begins later: the batches of released entries that are not kept are dead from now on."""
-        kept = []
+        """Note that the log begins later: from now on, batches of released entries that are not live are dead."""
+        needed = []
         for place in self._removed:
             if self._terms.index_of(place[0]) <= self._terms.before[0]:
                 self.dead[place] = None
             else:
-                kept.append(place)
-        self._removed = kept
+                needed.append(place)
+        self._removed = needed
 
     def clean(self, durable: RaftIndex) -> str | None:
-        """Delete rows of dead batches and of released entries that are *durable*; says what was done. Blocking."""
+        """Delete rows of dead batches and of released entries that are *durable*; returns a line about it. Blocking."""
         with self._lock:
             if self.closed or self._tables.frozen:
                 return None
@@ -130,15 +130,15 @@ class RowCleaner:
             places = list(self.dead)[: limits.SQL_ROWS_PER_READ]
             if not places and released[0] == self._deleted_to:
                 return None
-            wanted = [(self._terms.index_of(segment), position) for segment, position in places]
+            batches = [(self._terms.index_of(segment), position) for segment, position in places]
             try:
-                said = self._tables.free(wanted, released)
+                outcome = self._tables.free(batches, released)
             except (SqlError, Damage) as error:
                 return f"{self._tables.file.path}: not cleaned: {error}"
             self._deleted_to = released[0]
             for place in places:
                 self.dead.pop(place, None)
-            return said
+            return outcome
 
     def close(self) -> None:
         """Delete nothing from now on; waits for a `clean` that is running."""
@@ -167,14 +167,14 @@ class SqlLog(Visible):
         self._durable = self.last_index
         self._committed = RaftIndex(0)
         self._unwritten: deque[Entry] = deque()
-        self._records: dict[Place, memoryview] = {}  # of what is not written
+        self._records: dict[Place, memoryview] = {}  # of unwritten entries
         self._tail = TailCache(tail_cache_bytes_max)
         self._uncommitted = UncommittedEntries(self._tables.placed(), self._durable)
         self._cleaner = RowCleaner(self._tables, self._terms)
         self._channels = ChannelIndexes(self._cleaner, overhead)
         self._sync_lock = Lock()  # held while entries are written or removed
 
-    # --- where the log begins and ends ------------------------------------------------------------------------------------
+    # --- ends of the log -------------------------------------------------------------------------------------------------
 
     @property
     def first_index(self) -> RaftIndex:
@@ -203,17 +203,17 @@ class SqlLog(Visible):
 
     @property
     def size(self) -> int:
-        """Bytes of the records of all committed batches that are kept."""
+        """Bytes of the records of all committed, live batches."""
         return self._cleaner.size
 
     # --- writing ------------------------------------------------------------------------------------------------------------
 
     def has_room(self, _size: int) -> bool:
-        """True: `append` takes everything into memory."""
+        """True: `append` puts everything into memory."""
         return True
 
     def append(self, entries: Seq[Entry]) -> None:
-        """Take consecutive entries, the first at last_index + 1, into memory; `sync` writes them. Raises Frozen."""
+        """Append consecutive entries, the first at last_index + 1, in memory; `sync` writes them. Raises Frozen."""
         self._tables.check()
         for entry in entries:
             last, term = self.last_index, self.last_term
@@ -269,14 +269,14 @@ class SqlLog(Visible):
 
     def entries(self, first: RaftIndex, last: RaftIndex, bytes_max: int) -> list[Entry]:
         """Entries [first, last], cut off after *bytes_max* bytes of bodies but at least one. Raises Damage."""
-        found: list[Entry] = []
+        entries: list[Entry] = []
         size = 0
         for entry in self._walk(max(first, self.first_index), min(last, self.last_index)):
             size += len(entry.body)
-            if found and size > bytes_max:
+            if entries and size > bytes_max:
                 break
-            found.append(entry)
-        return found
+            entries.append(entry)
+        return entries
 
     def _walk(self, first: int, last: int) -> Iterator[Entry]:
         unwritten = list(self._unwritten)
@@ -285,7 +285,7 @@ class SqlLog(Visible):
         yield from (entry for entry in unwritten if first <= entry.index <= last)
 
     def index_of(self, ref: BatchRef) -> RaftIndex:
-        """The index of the entry that has the batch: its number of a segment tells."""
+        """The index of the entry that has the batch: its segment number shows it."""
         return RaftIndex(self._terms.index_of(ref.segment))
 
     def term_at(self, index: RaftIndex) -> Term:
@@ -296,7 +296,7 @@ class SqlLog(Visible):
         """The records of one batch; *stored*: from the rows if they are written, even if the tail cache has them.
 
         Raises:
-            Damage: the rows are not those that were written; the text gives file, group and entry.
+            Damage: the rows are not the written ones; the text gives file, group and entry.
             StaleRef: the batch was removed and its entry released, or the log is closed.
         """
         place = ref.segment, ref.position
@@ -313,18 +313,18 @@ class SqlLog(Visible):
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
         """The records of one batch if they are in memory, else None. Never blocks."""
         place = ref.segment, ref.position
-        found = self._tail.get(*place)
-        return None if place in self._cleaner.dead else self._records.get(place) if found is None else found
+        records = self._tail.get(*place)
+        return None if place in self._cleaner.dead else self._records.get(place) if records is None else records
 
-    # --- getting rid of what is not kept ------------------------------------------------------------------------------------
+    # --- freeing space ------------------------------------------------------------------------------------------------------
 
     def release(self, index: RaftIndex) -> None:
-        """Durable state covers the entries up to *index*: the next `clean` may delete their rows."""
+        """Allow the next `clean` to delete the rows of entries up to *index*, which durable state covers."""
         self._terms.release(min(index, self._committed))
         self._cleaner.released()
 
     def clean(self) -> str | None:
-        """Delete rows of released entries, and of their batches that are not kept; returns a line about it, or None. Blocking."""
+        """Delete rows of released entries, and of their dead batches; returns a line about it, or None. Blocking."""
         return self._cleaner.clean(self._durable)
 
     def close(self) -> None:
