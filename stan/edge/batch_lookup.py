@@ -1,4 +1,4 @@
-"""Batch look-up: where record batches lie in a group's log, and those that are in memory. Readers do this before they read the
+"""Batch look-up: the places of record batches in a group's log, and those in memory. Readers do this before they read the
 disk.
 
 No IO: runs on the event loop. A segment may be rewritten between look-up and read (StaleRef): then look the batch up again.
@@ -13,7 +13,7 @@ from stan.core.base.ready import ReadResult
 from stan.log.types import BatchRef, ChannelIndex, GroupLog
 
 LOOKUP_ATTEMPTS = 3
-"""Look-ups of one read before it is called failed."""
+"""Look-ups of one read before it fails."""
 
 
 def refs_of_runs(index: ChannelIndex, runs: Seq[tuple[int, int]], bytes_max: int) -> list[BatchRef]:
@@ -59,7 +59,7 @@ def refs_that_fill(
 
 
 def from_memory(log: GroupLog, refs: list[BatchRef]) -> list[ReadResult] | None:
-    """The batches if all of them are in memory, be it the system's; None if the disk has to be waited for."""
+    """Return the batches if all are in memory, also the system's; None if a read has to wait for the disk."""
     read = log.read_at_once(refs)
     if read is None:
         return None

@@ -1,11 +1,11 @@
-"""The loop that carries out what the broker decides, in the one order that keeps its promises.
+"""The loop that carries out the broker's decisions, in the one order that keeps its promises.
 
     read → step → committed → Ready → trims → write proposals → send → fetch        (a turn)
                       ▲                          │
                       └── sync, off the loop ────┘
 
-A turn never awaits. It runs when something arrived, a sync is done, or a deadline has come (see stan.edge.turns); everything
-that arrived since the last turn is handled in one, in a server alone as much as its gateway takes in at once. What fails in one
+A turn never awaits. It runs after an arrival, the end of a sync, or a deadline (see stan.edge.turns); everything
+that arrived since the last turn is handled in one, in a server alone as much as its gateway takes in at once. A failure in one
 group ends there (see stan.edge.group_faults).
 """
 
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from stan.edge.leadership import Leaderships
 
 ROUNDS_PER_TURN = 8
-"""Rounds of commit and Ready inside one turn; what is left goes on in the next, after the sockets were looked at."""
+"""Rounds of commit and Ready inside one turn; the rest follows in the next, after a look at the sockets."""
 
 LEFT = "the group has left this node"
-"""Reason for not writing a proposal whose group left this node in the same turn; the group's leader heard its request too."""
+"""Reason for not writing a proposal whose group left this node in the same turn; the group's leader has its request too."""
 
 
 KIND_AND_BODY: Callable[[Proposal], tuple[int, bytes]] = attrgetter("kind", "body")
 
 
 class Driver:
-    """One node's turns: what each of them does, and in which order."""
+    """The turns of one node: their steps, in order."""
 
     def __init__(
         self,
@@ -61,14 +61,14 @@ class Driver:
         """Run in *turns* from now on.
 
         Args:
-            broker: decides what is to be done.
+            broker: decides the steps.
             groups: the groups on this node; the mapping may change between two turns.
             gateway: reads and writes NATS frames.
             runtime: clock, alarm and worker threads.
-            turns: when this driver runs.
+            turns: the times at which this driver runs.
             applied: gets (index, term) of the newest applied entry of each group.
             note: called with level and text to write a line to the log.
-            leaderships: which groups this node leads; None outside of a cluster, where it leads all.
+            leaderships: the groups that this node leads; None outside of a cluster, where it leads all.
         """
         self.broker = broker
         self.groups = groups
@@ -81,28 +81,28 @@ class Driver:
         self.faults = GroupFaults(broker, groups, leaderships, applied, note, runtime)
         self._down_since = 0  # monotonic ns; 0 while there is a connection to NATS
         self.hash_state: Callable[[GroupId], None] | None = None  # called at the same entries on all nodes
-        self.fence: Callable[[], None] | None = None  # raises Aborted if another server may hold the store
+        self.fence: Callable[[], None] | None = None  # raises Aborted if another server may have the store
         turns.turn = self.turn
 
     # --- the turn -------------------------------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """Handle what arrived."""
+        """Handle all arrivals."""
         broker, gateway, runtime, leaderships = self.broker, self.gateway, self.runtime, self.leaderships
         turns, now = self.turns, runtime.now()
-        wanted, turns.wanted = turns.wanted, False
+        needed, turns.needed = turns.needed, False
         broker.tick(now, runtime.wall())
         if leaderships is not None:
-            wanted |= leaderships.check_leases(now)
+            needed |= leaderships.check_leases(now)
         if gateway.read_buffer.went_down or gateway.read_buffer.went_up:
             self._connection_changed()
-            wanted = True
-        wanted |= gateway.take_in()
+            needed = True
+        needed |= gateway.take_in()
         if leaderships is not None:
             scheduler = leaderships.scheduler
             if scheduler.dirty or scheduler.speaks:  # links have periodic work even when no group does
                 self._run_woken(leaderships)
-            if not wanted and leaderships.is_at_rest(now):
+            if not needed and leaderships.is_at_rest(now):
                 return
         ready = self._rounds()
         if leaderships is not None:
@@ -110,18 +110,18 @@ class Driver:
             if leaderships.settle(synced=self._sync_touched()):
                 turns.wake()
         else:  # a node of a cluster reads on: the followers' answers come over the same connection
-            backlog, held = gateway.read_buffer.backlog, broker.view.uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX
-            gateway.connection.hold_reading(held or backlog.size > limits.BACKLOG_BYTES_MAX)
-            if backlog.size and not held:
+            backlog, full = gateway.read_buffer.backlog, broker.view.uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX
+            gateway.connection.hold_reading(full or backlog.size > limits.BACKLOG_BYTES_MAX)
+            if backlog.size and not full:
                 turns.wake()
         if ready.deadline is not None:
             runtime.alarm(ready.deadline, turns.wake)
 
     def _rounds(self) -> Ready:
-        """Apply committed entries and carry out what the broker decides, until neither brings more; returns the last Ready.
+        """Apply committed entries and carry out the broker's decisions, until neither brings more; returns the last Ready.
 
-        A node alone syncs its logs between two rounds, as nobody else waits for what it writes: the next round applies what has
-        become durable at once."""
+        A node alone syncs its logs between two rounds, as no other node waits for them: the next round applies durable entries
+        at once."""
         broker, runtime, leaderships, touched = self.broker, self.runtime, self.leaderships, self.turns.touched
         for _ in range(ROUNDS_PER_TURN):
             if touched and leaderships is not None:
@@ -142,11 +142,11 @@ class Driver:
         if leaderships is None:
             self._sync_touched()
         else:
-            leaderships.scheduler.owner.has_news = True  # the last round may have left something
+            leaderships.scheduler.owner.has_news = True  # the last round may have left work
         return ready
 
     def _run_woken(self, leaderships: "Leaderships") -> None:
-        """Run the groups that have something to do. A follower answers its leader only after its own sync: that comes first."""
+        """Run the groups that have work. A follower answers its leader only after its own sync: that comes first."""
         for number in sorted(leaderships.scheduler.dirty - leaderships.led.keys()):
             group = self.groups.get(number)
             if group is not None and group.wants_sync and not group.leads:
@@ -244,15 +244,15 @@ class Driver:
             self._read(ready)
 
     def _read(self, ready: Ready) -> None:
-        """Read messages, and handle what was heard for channels that this node has taken over."""
+        """Read messages, and replay frames for channels that this node has taken over."""
         for fetch in ready.fetches:
             self._fetch(fetch)
         if self.leaderships is None:
-            return  # a server alone has heard nothing that others should have handled
-        for one in ready.replays:
-            if self.broker.view.leads(one.group):
+            return  # a server alone has no frames that others should have handled
+        for replay in ready.replays:
+            if self.broker.view.leads(replay.group):
                 beat = self.leaderships.scheduler.heartbeat_if_due
-                self.faults.within(one.group, self.gateway.replay_channels, one, beat)
+                self.faults.within(replay.group, self.gateway.replay_channels, replay, beat)
                 self.turns.wake()
 
     def _let_go(self, ready: Ready) -> None:
@@ -265,11 +265,11 @@ class Driver:
                 self.faults.within(number, self.groups[number].log.drop, uid)
 
     def _silent(self, groups: Set[GroupId]) -> Set[GroupId]:
-        """Groups of *groups* whose deliveries and answers must not leave this turn: the group is frozen, or its lease expired
+        """Groups of *groups* whose deliveries and answers must not leave in this turn: the group is frozen, or its lease expired
         while the turn ran (for example after SIGSTOP and SIGCONT).
 
         The next leader treats the deliveries as sent. If this node still leads, it redelivers them, and its answers, which could
-        be outdated now, leave when it holds the lease again.
+        be outdated now, leave when it has the lease again.
         """
         if self.fence is not None:
             self.fence()
@@ -355,7 +355,7 @@ class Driver:
     def _look_up(self, fetch: Fetch, attempt: int) -> None:
         group = self.groups.get(fetch.group)
         if group is None:
-            return  # it has left this node, and nobody waits for the answer
+            return  # it has left this node, and no caller waits for the answer
         log = group.log
         refs = refs_of_runs(log.channel(fetch.uid), fetch.runs, fetch.bytes_max)
         batches = from_memory(log, refs)
@@ -377,7 +377,7 @@ class Driver:
         self.turns.wake()
 
     def apply_committed(self) -> None:
-        """Apply what the last sync committed to the replicated state, without answering clients. For the end of the process."""
+        """Apply the last sync's commits to the replicated state, without answering clients. For the end of the process."""
         self._commit()
 
     # --- syncs ------------------------------------------------------------------------------------------------------------
@@ -416,7 +416,7 @@ class Driver:
             self.turns.wake()
 
     def _is_fenced(self) -> bool:
-        """True if another server may hold the shared store. The failed sync is then no disk failure, and this process ends."""
+        """True if another server may have the shared store. The failed sync is then no disk failure, and this process ends."""
         try:
             if self.fence is not None:
                 self.fence()

@@ -1,8 +1,8 @@
-"""Groups that this node cannot serve, and why: a failure freezes a group until a restart, the other groups go on.
+"""Groups that this node cannot serve, with the reasons: a failure freezes a group until a restart, the other groups go on.
 
 A group freezes after a failed write or sync, and after an error of the program in it. A group that only refuses proposals, such
-as one with a full disk, is not frozen: it goes on as soon as there is room. Promises that a refusal which has passed is forgotten
-within REFUSAL_REMEMBERED, also if nobody publishes meanwhile, and that the log says so.
+as one with a full disk, is not frozen: it goes on as soon as there is room. Promises that a past refusal is forgotten
+within REFUSAL_REMEMBERED, also without publishes, and that this is logged.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,11 +32,11 @@ class LastingRefusal:
     since: WallNanos  # of the first one
     newest: Nanos
     bytes: int  # of the largest one
-    looked: Nanos  # when it was last tried if there is room
+    looked: Nanos  # time of the last test for room
 
 
 class GroupFaults:
-    """The border of each group: what fails within a group ends there."""
+    """The border of each group: a failure within a group ends there."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class GroupFaults:
         self._note = note
         self._clock = clock
         self.refusals: dict[GroupId, LastingRefusal] = {}  # of groups that refuse proposals now
-        self.voteless: set[GroupId] = set()  # groups in which this node has no vote, as its disk has lost what it had
+        self.voteless: set[GroupId] = set()  # groups in which this node has no vote, as its disk has lost its data
         self._frozen: set[GroupId] = set()
 
     @property
@@ -70,7 +70,7 @@ class GroupFaults:
         return self._frozen
 
     def freeze(self, number: GroupId, why: str) -> None:
-        """A write, a sync or the program failed in the group: it acknowledges and sends nothing until a restart recovers its
+        """Freeze a group after a failed write, sync or program: it acknowledges and sends nothing until a restart recovers its
         log."""
         if number not in self._frozen and number in self._groups:
             self._frozen.add(number)
@@ -83,7 +83,7 @@ class GroupFaults:
             self._trouble(number, f"{why}; it does nothing more until a restart")
 
     def fail(self, number: GroupId, error: Exception) -> None:
-        """The program failed in a group: this node takes no part in the group until a restart; its other groups go on.
+        """Freeze a group after a failure of the program: this node takes no part in it until a restart; its other groups go on.
 
         An entry may be half applied. Without an applied index the group's state is neither flushed nor sent to other nodes."""
         self._applied.pop(number, None)
@@ -96,7 +96,7 @@ class GroupFaults:
         self._broker.fail(number, self._groups[number].failed)
 
     def within(self, number: GroupId, call: Callable[[*Parts], object], *args: *Parts) -> None:
-        """Call *call* for a group; an error fails this group only. Aborted is raised: it ends the process."""
+        """Call *call* for a group; an error fails this group only. Raises Aborted, which ends the process."""
         try:
             call(*args)
         except Aborted:
@@ -105,7 +105,7 @@ class GroupFaults:
             self.fail(number, error)
 
     def note_refusal(self, number: GroupId, error: NotNow, size: int) -> None:
-        """The group refused proposals of *size* bytes together: log the reason once, until it has passed or changes."""
+        """Note that the group refused proposals of *size* bytes in all: log the reason once, until it has passed or changes."""
         if number in self._frozen:
             return
         why, now, known = str(error), self._clock.now(), self.refusals.get(number)
@@ -117,7 +117,7 @@ class GroupFaults:
         self._trouble(number, why)
 
     def note_written(self, number: GroupId) -> None:
-        """The group has written a proposal. That ends no shortage: something smaller may have found room."""
+        """Note that the group has written a proposal. That ends no shortage: a smaller one may have had room."""
         if number in self.refusals and not self.refusals[number].short:
             self._end_refusal(number)
 

@@ -30,5 +30,5 @@ class Histogram:
             self.sum += duration
 
     def cumulative(self) -> list[int]:
-        """For each bound, how many durations were at most that long; then the number of all."""
+        """Return for each bound the number of durations up to it, then the number of all."""
         return list(accumulate(self._counts))

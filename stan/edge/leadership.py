@@ -1,4 +1,4 @@
-"""The replicated groups of this node as the driver sees them: which of them this node leads, what may be proposed and sent now.
+"""The replicated groups of this node as the driver sees them: led groups, permission to propose and to send.
 
     before_commit: roles that ended       after_commit: roles that begin, gates       run: replicate, one frame per peer
 
@@ -34,21 +34,21 @@ class LedGroup:
     lease_until: Nanos
     """End of the lease, as last read; the lease ends earlier only if this node hands the leadership over."""
     holds: bool | None = None
-    """If the lease holds, as last reported to the broker."""
+    """Whether the lease holds, as last reported to the broker."""
     closed: bool | None = None
-    """If the group takes no proposals, as last reported to the broker."""
+    """Whether the group takes no proposals, as last reported to the broker."""
     full: bool | None = None
-    """If entries wait, as last reported to the broker."""
+    """Whether entries wait, as last reported to the broker."""
     waiting: bool = False
-    """If the disk is full, no other node is within reach, and a new attempt is due."""
+    """Whether the disk is full, no other node is within reach, and a new attempt is due."""
 
-    def begin_anew(self) -> None:
+    def begin_again(self) -> None:
         """Have the next turn end this leadership and begin another one."""
         self.term = Term(-1)  # not the group's
 
 
 class GroupEvents(NamedTuple):
-    """What the node does when something has happened in a group."""
+    """The node's callbacks for events in a group."""
 
     configured: Callable[[GroupId, RaftIndex, bytes], None]  # an entry with the group's voters is committed
     fault: Callable[[GroupId, Exception], None]  # the program failed in the group
@@ -57,7 +57,7 @@ class GroupEvents(NamedTuple):
 class Leaderships:
     """Begins and ends this node's leaderships, and checks their leases and room for proposals.
 
-    The mapping *groups* may change meanwhile: a group is replaced after a transfer of its state."""
+    The mapping *groups* may change: a group is replaced after a transfer of its state."""
 
     def __init__(
         self,
@@ -81,11 +81,11 @@ class Leaderships:
         self._now = now
         self._note = note
         self._entered = False  # a leadership began in this turn
-        self.left_open: dict[GroupId, NotNow] = {}  # led groups that write nothing until they are led anew -> why
+        self.left_open: dict[GroupId, NotNow] = {}  # led groups that write nothing until their next leadership -> why
         self.events: GroupEvents
 
     def is_at_rest(self, now: Nanos) -> bool:
-        """True if nothing has happened since `settle` that the broker has to hear of or act upon."""
+        """True if nothing has happened since `settle` that concerns the broker."""
         if self.scheduler.owner.has_news or (now >= self._leases_end and self.check_leases(now)):
             return False
         limited = False
@@ -94,7 +94,7 @@ class Leaderships:
         return not limited
 
     def settle(self, *, synced: bool) -> bool:
-        """End a turn: keep only those touched groups that still need work. Returns True if there are any.
+        """End a turn: leave only those touched groups that still need work. Returns True if there are any.
 
         There is none after the last round, unless a group had news since, a log was *synced* since, or a leadership began, and
         others wait for the next turn."""
@@ -143,8 +143,8 @@ class Leaderships:
         self._gateway.scope.roles_changed()
 
     def after_commit(self, now: Nanos) -> None:
-        """Begin at most one new leadership, and report to the broker of the groups led which leases hold, which groups take
-        proposals and which have room for more."""
+        """Begin at most one new leadership, and report to the broker the groups led whose leases hold, those that take
+        proposals and those with room for more."""
         for number in sorted(self.scheduler.owner.touched):
             group = self._groups.get(number)
             if group is None:
@@ -155,7 +155,7 @@ class Leaderships:
             if led is None:
                 continue
             if number in self.left_open and not group.transferring and not led.waiting:
-                led.begin_anew()
+                led.begin_again()
             led.lease_until = group.lease_until()
             self._leases_end = min(self._leases_end, led.lease_until)
             closed = group.transferring
@@ -187,7 +187,7 @@ class Leaderships:
         self._gateway.replay(number, self.scheduler.heartbeat_if_due)
 
     def check_leases(self, now: Nanos) -> bool:
-        """Report to the broker which leases hold; True if that has changed. Costs nothing before a lease may have ended.
+        """Report to the broker the leases that hold; True if that has changed. Costs nothing before a lease may have ended.
 
         Also called before input is handled: in a process that was stopped and continued, the leases have expired. A node that
         does not listen to clients yet delivers nothing either, because their acks would be lost."""
@@ -206,9 +206,9 @@ class Leaderships:
         return changed
 
     def lapsed(self, groups: Iterable[GroupId]) -> set[GroupId]:
-        """Groups of *groups* that this node leads with an expired lease, or led and does not hold anymore.
+        """Groups of *groups* that this node leads with an expired lease, or led and no longer has.
 
-        The broker is told of them at once, also where a lease has ended early, as after a hand-over that came to nothing: else it
+        They are reported to the broker at once, also if a lease has ended early, as after a failed hand-over: else it
         would send the same again in this turn, and in the next."""
         now, lapsed = self._now(), set()
         for number in groups:
@@ -227,7 +227,7 @@ class Leaderships:
 
         On a full disk leadership is transferred. With no successor within reach the node retries later and answers nothing, as it
         may have been replaced without knowing it. A sole voter answers the refusal. What is left open has sequences that no entry
-        gets: until the leadership has ended, by whoever leads then, nothing of the group is written (see `left_open`)."""
+        gets: until the leadership has ended, whatever node leads then, nothing of the group is written (see `left_open`)."""
         group = self._groups[number]
         if isinstance(error, Shortage) and not group.transferring and len(group.members) > 1:
             self._make_way(number, group, error)
@@ -238,11 +238,11 @@ class Leaderships:
         return True
 
     def _make_way(self, number: GroupId, group: RaftGroup, error: Shortage) -> None:
-        """The disk is full: another node is to lead the group, or this one tries again later."""
+        """Let another node lead the group, as the disk is full, or try again later."""
         to, led = group.best_successor(), self.led.get(number)
         if to is not None:
             self._trouble(number, f"{error}; {to} is to lead")
-            self._broker.step_handover(number, under_way=True)  # until this leadership ends, whoever leads then
+            self._broker.step_handover(number, under_way=True)  # until this leadership ends
             group.transfer(to, partial(self._transfer_ended, number, group.term))
         elif led is not None and not led.waiting:
             led.waiting = True
@@ -255,15 +255,15 @@ class Leaderships:
         self._broker.emit("trouble", f"group {number}: {what}", group=number)
 
     def _look_again(self, number: GroupId, led: LedGroup, _now: Nanos) -> None:
-        """Try again after a full disk without a successor: there may be room by now."""
+        """Try again after a full disk without a successor: there may be room now."""
         led.waiting = False
-        self._transfer_ended(number, led.term, gone=False)
+        self._transfer_ended(number, led.term, done=False)
 
-    def _transfer_ended(self, number: GroupId, term: Term, gone: bool) -> None:  # noqa: FBT001 - an answer
-        """If no other node took over, begin the leadership anew here: what was left open for the next leader is replayed."""
+    def _transfer_ended(self, number: GroupId, term: Term, done: bool) -> None:  # noqa: FBT001 - an answer
+        """If no other node took over, begin the leadership again here: frames left open for the next leader are replayed."""
         led = self.led.get(number)
-        if not gone and led is not None and led.term == term:
-            led.begin_anew()
+        if not done and led is not None and led.term == term:
+            led.begin_again()
             self.scheduler.owner.touch(number)
             self._gateway.read_buffer.wake()
 
@@ -274,6 +274,6 @@ class Leaderships:
 
 
 def _is_settled(group: RaftGroup) -> bool:
-    """True if all entries of the log are committed. A leadership that begins anew in the same term may have written some: their
-    sequences are taken, which nobody knows who makes the live view before they are committed."""
+    """True if all entries of the log are committed. A leadership that begins again in the same term may have written some: their
+    sequences are used, which a live view made before their commit does not know."""
     return group.commit_index >= group.log.last_index

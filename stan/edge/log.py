@@ -2,8 +2,8 @@
 
 Promises: `[pid] YYYY/MM/DD HH:MM:SS.micros [LVL] STREAM: text` (STAN-SPEC 12.6); each line is one write, so that lines
 of nats-server and ours never mix; a log that cannot be written never stops the server. Never shows a secret that went
-through `redacted`. Needs no event loop: it is there before anything else. The library's own file handlers do not keep these
-promises: they buffer, so that what a full disk refuses is written late or raised at the end, and rotate before a line.
+through `redacted`. Needs no event loop: it begins before all else. The library's own file handlers do not keep these
+promises: they buffer, so that lines refused by a full disk are written late or raised at the end, and rotate before a line.
 """
 
 import logging
@@ -33,7 +33,7 @@ _SYSLOG_SOCKETS = ("/dev/log", "/var/run/syslog")
 class ServerLog(logging.Logger):
     """Writes log lines. Usable from any thread; `reopen` may be called from a signal handler of the event loop.
 
-    Where the text of a debug or trace line costs something, ask `debug_on` or `trace_on` first.
+    Where the text of a debug or trace line costs something, check `debug_on` or `trace_on` first.
     """
 
     def __init__(self, config: LogConfig) -> None:
@@ -65,7 +65,7 @@ class ServerLog(logging.Logger):
         self._lines.write(lines)
 
     def reopen(self) -> None:
-        """Open the log file again, after something has moved it away (STAN-SPEC 12.5, SIGUSR1)."""
+        """Open the log file again, after another program has moved it away (STAN-SPEC 12.5, SIGUSR1)."""
         try:
             self.info("File log re-opened" if self._lines.reopen() else "File log re-open ignored, not a file logger")
         except StartError as error:
@@ -77,7 +77,7 @@ class ServerLog(logging.Logger):
 
 
 class _Lines(logging.Handler):
-    """Standard error or the log file, unbuffered: a line that finds no room is lost, none comes late or in pieces."""
+    """Standard error or the log file, unbuffered: a line without room is lost, none comes late or in pieces."""
 
     def __init__(self, config: LogConfig) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class _Lines(logging.Handler):
         self.write(line.encode("utf-8", "surrogateescape"))
 
     def write(self, lines: bytes) -> None:
-        """Write whole lines; a file that is full then is moved aside under a name with the time, and a new one begun."""
+        """Write whole lines; then a full file is moved aside under a name with the time, and a new one begun."""
         self.acquire()
         try:
             os.write(self._fd, lines)
@@ -110,11 +110,11 @@ class _Lines(logging.Handler):
             self.release()
 
     def reopen(self) -> bool:
-        """Open the file anew, False if there is none. Raises StartError, and the old one stays open."""
+        """Open the file again, False if there is none. Raises StartError, and the old one stays open."""
         if self._config.file is None or self._fd == _STDERR:
             return False
         fresh = _open_file(self._config.file)
-        os.dup2(fresh, self._fd, inheritable=False)  # at once, whoever writes meanwhile
+        os.dup2(fresh, self._fd, inheritable=False)  # at once, for other writers too
         os.close(fresh)
         return True
 
@@ -141,11 +141,11 @@ def redacted(text: str) -> str:
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)?(?P<user>[^\s/@:,]*)(?P<password>:[^\s/@,]*)?@")
 
 
-def _hide(found: re.Match[str]) -> str:
-    scheme = found["scheme"] or ""
-    if found["password"] is None:
+def _hide(match: re.Match[str]) -> str:
+    scheme = match["scheme"] or ""
+    if match["password"] is None:
         return f"{scheme}{REDACTED}@"
-    return f"{scheme}{found['user']}:{REDACTED}@"
+    return f"{scheme}{match['user']}:{REDACTED}@"
 
 
 def _open_file(path: Path) -> int:
@@ -156,7 +156,7 @@ def _open_file(path: Path) -> int:
 
 
 def _open_syslog(config: LogConfig) -> "SysLogHandler":
-    from logging.handlers import SysLogHandler  # noqa: PLC0415 - only the few who ask for it pay for it
+    from logging.handlers import SysLogHandler  # noqa: PLC0415 - only its few users pay for it
     from socket import SOCK_DGRAM, SOCK_STREAM  # noqa: PLC0415
 
     address: str | tuple[str, int]

@@ -23,7 +23,7 @@ from stan.errors import Frozen, StanError, StartError
 
 
 class BrokerProcess:
-    """One running broker. Its subclasses in stan.server.compose add what is special to a standalone broker and to a cluster's
+    """A running broker. Its subclasses in stan.server.compose add the parts of a standalone broker and of a cluster's
     node."""
 
     broker: Broker
@@ -41,7 +41,7 @@ class BrokerProcess:
         self.crash: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def begin(self, embedded: EmbeddedNats | None) -> None:
-        """Start; raises the error of a crash that happens meanwhile."""
+        """Start; raises the error of a crash during the start."""
         starting = asyncio.ensure_future(self.start(embedded))
         try:
             await asyncio.wait({starting, self.crash}, return_when=asyncio.FIRST_COMPLETED)
@@ -68,18 +68,18 @@ class BrokerProcess:
         {"INF": self.log.info, "WRN": self.log.warning, "ERR": self.log.error, "DBG": self.log.debug}[level](line)
 
     def crashed(self, error: BaseException) -> None:
-        """The process cannot go on after *error*: `run` ends with it."""
+        """End `run` with *error*, after which the process cannot go on."""
         if not self.crash.done():
             self.crash.set_exception(error)
             self.crash.exception()  # mark as retrieved: if the node ends for another reason, no code reads it
 
     async def connect(self, embedded: EmbeddedNats | None) -> NatsConnection:
-        """Connect the gateway to NATS; a nats-server of our own is started, and takes no client before."""
+        """Connect the gateway to NATS; our own nats-server is started, and admits no client before the gateway."""
         config, gateway = self.config, self.gateway
         if embedded is not None:
             await embedded.start(gated=True)
         connection = self.connection = NatsConnection(
-            gateway.subscriptions.known() if self._hears_clients(embedded) else gateway.subscriptions.early(),
+            gateway.subscriptions.known() if self._listens_early(embedded) else gateway.subscriptions.early(),
             on_data=gateway.read_buffer.on_data,
             on_up=gateway.read_buffer.on_up,
             on_down=gateway.read_buffer.on_down,
@@ -91,13 +91,13 @@ class BrokerProcess:
             await connection.open(config.nats, urls, f"_NSS-{config.cluster_id}-send", self.log.error, embedded)
         except Exception as error:
             shown = ", ".join(redacted(url) for url in urls)
-            said = f"{error or type(error).__name__}{hint(config.nats, error)}"
-            raise StartError(f"cannot connect to NATS at {shown}: {said}") from error
+            reason = f"{error or type(error).__name__}{hint(config.nats, error)}"
+            raise StartError(f"cannot connect to NATS at {shown}: {reason}") from error
         return connection
 
-    def _hears_clients(self, embedded: EmbeddedNats | None) -> bool:
-        """True if clients' requests are received before they are served: they wait. A standalone server on a NATS of others asks
-        there first whether anybody serves them."""
+    def _listens_early(self, embedded: EmbeddedNats | None) -> bool:
+        """True if clients' requests are received before they are served: they wait. A standalone server on a foreign NATS asks
+        there first whether another server serves them."""
         return embedded is not None or self.config.cluster is not None or bool(self.config.ft_group)
 
     def reconfigure(self, config: Config) -> None:
@@ -151,7 +151,7 @@ class BrokerProcess:
     async def _stopping(self, stop: asyncio.Event) -> None:
         await self.stopping(stop)
         await self.before_stop()
-        self.driver.turns.stop()  # at once: clients that hear of the stop expect no answer anymore
+        self.driver.turns.stop()  # at once: clients that know of the stop expect no answer anymore
 
     async def _flush_for_ever(self, driver: Driver) -> None:
         failing = False
@@ -185,12 +185,12 @@ class BrokerProcess:
             raise failed
 
     async def _settle(self, driver: Driver) -> bool:
-        """Close the connection, apply what is committed, flush the state; returns True if nothing is left unwritten."""
+        """Close the connection, apply committed entries, flush the state; returns True if nothing stays unwritten."""
         driver.turns.stop()
         if self.connection is not None:
             await self.connection.close()
         try:
-            for _ in range(2):  # the second round flushes what the first one has committed
+            for _ in range(2):  # the second round flushes the commits of the first one
                 await self.storage.flush(self.broker)
                 for group in self.driver.groups.values():
                     group.synced(group.log.durable_index)
@@ -220,21 +220,21 @@ _LIMITS: Final[dict[str, tuple[str, Callable[[int], str]]]] = {
 }
 
 
-def limit_lines(wanted: StoreLimits) -> list[str]:
-    """Return a table of all limits; a star marks a default, and a channel has those that it does not inherit."""
+def limit_lines(store: StoreLimits) -> list[str]:
+    """Return a table of all limits; a star marks a default; channels show only limits of their own."""
 
     def shown(value: int, default: int | None, form: Callable[[int], str] = str) -> str:
         return f"{form(value) if value > 0 else 'unlimited':>13}" + (" *" if value == default else "")
 
     standard = StoreLimits()
-    lines = ["---------- Store Limits ----------", f"Channels:        {shown(wanted.channels, standard.channels)}"]
+    lines = ["---------- Store Limits ----------", f"Channels:        {shown(store.channels, standard.channels)}"]
     lines.append("--------- Channels Limits --------")
     for key, (name, form) in _LIMITS.items():
-        value = shown(getattr(wanted.default, key), getattr(standard.default, key), form)
+        value = shown(getattr(store.default, key), getattr(standard.default, key), form)
         lines.append(f"  {name:13}: {value}")
-    if wanted.per_channel:
+    if store.per_channel:
         lines.append("-------- List of Channels --------")
-    for channel, override in sorted(wanted.per_channel.items(), key=lambda each: (width(each[0]), each[0])):
+    for channel, override in sorted(store.per_channel.items(), key=lambda each: (width(each[0]), each[0])):
         lines.append(channel)
         set_here = [(key, getattr(override, key)) for key in _LIMITS if getattr(override, key)]
         lines += [f" |-> {_LIMITS[key][0]:13} {shown(value, None, _LIMITS[key][1])}" for key, value in set_here]

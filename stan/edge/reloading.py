@@ -9,7 +9,7 @@ Apply = Callable[[Config], None]
 
 
 class Reloading:
-    """Keeps the newest settings for the node. All methods belong to one event loop."""
+    """Holds the newest settings for the node. All methods belong to one event loop."""
 
     def __init__(self) -> None:
         self._apply: Apply | None = None
@@ -25,8 +25,8 @@ class Reloading:
         """Apply no settings from now on."""
         self._apply = None
 
-    def tell(self, config: Config) -> None:
-        """Settings have changed."""
+    def update(self, config: Config) -> None:
+        """Apply changed settings, now or once a node is attached."""
         self._newest = config
         if self._apply is not None:
             self._apply(config)

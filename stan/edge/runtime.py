@@ -1,6 +1,6 @@
 """The driver's runtime: time, a next turn, worker threads. The simulator has a twin with virtual time.
 
-One fsync serves everything that was written while the previous one ran: at most one runs per group, off the event loop unless
+One fsync serves all writes during the previous one: at most one runs per group, off the event loop unless
 it is quick; reads that are not in memory run in other threads, so that a slow read delays no ack.
 """
 
@@ -21,8 +21,8 @@ from stan.raft.consensus import Consensus
 from stan.raft.scheduler import SchedulerRuntime
 
 CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""A clock that goes on while the machine sleeps, because promises of other nodes, such as to elect no other leader during a
-lease, end meanwhile. On macOS CLOCK_MONOTONIC is such a clock."""
+"""A clock that goes on while the machine sleeps, as promises of other nodes, such as to elect no other leader during a
+lease, end during the sleep. On macOS CLOCK_MONOTONIC is such a clock."""
 SYNCERS_MAX = 4
 """Threads that sync logs."""
 SYNC_AT_ONCE_NS = 1 * MILLISECOND
@@ -38,7 +38,7 @@ Read = Callable[[list[ReadResult] | Exception], None]
 
 
 class Runtime(SchedulerRuntime, Protocol):
-    """Port of the driver. Every callback comes on the event loop, never from inside the call that asked for it."""
+    """Port of the driver. Every callback comes on the event loop, never from inside the call that requested it."""
 
     def wall(self) -> WallNanos:
         """Time of day."""
@@ -47,7 +47,7 @@ class Runtime(SchedulerRuntime, Protocol):
         """Make the group's log durable, off the event loop; a call while one runs for the group is ignored."""
 
     def sync_now(self, group: Consensus) -> bool:
-        """Make the group's log durable if that is quick. False: it is not, or failed; call `sync`, which reports the error."""
+        """Make the group's log durable if that is quick. False: it is slow, or failed; call `sync`, which reports the error."""
 
     def read(self, log: GroupLog, refs: list[BatchRef], done: Read) -> None:
         """Read record batches, off the event loop."""
@@ -57,7 +57,7 @@ class Runtime(SchedulerRuntime, Protocol):
 
 
 def _nothing() -> None:
-    """Stands for the alarm's call before an alarm was set."""
+    """Stand for the alarm's call before an alarm was set."""
 
 
 class Ticker:
@@ -68,7 +68,7 @@ class Ticker:
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = Nanos(0)
         self._alarm_call: Callable[[], None] = _nothing
-        self._rings_at = Nanos(0)  # when the timer ends, which may be before the alarm
+        self._rings_at = Nanos(0)  # end of the timer, which may be before the alarm
 
     def now(self) -> Nanos:
         """Monotonic time."""
@@ -79,11 +79,11 @@ class Ticker:
         return WallNanos(time.time_ns())
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Call once the sockets were looked at."""
+        """Call after a look at the sockets."""
         self._loop.call_soon(call)
 
     def alarm(self, deadline: Nanos, call: Callable[[], None]) -> None:
-        """Call at *deadline*; replaces the alarm that was set before. A later deadline costs no new timer."""
+        """Call at *deadline*; replaces an earlier alarm. A later deadline costs no new timer."""
         self._alarm_at, self._alarm_call = deadline, call
         if self._alarm is not None and deadline < self._rings_at:
             self._alarm.cancel()
@@ -107,7 +107,7 @@ class Ticker:
 
 
 class AsyncRuntime(Ticker):
-    """The real one, on the running event loop."""
+    """The real runtime, on the running event loop."""
 
     def __init__(self, groups: int) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class AsyncRuntime(Ticker):
         self._readers = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="read")
         self._syncing: set[int] = set()
         self._closed = False
-        self._sync_ns = SYNC_AT_ONCE_NS  # how long the newest syncs took
+        self._sync_ns = SYNC_AT_ONCE_NS  # duration of the newest syncs
         self.syncs = Histogram(SYNC_BOUNDS)
 
     def sync(self, group: Consensus, done: Synced) -> None:
@@ -136,7 +136,7 @@ class AsyncRuntime(Ticker):
             return False
 
     def _sync(self, group: Consensus) -> tuple[RaftIndex | None, str]:
-        """Raises Shortage: the rest of the sync is to be tried again."""
+        """Sync the log. Raises Shortage: the rest of the sync is to be tried again."""
         started = time.monotonic_ns()
         try:
             return group.log.sync(), ""

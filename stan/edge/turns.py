@@ -1,6 +1,6 @@
-"""When the driver runs its next turn: soon after something arrived, a sync ended or a deadline came. Never two at once.
+"""The times of the driver's turns: soon after an arrival, the end of a sync or a deadline. Never two at once.
 
-What arrives until the turn begins is handled in it, so many events cost one turn.
+A turn handles all arrivals before its beginning, so many events cost one turn.
 """
 
 from collections.abc import Callable
@@ -23,27 +23,27 @@ class Turns:
         self.turn: Callable[[], None]  # of the driver
         self.scheduler: Scheduler | None = None  # of a cluster's groups, which run inside of the driver's turns
         self.touched: set[GroupId] = set()  # groups in which something may have changed; the others need no work
-        self.wanted = False  # the next turn has a reason besides what arrived
+        self.needed = False  # the next turn has a reason besides arrivals
         self.stopped = False  # after `stop`, or after a crash: no more turns run
         self._scheduled = False
 
     def wake(self) -> None:
         """Run a turn soon."""
-        self.wanted = True
+        self.needed = True
         self.look()
 
     def look(self) -> None:
-        """Something arrived: take it in soon; the turn ends early if nothing in it needs one."""
+        """Look at an arrival soon; the turn ends early if nothing in it needs one."""
         if not self._scheduled and not self.stopped:
             self._scheduled = True
             self._runtime.soon(self._run)
 
     def stop(self) -> None:
-        """No more turns."""
+        """Run no more turns."""
         self.stopped = True
 
     def crash(self, error: BaseException) -> None:
-        """No more turns: the error belongs to no group, so it ends the process."""
+        """Run no more turns: the error belongs to no group, so it ends the process."""
         self.stopped = True
         self._crashed(error)
 

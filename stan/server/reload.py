@@ -142,6 +142,6 @@ class Reloader:
         if not planned.changed and not planned.waiting:
             self._log.info("Reloaded: no option of the streaming server has changed")
         self._log.set_levels(planned.config.log)
-        self._reloading.tell(planned.config)
+        self._reloading.update(planned.config)
         if self._embedded is not None:
             self._embedded.reload(parsed.config.embedded)

@@ -1,7 +1,7 @@
 """The replicated state as rows in SQLite, at an applied index per group.
 
 A flush writes all changed rows and the applied indexes in one transaction, so a restart loads rows and replays the log
-from there. The state never leads the log: the driver flushes only what is durable there. It can be rebuilt from a
+from there. The state never leads the log: the driver flushes only durable state. It can be rebuilt from a
 snapshot and the log. Each row carries a few columns to look at, the protobuf message of entries.proto as `state`, and its
 checksum; the row of `applied` carries the sum of all checksums of its group (stan.state.ledger), so that a load detects a
 changed or missing row.

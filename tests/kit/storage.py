@@ -223,7 +223,7 @@ def carry(receiver, sender, session=1, wire=None):
         travelled += sum(map(len, answers))
         waiting, done = [], False
         for answer in wire(answers):
-            step = receiver.take(answer)
+            step = receiver.accept(answer)
             if step.failed:
                 raise TransferError(step.failed)
             waiting += step.requests

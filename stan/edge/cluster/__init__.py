@@ -1,1 +1,1 @@
-"""A node of a cluster: who is there, which groups it holds, how voters change, how leaderships spread."""
+"""A node of a cluster: membership, copies of groups, changes of voters, spread of leaderships."""

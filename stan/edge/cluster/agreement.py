@@ -12,7 +12,7 @@ from stan_protocol.scalars import GroupId, RaftIndex
 from stan.edge.storage.storage import Note, Storage
 from stan.protocol.proto.node_pb2 import NodeHello, StateHash
 
-TOLD_MAX = 2
+HASHES_MAX = 2
 """Hashes of a group in a hello: of its newest state, and as of the newest entry at which all nodes take a hash."""
 
 
@@ -25,12 +25,12 @@ class Agreement:
         self._version = version
         self._odd: dict[tuple[GroupId, str], RaftIndex] = {}  # by group and node: entry at which its state differed
 
-    def told(self, groups: Iterable[GroupId]) -> list[StateHash]:
-        """State hashes for the next hello."""
+    def hashes(self, groups: Iterable[GroupId]) -> list[StateHash]:
+        """Return the state hashes for the next hello."""
         return [
             StateHash(group=number, index=index, hash=mark)
             for number in sorted(groups)
-            for index, mark in self._storage.rows.hashes(number)[-TOLD_MAX:]
+            for index, mark in self._storage.rows.hashes(number)[-HASHES_MAX:]
         ]
 
     def compare(self, hellos: Mapping[str, NodeHello]) -> None:

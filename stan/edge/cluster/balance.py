@@ -1,6 +1,6 @@
-"""Balance: which leaderships this node should hand over now, and to which nodes. No IO, no clock.
+"""Balance: the leaderships that this node should hand over now, and their new leaders. No IO, no clock.
 
-Promises: all nodes that see the same live nodes want the same leader for each group, so handing over comes to an end; no group is
+Promises: all nodes that see the same live nodes choose one leader for each group, so handing over comes to an end; no group is
 handed to a node that is away, draining, not a voter, or behind. For balance's sake at most BALANCE_MOVES_MAX groups are handed
 over at a time, none whose leadership has just begun; a node that drains hands all over at once. A handover that did not happen
 is tried again after a growing wait.
@@ -17,7 +17,7 @@ from stan.raft.placement import Placement, spread
 
 
 def leaders(placement: Mapping[GroupId, Placement], available: Collection[str]) -> dict[GroupId, str]:
-    """Who should lead each group: its preferred leader if that is available; the other groups spread evenly over the rest.
+    """Return the leader that each group should have: the preferred one if available; other groups spread evenly over the rest.
 
     Groups none of whose voters is available are left out.
     """
@@ -32,7 +32,7 @@ def leaders(placement: Mapping[GroupId, Placement], available: Collection[str]) 
 
 @dataclass(slots=True)
 class _Try:
-    """The last handover of a group that was asked for."""
+    """The last handover of a group that was tried."""
 
     to: str
     at: Nanos
@@ -40,7 +40,7 @@ class _Try:
 
 
 class Balance:
-    """The decisions of one node, which remembers what it has tried."""
+    """The decisions of one node, which remembers its tries."""
 
     def __init__(self, me: str, placement: Mapping[GroupId, Placement]) -> None:
         self._me = me
@@ -60,9 +60,9 @@ class Balance:
 
         Args:
             now: monotonic.
-            led: groups that this node leads, and since when.
-            alive: live nodes, and since when without a break; see Membership.alive_since.
-            draining: nodes that want to lead no group; may include this one.
+            led: groups that this node leads, and the beginning of each leadership.
+            alive: live nodes, and the time since which each was alive without a break; see Membership.alive_since.
+            draining: nodes that are to lead no group; may include this one.
             lag: for each group led, how many entries each other voter lacks; a voter that is left out gets no leadership.
         """
         for group in [group for group in led if group in self._tries and led[group] > self._tries[group].at]:
@@ -70,27 +70,27 @@ class Balance:
         if self._me in draining:
             return self._drain(now, led, set(alive) - set(draining), lag)
         settled = {node for node, since in alive.items() if now - since >= limits.BALANCE_SETTLE}
-        wanted = leaders(self._placement, (settled | {self._me}) - set(draining))
+        chosen = leaders(self._placement, (settled | {self._me}) - set(draining))
         if now < self._next_round:
             return []
-        found = []
+        moves = []
         for group in sorted(led):
-            to = wanted.get(group, self._me)
+            to = chosen.get(group, self._me)
             long_enough = now - led[group] >= limits.BALANCE_SETTLE
             if to != self._me and long_enough and _is_close(lag, group, to) and self._try(now, group, to):
-                found.append((group, to))
-                if len(found) == limits.BALANCE_MOVES_MAX:
+                moves.append((group, to))
+                if len(moves) == limits.BALANCE_MOVES_MAX:
                     break
-        if found:
+        if moves:
             self._next_round = Nanos(now + limits.BALANCE_PAUSE)
-        return found
+        return moves
 
     def _drain(
         self, now: Nanos, led: Mapping[GroupId, Nanos], available: set[str], lag: Mapping[GroupId, Mapping[str, int]]
     ) -> list[tuple[GroupId, str]]:
         """Handovers of all groups at once: each to its leader among the *available* nodes, else to the voter least behind."""
-        wanted = leaders(self._placement, available)
-        found = []
+        chosen = leaders(self._placement, available)
+        moves = []
         for group in sorted(led):
             others = [
                 node for node in self._placement[group].voters if node in available and _is_close(lag, group, node)
@@ -99,10 +99,10 @@ class Balance:
             if not others or (tried is not None and now - tried.at < limits.BALANCE_RETRY_MIN):
                 continue
             failed = tried.to if tried is not None else ""
-            to = min(others, key=lambda node: (node == failed, node != wanted[group], lag[group][node]))
-            found.append((group, to))
+            to = min(others, key=lambda node: (node == failed, node != chosen[group], lag[group][node]))
+            moves.append((group, to))
             self._tries[group] = _Try(to, now, limits.BALANCE_RETRY_MIN)
-        return found
+        return moves
 
     def _try(self, now: Nanos, group: GroupId, to: str) -> bool:
         """Note that the group is handed over now; False if the last try is too recent."""

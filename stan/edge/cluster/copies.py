@@ -41,7 +41,7 @@ class GroupCopies:
         self._replacing: set[GroupId] = set()
 
     def _make(self, number: GroupId) -> RaftGroup:
-        """Make and keep the Raft member of this node in a group, from the log, hard state and voters in the storage."""
+        """Make and store the Raft member of this node in a group, from the log, hard state and voters in the storage."""
         node = self._node
         environment, storage = node.environment, node.storage
         member = storage.members[number]
@@ -88,8 +88,8 @@ class GroupCopies:
         node = self._node
         return number == META_GROUP and node.broker.view.meta.info is None and not node.storage.fresh
 
-    def found(self) -> None:
-        """The cluster is new, so this node may vote with its empty disk."""
+    def bootstrap(self) -> None:
+        """Let this node vote with its empty disk, as the cluster is new."""
         node = self._node
         self.founded = True
         node.environment.note("INF", "the cluster is new: every node begins with an empty disk")
@@ -98,14 +98,14 @@ class GroupCopies:
             group.bootstrap(first=node.reconfiguration.placement[number].preferred == node.storage.node_id)
 
     def listen(self, now: Nanos) -> None:
-        """This node begins to listen to clients: it may lead soon; in a new cluster at once, as nobody led before."""
+        """Note that this node begins to listen to clients: it may lead soon; in a new cluster at once, as it had no leader."""
         for group in self._node.groups.values():
             group.not_before = Nanos(0 if self.founded else now + limits.LISTEN_BEFORE_LEADING)
 
     # --- copies that come and go --------------------------------------------------------------------------------------------
 
     def begin(self, number: GroupId, done: Done) -> None:
-        """Begin to hold a group, with an empty log. After an error nothing is held of it, and it may be begun again."""
+        """Begin a copy of a group, with an empty log. After an error nothing of it is there, and it may be begun again."""
 
         def begun(problem: Exception | None) -> None:
             try:
@@ -164,10 +164,10 @@ class GroupCopies:
             node.broker.roles.was_reset(number)
             node.gateway.forget_replay(number)
         except NotNow as error:
-            raise StanError(str(error)) from error  # the old copy is gone: nobody goes on with it
+            raise StanError(str(error)) from error  # the old copy is gone: it cannot go on
 
     def _freeze(self, old: RaftGroup, why: str) -> None:
-        """Keep a member that was to be replaced and could not be: it takes part in nothing until a restart."""
+        """Leave a member that could not be replaced: it takes part in nothing until a restart."""
         node = self._node
         node.groups[old.group] = old
         node.leaderships.scheduler.add(old)
@@ -177,7 +177,7 @@ class GroupCopies:
     def _run_new(self, number: GroupId) -> None:
         """Make the Raft member of a new copy, and let it run.
 
-        Publishes heard until now cannot be told apart from those in its log, so the member leads only after it has listened to
+        Publishes received until now cannot be told from those in its log, so the member leads only after it has listened to
         clients for LISTEN_BEFORE_LEADING."""
         node = self._node
         group = self._make(number)
@@ -189,7 +189,7 @@ class GroupCopies:
         node.driver.turns.wake()
 
     def end(self, number: GroupId, done: Done) -> None:
-        """Stop holding a group, which this node must not lead; its files are moved aside."""
+        """End the copy of a group, which this node must not lead; its files are moved aside."""
         self._close(number)
         self._node.environment.run(self._end(number), done)
 
@@ -214,29 +214,29 @@ class GroupCopies:
         node = self._node
         node.storage.members[number].set_voters(Voters(list(decode(body)), index))
         soon, within = node.environment.runtime.soon, node.driver.faults.within
-        if not node.groups[number].leads:  # not `leaderships.led`: a leader that has just been elected is not in it yet
+        if not node.groups[number].leads:  # not `leaderships.led`: a newly elected leader is not in it yet
             soon(partial(within, number, self._reconfigure, number))
             return
         at = Nanos(node.environment.runtime.now() + limits.VOTERS_TOLD)
         node.broker.step_alarm(at, lambda _now: soon(partial(within, number, self._yield, number)), number)
 
-    def _yield(self, number: GroupId, asked: frozenset[str] = frozenset()) -> None:
+    def _yield(self, number: GroupId, tried: frozenset[str] = frozenset()) -> None:
         """Ask the new voters one after the other to take over, until one does; then go on as a new member.
 
-        *asked*: the voters that were asked already."""
+        *tried*: the voters that were asked already."""
         node = self._node
         group = node.groups.get(number)
         if group is None or group.reconfigured is None:
             return
-        able = set(group.reconfigured[1]) - asked
+        able = set(group.reconfigured[1]) - tried
         lag = {peer: missing for peer, missing in node.handovers.lag_of_voters(number).items() if peer in able}
         now, preferred = node.environment.runtime.now(), node.reconfiguration.placement[number].preferred
         since = node.membership.alive_since(now)
         if group.leads and lag:
-            # Nodes that came lately may refuse.
+            # Nodes that joined lately may refuse.
             lately = {peer for peer in lag if now - since.get(peer, now) < limits.BALANCE_SETTLE}
             to = min(lag, key=lambda peer: (peer in lately, lag[peer], peer != preferred))
-            again = partial(node.driver.faults.within, number, self._yield, number, asked | {to})
+            again = partial(node.driver.faults.within, number, self._yield, number, tried | {to})
             group.transfer(to, lambda _done: node.environment.runtime.soon(again), limits.VOTERS_SUCCESSION)
         else:
             self._reconfigure(number)

@@ -1,10 +1,10 @@
-"""Group sync: a member that lacks entries which the leader's log no longer has receives the group's state and messages instead.
+"""Group sync: a member that lacks entries no longer in the leader's log receives the group's state and messages instead.
 
     leader ── hint: this group, from me ──► member ── requests ──► leader ── answers ──► member: finish, install, take part again
 
 The format of the transfer is in stan.edge.storage.transfer, the files are the storage's. Promises: one group is received at a
-time; requests whose answers are lost are repeated; a transfer that fails or gets no answer is given up, and the leader's next
-hint begins it anew; a group whose copy could not be replaced is not received again until a restart. Subjects:
+time; requests whose answers are lost are repeated; a failed or unanswered transfer is given up, and the leader's next
+hint begins another one; a group whose copy could not be replaced is not received again until a restart. Subjects:
 `<node>.transfer` takes hints and requests, `<node>.received` answers.
 """
 
@@ -23,21 +23,21 @@ from stan.raft.group import RaftGroup
 from stan.state.database import StoredState
 
 _HINT = Struct("<BH")
-_HINT_VERB = 0  # tells hints from requests, which begin with the version of their format, 1 or more
+_HINT_VERB = 0  # distinguishes hints from requests, which begin with the version of their format, 1 or more
 
 
 class _Reading:
-    """The state of a group is read in a worker thread."""
+    """The reading of a group's state in a worker thread."""
 
     def __init__(self, read: Callable[[GroupId], StoredState], number: GroupId) -> None:
         self._read, self._number = read, number
         self.state: StoredState | Exception = NotNow("the state was not read")
 
     def run(self) -> None:
-        """Read it, or find out why it cannot be read."""
+        """Read the state, or get the error."""
         try:
             self.state = self._read(self._number)
-        except Exception as error:  # noqa: BLE001 - the border of the group: the answer tells it
+        except Exception as error:  # noqa: BLE001 - the border of the group: the answer has it
             self.state = error
 
 
@@ -54,17 +54,17 @@ class GroupSync:
         self._source = ""
         self._answered_at = Nanos(0)  # the newest answer
         self._asked_at = Nanos(0)  # the newest requests
-        self._busy = False  # what was received is being verified or taken into use
+        self._busy = False  # the received files are being verified or installed
         self._spoilt: set[GroupId] = set()  # groups whose copy could not be replaced
         subjects = node.broker.view.subjects
         self._prefix = subjects.node
         node.gateway.subscribe(f"{self._prefix}.{self._me}.transfer", self._requested)
         node.gateway.subscribe(f"{self._prefix}.{self._me}.received", self._answered)
 
-    # --- for others ---------------------------------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------------------------------
 
     def needs_snapshot(self, group: RaftGroup, peer: str) -> None:
-        """The peer lacks entries that this leader's log no longer has."""
+        """Hint to a peer that it lacks entries that this leader's log no longer has."""
         now = self._node.environment.runtime.now()
         key = group.group, peer
         if now - self._hinted.get(key, Nanos(0)) >= limits.TRANSFER_HINT_INTERVAL:
@@ -87,7 +87,7 @@ class GroupSync:
             runtime.work(reading.run, lambda _problem: self._read(sender, frame, number, reading.state))
 
     def _read(self, sender: Sender, frame: Frame, number: GroupId, state: StoredState | Exception) -> None:
-        """The state of a group that a member asks for was read."""
+        """Answer a member with the state of a group, which was read."""
         self._reading.discard(frame.payload)
         if isinstance(state, Damage):
             self._node.within(number, self._node.storage.write_again, self._node.broker, number, state)
@@ -98,7 +98,7 @@ class GroupSync:
         if answer:
             self._node.gateway.connection.write(publication(frame.reply, answer))
 
-    # --- for this node ------------------------------------------------------------------------------------------------------
+    # --- receiving --------------------------------------------------------------------------------------------------------
 
     def receives(self, number: GroupId) -> bool:
         """True while a group is being received."""
@@ -130,7 +130,7 @@ class GroupSync:
         self._ask(self._receiver.begin(self._node.environment.random.getrandbits(64)))
 
     def _repair_incomplete_logs(self) -> None:
-        """Receive a group whose log here has lost entries anew from its leader, which may notice nothing of the loss."""
+        """Receive a group again whose log here has lost entries, from its leader, which may not notice the loss."""
         node = self._node
         for number, member in node.storage.members.items():
             source = next((name for name, known in node.membership.nodes.items() if number in known.hello.led), None)
@@ -157,7 +157,7 @@ class GroupSync:
             self._give_up("it is not there")
             return
         try:
-            step: TransferStep = receiver.take(frame.payload)
+            step: TransferStep = receiver.accept(frame.payload)
         except Exception as error:  # noqa: BLE001 - the border of the group
             self._give_up(fault(error))
             return

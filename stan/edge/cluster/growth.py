@@ -1,9 +1,9 @@
-"""The pool of groups grows while the cluster runs: each node does its part.
+"""Growth of the pool of groups while the cluster runs: the part of each node.
 
     metadata: grow_pool ─► directories of the groups in which this node votes ─► stan.json counts them ─► the groups run
                                                         all have leaders that count them ─► open_pool in the metadata
 
-Promises: a member of a new group votes only if its data directory is the one that grow_pool names, as with another one it may
+Promises: a member of a new group votes only with the data directory that grow_pool names, as with another one it may
 have voted already; a crash at any point is followed by the same steps, and no member of a new group runs before stan.json counts
 it.
 """
@@ -22,35 +22,35 @@ from stan.raft.placement import NOWHERE, Placement, Places, place
 
 
 class PoolGrowth:
-    """The pool as one node carries its growth out."""
+    """The growth of the pool on one node."""
 
     def __init__(self, node: Host, founded: int) -> None:
-        """*founded*: with how many groups of channels the cluster was founded."""
+        """*founded*: number of groups of channels of the cluster at its founding."""
         directory = node.storage.directory
         self._node = node
         self._founded = founded
-        # How many groups the directory counts.
+        # Number of groups that the directory counts.
         self.groups = founded if directory is None else max(founded, directory.manifest.pool)
         # Groups that are new here and do not run yet, wherever they are placed by now.
         self.to_begin: set[GroupId] = set()
         self._making = False  # directories are being made
-        self._again = Nanos(0)  # when to try once more, after the disk has refused
+        self._again = Nanos(0)  # time of the next try after the disk has failed
 
     def place(self, nodes: Seq[str], replicas: int, labels: Places = NOWHERE) -> dict[GroupId, Placement]:
         """Placement of the metadata and of all groups that the directory counts."""
         return place(self.groups, nodes, replicas, labels)
 
     def first_voters(self, number: GroupId) -> tuple[str, ...]:
-        """Voters with which a group began that came when the pool grew; () of others, and where the metadata is not known yet."""
+        """The first voters of a group of the grown pool; () for other groups, and while the metadata is unknown."""
         for growth in self._node.broker.view.meta.pool.growths:
             if growth.before < number <= growth.groups:
                 return first_voters(growth)[number]
         return ()
 
-    # --- decided at the metadata's leader ---------------------------------------------------------------------------------
+    # --- decisions of the metadata's leader -------------------------------------------------------------------------------
 
     def plan(self, groups: int, names: Seq[str], replicas: int, labels: Places) -> pb.GrowPool | str:
-        """How the pool grows to *groups*, placed on these nodes; or why it has to wait."""
+        """Return the growth of the pool to *groups*, placed on these nodes; or the reason why it has to wait."""
         node, meta = self._node, self._node.broker.view.meta
         membership, now = node.membership, node.environment.runtime.now()
         stores = {name: membership.store_of(name, now) for name in names}
@@ -65,7 +65,7 @@ class PoolGrowth:
         return growth
 
     def waits_for(self) -> str:
-        """Why the new groups are not opened yet, and for which nodes they wait; "" if every group has a leader whose node counts
+        """Why new groups are not opened yet, and the nodes they wait for; "" if every group has a leader whose node counts
         all groups of the metadata."""
         node, pool = self._node, self._node.broker.view.meta.pool
         now = node.environment.runtime.now()
@@ -83,31 +83,31 @@ class PoolGrowth:
         return f"groups without a leader: {self.lacking(leaderless)}" if leaderless else ""
 
     def lacking(self, numbers: Seq[GroupId]) -> str:
-        """These groups, and which of the nodes that are to vote in them are not there: `3, 5 (not there: n2)`."""
+        """Describe groups and those of their voters that are not there: `3, 5 (not there: n2)`."""
         node = self._node
         alive = node.membership.alive_since(node.environment.runtime.now())
         voters = {name for number in numbers for name in node.reconfiguration.placement[number].voters}
         absent = f" (not there: {', '.join(sorted(voters - alive.keys()))})" if voters - alive.keys() else ""
         return ", ".join(map(str, numbers)) + absent
 
-    # --- done at each node ------------------------------------------------------------------------------------------------
+    # --- work of each node ------------------------------------------------------------------------------------------------
 
     def heed(self, now: Nanos) -> bool:
-        """Begin to make the directories that the metadata wants, if they are not there; True if some have just been made."""
-        directory, wanted = self._node.storage.directory, self._node.broker.view.meta.pool.groups
+        """Begin to make missing directories that the metadata requires; True if some have just been made."""
+        directory, required = self._node.storage.directory, self._node.broker.view.meta.pool.groups
         if directory is None or self._making:
             return False
         if directory.manifest.groups > self.groups:
             self.groups = directory.manifest.groups
             self._node.membership.set_pool(self.groups, now)
             return True
-        if wanted > self.groups and now >= self._again:
+        if required > self.groups and now >= self._again:
             self._making = True
             self._node.environment.run(self._make(directory), self._made)
         return False
 
     async def _make(self, directory: DataDirectory) -> None:
-        """Make what the oldest growth wants that the directory does not count."""
+        """Make the directories of the oldest growth that the directory does not count."""
         node, me = self._node, self._node.storage.node_id
         growth = next(one for one in node.broker.view.meta.pool.growths if one.groups > self.groups)
         named = next((one.store for one in growth.nodes if one.node == me), b"")

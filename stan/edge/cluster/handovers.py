@@ -1,8 +1,8 @@
-"""Leaderships that this node hands to other nodes: to balance the load, because it drains, or because an operator says so.
+"""Leaderships that this node hands to other nodes: to balance the load, because it drains, or for an operator.
 
-Which groups go to which nodes is decided in stan.edge.cluster.balance. Promises: a group whose voters change is not handed over;
+stan.edge.cluster.balance chooses groups and nodes. Promises: a group whose voters change is not handed over;
 a group that an operator had handed over lately is not moved for balance's sake; each handover begins between two turns, and
-behind the progress of the group: what was sent is in the log, and nothing more is sent until the handover has ended.
+after the progress of the group: the deliveries are in the log, and no more are sent until the handover has ended.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,11 @@ class Handovers:
         self._node = node
         self._balance = balance
         self._is_up = is_up
-        self._transfer_cooldowns: dict[GroupId, Nanos] = {}  # until when, by group
-        self._under_way: dict[GroupId, Term] = {}  # the terms that they are to end
+        self._transfer_cooldowns: dict[GroupId, Nanos] = {}  # by group: the end
+        self._under_way: dict[GroupId, Term] = {}  # by group: the term to end
 
     def handed_over_lately(self, now: Nanos) -> list[GroupId]:
-        """Groups that an operator had this node hand over within TRANSFER_COOLDOWN; its hellos name them to the other nodes."""
+        """Groups that this node handed over for an operator within TRANSFER_COOLDOWN; its hellos name them to the other nodes."""
         return [number for number, until in self._transfer_cooldowns.items() if until > now]
 
     def spread(self, now: Nanos) -> None:
@@ -66,28 +66,28 @@ class Handovers:
     def lag_of_voters(self, number: GroupId) -> dict[str, int]:
         """Entries that each voter lacks of a group that this node leads.
 
-        Left out are voters that messages do not reach, and those that need the group's state first: receiving it takes time, and
+        Without voters that messages do not reach, and those that need the group's state first: receiving it takes time, and
         so would the handover."""
         group = self._node.groups[number]
         able = set(filter(self._is_up, group.members)) - set(group.followers_needing_snapshot())
         return {peer: missing for peer, missing in group.lag().items() if peer in able}
 
     def start_transfer_cooldown(self, number: GroupId) -> None:
-        """An operator had the group handed over: no node moves it for balance's sake within TRANSFER_COOLDOWN."""
+        """Start the time in which no node moves the group for balance's sake, as an operator had it handed over."""
         now = self._node.environment.runtime.now()
         self._transfer_cooldowns[number] = Nanos(now + limits.TRANSFER_COOLDOWN)
         self._node.membership.update(now, resting=[*self._transfer_cooldowns])
 
-    def hand_over(self, number: GroupId, to: str, told: Callable[[bool], None] | None = None) -> None:
-        """Hand a group's leadership to another voter, if this node still leads it; *told* gets True if it does not lead anymore.
+    def hand_over(self, number: GroupId, to: str, report: Callable[[bool], None] | None = None) -> None:
+        """Hand a group's leadership to another voter, if this node still leads it; *report* gets True if it leads no more.
 
         Not while its voters change: the new leader would have to hand the group over, too."""
         node = self._node
         if number not in node.leaderships.led or number not in node.groups:
-            if told is not None:
-                told(True)  # noqa: FBT003 - the answer
+            if report is not None:
+                report(True)  # noqa: FBT003 - the answer
             return
-        ended = told or partial(self._handed_over, number, to)
+        ended = report or partial(self._handed_over, number, to)
         if not self._may_begin(number):
             ended(False)  # noqa: FBT003 - the answer
             return
@@ -99,12 +99,12 @@ class Handovers:
         node.driver.turns.wake()  # the next turn writes the group's progress
 
     def _may_begin(self, number: GroupId) -> bool:
-        """True if nothing speaks against a handover of a group that this node leads."""
+        """True if nothing prevents a handover of a group that this node leads."""
         group = self._node.groups[number]
         return not (group.change_under_way or group.transferring or self._under_way.get(number) == group.term)
 
-    def _begin(self, number: GroupId, to: str, told: Callable[[bool], None]) -> None:
-        node, ended = self._node, partial(self._ended, number, told)
+    def _begin(self, number: GroupId, to: str, report: Callable[[bool], None]) -> None:
+        node, ended = self._node, partial(self._ended, number, report)
         if number not in node.leaderships.led or number not in node.groups:
             ended(True)  # noqa: FBT003 - the answer
         elif node.groups[number].change_under_way or node.groups[number].transferring:
@@ -112,11 +112,11 @@ class Handovers:
         else:
             node.groups[number].transfer(to, ended)
 
-    def _ended(self, number: GroupId, told: Callable[[bool], None], done: bool) -> None:  # noqa: FBT001 - an answer
+    def _ended(self, number: GroupId, report: Callable[[bool], None], done: bool) -> None:  # noqa: FBT001 - an answer
         self._under_way.pop(number, None)
         self._node.broker.step_handover(number, under_way=False)
         self._node.driver.turns.wake()
-        told(done)
+        report(done)
 
     def _handed_over(self, number: GroupId, to: str, done: bool) -> None:  # noqa: FBT001 - an answer
         if not done:

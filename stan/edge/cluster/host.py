@@ -1,4 +1,4 @@
-"""Ports of a cluster node: what it offers to its parts, and what it needs of its environment."""
+"""Ports of a cluster node: its services for its parts, and its needs of the environment."""
 
 from collections.abc import Callable, Coroutine
 from random import Random
@@ -30,7 +30,7 @@ class Environment(NamedTuple):
     random: Random
     note: Callable[[str, str], None]
     crashed: Callable[[BaseException], None]
-    listening: Callable[[], None]  # clients are served from now on
+    listening: Callable[[], None]  # called when clients are served
     # Runs a coroutine to its end, after the call has returned; *done* gets its error, also one of the program.
     run: Callable[[Coroutine[None, None, None], Done], None]
     ended: Callable[[], None] = lambda: None  # this node was removed from the cluster, and no group needs it
@@ -41,17 +41,17 @@ class KeepsCopies(Protocol):
     """The part that begins, replaces and ends copies of groups."""
 
     def begin(self, number: GroupId, done: Done) -> None:
-        """Begin to hold a group, with an empty log."""
+        """Begin a copy of a group, with an empty log."""
 
     def replace(self, number: GroupId, done: Done) -> None:
         """Replace this node's copy of a group by the copy that was received from another node."""
 
     def end(self, number: GroupId, done: Done) -> None:
-        """Stop holding a group, which this node must not lead."""
+        """End the copy of a group, which this node must not lead."""
 
 
 class PlacesGroups(Protocol):
-    """The part that knows on which nodes each group belongs."""
+    """The part that knows the placement of the groups."""
 
     placement: dict[GroupId, Placement]
 
@@ -72,13 +72,13 @@ class ReceivesGroups(Protocol):
         """True while a group is being received."""
 
     def needs_snapshot(self, group: RaftGroup, peer: str) -> None:
-        """The peer lacks entries that this leader's log no longer has."""
+        """Hint to a peer that it lacks entries that this leader's log no longer has."""
 
 
 class HandsOver(Protocol):
     """The part that hands leaderships to other nodes."""
 
-    def hand_over(self, number: GroupId, to: str, told: Callable[[bool], None] | None = None) -> None:
+    def hand_over(self, number: GroupId, to: str, report: Callable[[bool], None] | None = None) -> None:
         """Hand a group's leadership to another voter, if this node still leads it."""
 
     def lag_of_voters(self, number: GroupId) -> dict[str, int]:
@@ -86,7 +86,7 @@ class HandsOver(Protocol):
 
 
 class Host(Protocol):
-    """The cluster node as its parts see it, and through it each other."""
+    """The cluster node as its parts see it, and each other through it."""
 
     environment: Environment
     broker: Broker
@@ -105,11 +105,11 @@ class Host(Protocol):
 
     @property
     def copies(self) -> KeepsCopies:
-        """The groups that this node holds."""
+        """The copies of groups on this node."""
 
     @property
     def reconfiguration(self) -> PlacesGroups:
-        """Where the groups belong."""
+        """The placement of the groups."""
 
     @property
     def group_sync(self) -> ReceivesGroups:

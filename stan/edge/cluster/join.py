@@ -26,8 +26,8 @@ _HELLO_SID, _NO_SID = 1, -1
 
 
 def remembered(config: Config, node_id: str, warn: Callable[[str], None], files: Files | None = None) -> Config:
-    """The settings of a node. Once nodes were added or removed, those that its directory has recorded replace the configured
-    ones; the number of groups may be told as it was when the cluster was founded, or as it is now. Raises StanError."""
+    """The settings of a node. Once nodes were added or removed, those recorded in its directory replace the configured
+    ones; the number of groups may be the one at the founding of the cluster, or the current one. Raises StanError."""
     cluster, directory = config.cluster, config.store.directory
     if cluster is None or directory is None:
         return config
@@ -42,8 +42,8 @@ def remembered(config: Config, node_id: str, warn: Callable[[str], None], files:
         return config
     names = tuple(nodes.names)
     if not cluster.joins and cluster.voters(node_id) != names:
-        told = ", ".join(cluster.voters(node_id))
-        warn(f"nodes were added or removed: they are {', '.join(names)}, and not {told} as -cluster_peers says")
+        configured = ", ".join(cluster.voters(node_id))
+        warn(f"nodes were added or removed: they are {', '.join(names)}, and not {configured} as -cluster_peers says")
     raft_groups = manifest.raft_groups if cluster.joins else config.store.raft_groups
     cluster = replace(
         cluster,
@@ -51,7 +51,7 @@ def remembered(config: Config, node_id: str, warn: Callable[[str], None], files:
         bootstrap=False,
         peers=names,
         nodes_version=nodes.version,
-        places={name: Labels(*told) for name, told in nodes.labels.items()},
+        places={name: Labels(*parts) for name, parts in nodes.labels.items()},
         replicas=nodes.replicas if cluster.joins else cluster.replicas,
         replica=not nodes.belongs and node_id not in names and (cluster.replica or cluster.joins),
     )
@@ -63,7 +63,7 @@ async def joined(
 ) -> Config | None:
     """The settings of a node that joins, completed by those that the cluster's nodes announce; None if *stop* came first.
 
-    Raises StartError: NATS cannot be reached, no node of the cluster was heard, or the cluster refuses this node."""
+    Raises StartError: NATS cannot be reached, no node of the cluster answered, or the cluster refuses this node."""
     if config.cluster is None:
         return config
     settings = await _SettingsRequest(config, node_id).ask(urls, error, stop)
@@ -105,7 +105,7 @@ class _SettingsRequest:
         """The cluster's settings; None if no node announces them within JOIN_PATIENCE, or before *stop*. Raises StartError."""
 
         def nothing() -> None:
-            """Connections come and go; hellos are repeated."""
+            """Do nothing: connections come and go; hellos are repeated."""
 
         connection = NatsConnection(
             {_HELLO_SID: self._subject}, on_data=self._read, on_up=nothing, on_down=nothing, on_drained=nothing
@@ -116,11 +116,11 @@ class _SettingsRequest:
             shown = ", ".join(redacted(url) for url in urls)
             raise StartError(f"cannot connect to NATS at {shown}: {problem or type(problem).__name__}") from problem
         try:
-            return await self._until_told(connection, stop)
+            return await self._receive_settings(connection, stop)
         finally:
             await connection.close()
 
-    async def _until_told(self, connection: NatsConnection, stop: asyncio.Event) -> Settings | None:
+    async def _receive_settings(self, connection: NatsConnection, stop: asyncio.Event) -> Settings | None:
         deadline = self._now() + limits.JOIN_PATIENCE
         while (now := self._now()) < deadline and not stop.is_set():
             for hello in self._membership.tick(now):

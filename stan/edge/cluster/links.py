@@ -33,14 +33,14 @@ class PeerLinks:
             environment: clock, random numbers and log.
             wake: called when something is to be sent.
             complain: called with level and text of a log line that others can cause again and again.
-            raft_logging: log what the links do, and not only in debug mode.
-            epoch: of the cluster; nodes of another one are not heard.
+            raft_logging: log the work of the links, and not only in debug mode.
+            epoch: of the cluster; frames of other epochs are ignored.
         """
         self._wire = wire
         self._note = environment.note
         self._complain = complain
         self._raft_logging = raft_logging
-        self.refused: frozenset[str] = frozenset()  # nodes whose frames are not taken: their version is too old
+        self.refused: frozenset[str] = frozenset()  # nodes whose frames are ignored, as their version is too old
         self.mux = Mux(
             peers,
             wire,
@@ -57,11 +57,11 @@ class PeerLinks:
         return self._wire.subscription
 
     def connect(self, publish: Callable[[bytes], bool]) -> None:
-        """Frames leave by *publish* from now on; it returns False if they are lost."""
+        """Send frames by *publish* from now on; it returns False if they are lost."""
         self._wire.publish = publish
 
     def receive(self, frame: Frame) -> None:
-        """Take in a frame of another node."""
+        """Receive a frame of another node."""
         sender = self._wire.sender(frame.subject)
         if sender not in self.refused:
             self.mux.receive(sender, frame.payload)
@@ -76,5 +76,5 @@ class PeerLinks:
     def _noted(self, level: str, text: str) -> None:
         if level == "INF":
             self._note("INF" if self._raft_logging else "DBG", text)
-        else:  # anybody who can publish to the nodes can cause these lines: they are bounded
+        else:  # each client that can publish to the nodes can cause these lines: they are bounded
             self._complain(level, text)

@@ -1,20 +1,20 @@
-"""Membership (gossip): what the nodes of a cluster tell each other about themselves, and what this node concludes from it.
+"""Membership (gossip): the hellos of the nodes of a cluster to each other, and this node's conclusions.
 
     receive(hello) ─► nodes ─► refusal: this node must not run     notes: another node should not
-                       └──► is_new: the cluster has no past     settings: what a node that joins adopts
+                       └──► is_new: the cluster has no past     settings: those that a joining node adopts
     tick ─► hellos to broadcast
 
 Promises:
     R1  If two live processes share a node id, the one started later exits, but only after the other has answered it: a restart
         is not ended by the last message of its predecessor.
     R2  A newcomer that disagrees about the cluster refuses to run; an established node only logs the disagreement.
-    R3  Only a node with an empty disk takes a cluster for new, and only as long as it has heard no node with a past. A voter
+    R3  Only a node with an empty disk takes a cluster for new, and only until a hello of a node with a past. A voter
         that forgot its votes, because its disk was emptied meanwhile, does not take part in founding again.
-    R4  A node hears only nodes of its own epoch. One that has data of an older epoch than another node refuses to run: the
+    R4  A node accepts only nodes of its own epoch. One that has data of an older epoch than another node refuses to run: the
         cluster was rescued without it (stan.edge.cluster.rescue). One with an empty disk takes the newest epoch over.
 
 Uses no clock, no network, and only the random numbers that are passed in. A hello that is due must leave before anything that is
-done because of it: a node that hears this node's vote has then heard why this node may vote.
+done because of it: a node that gets this node's vote then knows why this node may vote.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ from stan.protocol.proto.node_pb2 import NodeHello, NodeLabels, StateHash
 from stan.raft.placement import NOWHERE, Places, place
 
 EPOCH_BITS = 32
-"""The lower bits of an epoch, which are of the plan of the rescue; above them is its number."""
+"""The lower bits of an epoch, from the plan of the rescue; above them is its number."""
 REJOIN = (
     "Stop it, move its data directory away (keep it: it may hold messages that the others lost), start it with an empty "
     "directory and --join, then: stan node add"
@@ -44,12 +44,12 @@ FOUNDED = ", the number with which the cluster was founded: it has grown since, 
 
 @dataclass(slots=True)
 class PeerInfo:
-    """Another node, as this node has heard it."""
+    """A node of the cluster, by its hellos."""
 
     hello: NodeHello  # the newest
     first: Nanos  # first hello of this instance
     since: Nanos  # first hello of the current unbroken series
-    heard: Nanos  # newest hello
+    last: Nanos  # newest hello
     noted: str = ""  # newest warning that was logged about it
 
 
@@ -64,7 +64,7 @@ class Settings(NamedTuple):
 
 
 class Membership:
-    """One node's view of the membership. Look at `refusal`, `take_notes`, `is_new` and `next_tick` after each call."""
+    """The membership as one node sees it. Read `refusal`, `take_notes`, `is_new` and `next_tick` after each call."""
 
     def __init__(self, me: NodeHello, now: Nanos, random: Random) -> None:
         """Begin to listen.
@@ -72,48 +72,48 @@ class Membership:
         Args:
             me: this node, with everything but `established`, `rival` and `founders`. `fresh`: no group has a term, a vote or an
                 entry on its disk.
-            now: monotonic; when hellos can be heard from now on.
+            now: monotonic; from now on hellos are received.
             random: for the delay of answers.
         """
         self.me = NodeHello()
         self.me.CopyFrom(me)
         self.me.level_known = me.level_known or level.KNOWN
         self.nodes: dict[str, PeerInfo] = {}
-        self.refusal = ""  # why this node must not run; stays once set. Send what `tick` returns, then stop
+        self.refusal = ""  # the reason why this node must not run; stays once set. Send the result of `tick`, then stop
         self._random = random
         self._notes: list[str] = []
         self._noted_rival = 0
-        self._noted_epochs: dict[str, int] = {}  # by node of another epoch: the one of which it was told
+        self._noted_epochs: dict[str, int] = {}  # by node of another epoch: the epoch in the last warning
         self._connected = True
         self.announce(now)
         self._judge(now)
 
-    # --- what is known --------------------------------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------------------------------
 
     @property
     def is_new(self) -> bool:
         """True if the cluster has no past, so that this node may vote although it has an empty disk.
 
-        Stays True after the cluster has formed; becomes False if a voter with a past is heard before that.
+        Stays True after the cluster has formed; becomes False if a voter with a past says hello before that.
         """
         return bool(self.me.founders)
 
     def alive(self, name: str, now: Nanos) -> bool:
-        """True if the node was heard within NODE_TIMEOUT; always True for this node."""
+        """True if the node said hello within NODE_TIMEOUT; always True for this node."""
         peer = self.nodes.get(name)
-        return name == self.me.node or (peer is not None and now - peer.heard < limits.NODE_TIMEOUT)
+        return name == self.me.node or (peer is not None and now - peer.last < limits.NODE_TIMEOUT)
 
     def alive_since(self, now: Nanos) -> dict[str, Nanos]:
-        """Live nodes, this one included, and since when each was heard without a break."""
+        """Live nodes, this one included, and the time since which each has said hello without a break."""
         return {self.me.node: self._began} | {name: self.nodes[name].since for name in self._living(now)}
 
     def all_listen(self, now: Nanos) -> bool:
-        """True if all live nodes, this one included, listen to clients: what is sent through any nats-server from which their
-        hellos have come reaches them all."""
+        """True if all live nodes, this one included, listen to clients: messages through any nats-server from which their
+        hellos have come reach them all."""
         return all(hello.listens for hello in self._hellos(now))
 
     def draining(self, now: Nanos) -> set[str]:
-        """Live nodes, this one included, that are draining: they want to lead nothing."""
+        """Live nodes, this one included, that are draining: they are to lead nothing."""
         return {hello.node for hello in self._hellos(now) if hello.draining}
 
     def levels(self, now: Nanos) -> dict[str, int]:
@@ -121,11 +121,11 @@ class Membership:
         return {hello.node: hello.level_known for hello in self._hellos(now)}
 
     def labels(self, now: Nanos) -> dict[str, Labels]:
-        """The labels that the settings of each live node tell, this one included, by name; those without any are in it, too."""
+        """The labels in the settings of each live node, this one included, by name; those without any are in it, too."""
         return {hello.node: places_of([hello.own_labels])[""] for hello in self._hellos(now)}
 
     def outdated(self) -> frozenset[str]:
-        """Nodes, live or not, whose version does not know the cluster's level: what they send cannot be relied on."""
+        """Nodes, live or not, whose version does not know the cluster's level: their messages cannot be relied on."""
         return frozenset(
             level.too_old({name: peer.hello.level_known for name, peer in self.nodes.items()}, self.me.level)
         )
@@ -136,7 +136,7 @@ class Membership:
 
     def settings(self, now: Nanos) -> Settings | None:
         """Newest settings that established nodes announce for the cluster; None without such a node, or if they disagree."""
-        told = [
+        announced = [
             Settings(
                 tuple(hello.voters),
                 hello.raft_groups,
@@ -147,16 +147,16 @@ class Membership:
             for hello in self._hellos(now)
             if hello.established and hello.voters
         ]
-        newest = max((settings.version for settings in told), default=0)
-        agreed = {settings for settings in told if settings.version == newest}
+        newest = max((settings.version for settings in announced), default=0)
+        agreed = {settings for settings in announced if settings.version == newest}
         return agreed.pop() if len(agreed) == 1 else None
 
     def store_of(self, name: str, now: Nanos) -> bytes:
-        """The store id of a live node's data directory, 16 bytes; b"" if the node is not there or does not tell it."""
+        """The store id of a live node's data directory, 16 bytes; b"" if the node is not there or its hello has none."""
         return next((hello.store for hello in self._hellos(now) if hello.node == name), b"")
 
     def holders(self, group: GroupId, now: Nanos) -> list[str]:
-        """Live nodes, this one included, that hold a copy of a group; sorted."""
+        """Live nodes, this one included, with a copy of a group; sorted."""
         return sorted(hello.node for hello in self._hellos(now) if group in hello.held)
 
     def copies(self, group: GroupId, now: Nanos) -> list[NodeHello]:
@@ -164,17 +164,17 @@ class Membership:
         return [hello for hello in self._hellos(now) if group in hello.held and not hello.draining]
 
     def in_transfer_cooldown(self, now: Nanos) -> set[GroupId]:
-        """Groups that an operator had some live node hand over recently: no node moves them for balance's sake."""
+        """Groups that a live node has recently handed over for an operator: no node moves them for balance's sake."""
         return {GroupId(number) for hello in self._hellos(now) for number in hello.resting}
 
     def led_by(self, group: GroupId, now: Nanos) -> NodeHello | None:
-        """Hello of the node that leads a group; None while no live node announces that it does."""
+        """Hello of the node that leads a group; None while no live node announces it."""
         return next((hello for hello in self._hellos(now) if group in hello.led), None)
 
     def take_notes(self) -> list[str]:
         """Warnings since the last call."""
-        taken, self._notes = self._notes, []
-        return taken
+        notes, self._notes = self._notes, []
+        return notes
 
     def _living(self, now: Nanos) -> list[str]:
         return [name for name in self.nodes if self.alive(name, now)]
@@ -182,15 +182,15 @@ class Membership:
     def _hellos(self, now: Nanos) -> list[NodeHello]:
         return [self.me, *(self.nodes[name].hello for name in self._living(now))]
 
-    # --- what happens ---------------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     @property
     def next_tick(self) -> Nanos:
-        """Time from which on `tick` has something to do."""
+        """Time of the next `tick` with work."""
         return self._next_hello if self._listened else min(self._next_hello, self._listen_until)
 
     def announce(self, now: Nanos) -> None:
-        """The connection is up (again): say hello at once, and draw no conclusions from silence for HELLO_LISTEN."""
+        """Say hello at once, as the connection is up (again), and draw no conclusions from silence for HELLO_LISTEN."""
         self._began = self._next_hello = now
         self._listen_until = Nanos(now + limits.HELLO_LISTEN)
         self._listened = False
@@ -206,7 +206,7 @@ class Membership:
         if now < self.next_tick:
             return []
         self._listened = now >= self._listen_until
-        for name in [name for name, peer in self.nodes.items() if now - peer.heard >= limits.NODE_FORGET]:
+        for name in [name for name, peer in self.nodes.items() if now - peer.last >= limits.NODE_FORGET]:
             if name not in self.me.voters:
                 del self.nodes[name]
         self._judge(now)
@@ -216,7 +216,7 @@ class Membership:
         return [self.me.SerializeToString(deterministic=True)]
 
     def receive(self, payload: bytes, now: Nanos) -> None:
-        """Take in a hello, which may be this node's own."""
+        """Receive a hello, which may be this node's own."""
         try:
             hello = NodeHello.FromString(payload)
         except DecodeError:
@@ -228,7 +228,7 @@ class Membership:
         elif hello.node == self.me.node:
             if hello.instance != self.me.instance:
                 self._meet_rival(hello, now)
-        elif self._take(hello, now):
+        elif self._note_hello(hello, now):
             self._judge(now)
 
     def update(
@@ -255,12 +255,12 @@ class Membership:
             now: monotonic.
             identity: of the cluster; never changes once set.
             fresh: no group has a term, a vote or an entry on this node's disk.
-            draining: this node wants to lead nothing.
-            listens: this node has subscribed to what clients send, on the connection on which its hellos leave.
+            draining: this node is to lead nothing.
+            listens: this node has subscribed to the clients' messages, on the connection on which its hellos leave.
             led: groups that this node leads.
-            held: groups of which this node holds a copy.
+            held: groups of which this node has a copy.
             walking: groups led here that are migrating.
-            resting: groups that this node was asked to hand over recently.
+            resting: groups that this node was recently asked to hand over.
             hashes: state hashes of groups, for the other nodes to compare.
             level: the cluster's, see stan.level.
         """
@@ -268,9 +268,9 @@ class Membership:
         if hashes is not None:
             del me.hashes[:]
             me.hashes.extend(hashes)
-        for told, groups in ((me.led, led), (me.held, held), (me.walking, walking), (me.resting, resting)):
+        for field, groups in ((me.led, led), (me.held, held), (me.walking, walking), (me.resting, resting)):
             if groups is not None:
-                told[:] = sorted(groups)
+                field[:] = sorted(groups)
         before = (me.identity, me.fresh, me.draining, me.listens, me.level)
         if identity is not None:
             invariant(not me.identity or me.identity == identity, "a cluster keeps its identity", old=me.identity)
@@ -292,8 +292,8 @@ class Membership:
     def set_nodes(
         self, names: Iterable[str], version: int, now: Nanos, *, replica: bool, places: Places = NOWHERE
     ) -> None:
-        """Take over the voters that the metadata names, and their labels (*places*); *replica*: this node is not among them and
-        only keeps a copy."""
+        """Adopt the voters of the metadata, and their labels (*places*); *replica*: this node is not among them and
+        only has a copy."""
         self.me.voters[:] = sorted(names)
         del self.me.labels[:]
         self.me.labels.extend(place_rows(places, NodeLabels))
@@ -303,14 +303,14 @@ class Membership:
         self._judge(now)
 
     def set_pool(self, groups: int, now: Nanos) -> None:
-        """The pool has grown: this node's directory counts *groups* groups of channels."""
+        """Note that the pool has grown: this node's directory counts *groups* groups of channels."""
         self.me.pool = groups
         self._hello_by(now)
 
     def _hello_by(self, deadline: Nanos) -> None:
         self._next_hello = min(self._next_hello, deadline)
 
-    def _take(self, hello: NodeHello, now: Nanos) -> bool:
+    def _note_hello(self, hello: NodeHello, now: Nanos) -> bool:
         """Note another node's hello; returns True if it has news."""
         peer, alive = self.nodes.get(hello.node), self.alive(hello.node, now)
         if peer is None or peer.hello.instance != hello.instance:
@@ -320,25 +320,25 @@ class Membership:
                 return False
             peer = self.nodes[hello.node] = PeerInfo(hello, now, now, now)
             alive = False
-        if not alive:  # it may not have heard this node either: answer with a hello
+        if not alive:  # it may not know this node either: answer with a hello
             peer.since = now
             self._hello_by(Nanos(now + self._random.randrange(limits.HELLO_ANSWER_MAX)))
         news = not alive or hello != peer.hello
-        peer.hello, peer.heard = hello, now
+        peer.hello, peer.last = hello, now
         return news
 
-    # --- what follows from it -------------------------------------------------------------------------------------------
+    # --- conclusions --------------------------------------------------------------------------------------------------
 
     def _judge(self, now: Nanos) -> None:
         if not self.refusal:
             disputes = self._dispute(now)
             if not self.refusal:
                 self._establish(now, disputes)
-                self._found(now)
+                self._check_new(now)
 
     def _refuse(self, why: str, now: Nanos) -> None:
         self.refusal = why
-        self._hello_by(now)  # other nodes that must stop for the same reason need to hear this node
+        self._hello_by(now)  # other nodes that must stop for the same reason need this node's hello
 
     def _meet_rival(self, hello: NodeHello, now: Nanos) -> None:
         """Handle a hello of another process with this node's id (R1). It is alive if its hello names this process as rival."""
@@ -363,7 +363,7 @@ class Membership:
         return hello.epoch != me.epoch and not (me.identity and hello.identity and me.identity != hello.identity)
 
     def _takes_over_epoch(self, hello: NodeHello) -> bool:
-        """Take over the epoch of another node, if this one has nothing of the cluster and the other one has (R4)."""
+        """Adopt the epoch of another node, if this one has nothing of the cluster and the other one has (R4)."""
         me = self.me
         blank = not me.identity and (me.fresh or not me.voters)
         if not blank or not hello.identity or epoch_number(hello.epoch) <= epoch_number(me.epoch):
@@ -434,8 +434,8 @@ class Membership:
             me.established = True
             self._hello_by(now)
 
-    def _found(self, now: Nanos) -> None:
-        """Conclude that the cluster is new, or take that back (R3). `founders` remembers the instances without a past."""
+    def _check_new(self, now: Nanos) -> None:
+        """Conclude that the cluster is new, or revoke that (R3). `founders` remembers the instances without a past."""
         me = self.me
         if not _is_pastless(me) or me.node not in me.voters:
             return
@@ -447,8 +447,8 @@ class Membership:
             return
         if not me.founders:
             there = {name for name in me.voters if self.alive(name, now)}
-            told = any(_founds_alone(hello) for hello in (me, *others)) and now >= self._listen_until
-            if len(there) < len(me.voters) and not (told and self._can_lead_all(there)):
+            alone = any(_founds_alone(hello) for hello in (me, *others)) and now >= self._listen_until
+            if len(there) < len(me.voters) and not (alone and self._can_lead_all(there)):
                 return  # the bootstrap flag may be older than the cluster; and a later node gets no vote in a leaderless group
         for hello in (me, *others):
             if hello.node not in me.founders:
@@ -456,7 +456,7 @@ class Membership:
                 self._hello_by(now)
 
     def _can_lead_all(self, there: set[str]) -> bool:
-        """True if *there* holds a majority of all voters and of each group's voters."""
+        """True if *there* has a majority of all voters and of each group's voters."""
         me = self.me
         groups = [placed.voters for placed in place(me.raft_groups, tuple(me.voters), me.replicas).values()]
         return all(2 * len(there.intersection(voters)) > len(voters) for voters in (*groups, me.voters))
@@ -473,7 +473,7 @@ class Membership:
 
 
 def epoch_number(epoch: int) -> int:
-    """How many rescues an epoch counts; the rest of it tells two rescues of the same number apart."""
+    """Number of rescues in an epoch; the rest of it distinguishes two rescues of the same number."""
     return epoch >> EPOCH_BITS
 
 
@@ -482,41 +482,41 @@ def epoch_name(epoch: int) -> str:
     return f"rescue {epoch_number(epoch)} ({epoch & ((1 << EPOCH_BITS) - 1):08x})" if epoch else "no rescue"
 
 
-def difference(me: NodeHello, other: NodeHello) -> str:
-    """Text for the operator: how another node's cluster differs from this one's, and what to do; "" if no difference is known."""
-    name = go_quote(other.node)
-    if me.raft_groups and other.raft_groups and me.raft_groups != other.raft_groups:
+def difference(me: NodeHello, peer: NodeHello) -> str:
+    """Return a text for the operator: the difference of a peer's cluster from this one's, and its remedy; "" without one."""
+    name = go_quote(peer.node)
+    if me.raft_groups and peer.raft_groups and me.raft_groups != peer.raft_groups:
         return (
-            f"node {name} runs with {other.raft_groups} groups of channels, this one with {me.raft_groups}: "
-            f"give all nodes the same -raft_groups{FOUNDED if me.pool or other.pool else ''}"
+            f"node {name} runs with {peer.raft_groups} groups of channels, this one with {me.raft_groups}: "
+            f"give all nodes the same -raft_groups{FOUNDED if me.pool or peer.pool else ''}"
         )
-    if me.identity and other.identity and me.identity != other.identity:
+    if me.identity and peer.identity and me.identity != peer.identity:
         return (
             f"node {go_quote(me.node)} holds the data of another cluster ({_shown(me.identity)}) than node {name} "
-            f"({_shown(other.identity)}): give the one that does not belong here another -dir"
+            f"({_shown(peer.identity)}): give the one that does not belong here another -dir"
         )
-    same_version = me.nodes_version == other.nodes_version  # else one has not heard of a change yet
-    if same_version and me.voters and other.voters and set(me.voters) != set(other.voters):
+    same_version = me.nodes_version == peer.nodes_version  # else one does not know of a change yet
+    if same_version and me.voters and peer.voters and set(me.voters) != set(peer.voters):
         return (
-            f"node {name} knows the voters {', '.join(sorted(other.voters))}, this one {', '.join(sorted(me.voters))}: "
+            f"node {name} knows the voters {', '.join(sorted(peer.voters))}, this one {', '.join(sorted(me.voters))}: "
             "give all nodes the same -cluster_peers"
         )
-    for node, cluster in ((me, other.level), (other, me.level)):
+    for node, cluster in ((me, peer.level), (peer, me.level)):
         if (known := node.level_known) < cluster:
             return (
                 f"node {go_quote(node.node)} runs a version that knows levels up to {known}, "
                 f"the cluster is at level {cluster}: install a newer version there"
             )
-    if me.replicas and other.replicas and me.replicas != other.replicas:
+    if me.replicas and peer.replicas and me.replicas != peer.replicas:
         return (
-            f"node {name} keeps {other.replicas} replicas of each group, this one {me.replicas}: "
+            f"node {name} keeps {peer.replicas} replicas of each group, this one {me.replicas}: "
             "give all nodes the same -replicas"
         )
     return ""
 
 
 def _seniority(hello: NodeHello) -> tuple[bool, int, int]:
-    """Order of processes with one node id: the smaller one stays. Both sides compute the same, whatever their clocks say."""
+    """Order of processes with one node id: the smaller one stays. Both sides get the same order, whatever their clocks."""
     return not hello.established, hello.started, hello.instance
 
 

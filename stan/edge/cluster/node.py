@@ -49,8 +49,8 @@ Parts = TypeVarTuple("Parts")
 
 
 def held_groups(cluster: ClusterConfig, node_id: str, groups: int) -> list[GroupId]:
-    """Groups that a node keeps, of *groups* groups of channels: the metadata group, which every node needs, and those it votes
-    in; a read replica keeps all."""
+    """Groups of a node, of *groups* groups of channels: the metadata group, which every node needs, and those it votes
+    in; a read replica has all."""
     placement = place(groups, cluster.voters(node_id), cluster.replicas, cluster.places)
     return [
         group
@@ -60,7 +60,7 @@ def held_groups(cluster: ClusterConfig, node_id: str, groups: int) -> list[Group
 
 
 class ClusterNode:
-    """One node. Life cycle: construct, `load`, assign `gateway.connection`, `start`; at the end `drain` and `stop`.
+    """A node of a cluster. Life cycle: construct, `load`, assign `gateway.connection`, `start`; at the end `drain` and `stop`.
 
     Puts the parts together and lets them do their periodic work; see the diagram above."""
 
@@ -133,7 +133,7 @@ class ClusterNode:
         Fetching(self.broker, self.groups, self.gateway, environment.runtime, self._may_lead)
         serve_log_requests(self.broker, self.groups, self.gateway, environment.runtime, me)
         self.gateway.subscribe(links.subscription, links.receive, quiet=True)
-        self.gateway.subscribe(self.broker.view.subjects.hello, self._hello_heard)
+        self.gateway.subscribe(self.broker.view.subjects.hello, self._hello_received)
 
     # --- parts ------------------------------------------------------------------------------------------------------------
 
@@ -147,14 +147,14 @@ class ClusterNode:
         return self.membership.labels(self.environment.runtime.now())
 
     def _holders(self, number: GroupId) -> dict[str, CopyHolder]:
-        found = self.membership.copies(number, self.environment.runtime.now())
-        return {hello.node: CopyHolder(hello.replica, hello.instance) for hello in found}
+        copies = self.membership.copies(number, self.environment.runtime.now())
+        return {hello.node: CopyHolder(hello.replica, hello.instance) for hello in copies}
 
     def _instance(self) -> int:
         return self.membership.me.instance
 
     def _hello(self, config: Config, cluster: ClusterConfig) -> NodeHello:
-        kept = self.storage.directory.manifest if self.storage.directory is not None else None
+        manifest = self.storage.directory.manifest if self.storage.directory is not None else None
         return NodeHello(
             node=self.storage.node_id,
             instance=self.environment.random.getrandbits(64),
@@ -171,8 +171,8 @@ class ClusterNode:
             epoch=self.storage.epoch,
             own_labels=NodeLabels(**cluster.labels._asdict()) if any(cluster.labels) else None,
             labels=place_rows(cluster.places, NodeLabels),
-            pool=self.reconfiguration.pool.groups if kept is not None and kept.pool else 0,
-            store=kept.store_bytes if kept is not None else b"",
+            pool=self.reconfiguration.pool.groups if manifest is not None and manifest.pool else 0,
+            store=manifest.store_bytes if manifest is not None else b"",
         )
 
     # --- start and stop -----------------------------------------------------------------------------------------------------
@@ -202,20 +202,20 @@ class ClusterNode:
         self.leaderships.scheduler.stop()
 
     def drain(self, done: Callable[[], None]) -> None:
-        """Hand every leadership over and take on none; *done* is called when this node leads no group."""
+        """Hand every leadership over and begin none; *done* is called when this node leads no group."""
         self.handovers.drained = done
         self.membership.update(self.environment.runtime.now(), draining=True)
         self.tick(self.environment.runtime.now())
 
     # --- the other nodes --------------------------------------------------------------------------------------------------------
 
-    def _hello_heard(self, frame: Frame) -> None:
+    def _hello_received(self, frame: Frame) -> None:
         self.membership.receive(frame.payload, self.environment.runtime.now())
         self._follow_membership()
 
     def tick(self, now: Nanos) -> None:
         """Every MEMBER_TICK_INTERVAL: exchange hellos, spread leaderships, and listen to clients once the cluster has an
-        identity. A step that fails freezes the metadata here; the others are done, so that this node's leaderships leave it."""
+        identity. A failed step freezes the metadata here; the others go on, so that this node's leaderships leave it."""
         if self.driver.turns.stopped:
             return
         self.broker.step_alarm(now + limits.MEMBER_TICK_INTERVAL, self.tick, META_GROUP)
@@ -223,7 +223,7 @@ class ClusterNode:
         self.within(META_GROUP, self.copies.note_incomplete)
         self.within(META_GROUP, self._listen, now)
         self.within(META_GROUP, self._pass_on_connects)
-        self.within(META_GROUP, self._tell_of_itself, now)
+        self.within(META_GROUP, self._update_hello, now)
         self.within(META_GROUP, self._compare_states)
         self.within(META_GROUP, self._follow_membership)
         self.within(META_GROUP, self.handovers.spread, now)
@@ -248,8 +248,8 @@ class ClusterNode:
             )
             self.membership.update(now, draining=True)
 
-    def _tell_of_itself(self, now: Nanos) -> None:
-        """Update what the next hello says."""
+    def _update_hello(self, now: Nanos) -> None:
+        """Update the next hello."""
         info = self.broker.view.meta.info
         self.membership.connection_is(now, up=self.gateway.connection.up)
         self.membership.update(
@@ -259,7 +259,7 @@ class ClusterNode:
             fresh=self.membership.me.fresh and not any(group.votes for group in self.groups.values()),
             led=self.leaderships.led,
             resting=self.handovers.handed_over_lately(now),
-            hashes=self.copies.agreement.told(self.groups),
+            hashes=self.copies.agreement.hashes(self.groups),
             level=self.broker.view.meta.level if info is not None else None,
         )
 
@@ -272,21 +272,21 @@ class ClusterNode:
             self.copies.listen(now)
             self.gateway.listen(ack_subjects(self.broker.view.config, info.nuid))
             self.gateway.read_buffer.wake()
-            self._look_who_listens(Nanos(now + limits.LISTENING_PATIENCE), now)
+            self._check_listening(Nanos(now + limits.LISTENING_PATIENCE), now)
 
-    def _look_who_listens(self, until: Nanos, now: Nanos) -> None:
-        """Say that clients are served once all nodes that are there listen to them, or at *until*. A node tells it behind its
-        subscriptions, on the way that they take through NATS: where the hello has come, no request misses the node any more. Any
-        of them may be the leader that has to hear it, and nobody passes it on."""
+    def _check_listening(self, until: Nanos, now: Nanos) -> None:
+        """Report that clients are served once all live nodes listen to them, or at *until*. A node tells that
+        behind its subscriptions, on their way through NATS: where the hello has come, no request misses the node any more. Any
+        of them may be the leader that needs a request, and nothing forwards requests."""
         if now >= until or self.membership.all_listen(now):
             self.environment.listening()
         else:
             self.broker.step_alarm(
-                now + limits.MEMBER_TICK_INTERVAL // 10, partial(self._look_who_listens, until), META_GROUP
+                now + limits.MEMBER_TICK_INTERVAL // 10, partial(self._check_listening, until), META_GROUP
             )
 
     def _pass_on_connects(self) -> None:
-        """Once the leader of the metadata was heard over a new connection to NATS: it may have missed connects before."""
+        """Pass on connects once the metadata's leader said hello over a new connection to NATS: it may have missed some."""
         buffer, group = self.gateway.replay_buffer, self.groups.get(META_GROUP)
         leader = None if group is None else group.leader
         if buffer is None or buffer.alone_since is None or leader is None or not self.gateway.listens:
@@ -294,11 +294,11 @@ class ClusterNode:
         known = self.membership.nodes.get(leader)
         if leader == self.membership.me.node:
             buffer.alone_since = None
-        elif known is not None and known.heard > buffer.alone_since:
+        elif known is not None and known.last > buffer.alone_since:
             self.gateway.pass_on_connects()
 
     def _begin_epoch(self, epoch: int) -> bool:
-        """Take part in the cluster behind its last rescue, with nothing on the disk; False if the disk does not take the note."""
+        """Take part in the cluster after its last rescue, with nothing on the disk; False if the note cannot be written."""
         try:
             if self.storage.directory is not None:
                 self.storage.directory.note_epoch(epoch)
@@ -315,7 +315,7 @@ class ClusterNode:
         if membership.me.epoch != self.copies.links.mux.epoch and not self._begin_epoch(membership.me.epoch):
             return
         self.copies.links.refused = membership.outdated()
-        hellos = membership.tick(now)  # hellos leave before anything that follows from them is done
+        hellos = membership.tick(now)  # hellos leave before any action that follows from them
         for hello in hellos:
             self.gateway.connection.write(publication(self.broker.view.subjects.hello.encode(), hello))
         for note in membership.take_notes():
@@ -324,6 +324,6 @@ class ClusterNode:
             self.environment.crashed(StartError(membership.refusal))
             return
         if membership.is_new and not self.copies.founded:
-            self.copies.found()
+            self.copies.bootstrap()
         if hellos:
             self.copies.observe()

@@ -1,11 +1,11 @@
 """Reconfiguration: when a node is added or removed, or its labels change, groups move; each node does its part.
 
     metadata: nodes, version ─► placement ─► groups that this node leads: one step of the migration at a time
-                                        └──► groups that it holds: begun when placed here, closed when no longer needed
+                                        └──► copies on this node: begun when placed here, closed when no longer needed
 
 The decisions are those of stan.edge.cluster.reconfiguration_plan. Promises: a leader changes one voter of its group at a time; a
 copy is closed only when no configuration names this node, the group's leader knows the same nodes and has ended the migration,
-and all that was so for COPY_PATIENCE; the files of a closed copy are moved aside. A removed node ends when no group needs it.
+all for COPY_PATIENCE; the files of a closed copy are moved aside. A removed node ends when no group needs it.
 """
 
 from functools import partial
@@ -34,11 +34,11 @@ UNDER_WAY, UNTIL_RESTART = Nanos(1 << 62), Nanos(1 << 63)
 
 
 class Reconfiguration:
-    """The reconfiguration as one node carries it out."""
+    """The reconfiguration on one node."""
 
     def __init__(self, node: Host, cluster: ClusterConfig, raft_groups: int) -> None:
-        """Begin with the nodes of the settings *cluster*; *raft_groups*: with how many groups of channels the cluster was
-        founded."""
+        """Begin with the nodes of the settings *cluster*; *raft_groups*: number of groups of channels at the cluster's
+        founding."""
         storage = node.storage
         self._node = node
         self._me = storage.node_id
@@ -48,13 +48,13 @@ class Reconfiguration:
         self.places = dict(cluster.places)  # labels of the nodes, as of that version
         self.placement: dict[GroupId, Placement] = {}
         self.pool = PoolGrowth(node, raft_groups)
-        self._is_replica = cluster.replica  # a read replica: holds copies, but is none of the cluster's nodes
+        self._is_replica = cluster.replica  # a read replica: has copies, but is none of the cluster's nodes
         # Groups whose copy here is not to be begun or closed before a time: it is being begun or closed (UNDER_WAY), or one could
-        # not be begun, and is tried again, or could not be closed (UNTIL_RESTART).
+        # not be begun, and will be tried again, or could not be closed (UNTIL_RESTART).
         self._busy: dict[GroupId, Nanos] = {}
-        self._idle_since: dict[GroupId, Nanos] = {}  # by group: since when its copy here is not needed
-        kept = storage.directory.manifest.nodes if storage.directory is not None else manifest.RecordedNodes()
-        known = kept.founders if self.version else self.names
+        self._idle_since: dict[GroupId, Nanos] = {}  # by group: the time since which its copy here is not needed
+        recorded = storage.directory.manifest.nodes if storage.directory is not None else manifest.RecordedNodes()
+        known = recorded.founders if self.version else self.names
         self._founders = tuple(known) or tuple(name for name in self.names if name != self._me)
         self._place()
 
@@ -62,7 +62,7 @@ class Reconfiguration:
         self.placement.clear()
         self.placement.update(self.pool.place(self.names, self._replicas, self.places))
 
-    # --- what is so -----------------------------------------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------------------------------------
 
     @property
     def is_removed(self) -> bool:
@@ -71,7 +71,7 @@ class Reconfiguration:
 
     def first_voters(self, number: GroupId) -> tuple[str, ...]:
         """Voters of a group while its log names none: the founders' placement, without this node if it joined later; of groups
-        that came when the pool grew, those that were named then, without this node."""
+        of the grown pool, those named at the growth, without this node."""
         named = tuple(name for name in self.pool.first_voters(number) if name != self._me)
         return named or self.pool.place(self._founders, self._replicas)[number].voters
 
@@ -91,7 +91,7 @@ class Reconfiguration:
         return sorted((names | set(self.names)) - {self._me})
 
     def under_way(self) -> str:
-        """Why another change of the nodes has to wait; "" if every group is where the last change placed it."""
+        """Return why another change of the nodes has to wait; "" if every group is where the last change placed it."""
         node, version = self._node, self._node.broker.view.meta.nodes.version
         now = node.environment.runtime.now()
         if self._rescue is not None:
@@ -108,10 +108,10 @@ class Reconfiguration:
         """The rescue that the metadata does not know of yet; None without one."""
         directory = self._node.storage.directory
         rescue = directory.manifest.rescue if directory is not None else None
-        told = self._node.broker.view.meta.nodes.version
-        return rescue if rescue is not None and rescue.survivors and told <= rescue.nodes_version else None
+        known_version = self._node.broker.view.meta.nodes.version
+        return rescue if rescue is not None and rescue.survivors and known_version <= rescue.nodes_version else None
 
-    # --- what is done -----------------------------------------------------------------------------------------------------------
+    # --- actions ----------------------------------------------------------------------------------------------------------------
 
     def tick(self, now: Nanos) -> None:
         """Follow the metadata's nodes and migrate groups; call every MEMBER_TICK_INTERVAL."""
@@ -123,7 +123,7 @@ class Reconfiguration:
         node.broker.follow_pool()
         walking = [number for number in node.leaderships.led if self._is_migrating(number)]
         node.membership.update(now, held=node.groups, walking=walking)
-        node.environment.runtime.soon(self._act)  # between two turns, so that no turn changes a role halfway
+        node.environment.runtime.soon(self._act)  # between two turns, so that no role changes amid a turn
 
     def _heed_metadata(self, now: Nanos) -> None:
         node, nodes = self._node, self._node.broker.view.meta.nodes
@@ -137,16 +137,16 @@ class Reconfiguration:
             node.membership.set_nodes(self.names, self.version, now, replica=self._is_replica, places=self.places)
             self._idle_since.clear()
         kept_in = node.storage.directory
-        kept = kept_in.manifest.nodes if kept_in is not None else manifest.RecordedNodes()
+        recorded = kept_in.manifest.nodes if kept_in is not None else manifest.RecordedNodes()
         if kept_in is not None and (
-            kept.version != self.version or (not kept.version and kept.names != list(self.names))
+            recorded.version != self.version or (not recorded.version and recorded.names != list(self.names))
         ):
-            self._keep_nodes(belongs=not self._is_replica)
+            self._record_nodes(belongs=not self._is_replica)
 
-    def _keep_nodes(self, *, belongs: bool) -> bool:
-        """Record the cluster's nodes in the manifest; False if the disk does not take it: the next tick tries again.
+    def _record_nodes(self, *, belongs: bool) -> bool:
+        """Record the cluster's nodes in the manifest; False if that fails: the next tick tries again.
 
-        Those of the settings are recorded for a rescue only (version 0): the next start goes by its own settings."""
+        Those of the settings are recorded for a rescue only (version 0): the next start uses its own settings."""
         nodes = manifest.RecordedNodes(
             list(self.names),
             self.version,
@@ -180,8 +180,8 @@ class Reconfiguration:
         for number in sorted(node.leaderships.led):
             node.driver.faults.within(number, self._migrate, number, now)
         for number, placed in self.placement.items():
-            wanted = self._me in placed.voters or number in self.pool.to_begin
-            if wanted and number not in node.storage.logs and self._busy.get(number, now) <= now:
+            needed = self._me in placed.voters or number in self.pool.to_begin
+            if needed and number not in node.storage.logs and self._busy.get(number, now) <= now:
                 self._busy[number] = UNDER_WAY
                 node.copies.begin(number, partial(self._begun, number))
         for number in [number for number in node.groups if self._is_useless(number, now)]:
@@ -190,7 +190,7 @@ class Reconfiguration:
         self._leave()
 
     def growth(self, groups: int) -> pb.GrowPool | str:
-        """How the pool grows to *groups* on the nodes as they are now; or why it has to wait."""
+        """Return the growth of the pool to *groups* on the current nodes; or the reason why it has to wait."""
         nodes = self._node.broker.view.meta.nodes
         if nodes.version != self.version:
             return "the nodes have just been changed"
@@ -200,7 +200,7 @@ class Reconfiguration:
         if problem is None:
             del self._busy[number]
             self.pool.to_begin.discard(number)
-        else:  # the other groups have nothing to do with it
+        else:  # the other groups are not concerned
             self._busy[number] = Nanos(self._node.environment.runtime.now() + limits.FULL_DISK_RETRY)
             self._node.environment.note(
                 "ERR", f"group {number}: it could not be begun, and is tried again: {fault(problem)}"
@@ -209,7 +209,7 @@ class Reconfiguration:
     def _ended(self, number: GroupId, problem: Exception | None) -> None:
         if problem is None:
             del self._busy[number]
-        else:  # what is left of it must not be taken for a copy that has just begun
+        else:  # its remains must not be taken for a new copy
             self._busy[number] = UNTIL_RESTART
             self._node.environment.note(
                 "ERR", f"group {number}: it is not held any more, but its files are: {fault(problem)}"
@@ -230,38 +230,38 @@ class Reconfiguration:
             frozenset(name for name, missing in lag.items() if missing <= limits.BALANCE_LAG_MAX),
             frozenset({self._me, *group.counting()}),
         )
-        found = next_step(seen)
-        if found is None:
+        step = next_step(seen)
+        if step is None:
             return
-        if found.successor:
-            node.handovers.hand_over(number, found.successor)
+        if step.successor:
+            node.handovers.hand_over(number, step.successor)
             return
-        others = (found.voters & seen.voters & seen.alive) - {self._me}
+        others = (step.voters & seen.voters & seen.alive) - {self._me}
         if others and all(now - alive[name] < limits.BALANCE_SETTLE for name in others):
-            return  # all came so lately that they would not take over, and this node stops leading once the voters change
+            return  # all joined lately and would refuse, and this node stops leading once the voters change
         try:
-            self._change(group, found.voters)
+            self._change(group, step.voters)
         except NotNow as error:
             node.environment.note("DBG", f"group {number}: {error}")
 
     def _change(self, group: RaftGroup, voters: frozenset[str]) -> None:
         group.change(sorted(voters))
-        # Once this is committed the group is handed over, and takes no progress entry before.
+        # The group is handed over once this is committed, and gets no progress entry before.
         self._node.broker.step_handover(group.group, under_way=True)
         self._node.driver.turns.wake()
         self._node.environment.note("INF", f"group {group.group}: its voters become {', '.join(sorted(voters))}")
 
-    # --- groups that this node holds ------------------------------------------------------------------------------------------
+    # --- copies on this node --------------------------------------------------------------------------------------------------
 
     def _is_useless(self, number: GroupId, now: Nanos) -> bool:
         """True if this node's copy of a group may be closed, and has not been needed for a while."""
         node = self._node
         leader = node.membership.led_by(number, now)
         agreed = leader is not None and leader.nodes_version == self.version and number not in leader.walking
-        kept = number == META_GROUP or self._is_replica or self._me in self.placement[number].voters
-        held = CopyView(placed=kept, votes=self._me in node.groups[number].members, agreed=agreed)
+        placed = number == META_GROUP or self._is_replica or self._me in self.placement[number].voters
+        copy = CopyView(placed=placed, votes=self._me in node.groups[number].members, agreed=agreed)
         if (
-            not may_close(held)
+            not may_close(copy)
             or number in self._busy
             or node.group_sync.receives(number)
             or number in node.leaderships.led
@@ -276,7 +276,7 @@ class Reconfiguration:
         if not self.is_removed or UNDER_WAY in self._busy.values() or set(node.storage.logs) != {META_GROUP}:
             return
         meta = node.groups.get(META_GROUP)
-        if meta is None or self._me in meta.members or meta.change_under_way or not self._keep_nodes(belongs=False):
+        if meta is None or self._me in meta.members or meta.change_under_way or not self._record_nodes(belongs=False):
             return
         node.environment.note(
             "INF", f"node {self._me} was removed from the cluster and is in no group any more: it ends"

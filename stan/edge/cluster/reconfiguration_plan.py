@@ -1,4 +1,4 @@
-"""The plan of a migration: what a group's leader does next to move it to the nodes where it is placed. Pure.
+"""The plan of a migration: the next step of a group's leader to move it to the nodes where it is placed. Pure.
 
     placed here, no voter ─► observer ─► caught up ─► voter        voter, not placed here ─► removed, the leader itself last
 
@@ -33,7 +33,7 @@ class Step(NamedTuple):
 
 
 def next_step(view: ReconfigurationView) -> Step | None:
-    """The next step; None if the group is where it is placed, or has to wait for a node."""
+    """Return the next step; None if the group is where it is placed, or has to wait for a node."""
     voters, target = view.voters, frozenset(view.target)
     superfluous = sorted(voters - target)
     for name in superfluous:  # first those that are away: they only weaken the group
@@ -68,7 +68,7 @@ def observers(
 ) -> list[str]:
     """Names of the nodes that get a copy of a group without a vote, sorted.
 
-    These are nodes that are to become voters, nodes that hold a copy (read replicas, too), and for the metadata all *nodes*. A
+    These are nodes that are to become voters, nodes with a copy (read replicas, too), and for the metadata all *nodes*. A
     node with a superfluous copy gets the entries on, so that it learns that it has no vote anymore.
     """
     names = {*target, *holding, *(nodes if group == META_GROUP else ())}
@@ -84,5 +84,5 @@ class CopyView(NamedTuple):
 
 
 def may_close(copy: CopyView) -> bool:
-    """True if a copy is not needed anymore. A node that is named as a voter keeps its copy, because it must keep its promises."""
+    """True if a copy is not needed anymore. A voter needs its copy, because it must keep its promises."""
     return not copy.placed and not copy.votes and copy.agreed

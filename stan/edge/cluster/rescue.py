@@ -2,13 +2,13 @@
 
     find out, of each stopped survivor ─► plan ─► begin: the plan is in the manifest ─► each group ─► end: the epoch is in force
 
-Works on the directories of nodes that do not run, so nothing that is sent over a network can begin it, and nobody takes a broken
-connection for a loss. Who may write the directories may do it. docs/decisions/0018 says why.
+Works on the directories of nodes that do not run, so no network message can begin it, and a broken
+connection never counts as a loss. It needs write access to the directories alone. docs/decisions/0018 explains why.
 
-Promises: a crash at any point leaves a directory of before, one that refuses to start until the rescue is finished there, or one
+Promises: a crash at any point leaves the old directory, one that refuses to start until the rescue is finished there, or one
 that is rescued; doing it again finishes it. A forced entry has a term above every term that a survivor knows. From `begin` on, a
-node has another epoch than those who took no part: neither hears the other's frames (stan.raft.transport.link), and one of them
-refuses to run once it hears the other's hello (stan.edge.cluster.membership, R4). Blocking but for `find_out`; raises OSError,
+node has another epoch than nodes without a part: neither accepts the other's frames (stan.raft.transport.link), and one of them
+refuses to run once it gets the other's hello (stan.edge.cluster.membership, R4). Blocking but for `find_out`; raises OSError,
 StanError.
 """
 
@@ -44,10 +44,10 @@ READ_BYTES = 4 * MiB
 
 
 async def find_out(storage: Storage, peers: tuple[str, ...] = (), replicas: int = 0) -> SurvivorFindings:
-    """What a directory holds that was opened with `Disk.rescuing`.
+    """Return the findings in a directory that was opened with `Disk.rescuing`.
 
     *peers*, *replicas*: the nodes of the cluster, this one included, and the copies of each group, for a directory that does not
-    record them: of a version that did not yet. Raises RescueError without them."""
+    record them: of an older version. Raises RescueError without them."""
     directory = _directory_of(storage)
     manifest = directory.manifest
     nodes = manifest.nodes
@@ -90,7 +90,7 @@ def _directory_of(storage: Storage) -> DataDirectory:
 
 
 async def _metadata(storage: Storage) -> MetaMachine:
-    """The metadata as of the end of this node's log, committed or not."""
+    """Return the metadata as of the end of this node's log, committed or not."""
     machine = MetaMachine()
     log = storage.logs.get(META_GROUP)
     if log is None:
@@ -106,7 +106,7 @@ async def _metadata(storage: Storage) -> MetaMachine:
 
 
 async def _state(storage: Storage, number: GroupId) -> pb.Snapshot | None:
-    """The state from which a start would go on with a log; None if none fits."""
+    """Return the state from which a start would continue with a log; None if none fits."""
     log = storage.logs[number]
     snapshot, _ = await storage.rows.read(number)
     disk = _directory_of(storage).disk
@@ -128,9 +128,7 @@ async def _copy(storage: Storage, number: GroupId, placed: list[str], meta: Meta
     committed = RaftIndex(min(log.last_index, max(hard.commit_hint, applied)))
     terms: list[list[int]] = [[committed, log.term_at(committed)]] if log.first_index <= committed else []
     changes, seen = [], _known_uids(snapshot)
-    begins = (
-        applied if snapshot is not None else committed
-    )  # voters that an applied entry names are in the member's file
+    begins = applied if snapshot is not None else committed  # voters of an applied entry are in the member's file
     for entry in _entries(log, RaftIndex(max(log.first_index, begins + 1))):
         if entry.index > committed and (not terms or entry.term != terms[-1][1]):
             terms.append([entry.index, entry.term])
@@ -138,7 +136,7 @@ async def _copy(storage: Storage, number: GroupId, placed: list[str], meta: Meta
             changes.append(list(decode(entry.body)))
         if entry.kind == Kind.CHANGE and entry.index > applied:
             seen |= _uids(pb.GroupChange.FromString(entry.body))
-    log.commit(log.last_index)  # in memory: so that its channels tell what is in them
+    log.commit(log.last_index)  # in memory: so that its channels have their indexes
     last = {int(uid): int(log.channel(uid).last_sequence) for uid in log.channels() if uid < DEFERRED_UID}
     seen |= {uid for uid, sequence in last.items() if sequence}
     uids = {uid: _name(log, ChannelUid(uid), meta) for uid in sorted(seen) if 0 < uid < DEFERRED_UID}
@@ -165,7 +163,7 @@ def _text(name: bytes) -> str:
 
 
 def _name(log: GroupLog, uid: ChannelUid, meta: MetaMachine) -> str:
-    """Name of a channel: of the metadata, else of one of its messages; "" if none tells."""
+    """Name of a channel: from the metadata, else from one of its messages; "" if it is unknown."""
     if uid in meta.by_uid:
         return _text(meta.by_uid[uid].name)
     index = log.channel(uid)
@@ -178,22 +176,22 @@ def _name(log: GroupLog, uid: ChannelUid, meta: MetaMachine) -> str:
 
 
 def _known_uids(snapshot: pb.Snapshot | None) -> set[int]:
-    """Numbers of channels that a group's state names."""
+    """Numbers of channels in a group's state."""
     if snapshot is None:
         return set()
     return {*snapshot.first_sequences[::2], *(cursor.uid for cursor in snapshot.cursors)}
 
 
 def _uids(message: Message) -> set[int]:
-    """Numbers of channels that a change names, wherever in it."""
-    found: set[int] = set()
+    """Numbers of channels anywhere in a change."""
+    uids: set[int] = set()
     for about, value in message.ListFields():
         if about.name == "uid":
-            found.add(value)
+            uids.add(value)
         elif about.message_type is not None:
             for part in value if isinstance(value, Iterable) else (value,):
-                found |= _uids(part) if isinstance(part, Message) else set()
-    return found
+                uids |= _uids(part) if isinstance(part, Message) else set()
+    return uids
 
 
 def _entries(log: GroupLog, first: RaftIndex) -> Iterator[Entry]:
@@ -207,7 +205,7 @@ def _entries(log: GroupLog, first: RaftIndex) -> Iterator[Entry]:
         at = RaftIndex(entries[-1].index + 1)
 
 
-# --- doing it ---------------------------------------------------------------------------------------------------------------
+# --- execution --------------------------------------------------------------------------------------------------------------
 
 
 def begin(storage: Storage, plan: RescuePlan) -> None:
@@ -224,7 +222,7 @@ def _is_done(directory: DataDirectory, plan: RescuePlan) -> bool:
 
 
 async def carry_out(storage: Storage, plan: RescuePlan) -> None:
-    """Carry out what was begun in this directory; does nothing if that is done."""
+    """Carry out the rescue that was begun in this directory; does nothing if it is done."""
     directory = _directory_of(storage)
     if _is_done(directory, plan):
         return
@@ -242,7 +240,7 @@ async def carry_out(storage: Storage, plan: RescuePlan) -> None:
 
 
 def _force(storage: Storage, number: GroupId, group: ForcedGroup) -> None:
-    """Make this node the only voter of a group: its term first, then the entries, then what the member remembers of them."""
+    """Make this node the only voter of a group: its term first, then the entries, then the member's record of them."""
     member, log = storage.members[number], storage.logs[number]
     term, entries = Term(group.term), _forced_entries(group)
     forced = log.last_term == term and log.last_index >= group.index

@@ -1,9 +1,9 @@
-"""The plan of a rescue: what the survivors of a cluster hold, which copy of each group goes on, and what may be lost. Pure.
+"""The plan of a rescue: the survivors' findings, the copy of each group that goes on, and possible losses. Pure.
 
     findings of each survivor ─► every group: has it its majority? ─► if not: the copy that goes on, alone, by a forced entry
 
 Promises: the same findings give the same plan on every machine, whatever their order. A group of which a majority survives, in
-every configuration that a survivor knows, is not in the plan. The copy that goes on holds everything that a survivor knows to be
+every configuration that a survivor knows, is not in the plan. The copy that goes on has everything that a survivor knows to be
 committed; of such copies it is the newest (last term, last entry).
 """
 
@@ -27,12 +27,12 @@ _CHECKSUM = "checksum"
 
 
 class RescueError(StanError):
-    """The cluster cannot, or must not, be rescued like that; the text says why, and what to do."""
+    """The cluster cannot, or must not, be rescued like that; the text has the reason and the remedy."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoundCopy:
-    """What a survivor holds of one group."""
+    """A survivor's copy of one group."""
 
     last_index: int
     last_term: int
@@ -40,9 +40,9 @@ class FoundCopy:
     committed: int  # this entry, and those before it, are known to be committed
     committed_term: int  # of that entry; 0: the log does not have it any more
     terms: list[list[int]]  # the first entry of each term from `committed` on: index, term
-    configured: int  # the entry that says who votes
+    configured: int  # the entry with the voters
     voters: list[str]
-    changes: list[list[str]]  # voters that later entries name, which need not be committed
+    changes: list[list[str]]  # voters in later entries, which need not be committed
     votes: bool  # its vote counts: it has forgotten nothing
     whole: bool  # no entry is missing in it, and its state fits
     channels: dict[str, int]  # by name: the last sequence
@@ -53,7 +53,7 @@ class FoundCopy:
 
 @dataclass(frozen=True, kw_only=True)
 class SurvivorFindings:
-    """What a survivor's data directory holds."""
+    """The findings in a survivor's data directory."""
 
     node: str
     cluster_id: str
@@ -72,21 +72,21 @@ class SurvivorFindings:
     pool: int = 0  # groups that there are since the pool has grown, by directory or metadata; 0: it has not
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it."""
-        found = asdict(self)
-        return {"what": FINDINGS, **found, _CHECKSUM: _sum(found)}
+        """Return the findings as JSON."""
+        fields = asdict(self)
+        return {"what": FINDINGS, **fields, _CHECKSUM: _sum(fields)}
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
         """The inverse of `document`. Raises RescueError."""
-        found = {key: value for key, value in document.items() if key not in ("what", _CHECKSUM)}
-        if document.get("what") != FINDINGS or document.get(_CHECKSUM) != _sum(found):
+        fields = {key: value for key, value in document.items() if key not in ("what", _CHECKSUM)}
+        if document.get("what") != FINDINGS or document.get(_CHECKSUM) != _sum(fields):
             raise RescueError("not the findings of a node, or they were changed")
         copies = {
             int(number): FoundCopy(**{**copy, "uids": {int(uid): name for uid, name in copy["uids"].items()}})
-            for number, copy in found["copies"].items()
+            for number, copy in fields["copies"].items()
         }
-        return cls(**{**found, "copies": copies})
+        return cls(**{**fields, "copies": copies})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,48 +98,48 @@ class ForcedGroup:
     index: int  # of the entry that makes the chosen node the only voter
     term: int
     last_term: int  # of the entry before it
-    voters: list[str]  # before
-    gone: list[str]  # of these
-    nothing_left: bool = False  # no survivor had a copy: the group begins anew
-    # Of the metadata: channels that other groups have messages or positions of, and that its copy does not know (any more), in
-    # the order of their numbers: name, group. A name of "" stands for a number that nothing is known of.
+    voters: list[str]  # before the rescue
+    gone: list[str]  # those of them that are gone
+    nothing_left: bool = False  # no survivor had a copy: the group begins empty
+    # Of the metadata: channels with messages or positions in other groups that its copy does not know (any more), in
+    # the order of their numbers: name, group. A name of "" stands for an unknown one.
     channels: list[list[Any]] = field(default_factory=list)
 
     @property
     def last_index(self) -> int:
-        """The newest entry that is kept."""
+        """The newest entry that stays."""
         return self.index - 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class RescuePlan:
-    """What is done in the data directory of each survivor."""
+    """The work in the data directory of each survivor."""
 
     cluster_id: str
     survivors: list[str]
     lost: list[str]
-    names: list[str]  # the nodes before
+    names: list[str]  # the nodes before the rescue
     founders: list[str]
     replicas: int
     nodes_version: int
-    number: int  # how many rescues there were with this one
+    number: int  # number of rescues, including this one
     groups: list[ForcedGroup] = field(default_factory=list)
     pool: int = 0  # groups of channels that the directories count from then on; 0: the pool has not grown
 
     @property
     def epoch(self) -> int:
-        """Of the cluster behind the rescue."""
+        """The epoch of the cluster after the rescue."""
         text = json.dumps(asdict(self), sort_keys=True).encode()
         mark = int.from_bytes(blake2b(text, digest_size=EPOCH_BITS // 8).digest(), "big")
         return self.number << EPOCH_BITS | mark
 
     @property
     def name(self) -> str:
-        """Of the rescue, for the operator."""
+        """The name of the rescue, for the operator."""
         return epoch_name(self.epoch)
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the plan as JSON."""
         return asdict(self)
 
     @classmethod
@@ -155,14 +155,14 @@ def _sum(document: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(plain, sort_keys=True).encode())
 
 
-# --- making it --------------------------------------------------------------------------------------------------------------
+# --- planning ---------------------------------------------------------------------------------------------------------------
 
 
-def plan(found: Iterable[SurvivorFindings]) -> RescuePlan:
-    """The plan for these survivors; the one that was begun, if a rescue was not finished in one of their directories.
+def plan(findings: Iterable[SurvivorFindings]) -> RescuePlan:
+    """Return the plan for these survivors; the one that was begun, if a rescue was not finished in one of their directories.
 
     Raises RescueError: there is nothing to rescue, or it cannot be done."""
-    survivors = sorted(found, key=lambda one: one.node)
+    survivors = sorted(findings, key=lambda one: one.node)
     begun = [RescuePlan.of(one.unfinished) for one in survivors if one.unfinished is not None]
     if begun:
         return _goes_on(survivors, begun)
@@ -171,7 +171,7 @@ def plan(found: Iterable[SurvivorFindings]) -> RescuePlan:
     pool = max(one.pool for one in survivors)
     placed = place(max(newest.raft_groups, pool), newest.founders or newest.names, newest.replicas)
     forced = [
-        group for number, kept_by in placed.items() if (group := _forced(number, survivors, kept_by.voters)) is not None
+        group for number, home in placed.items() if (group := _forced(number, survivors, home.voters)) is not None
     ]
     if not forced:
         raise RescueError(
@@ -205,7 +205,7 @@ def _goes_on(survivors: Seq[SurvivorFindings], begun: Seq[RescuePlan]) -> Rescue
 
 
 def _agreed(survivors: Seq[SurvivorFindings]) -> SurvivorFindings:
-    """The survivor that knows the newest nodes. Raises RescueError if the survivors are not of one cluster."""
+    """Return the survivor that knows the newest nodes. Raises RescueError if the survivors are not of one cluster."""
     if not survivors:
         raise RescueError("no survivor was named")
     names = [one.node for one in survivors]
@@ -230,7 +230,7 @@ def _agreed(survivors: Seq[SurvivorFindings]) -> SurvivorFindings:
 
 
 def _forced(number: GroupId, survivors: Seq[SurvivorFindings], placed: Seq[str]) -> ForcedGroup | None:
-    """How a group goes on that has lost its majority; None if it has it. *placed*: who votes in it if no copy tells."""
+    """Return a group without its majority as it goes on; None if it has it. *placed*: its voters if no copy has them."""
     copies = {one.node: one.copies[number] for one in survivors if number in one.copies}
     configured = max((copy.configured for copy in copies.values()), default=0)
     voters = next((copy.voters for copy in copies.values() if copy.configured == configured and copy.voters), [*placed])
@@ -275,22 +275,22 @@ def _forced(number: GroupId, survivors: Seq[SurvivorFindings], placed: Seq[str])
 
 
 def _forgotten_channels(chosen: SurvivorFindings, survivors: Iterable[SurvivorFindings]) -> list[list[Any]]:
-    """Channels that some group knows by number, and the chosen copy of the metadata does not: their creation was lost.
+    """Channels with a number in some group that the chosen copy of the metadata does not have: their creation was lost.
 
-    Else the next channel that somebody creates would get the number, and with it the messages and positions of another one."""
+    Else the next created channel would get the number, and with it the messages and positions of another one."""
     known: dict[int, tuple[str, int]] = {}
     for one in survivors:
         for number, copy in sorted(one.copies.items()):
             for uid, name in copy.uids.items():
                 if uid >= chosen.next_uid and number != META_GROUP and not (uid in known and known[uid][0]):
                     known[uid] = name, number
-    taken = {name.lower() for name in chosen.names_taken}
+    used = {name.lower() for name in chosen.names_taken}
     channels: list[list[Any]] = []
     for uid in range(chosen.next_uid, max(known, default=0) + 1):
         name, group = known.get(uid, ("", 0))
-        if uid in known and (not name or name.lower() in taken):
+        if uid in known and (not name or name.lower() in used):
             name = f"rescued.{uid}"
-        taken.add(name.lower())
+        used.add(name.lower())
         channels.append([name, group])
     return channels
 
@@ -299,7 +299,7 @@ def _newest(number: GroupId, copies: Mapping[str, FoundCopy]) -> str:
     """The node whose copy goes on. Raises RescueError if none can.
 
     A copy with a newer last term can lack an entry that another survivor knows to be committed: its last entry is of a leader
-    that never committed it, before the one that committed the other. So first of all what is known to be committed has to be
+    that never committed it, before the one that committed the other. So first of all the known committed entries have to be
     there."""
     known = max(copies.values(), key=lambda copy: copy.committed)
     fit = {
@@ -318,16 +318,16 @@ def _newest(number: GroupId, copies: Mapping[str, FoundCopy]) -> str:
 
 
 def _term_at(copy: FoundCopy, index: int) -> int:
-    """Term of an entry; 0 if the findings do not tell."""
+    """Term of an entry; 0 if the findings do not have it."""
     return max(((at, term) for at, term in copy.terms if at <= index), default=(0, 0))[1]
 
 
-# --- telling it -------------------------------------------------------------------------------------------------------------
+# --- reporting --------------------------------------------------------------------------------------------------------------
 
 
-def losses(made: RescuePlan, found: Iterable[SurvivorFindings]) -> list[str]:
-    """Lines for the operator: of each group that goes on with one copy, what may be lost."""
-    by_node = {one.node: one for one in found}
+def losses(made: RescuePlan, findings: Iterable[SurvivorFindings]) -> list[str]:
+    """Return lines for the operator: the possible losses of each group that goes on with one copy."""
+    by_node = {one.node: one for one in findings}
     lines = []
     for group in made.groups:
         what = "the metadata" if group.group == META_GROUP else f"group {group.group}"

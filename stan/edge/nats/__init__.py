@@ -1,1 +1,1 @@
-"""The connection to NATS, what is scanned and written there, and the nats-server that the broker starts itself."""
+"""The connection to NATS, its reader and writer, and the nats-server that the broker starts itself."""

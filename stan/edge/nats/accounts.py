@@ -1,8 +1,8 @@
 """NATS accounts by which the broker learns the user of each request: one for the broker, one for each user.
 
 See stan.protocol.user_subjects for the subjects. Promises: a user's account exports its clients' messages to the broker, under
-that user's name alone, and imports what the broker sends to that user (an operator's also events), and nothing else; no client
-reaches another user's account. For the embedded nats-server, and as text for one that others run. Pure.
+that user's name alone, and imports the broker's messages to that user (an operator's also events), and nothing else; no client
+reaches another user's account. For the embedded nats-server, and as text for a foreign one. Pure.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,15 +31,15 @@ def accounts(config: Config, login: str) -> str:
     sent += [f"{{ stream: {quoted(events)}, accounts: [{watching}] }}"] if operators else []
     broker += _list("exports", sent)
     broker += _list(
-        "imports", [_taken(user, subject, wrap=wrap) for user in users for subject, wrap in _said(config, user)]
+        "imports", [_import(user, subject, wrap=wrap) for user in users for subject, wrap in _published(config, user)]
     )
     blocks = [_block(BROKER, broker)]
     prefixes = (*REPLIES, *config.reply_prefixes)
     for user in users:
-        shown = [subject for subject, _ in _said(config, user)]
+        shown = [subject for subject, _ in _published(config, user)]
         lines = [f"users: [{{ {_login(user)} }}]"]
         lines += _list("exports", [f"{{ stream: {quoted(s)}, accounts: [{quoted(BROKER)}] }}" for s in shown])
-        lines += _list("imports", _got(user, prefixes, events if user in operators else ""))
+        lines += _list("imports", _imports(user, prefixes, events if user in operators else ""))
         blocks.append(_block(_account(user), lines))
     return "accounts {\n" + "".join(blocks) + "}\n"
 
@@ -67,12 +67,12 @@ def _login(user: NatsUser) -> str:
     )
 
 
-def _said(config: Config, user: NatsUser) -> Iterator[tuple[str, bool]]:
+def _published(config: Config, user: NatsUser) -> Iterator[tuple[str, bool]]:
     """Subjects that a user's clients publish to; True if NATS adds the user's name on the way to the broker."""
     subjects = Subjects.of(config.cluster_id, config.discover_prefix)
     for subject in (f"{subjects.pub_prefix}.>", f"{ack_subject(config.cluster_id)}.>"):
         yield f"{FROM}.{user.name}.{subject}", False
-        yield subject, True  # from clients that a server let in without telling them to name their user
+        yield subject, True  # from clients that were not instructed to name their user
     yield f"{reply_subject(config.cluster_id)}.*.*.{user.name}", False
     yield subjects.discover, True
     yield subjects.pings, True
@@ -81,8 +81,8 @@ def _said(config: Config, user: NatsUser) -> Iterator[tuple[str, bool]]:
     yield from ((f"{subjects.extension}.{kind}", True) for kind in _REQUESTS)
 
 
-def _taken(user: NatsUser, subject: str, *, wrap: bool) -> str:
-    """An import of the broker's account."""
+def _import(user: NatsUser, subject: str, *, wrap: bool) -> str:
+    """Return an import of the broker's account."""
     renamed = f", to: {quoted(f'{FROM}.{user.name}.{subject}')}" if wrap else ""
     return f"{{ stream: {{ account: {quoted(_account(user))}, subject: {quoted(subject)} }}{renamed} }}"
 
@@ -91,13 +91,13 @@ def _sent_to(users: tuple[NatsUser, ...]) -> list[str]:
     return [f"{{ stream: {quoted(f'{TO}.{user.name}.>')}, accounts: [{quoted(_account(user))}] }}" for user in users]
 
 
-def _got(user: NatsUser, prefixes: Iterable[str], events: str) -> list[str]:
-    """The imports of a user's account. *prefixes*: of what clients want to be told on."""
-    told = ((f"{TO}.{user.name}.{prefix}>", f"{prefix}>") for prefix in prefixes)
-    found = [
-        f"{{ stream: {{ account: {quoted(BROKER)}, subject: {quoted(said)} }}, to: {quoted(to)} }}" for said, to in told
+def _imports(user: NatsUser, prefixes: Iterable[str], events: str) -> list[str]:
+    """Return the imports of a user's account. *prefixes*: of subjects on which clients receive."""
+    subs = ((f"{TO}.{user.name}.{prefix}>", f"{prefix}>") for prefix in prefixes)
+    imports = [
+        f"{{ stream: {{ account: {quoted(BROKER)}, subject: {quoted(name)} }}, to: {quoted(to)} }}" for name, to in subs
     ]
-    return found + ([f"{{ stream: {{ account: {quoted(BROKER)}, subject: {quoted(events)} }} }}"] if events else [])
+    return imports + ([f"{{ stream: {{ account: {quoted(BROKER)}, subject: {quoted(events)} }} }}"] if events else [])
 
 
 def _list(name: str, items: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Admission: which frames that arrive on a server's subscriptions are handled; the others are dropped.
+"""Admission: the frames from a server's subscriptions that are handled; the others are dropped.
 
 A frame is dropped if its answer could not be sent (NATS closes a connection that sends too long a line), if its answer would go
 to a subject that servers listen on, or if it is a client's request that the authoriser does not admit.
@@ -23,29 +23,29 @@ class Admission:
     """Knows which subscriptions carry requests of clients, and authorises those."""
 
     def __init__(self, broker: Broker, complain: Callable[[str, str], None]) -> None:
-        """*complain*: called with level and text of a line about what a client has sent."""
+        """*complain*: called with level and text of a line about a client's frame."""
         self._broker = broker
         self._complain = complain
         self._authorizer = broker.view.authorizer
         self._with_users = self._authorizer is not None and self._authorizer.with_users
         self.judged: set[int] = set()  # sids of clients' requests, which are authorised
 
-    def heard_as(self, subject: str) -> str:
-        """Subject to subscribe to, to receive what clients send on *subject*: with users, NATS adds the user's name to it."""
+    def subject_for(self, subject: str) -> str:
+        """Subject to subscribe to, to receive clients' messages on *subject*: with users, NATS adds the user's name to it."""
         return from_any_user(subject) if self._with_users else subject
 
     def judge(self, sid: int, subject: str) -> str:
         """Subject to subscribe to for *subject*. If clients send requests on it, its frames are authorised from now on."""
         subjects = self._broker.view.subjects
-        asked = subject.startswith(f"{subjects.extension}.") and not subject.startswith(f"{subjects.extension}.events.")
-        asked |= subject.encode() in self._broker.requests and not subject.startswith(f"{subjects.node}.")
-        if not asked:
+        admit = subject.startswith(f"{subjects.extension}.") and not subject.startswith(f"{subjects.extension}.events.")
+        admit |= subject.encode() in self._broker.requests and not subject.startswith(f"{subjects.node}.")
+        if not admit:
             return subject
         self.judged.add(sid)
-        return self.heard_as(subject)
+        return self.subject_for(subject)
 
     def admitted(self, frame: Frame) -> Frame | None:
-        """The frame to handle, as from its user; None if it must be dropped."""
+        """The frame to handle, as its user sent it; None if it must be dropped."""
         if not can_be_answered(frame):
             return None
         if frame.sid not in self.judged:
@@ -58,9 +58,9 @@ class Admission:
         return frame if self._authorizer is None else self._authorizer.admit(frame)
 
     def note_reply(self, frame: Frame) -> None:
-        """Log a request that was refused because of its reply subject: its sender hears nothing."""
-        what = f"{quoted(frame.subject)} with the reply subject {quoted(frame.reply)}"
-        self._complain("WRN", f"not answered, as no client may be told anything there (see reply_prefixes): {what}")
+        """Log a request that was refused because of its reply subject: its sender gets no answer."""
+        shown = f"{quoted(frame.subject)} with the reply subject {quoted(frame.reply)}"
+        self._complain("WRN", f"not answered, as no client may be told anything there (see reply_prefixes): {shown}")
 
 
 def quoted(subject: bytes) -> str:

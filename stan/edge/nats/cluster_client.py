@@ -1,7 +1,7 @@
 """Requests of a node to the whole cluster, itself included, over its own NATS connection: those of admin.proto and others.
 
 Only the server that a request concerns answers it, and none does while a group has no leader: after silence, and after an answer
-that says so, the request is repeated. Promises: bounded patience; every request may be repeated as it is; no request is sent
+that reports this, the request is repeated. Promises: bounded patience; every request may be repeated as it is; no request is sent
 unless a method is called.
 """
 
@@ -30,8 +30,8 @@ RETRY_FIRST_S: Final = 0.02
 class Port(Protocol):
     """The port that requests are sent by (`OwnRequests`)."""
 
-    async def ask_all(self, subject: str, payload: bytes, take: Callable[[Frame], bool], timeout_s: float) -> None:
-        """Send a request, and pass its answers to *take* until *take* returns True or *timeout_s* seconds have passed."""
+    async def ask_all(self, subject: str, payload: bytes, on_answer: Callable[[Frame], bool], timeout_s: float) -> None:
+        """Send a request, and pass its answers to *on_answer* until that returns True or *timeout_s* seconds have passed."""
 
 
 class ClusterClient:
@@ -48,20 +48,20 @@ class ClusterClient:
 
         Raises:
             Refused: the answer is an error, and repeating the request would not help.
-            Unanswered: no answer within the patience, or only such that ask for a repetition.
+            Unanswered: no answer within the patience, or only answers that ask for a repetition.
         """
         payload = request.SerializeToString()
-        found: list[A] = []
+        answers: list[A] = []
         attempts = _Attempts(kind, self._patience_s)
 
-        def take(frame: Frame) -> bool:
-            attempts.take_in(frame, answer, found)
+        def on_answer(frame: Frame) -> bool:
+            attempts.take_in(frame, answer, answers)
             return True
 
         while True:
-            await self._port.ask_all(self._subject(kind), payload, take, attempts.silence_s)
-            if found:
-                return found[0]
+            await self._port.ask_all(self._subject(kind), payload, on_answer, attempts.silence_s)
+            if answers:
+                return answers[0]
             attempts.check()
             await attempts.pause()
 
@@ -73,22 +73,22 @@ class ClusterClient:
             Unanswered: no leader answered within the patience.
         """
         payload = request.SerializeToString()
-        found: list[L] = []
+        answers: list[L] = []
         attempts = _Attempts(kind, self._patience_s)
 
-        def take(frame: Frame) -> bool:
-            return not attempts.take_in(frame, answer, found) or not missing(found)
+        def on_answer(frame: Frame) -> bool:
+            return not attempts.take_in(frame, answer, answers) or not missing(answers)
 
         while True:
-            await self._port.ask_all(self._subject(kind), payload, take, attempts.silence_s)
+            await self._port.ask_all(self._subject(kind), payload, on_answer, attempts.silence_s)
             attempts.check()
-            if found and not missing(found):
-                return found, set()
+            if answers and not missing(answers):
+                return answers, set()
             try:
                 await attempts.pause()
             except Unanswered:
-                if found:
-                    return found, missing(found)
+                if answers:
+                    return answers, missing(answers)
                 raise
 
     async def ask_each(
@@ -102,16 +102,16 @@ class ClusterClient:
     ) -> list[A]:
         """Return the nodes' answers: all that come before *enough* returns True for them, or *wait_s* seconds have passed.
 
-        Answers that only tell of an error are appended to *refused* instead. The request is not repeated."""
-        found: list[A] = []
+        Answers with an error are appended to *refused* instead. The request is not repeated."""
+        answers: list[A] = []
         attempts = _Attempts(kind, wait_s)
 
-        def take(frame: Frame) -> bool:
-            attempts.take_in(frame, answer, found, refused)
-            return frame.nobody or enough(found)
+        def on_answer(frame: Frame) -> bool:
+            attempts.take_in(frame, answer, answers, refused)
+            return frame.nobody or enough(answers)
 
-        await self._port.ask_all(self._subject(kind), request.SerializeToString(), take, wait_s)
-        return found
+        await self._port.ask_all(self._subject(kind), request.SerializeToString(), on_answer, wait_s)
+        return answers
 
     def _subject(self, kind: str) -> str:
         return self._prefix + kind
@@ -120,11 +120,11 @@ class ClusterClient:
 def subscribe_events(gateway: Gateway, take_in: Callable[[admin.Event], None]) -> None:
     """Call *take_in* with each event of the cluster from then on that the gateway listens; call this before it does."""
 
-    def take(frame: Frame) -> None:
+    def on_frame(frame: Frame) -> None:
         with contextlib.suppress(DecodeError):
             take_in(admin.Event.FromString(frame.payload))
 
-    gateway.serve_requests(f"{extension_subject(gateway.broker.view.config.cluster_id)}.events.>", take)
+    gateway.serve_requests(f"{extension_subject(gateway.broker.view.config.cluster_id)}.events.>", on_frame)
 
 
 class _Attempts(Attempts):
@@ -141,8 +141,8 @@ class _Attempts(Attempts):
         """Time to wait for the next answer."""
         return max(0.01, min(SILENCE_S, self._until - self._clock()))
 
-    def take_in(self, frame: Frame, answer: type[A], found: list[A], refused: list[A] | None = None) -> bool:
-        """Append an answer to *found* if it tells of no error, else to *refused*; returns True for *found*."""
+    def take_in(self, frame: Frame, answer: type[A], answers: list[A], refused: list[A] | None = None) -> bool:
+        """Append an answer to *answers* if it has no error, else to *refused*; returns True for *answers*."""
         if frame.nobody:
             self.nobody()
             return False
@@ -157,11 +157,11 @@ class _Attempts(Attempts):
             if refused is not None:
                 refused.append(response)
             return False
-        found.append(response)
+        answers.append(response)
         return True
 
     def check(self) -> None:
-        """Raises Refused if an answer said so."""
+        """Raise Refused if an answer did."""
         if self._refused:
             raise Refused(self.said)
 

@@ -1,9 +1,9 @@
 """The broker's connection to NATS: nats-py connects, authenticates and reconnects; the bytes are ours.
 
-What the socket reads goes straight to `on_data` in pieces as large as the event loop reads them, and what the broker sends is
+Bytes from the socket go straight to `on_data` in pieces as large as the event loop reads them, and the broker's frames are
 written in one piece per turn. nats-py's parser, queues and per-message tasks are not used. Nothing is buffered while the
 connection is down: a message that could not be sent is not sent later (STAN-SPEC 1.4). The subscriptions are part of the first
-write, and nats-server of our own takes that before it takes any client (see stan.edge.nats.gate).
+write, and our own nats-server reads that before it admits any client (see stan.edge.nats.gate).
 """
 
 import asyncio
@@ -29,27 +29,27 @@ RECONNECT_WAIT_NS = SECOND // 4
 
 
 class GatedServer(Protocol):
-    """The nats-server of our own, which waits at its gate whenever it has been started."""
+    """Our own nats-server, which waits at its gate after each start."""
 
-    def take(self) -> "socket.socket | None":
+    def pop_first(self) -> "socket.socket | None":
         """Return the first connection to it; None unless it waits at its gate."""
 
     def admit(self) -> None:
-        """Let it take connections."""
+        """Let it accept connections."""
 
 
 @dataclass(slots=True)
 class FirstWrite:
     """The first write of a connection: CONNECT and the subscriptions."""
 
-    own: GatedServer | None = None  # the nats-server of our own; it gets the first write before it says anything
-    subscriptions: dict[int, str] = field(default_factory=dict)  # those in it
-    has_begun: bool = False  # it has left before nats-py asks for it
+    own: GatedServer | None = None  # our own nats-server; it gets the first write before it sends anything
+    subscriptions: dict[int, str] = field(default_factory=dict)  # the subscriptions in it
+    has_begun: bool = False  # it was sent before nats-py asks for it
     pongs: int = 0  # still to come for the PING in it, which nats-py does not know of
 
 
 class NatsConnection(RepairedClient):
-    """One NATS connection with a data path of its own.
+    """A NATS connection with a data path of its own.
 
     `on_data(bytes)`: read from the server. `on_up()`: connected, subscriptions made. `on_down()`: lost.
     `on_drained()`: room to write again.
@@ -74,7 +74,7 @@ class NatsConnection(RepairedClient):
         self._socket: asyncio.Transport | None = None
         self._taken_over = asyncio.Event()
         self._alone = False  # it connects to our own nats-server, and to no other
-        self._problem = ""  # what was last told of a lost connection
+        self._problem = ""  # the last logged problem of a lost connection
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- connecting ---------------------------------------------------------------------------------------------------
@@ -87,13 +87,13 @@ class NatsConnection(RepairedClient):
         error: Callable[[str], None],
         own: GatedServer | None = None,
     ) -> None:
-        """Connect; raises what nats-py raises if no server can be reached at first. Afterwards it reconnects for ever.
+        """Connect; raises the error of nats-py if no server can be reached at first. Afterwards it reconnects for ever.
 
-        *own*: the nats-server of our own that *urls* names."""
+        *own*: our own nats-server, named by *urls*."""
 
         async def on_error(problem: Exception) -> None:
             shown = str(problem) or type(problem).__name__
-            if shown != self._problem:  # each attempt to connect again tells the same
+            if shown != self._problem:  # each attempt to reconnect has the same
                 self._problem = shown
                 error(f"NATS: {shown}")
 
@@ -121,7 +121,7 @@ class NatsConnection(RepairedClient):
         await self._taken_over.wait()
 
     def relogin(self, config: NatsConfig) -> None:
-        """Connect with the user, token and certificates of *config* from now on, where nats-server wants to know again.
+        """Connect with the user, token and certificates of *config* from now on, when nats-server asks again.
 
         Raises:
             OSError: certificates cannot be read.
@@ -133,16 +133,16 @@ class NatsConnection(RepairedClient):
         self.options.update({"user": None, "password": None, "token": None} | login)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002
-        """Other nats-servers know neither the user nor the certificate by which ours knows us: they are no way out."""
+        """Ignore other nats-servers, which do not know the user or the certificate by which ours knows us."""
         if self._alone:
             info.pop("connect_urls", None)
         await super()._process_info(info, initial_connection)
 
     async def _connect_to_server(self, s: Srv) -> None:
-        """Connect; to a nats-server of our own that waits at its gate over the first connection, then its gate is opened."""
+        """Connect; to our own nats-server at its gate over the first connection, then its gate is opened."""
         first = self._first
         first.has_begun = False
-        made = None if first.own is None or s.discovered else first.own.take()
+        made = None if first.own is None or s.discovered else first.own.pop_first()
         try:
             if made is not None:
                 self._transport = ConnectedTransport(made)
@@ -154,11 +154,11 @@ class NatsConnection(RepairedClient):
                 first.own.admit()
 
     def _needs_info(self) -> bool:
-        """True if nothing can be said before nats-server has: TLS comes first, or its nonce has to be signed."""
+        """True if nats-server has to send first: TLS comes first, or its nonce has to be signed."""
         return bool(self._secure or self.options.get("tls") or self._signature_cb)
 
     def _begin(self) -> bytes:
-        """Return the first write, made as the INFO of nats-server would have it."""
+        """Return the first write, made as if nats-server's INFO were known."""
         self._server_info = {"headers": True}
         self._auth_configured = True
         command = self._connect_command()
@@ -177,7 +177,7 @@ class NatsConnection(RepairedClient):
         return b"".join((super()._connect_command(), b"PING\r\n", *_subs(first.subscriptions.items())))
 
     async def _select_next_server(self) -> None:
-        """At first each server is asked once; nats-py asks for ever."""
+        """Try each server once at first; nats-py would try for ever."""
         if self._taken_over.is_set():
             await super()._select_next_server()
             return
@@ -230,7 +230,7 @@ class NatsConnection(RepairedClient):
             problem = error
         self._lost(socket)
         lost = self._current_server
-        if lost is not None:  # the others first: one that died refuses for a while, at its other addresses too
+        if lost is not None:  # the others first: a dead server refuses for a while, at its other addresses too
             self._server_pool.sort(key=lambda server: (server is lost, server.uri.port == lost.uri.port))
         await self._process_op_err(problem)
 
@@ -252,7 +252,7 @@ class NatsConnection(RepairedClient):
         return self._socket.get_write_buffer_size() if self._socket is not None else 0
 
     def write(self, data: bytes) -> bool:
-        """Write bytes in one piece; False if there is no connection, and they are gone."""
+        """Write bytes in one piece; False if there is no connection, and they are lost."""
         if self._socket is None or self._socket.is_closing():
             return False
         self._socket.write(data)
@@ -268,23 +268,23 @@ class NatsConnection(RepairedClient):
             self._socket.resume_reading()
 
     def break_off(self) -> None:
-        """The stream makes no sense any more: cut it; nats-py connects again."""
+        """Cut a stream that makes no sense any more; nats-py connects again."""
         if self._socket is not None:
             self._socket.abort()
 
     async def settle(self) -> None:
-        """Until nats-server has handled everything written so far."""
+        """Return once nats-server has handled all bytes written so far."""
         await self.flush()
 
     def ponged(self) -> None:
-        """A PONG came: nats-py counts them and wakes who waits for a flush."""
+        """Note a PONG: nats-py counts them and wakes waiters for a flush."""
         if self._first.pongs:
             self._first.pongs -= 1
             return
         self._soon(self._process_pong())
 
     def informed(self, info: dict[str, Any]) -> None:
-        """An INFO came: nats-py notes which other servers of the cluster it may reconnect to."""
+        """Note an INFO: nats-py keeps the other servers of the cluster that it may reconnect to."""
         self._soon(self._process_info(info))
 
     def _soon(self, work: Coroutine[Any, Any, None]) -> None:
@@ -321,7 +321,7 @@ def hint(config: NatsConfig, error: Exception) -> str:
 
 
 def _login(config: NatsConfig) -> dict[str, Any]:
-    """Options of nats-py that say who we are, and whom we trust."""
+    """Options of nats-py with our identity, and the trusted certificates."""
     options: dict[str, Any] = {}
     if config.user:
         options |= {"user": config.user, "password": config.password}
@@ -358,7 +358,7 @@ _END = "-----END CERTIFICATE-----"
 
 
 def _pin(context: ssl.SSLContext, certificate: Path) -> None:
-    """Trust this one certificate, the first of its file, whoever signed it and whatever names it bears; not beyond its time."""
+    """Trust this one certificate, the first of its file, whatever its signer and names; not beyond its time."""
     first, end, _ = certificate.read_text(encoding="ascii", errors="replace").partition(_END)
     context.load_verify_locations(cadata=first + end)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -367,7 +367,7 @@ def _pin(context: ssl.SSLContext, certificate: Path) -> None:
 
 @contextlib.contextmanager
 def _named(file: Path | None) -> Iterator[None]:
-    """Errors tell which file they are about."""
+    """Name the file in errors."""
     try:
         yield
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The embedded nats-server: started when the broker can answer, started again when it ends, gone when we stop.
+"""The embedded nats-server: started when the broker can answer, started again when it ends, ended when we stop.
 
 Promises: `start` returns once it listens; behind its gate the broker's connection comes before those of clients, also when it is
 started again; a nats-server that ends is started again on the same port with a growing pause, for as long as we run; `stop`
@@ -69,8 +69,8 @@ class EmbeddedNats:
         """Return once nats-server listens; if it does already, at once.
 
         Args:
-            gated: from now on it waits for a call of `admit` whenever it was started, before it takes connections; the first one
-                to it is that of `take`.
+            gated: from now on it waits for a call of `admit` after each start, before it accepts connections; the first one
+                to it is that of `pop_first`.
 
         Raises:
             StartError: it could not be started or was not ready in time; nothing is left running.
@@ -90,12 +90,12 @@ class EmbeddedNats:
         self._log.debug(f"nats-server {self.pid} listens on {host}:{port}")
         self._supervisor = asyncio.create_task(self._supervise(), name="nats-server supervisor")
 
-    def take(self) -> socket.socket | None:
-        """Return the first connection to a nats-server that waits at its gate; None if there is none, or it is taken already."""
-        return self._process.gate.take() if self._process is not None and self._process.gate is not None else None
+    def pop_first(self) -> socket.socket | None:
+        """Return the first connection to a nats-server that waits at its gate, once; None if there is none."""
+        return self._process.gate.pop_first() if self._process is not None and self._process.gate is not None else None
 
     def admit(self) -> None:
-        """Let nats-server take connections, from whomever they are."""
+        """Let nats-server accept connections from everywhere."""
         if self._process is not None and self._process.gate is not None:
             self._process.gate.open()
 
@@ -106,7 +106,7 @@ class EmbeddedNats:
             with suppress(asyncio.CancelledError):
                 await self._supervisor
             self._supervisor = None
-        self.admit()  # it ends in order only if it gets on
+        self.admit()  # it ends in order only past its gate
         process, self._process = self._process, None
         if process is None or not process.running:
             return
@@ -119,11 +119,11 @@ class EmbeddedNats:
             await _end_of(process)
 
     def reload(self, config: "EmbeddedConfig | None" = None) -> None:
-        """Make nats-server read its configuration again (STAN-SPEC 12.5, SIGHUP), as *config* tells it now."""
+        """Make nats-server read its configuration again (STAN-SPEC 12.5, SIGHUP), now that of *config*."""
         if config is not None:
             names = "config_file", "config_text", "config_places", "max_payload", "max_pending", "write_deadline"
-            told = {name: getattr(config, name) for name in names}
-            self._config = replace(self._config, **told)
+            changed = {name: getattr(config, name) for name in names}
+            self._config = replace(self._config, **changed)
         if self._process is not None:
             self._process.rewrite(self._config)
             self._process.signal(signal.SIGHUP)
@@ -162,9 +162,9 @@ class EmbeddedNats:
         where = f"on {config.host or DEFAULT_HOST}:{config.port or DEFAULT_PORT}"
         if config.config_file is not None and decides_port(config):
             where = f"with {config.config_file}"
-        said = process.last_lines()
+        lines = process.last_lines()
         process.kill()
-        raise StartError(f"unable to start a NATS Server {where}" + (f":\n{said}" if said else ""))
+        raise StartError(f"unable to start a NATS Server {where}" + (f":\n{lines}" if lines else ""))
 
 
 async def _end_of(process: NatsProcess) -> None:
@@ -172,11 +172,11 @@ async def _end_of(process: NatsProcess) -> None:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
 
-    def tell() -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    def notify() -> None:
+        with suppress(RuntimeError):  # the loop is closed: there is no waiter any more
             loop.call_soon_threadsafe(ended.set)
 
-    process.on_exit(tell)
+    process.on_exit(notify)
     await ended.wait()
 
 

@@ -2,10 +2,10 @@
 
 nats-server listens, logs that it does, and only then takes the first connection. So its log goes through a pipe with room for one
 line, where each further line waits until the one before it is read; and a line is read only while nats-server waits in this way
-and nothing listens at its port yet. It therefore stops where it listens, the first connection is made by us, and what the broker
-says over it is there before nats-server looks at any connection.
+and nothing listens at its port yet. It therefore stops where it listens, we make the first connection, and the broker's
+bytes are there before nats-server reads any connection.
 
-Only Linux tells who waits at a pipe, and a log in a file of its own is not waited for. There the gate does not stop nats-server:
+Only Linux shows waiters at a pipe, and a log in a file of its own is not waited for. There the gate does not stop nats-server:
 then the broker is merely the first of those that connect.
 """
 
@@ -53,30 +53,30 @@ class Gate:
         self._first: deque[socket.socket] = deque()  # none or one
         self._opened = threading.Event()
 
-    def take(self) -> socket.socket | None:
-        """Return the first connection, for the caller to use and to close; None if it is not made yet, or taken already."""
+    def pop_first(self) -> socket.socket | None:
+        """Return the first connection, for the caller to use and to close; None if it is not made yet, or handed out already."""
         try:
             return self._first.pop()
         except IndexError:
             return None
 
     def open(self) -> None:
-        """Let nats-server take connections; the first one is closed if nobody took it."""
+        """Let nats-server accept connections; the first one is closed if it was not handed out."""
         self._opened.set()
-        first = self.take()
+        first = self.pop_first()
         if first is not None:
             first.close()
 
     def follow(self, log: int, pid: int, pass_on: "Callable[[bytes], None]") -> None:
         """Read the log of process *pid* from the descriptor *log* until the gate is open or the log ends; *pass_on* gets its
-        lines. The gate opens by itself when nobody did for NATS_GATE_PATIENCE."""
+        lines. The gate opens by itself after NATS_GATE_PATIENCE."""
         poll = select.poll()
         poll.register(log, select.POLLIN)
         while not (self.reached or self._opened.is_set()):
             events = poll.poll(_LOOK_INTERVAL_MS)
             if events and events[0][1] & select.POLLHUP:
                 break
-            waits = bool(events) and _waits(pid)  # asked before the port: what listens afterwards logs it afterwards
+            waits = bool(events) and _waits(pid)  # before the look at the port: a later listener logs later
             self._look()
             if waits and not self.reached:
                 pass_on(os.read(log, _READ_BYTES))
@@ -94,7 +94,7 @@ class Gate:
 
 
 def _waits(pid: int) -> bool:
-    """Return True if process *pid* waits until there is room in a pipe, or if the system does not tell."""
+    """Return True if process *pid* waits until there is room in a pipe, or if the system does not show it."""
     places = set()
     for file in Path(f"/proc/{pid}/task").glob("*/wchan"):
         with suppress(OSError):  # the thread has ended

@@ -5,8 +5,8 @@
     broker ─► sends, rendered ─► one write to the connection
 
 Promises: a request, or a message between nodes, is handled after the publishes and acks of its sender that arrived before it, and
-before those after it; what one `send` is given leaves in one write, in its order. In a server alone one `take_in` does a bounded
-amount of work, of which each sender whose frames wait has a share. (The nodes of a cluster handle all that was read at once, in
+before those after it; the sends of one call leave in one write, in its order. In a server alone one `take_in` does a bounded
+amount of work, of which each sender whose frames wait has a share. (The nodes of a cluster handle all read bytes at once, in
 the order in which a next leader would replay it.)
 """
 
@@ -45,7 +45,7 @@ from stan.protocol.kernel import server as kernel
 from stan.protocol.user_subjects import ACK_GROUPS, published
 
 PENDING_BYTES_MAX = 128 * MiB
-"""Bytes kept of one incomplete frame; more means that the stream is broken."""
+"""Bytes of an incomplete frame, at most; more means that the stream is broken."""
 
 
 class NatsPort(Protocol):
@@ -59,14 +59,14 @@ class NatsPort(Protocol):
 
     @property
     def max_payload(self) -> int:
-        """Bytes of the largest payload that the other side takes."""
+        """Bytes of the largest payload that the other side accepts."""
 
     @property
     def unsent(self) -> int:
         """Bytes that were written and have not left the process."""
 
     def write(self, data: bytes) -> bool:
-        """Write bytes in one piece; False if there is no connection, and they are gone."""
+        """Write bytes in one piece; False if there is no connection, and they are lost."""
 
     def hold_reading(self, hold: bool) -> None:  # noqa: FBT001 - a switch
         """Stop or go on reading."""
@@ -75,10 +75,10 @@ class NatsPort(Protocol):
         """Cut the connection; it is made again."""
 
     def ponged(self) -> None:
-        """A PONG arrived."""
+        """Note a PONG."""
 
     def informed(self, info: dict[str, Any]) -> None:
-        """NATS sent an INFO: its cluster has changed."""
+        """Note an INFO of NATS: its cluster has changed."""
 
 
 class Unconnected:
@@ -109,13 +109,13 @@ class Unconnected:
 
 
 class Gateway:
-    """Scans what was read and renders what is to be sent."""
+    """Scans read bytes and renders sends."""
 
     def __init__(self, broker: Broker, ack_subject: str, note: Callable[[str, str], None]) -> None:
         """Serve *broker*'s requests; set `connection` and `read_buffer.wake` before anything arrives.
 
         Args:
-            broker: steps what arrives.
+            broker: steps the frames.
             ack_subject: subject of the clients' acks; "" if it is not known yet, see `listen`.
             note: called with level and text to write a line to the log.
         """
@@ -133,15 +133,15 @@ class Gateway:
         self.own_requests = OwnRequests(view, lambda data: self.connection.write(data))  # noqa: PLW0108 - it changes
         self.subscriptions = NatsSubscriptions()
         self._subscribe_broker(ack_subject)
-        for name, asked in broker.routes.items():
-            self.serve_requests(name, asked)
+        for name, handler in broker.routes.items():
+            self.serve_requests(name, handler)
 
     def _subscribe_broker(self, ack_subject: str) -> None:
         """Note the subscriptions whose frames the broker handles."""
         view, admission, subjects = self.broker.view, self.admission, self.subscriptions.subjects
         users = view.authorizer is not None and view.authorizer.with_users
         covered = ">" if view.partition is None else view.partition.cover()
-        subjects[PUB_SID] = admission.heard_as(f"{view.subjects.pub_prefix}.{covered}")
+        subjects[PUB_SID] = admission.subject_for(f"{view.subjects.pub_prefix}.{covered}")
         subjects[ACK_SID] = ack_subject
         subjects[REPLY_SID] = view.reply_prefix.decode() + (">" if users else "*")
         if self.own_requests.inbox != view.reply_prefix:
@@ -155,37 +155,37 @@ class Gateway:
     # --- in ---------------------------------------------------------------------------------------------------------------
 
     def take_in(self) -> bool:
-        """Step everything that was read, in a server alone at most a turn's work; True if the broker may have been stepped."""
-        told, read = False, self.read_buffer
+        """Step all read bytes, in a server alone at most a turn's work; True if the broker may have been stepped."""
+        stepped_any, read = False, self.read_buffer
         while True:
             if read.runs[0]:
-                data = read.take()
+                data = read.pop()
                 if read.waiting is not None:
-                    told |= self._scan_early(data, read.waiting)
+                    stepped_any |= self._scan_early(data, read.waiting)
                 elif self.replay_buffer is not None:
                     stepped, at, _ = self._scan(data, 0, 0)
-                    told |= stepped
+                    stepped_any |= stepped
                     read.rest = self._rest(data, at) if at < len(data) else b""
                 else:
-                    told |= self._take_share(data)
+                    stepped_any |= self._take_share(data)
             elif read.backlog.size:
-                told |= self._take_share(b"")
+                stepped_any |= self._take_share(b"")
             if len(read.runs) == 1:
-                return told
+                return stepped_any
             read.next_run()
             if self.replay_buffer is not None:
                 self.replay_buffer.alone_since = self.broker.view.now
                 self.replay_buffer.gap(self.broker.view.now)
 
     def _scan_early(self, data: bytes, waiting: WaitingFrames) -> bool:
-        """Handle what is not of clients; what they sent waits. A request of our own that comes to us as well is dropped."""
+        """Handle frames that are not of clients; theirs wait. A request of our own that comes to us as well is dropped."""
         at = 0
         try:
             while at < len(data) and (scan := kernel.scan(data, at, 0, 0, b"")).consumed:
                 at += scan.consumed
                 for frame in scan.others:
                     if not frame.sid or is_early(frame.sid):
-                        self._other(frame)
+                        self._handle(frame)
                     elif frame.reply not in self.own_requests.takers:
                         waiting.add(frame)
         except ValueError as error:
@@ -195,27 +195,27 @@ class Gateway:
         return True
 
     def _take_share(self, data: bytes) -> bool:
-        """Step a turn's work of *data* and of what waits already. The rest of it is sorted by sender."""
-        backlog, told, at, work = self.read_buffer.backlog, False, 0, 0
+        """Step a turn's work of *data* and of waiting frames. The rest of it is sorted by sender."""
+        backlog, stepped_any, at, work = self.read_buffer.backlog, False, 0, 0
         if not backlog.size:
-            told, at, work = self._scan(data, 0, limits.TURN_BYTES_MAX)
+            stepped_any, at, work = self._scan(data, 0, limits.TURN_BYTES_MAX)
             if at == len(data):  # as a rule
                 self.read_buffer.rest = b""
-                return told
+                return stepped_any
         if data:
             self._sort(data, at)
         share = max(1, (limits.TURN_BYTES_MAX - work) // max(1, backlog.senders))
         while backlog.size and work < limits.TURN_BYTES_MAX:
-            piece, start = backlog.take()
+            piece, start = backlog.pop()
             stepped, at, done = self._scan(piece, start, share)
-            told |= stepped
+            stepped_any |= stepped
             work += done
             if start < at < len(piece):
                 backlog.put_back(piece, at)
-        return told
+        return stepped_any
 
     def _sort(self, data: bytes, at: int) -> None:
-        """Let the whole frames of *data* from *at* on wait by sender; the rest is the beginning of an incomplete one."""
+        """Let the complete frames of *data* from *at* on wait by sender; the rest is the beginning of an incomplete one."""
         users, replies, read = self.scope.rules.users, self.broker.view.reply_prefix, self.read_buffer
         try:
             while at < len(data):
@@ -232,7 +232,7 @@ class Gateway:
     def _scan(self, data: bytes, at: int, most: int) -> tuple[bool, int, int]:
         """Step frames of *data* from *at* on, until the work on them reaches *most*, if that is not 0. Returns whether the broker
         may have been stepped, the place behind the last frame, and the work."""
-        told, matters, work = False, False, 0  # matters: a next leader may have to replay it
+        stepped_any, matters, work = False, False, 0  # matters: a next leader may have to replay it
         scope, quiet, keyed = self.scope, self.subscriptions.quiet, self.replay_buffer is not None
         try:
             while (
@@ -263,11 +263,11 @@ class Gateway:
                     self.broker.step_verdicts(scan.verdicts)
                 if scan.malformed:
                     self._malformed(scan.malformed)
-                told |= bool(scan.publishes or scan.acks or scan.verdicts or scan.malformed)
+                stepped_any |= bool(scan.publishes or scan.acks or scan.verdicts or scan.malformed)
                 matters |= bool(scan.publishes or scan.acks or scan.verdicts or scan.skipped)
                 for frame in scan.others:
-                    self._other(frame)
-                    told |= frame.sid not in quiet
+                    self._handle(frame)
+                    stepped_any |= frame.sid not in quiet
                     matters |= frame.sid >= FIRST_REQUEST_SID
         except ValueError as error:
             self._broken(f"no NATS protocol: {error}")
@@ -277,7 +277,7 @@ class Gateway:
             if matters:  # messages between nodes are not replayed
                 self.replay_buffer.add(now, data, at)
             self.broker.step_heard_since(max(self.replay_buffer.complete_since, Nanos(now - limits.REPLAY_AGE_MAX)))
-        return told, at, work
+        return stepped_any, at, work
 
     def _rest(self, data: bytes, at: int) -> bytes:
         """Return the beginning of an incomplete frame; b"" if the connection is made again because the frame is too large."""
@@ -292,7 +292,7 @@ class Gateway:
         self.connection.break_off()
 
     def complain(self, level: str, text: str) -> None:
-        """Write a line about what was sent by whoever can send it again and again."""
+        """Write a line about a frame whose sender can send it again and again."""
         self._complaints.tell(self.broker.view.now, level, text)
 
     def _malformed(self, frames: list[Frame]) -> None:
@@ -300,10 +300,10 @@ class Gateway:
         for frame in frames:
             if frame.sid == PUB_SID and not rules.answers(frame.reply):
                 self.admission.note_reply(frame)
-        said = [published(frame, rules) if frame.sid == PUB_SID else frame for frame in frames]
-        self.broker.step_malformed(said, PUB_SID)
+        sent = [published(frame, rules) if frame.sid == PUB_SID else frame for frame in frames]
+        self.broker.step_malformed(sent, PUB_SID)
 
-    def _other(self, frame: Frame) -> None:
+    def _handle(self, frame: Frame) -> None:
         """Handle a frame that is neither a publish nor an ack. If a client's request fails, only this request stays without an
         answer; errors in messages between nodes are raised."""
         if not frame.sid:
@@ -320,7 +320,7 @@ class Gateway:
             try:
                 handler(frame)
             except Exception as error:
-                if frame.sid < FIRST_REQUEST_SID:  # it concerns all groups, so its error is no single request's
+                if frame.sid < FIRST_REQUEST_SID:  # it concerns all groups, not a single request
                     raise
                 self.complain("ERR", f"the request {quoted(frame.subject)} failed: {fault(error)}")
         elif frame.subject in takers:
@@ -348,12 +348,12 @@ class Gateway:
     # --- leadership ---------------------------------------------------------------------------------------------------------
 
     def forget_replay(self, group: GroupId) -> None:
-        """Never replay the publishes read so far for a group: they cannot be told apart from those in its log."""
+        """Never replay the publishes read so far for a group: they cannot be told from those in its log."""
         if self.replay_buffer is not None:
             self.replay_buffer.forget_group(group, self.broker.view.now)
 
     def replay(self, group: GroupId, between_steps: Callable[[], None] = lambda: None) -> None:
-        """This node begins to lead *group*: step the group's buffered frames again, as the previous leader may not have handled
+        """Step the buffered frames of *group* again, which this node begins to lead, as the previous leader may not have handled
         them.
 
         *between_steps* is called for each joined chunk, because seconds of a busy cluster's traffic may have to be scanned."""
@@ -361,7 +361,7 @@ class Gateway:
             self._replay(self.replay_buffer, group, between_steps)
 
     def replay_channels(self, what: Replay, between_steps: Callable[[], None] = lambda: None) -> None:
-        """Step buffered frames of some channels of a group that this node leads: nobody has handled them there. *between_steps*:
+        """Step buffered frames of some channels of a group that this node leads, as no node has handled them. *between_steps*:
         as in `replay`."""
         if self.replay_buffer is not None:
             self._replay(self.replay_buffer, what.group, between_steps, what.channels, what.publishes_since)
@@ -395,14 +395,14 @@ class Gateway:
                     steps.append(Verdicts(scan.verdicts))
                 if arrived_at <= forgotten:
                     continue
-                found = self.broker.to_replay(group, scan.publishes, arrived_at)
-                steps += [one for one in found if take[one.channel]]
+                replayed = self.broker.to_replay(group, scan.publishes, arrived_at)
+                steps += [one for one in replayed if take[one.channel]]
                 if everything and arrived_at > recent:
-                    heard = [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
+                    requests = [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
                     if channels is not None:
-                        heard = [frame for frame in heard if self.broker.is_about(frame, channels)]
-                    heard = self.broker.requests_to_replay(group, heard, arrived_at)
-                    steps += filter(None, map(self.admission.admitted, heard))
+                        requests = [frame for frame in requests if self.broker.is_about(frame, channels)]
+                    requests = self.broker.requests_to_replay(group, requests, arrived_at)
+                    steps += filter(None, map(self.admission.admitted, requests))
         self.broker.replay(group, steps, max(buffer.since(view.now, group), forgotten), channels)
 
     def pass_on_connects(self) -> None:
@@ -421,10 +421,10 @@ class Gateway:
                 if not scan.consumed:
                     break
                 at += scan.consumed
-                heard = [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
-                requests += [(frame, asked) for frame in heard if (asked := self.admission.admitted(frame)) is not None]
-        lost = {id(asked) for asked in self.broker.unregistered(asked for _, asked in requests)}
-        connects = [frame for frame, asked in requests if id(asked) in lost]
+                batch = [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
+                requests += [(frame, inner) for frame in batch if (inner := self.admission.admitted(frame)) is not None]
+        lost = {id(inner) for inner in self.broker.unregistered(inner for _, inner in requests)}
+        connects = [frame for frame, inner in requests if id(inner) in lost]
         for frame in connects[: limits.CONNECTS_PASSED_ON_MAX]:
             self.connection.write(publication(frame.subject, frame.payload, frame.reply))
 
@@ -436,7 +436,7 @@ class Gateway:
         """Write *sends* in their order, as one piece.
 
         *silent* is called right before the write with the groups of *sends*, and returns those whose deliveries and answers must
-        not be sent. Returns what was left out for that reason."""
+        not be sent. Returns those that were left out."""
         shown: list[Send] = []
         rendered: list[bytes] = []
         groups: set[GroupId] = set()
@@ -474,16 +474,16 @@ class Gateway:
 
     # --- before the broker leads --------------------------------------------------------------------------------------------
 
-    def subscribe(self, subject: str, heard: Callable[[Frame], None], *, quiet: bool = False) -> None:
-        """Hand frames on *subject* to *heard*; call before the connection is made. *quiet*: *heard* never steps the broker."""
+    def subscribe(self, subject: str, handler: Callable[[Frame], None], *, quiet: bool = False) -> None:
+        """Hand frames on *subject* to *handler*; call before the connection is made. *quiet*: it never steps the broker."""
         sid = self.subscriptions.new_node_sid(subject)
-        self.subscriptions.add(sid, self.admission.judge(sid, subject), heard, quiet=quiet)
+        self.subscriptions.add(sid, self.admission.judge(sid, subject), handler, quiet=quiet)
 
-    def serve_requests(self, subject: str, asked: Callable[[Frame], None]) -> None:
-        """Hand frames on *subject* to *asked*, from `listen` on. Of the servers that subscribe to "<subject> <group>", which is
+    def serve_requests(self, subject: str, handler: Callable[[Frame], None]) -> None:
+        """Hand frames on *subject* to *handler*, from `listen` on. Of the servers that subscribe to "<subject> <group>", which is
         a NATS queue group, only one gets each frame."""
         sid = max(self.subscriptions.subjects) + 1
-        self.subscriptions.add(sid, self.admission.judge(sid, subject), asked)
+        self.subscriptions.add(sid, self.admission.judge(sid, subject), handler)
 
     def serve(self, name: str, handler: Handler, queue: str = "") -> None:
         """Serve the request *name* of the table outside the core, from `listen` on: its answers leave at once, not with the next
@@ -493,7 +493,7 @@ class Gateway:
         self.serve_requests(f"{subject} {queue}" if queue else subject, receive)
 
     def serve_early(self, name: str, handler: Handler) -> None:
-        """As `serve`, and also before `listen`; *handler* never steps the broker."""
+        """Serve a request like `serve`, and also before `listen`; *handler* never steps the broker."""
         subject = REQUESTS[name].subject(self.broker.view.subjects)
         self.subscribe(subject, self.broker.receiver(name, handler, self._answer), quiet=True)
 
@@ -501,11 +501,11 @@ class Gateway:
         self.connection.write(publication(reply, payload))
 
     def wait_to_lead(self, now: Callable[[], Nanos]) -> None:
-        """Let what clients send wait for `listen`; *now*: the monotonic clock."""
+        """Let clients' frames wait for `listen`; *now*: the monotonic clock."""
         self.read_buffer.waiting = WaitingFrames(now)
 
     def listen(self, ack_subject: str = "") -> None:
-        """Subscribe to everything, now and after each reconnection; *ack_subject* if it was not known yet."""
+        """Subscribe to everything, now and after each reconnection; *ack_subject* if it was unknown until now."""
         subjects = self.subscriptions.subjects
         if ack_subject:
             self.subscriptions.ack_on(ack_subject)

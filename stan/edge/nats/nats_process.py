@@ -1,7 +1,7 @@
-"""One nats-server as a child process: finding the binary, starting it, following its log, telling when it has ended.
+"""A nats-server as a child process: finding the binary, starting it, following its log, notifying of its end.
 
-Promises: the child dies with us, even when we are killed; no secret is on its command line or in a named file; its log
-lines come out in ours, and the last ones are kept for error texts. Never restarts anything (see stan.edge.nats.embedded).
+Promises: the child dies with us, also when we are killed; no secret is on its command line or in a named file; its log
+lines come out in ours, and the last ones stay for error texts. Never restarts anything (see stan.edge.nats.embedded).
 Imports neither asyncio nor NATS, so that the broker's other modules can be imported while nats-server starts.
 """
 
@@ -37,23 +37,23 @@ _FIRST_FD = 10  # descriptors handed on lie above the digits that the shell may 
 
 _COLLECTOR = {"GOGC": "400"}
 """nats-server keeps little in memory and makes much garbage: with Go's default of 100 it collects many times a second, up to a
-third of its time while it passes small messages on. With 400 its heap grows to five times what it keeps, instead of twice."""
+third of its time while it passes small messages on. With 400 its heap grows to five times its live data, instead of twice."""
 
-_PAGES = b'http: "127.0.0.1:-1"\n'  # nobody but us asks there
+_PAGES = b'http: "127.0.0.1:-1"\n'  # only we ask there
 
 _OURS = re.compile(rb"/dev/fd/[0-9]+(?::(?P<line>[0-9]+):[0-9]+(?=: ))?")
-"""What nats-server calls the file that it reads, and a place in it."""
+"""The name of nats-server for the file that it reads, and a place in it."""
 
-# The shell becomes nats-server. Before that it leaves a watchman behind, who waits for the end of a pipe that only we
+# The shell becomes nats-server. Before that it leaves a watchman behind, which waits for the end of a pipe that only we
 # can write to: a line means that nats-server has ended by itself, the end without a line that we are gone.
 _SHELL = 'exec 3<&0; (read _ <&3 || kill -9 $$) >/dev/null 2>&1 & exec 3<&- </dev/null; exec "$@"'
 
 
 class RawLog(Protocol):
-    """Takes the lines of nats-server."""
+    """Receives the lines of nats-server."""
 
     def raw(self, lines: bytes) -> None:
-        """Take whole lines."""
+        """Write complete lines."""
 
 
 class NatsProcess:
@@ -63,12 +63,12 @@ class NatsProcess:
         """Start nats-server; it does not listen yet, and takes no client before `gate` is open.
 
         Args:
-            config: what to start it with.
+            config: its settings.
             log: gets its lines.
-            patience: how long to block for a port in use to become free, ns.
+            patience: bound of the wait for a port in use, ns.
 
         Raises:
-            StartError: no binary, a port in use, or the system refuses to start it.
+            StartError: no binary, a port in use, or the system cannot start it.
         """
         binary = find_binary()
         refuse_used_port(config, patience)
@@ -92,7 +92,7 @@ class NatsProcess:
                     stderr=ends[1],
                     pass_fds=passed,
                     env=environment(),
-                    process_group=0,  # Ctrl-C is for us, who then stop it in order
+                    process_group=0,  # Ctrl-C is for us; then we stop it in order
                 )
             except OSError:
                 lines.close()
@@ -124,18 +124,18 @@ class NatsProcess:
 
     def address(self) -> tuple[str, int] | None:
         """Host and port that clients on this machine connect to; None while only nats-server knows its port and has
-        not told it yet.
+        not reported it yet.
         """
         if not decides_port(self.config):
             return local_host(self.config.host or DEFAULT_HOST), self.config.port or DEFAULT_PORT
-        return self._told("nats")
+        return self._listener("nats")
 
     def pages(self) -> tuple[str, int] | None:
-        """Host and port of its monitoring pages; None while it has not told them, or has none."""
-        return self._told("monitoring")
+        """Host and port of its monitoring pages; None while they are unknown, or if it has none."""
+        return self._listener("monitoring")
 
-    def _told(self, what: str) -> tuple[str, int] | None:
-        """Host and port at which nats-server listens, for *what* of its ports file; None if the file has not told it yet."""
+    def _listener(self, what: str) -> tuple[str, int] | None:
+        """Host and port at which nats-server listens, for *what* of its ports file; None if the file does not have it yet."""
         if what in self._ports:
             return self._ports[what]
         for file in self._ports_dir.glob(f"*_{self.pid}.ports") if self._ports_dir is not None else ():
@@ -181,9 +181,9 @@ class NatsProcess:
         return self._ended.wait(seconds)
 
     def _follow(self, log: BinaryIO) -> None:
-        """Pass its lines on until it ends; runs in its own thread, so that it is never held up by our work."""
+        """Pass its lines on until it ends; runs in its own thread, so that our work never delays it."""
         stdin = self._child.stdin
-        assert stdin is not None  # noqa: S101 - as asked for above
+        assert stdin is not None  # noqa: S101 - as requested above
         try:
             with log:
                 if self.gate is not None:
@@ -195,7 +195,7 @@ class NatsProcess:
                 os.write(stdin.fileno(), b"\n")  # the watchman may go
             stdin.close()
             self._clean_up()
-        finally:  # whatever fails here: else nobody starts it again, and a server that is stopped waits for ever
+        finally:  # whatever fails here: else it is not started again, and a server that is stopped waits for ever
             if self._child.poll() is None:
                 self._child.kill()
                 self._child.wait()
@@ -215,7 +215,7 @@ class NatsProcess:
         if self._ports_dir is not None and self._ports_dir != self.config.ports_file_dir:
             from shutil import rmtree  # noqa: PLC0415 - slow to import, seldom needed
 
-            rmtree(self._ports_dir, ignore_errors=True)  # what tidies up temporary files may have taken it
+            rmtree(self._ports_dir, ignore_errors=True)  # a cleaner of temporary files may have removed it
 
 
 def in_users_files(lines: bytes, config: EmbeddedConfig) -> bytes:
@@ -223,8 +223,8 @@ def in_users_files(lines: bytes, config: EmbeddedConfig) -> bytes:
 
     def place(named: re.Match[bytes]) -> bytes:
         line = int(named["line"] or 0)
-        found = config.config_places[line - 1 : line] if line else ()
-        return "".join(found or [str(config.config_file)]).encode("utf-8", "surrogateescape")
+        places = config.config_places[line - 1 : line] if line else ()
+        return "".join(places or [str(config.config_file)]).encode("utf-8", "surrogateescape")
 
     return lines if config.config_file is None else _OURS.sub(place, lines)
 
@@ -233,7 +233,7 @@ def find_binary() -> Path:
     """Path of the nats-server program: beside the running Python, where pip puts it, else on PATH.
 
     Raises:
-        StartError: there is none; the text says what can be done.
+        StartError: there is none; the text has the remedy.
     """
     name = "nats-server"
     for path in _candidates(name):
@@ -265,30 +265,30 @@ def _of_wheel(name: str) -> "Iterator[Path]":
 
 
 def version(binary: Path) -> str:
-    """Version of nats-server as it tells it, such as `v2.11.4`."""
+    """Version of nats-server as it prints it, such as `v2.11.4`."""
     answer = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
     return answer.stdout.strip().removeprefix("nats-server: ") or "unknown"
 
 
 def environment() -> dict[str, str]:
-    """The environment of nats-server: ours without keys; its garbage collector runs less often unless ours says how often."""
+    """The environment of nats-server: ours without keys; its garbage collector runs less often unless ours sets that."""
     return _COLLECTOR | {name: value for name, value in os.environ.items() if name not in KEY_VARIABLES}
 
 
 def arguments(config: EmbeddedConfig, secret: int | None, ports_dir: Path | None) -> list[str]:
     """The command line of nats-server; *secret* is the descriptor of a configuration file to read first."""
-    found = []
+    options = []
     if config.host:
-        found.append(f"--addr={config.host}")
+        options.append(f"--addr={config.host}")
     if config.port:
-        found.append(f"--port={config.port}")
+        options.append(f"--port={config.port}")
     if secret is not None:
-        found.append(f"--config=/dev/fd/{secret}")
+        options.append(f"--config=/dev/fd/{secret}")
     elif config.config_file is not None:
-        found.append(f"--config={config.config_file}")
+        options.append(f"--config={config.config_file}")
     if ports_dir is not None:
-        found.append(f"--ports_file_dir={ports_dir}")
-    return [*found, *config.extra_args]
+        options.append(f"--ports_file_dir={ports_dir}")
+    return [*options, *config.extra_args]
 
 
 def local_host(host: str) -> str:
@@ -297,7 +297,7 @@ def local_host(host: str) -> str:
 
 
 def decides_port(config: EmbeddedConfig) -> bool:
-    """True if only nats-server knows where it will listen: it picks the port, or the user's configuration file names it."""
+    """True if only nats-server knows its future address: it picks the port, or the user's configuration file names it."""
     return config.port < 0 or (config.config_file is not None and not (config.host and config.port))
 
 
@@ -312,32 +312,32 @@ def _make_ports_dir(config: EmbeddedConfig) -> Path | None:
 def unnamed_file(config: EmbeddedConfig) -> int:
     """A descriptor of a file without a name, which holds the configuration for nats-server, passwords included."""
     if hasattr(os, "memfd_create"):
-        found = os.memfd_create("nats-server")
+        descriptor = os.memfd_create("nats-server")
     else:  # not on Linux
         from tempfile import TemporaryFile  # noqa: PLC0415 - slow to import
 
         with TemporaryFile() as file:
-            found = os.dup(file.fileno())
+            descriptor = os.dup(file.fileno())
     try:
-        os.pwrite(found, _text(config), 0)
-        return fcntl.fcntl(found, fcntl.F_DUPFD_CLOEXEC, _FIRST_FD)
+        os.pwrite(descriptor, _text(config), 0)
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_FD)
     finally:
-        os.close(found)
+        os.close(descriptor)
 
 
 def _text(config: EmbeddedConfig) -> bytes:
-    """The user's own configuration, and what the flags add: monitoring pages, clients' credentials, routes, accounts."""
-    found = b""
+    """The user's own configuration, and the additions of the flags: monitoring pages, clients' credentials, routes, accounts."""
+    text = b""
     if config.config_text is not None:
-        found = config.config_text
+        text = config.config_text
     elif config.config_file is not None:
         # An included file is looked for from the folder of the including one, which is /dev/fd.
-        found = f"include {quoted(os.path.relpath(config.config_file, '/dev/fd'))}\n".encode()
-    found += b"max_payload: %d\n" % config.max_payload if config.max_payload else b""
-    found += b"max_pending: %d\n" % config.max_pending if config.max_pending else b""
-    found += b'write_deadline: "%dms"\n' % (config.write_deadline // MILLISECOND) if config.write_deadline else b""
-    found += _PAGES if config.pages else b""
-    return found + _authorization(config) + _routes(config) + config.accounts.encode("utf-8", "surrogateescape")
+        text = f"include {quoted(os.path.relpath(config.config_file, '/dev/fd'))}\n".encode()
+    text += b"max_payload: %d\n" % config.max_payload if config.max_payload else b""
+    text += b"max_pending: %d\n" % config.max_pending if config.max_pending else b""
+    text += b'write_deadline: "%dms"\n' % (config.write_deadline // MILLISECOND) if config.write_deadline else b""
+    text += _PAGES if config.pages else b""
+    return text + _authorization(config) + _routes(config) + config.accounts.encode("utf-8", "surrogateescape")
 
 
 def _authorization(config: EmbeddedConfig) -> bytes:
@@ -352,7 +352,7 @@ def _authorization(config: EmbeddedConfig) -> bytes:
 
 
 def _routes(config: EmbeddedConfig) -> bytes:
-    """The block `cluster`: where nats-server listens for routes, and its routes, if there are passwords among them."""
+    """The block `cluster`: the address for routes, and its routes, if there are passwords among them."""
     if not (config.routes or config.listen_routes):
         return b""
     inside = []
@@ -361,28 +361,28 @@ def _routes(config: EmbeddedConfig) -> bytes:
         user, _, password = login.partition(":")
         inside.append(f"listen: {quoted(address)}")
         if login:
-            told = f"user: {quoted(unquote(user))}, password: {quoted(unquote(password))}"
-            inside.append(f"authorization {{ {told} }}")
+            block = f"user: {quoted(unquote(user))}, password: {quoted(unquote(password))}"
+            inside.append(f"authorization {{ {block} }}")
     if config.routes:
         inside.append(f"routes: [ {', '.join(map(quoted, config.routes))} ]")
     return f"cluster {{ {', '.join(inside)} }}\n".encode()
 
 
 def new_secret() -> str:
-    """A password that nobody needs to remember."""
+    """A password that no user needs to remember."""
     return os.urandom(24).hex()
 
 
 def quoted(text: str) -> str:
-    """As a string of NATS's configuration language."""
+    """Return a text as a string of NATS's configuration language."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
     return f'"{escaped}"'
 
 
 def refuse_used_port(config: EmbeddedConfig, patience: int = 0) -> None:
-    """Find out before nats-server does, so that nobody waits for it and a foreign server is never taken for ours.
+    """Refuse a used port at once, before nats-server does, so that a foreign server never counts as ours.
 
-    For *patience*, ns, whoever has the port may still be on the way out. Raises StartError.
+    For *patience*, ns, the port's user may still be ending. Raises StartError.
     """
     deadline = time.monotonic_ns() + patience
     host, port = config.host or DEFAULT_HOST, config.port or DEFAULT_PORT

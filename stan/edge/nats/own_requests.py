@@ -1,4 +1,4 @@
-"""Requests of this server to other servers, over the gateway's connection, and who takes their answers."""
+"""Requests of this server to other servers, over the gateway's connection, and the takers of their answers."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,23 +26,23 @@ class OwnRequests:
         """Send one request; returns the payload of the first answer, or None without a responder or an answer in time."""
         answers: list[Frame] = []
 
-        def take(frame: Frame) -> bool:
+        def on_answer(frame: Frame) -> bool:
             answers.append(frame)
             return True
 
-        await self.ask_all(subject, payload, take, timeout_s)
+        await self.ask_all(subject, payload, on_answer, timeout_s)
         return answers[0].payload if answers and not answers[0].nobody else None
 
-    async def ask_all(self, subject: str, payload: bytes, take: Callable[[Frame], bool], timeout_s: float) -> None:
-        """Send one request, and pass its answers to *take* until *take* returns True or *timeout_s* seconds have passed."""
+    async def ask_all(self, subject: str, payload: bytes, on_answer: Callable[[Frame], bool], timeout_s: float) -> None:
+        """Send one request, and pass its answers to *on_answer* until that returns True or *timeout_s* seconds have passed."""
         reply = self.inbox + token_hex(12).encode()  # random: no third party can make another server answer to it
         enough: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def taken(frame: Frame) -> None:
-            if not enough.done() and take(frame):
+        def handle(frame: Frame) -> None:
+            if not enough.done() and on_answer(frame):
                 enough.set_result(None)
 
-        self.takers[reply] = taken
+        self.takers[reply] = handle
         if self._authorizer is not None:
             subject = self._authorizer.own(subject)
         self._write(publication(subject.encode(), payload, reply))

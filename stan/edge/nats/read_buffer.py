@@ -1,5 +1,5 @@
 """The read buffer: bytes that the connection to NATS has brought since the driver's last turn, in order of arrival; and those
-that were more than a turn's work, by sender.
+beyond a turn's work, by sender.
 
 Promises: bytes of one connection are never joined with bytes of the next, so that a frame which was cut off is never completed by
 the wrong bytes.
@@ -15,37 +15,37 @@ if TYPE_CHECKING:
 
 
 class Backlog:
-    """Whole frames that wait for later turns, each sender's in order of arrival; senders take turns."""
+    """Complete frames that wait for later turns, each sender's in order of arrival; senders take turns."""
 
     def __init__(self) -> None:
-        # By sender: bytes, and where in them the first frame begins.
+        # By sender: bytes, and the place of the first frame in them.
         self._frames: dict[bytes, deque[tuple[bytes, int]]] = {}
-        self._sender = b""  # of what was taken last
+        self._sender = b""  # of the bytes popped last
         self.size = 0  # in bytes
 
     def add(self, frames: dict[bytes, bytes]) -> None:
-        """Add frames that came, by sender."""
+        """Add received frames, by sender."""
         for sender, data in frames.items():
             self._frames.setdefault(sender, deque()).append((data, 0))
             self.size += len(data)
 
     @property
     def senders(self) -> int:
-        """Number of them."""
+        """Number of waiting senders."""
         return len(self._frames)
 
-    def take(self) -> tuple[bytes, int]:
-        """Take out the oldest bytes of the sender whose turn it is; returns them, and where in them the next frame begins."""
+    def pop(self) -> tuple[bytes, int]:
+        """Pop the oldest bytes of the sender whose turn it is; returns them, and the place of the next frame in them."""
         self._sender, waiting = next(iter(self._frames.items()))
         data, at = waiting.popleft()
         del self._frames[self._sender]
         if waiting:
-            self._frames[self._sender] = waiting  # behind the others
+            self._frames[self._sender] = waiting  # after the others
         self.size -= len(data) - at
         return data, at
 
     def put_back(self, data: bytes, at: int) -> None:
-        """Put back the bytes that were taken last and are handled up to *at*, before all others of their sender."""
+        """Put back the bytes that were popped last and are handled up to *at*, before all others of their sender."""
         self._frames.setdefault(self._sender, deque()).appendleft((data, at))
         self.size += len(data) - at
 
@@ -63,37 +63,37 @@ class ReadBuffer:
         self.wake: Callable[[], None]
 
     def on_data(self, data: bytes) -> None:
-        """Bytes were read."""
+        """Add read bytes."""
         self.runs[-1].append(bytes(data))
         self.wake()
 
     def on_up(self) -> None:
-        """Connected."""
+        """Note a new connection."""
         self.went_up = True
         self.runs.append([])  # frames sent before this connection was made are missed
         self.wake()
 
     def on_down(self) -> None:
-        """The connection is lost."""
+        """Note the loss of the connection."""
         self.went_down = True
         self.runs.append([])
         self.wake()
 
-    def take(self) -> bytes:
-        """Take the chunks of the first run, joined, behind the rest of the frame that they complete."""
+    def pop(self) -> bytes:
+        """Pop the chunks of the first run, joined, after the rest of the frame that they complete."""
         chunks = self.runs[0]
         data = self.rest + b"".join(chunks) if self.rest or len(chunks) > 1 else chunks[0]
         chunks.clear()
         return data
 
     def put_back(self) -> None:
-        """Nothing waits any longer: the frames that do are to be taken once more, first of all."""
+        """End the waiting: waiting frames are read again, first of all."""
         waiting, self.waiting = self.waiting, None
         if waiting is not None:
             self.runs[0].insert(0, waiting.encoded() + self.rest)
             self.rest = b""
 
     def next_run(self) -> None:
-        """Go on to the run of the next connection: the rest of a frame that the end of its connection cut off never arrives."""
+        """Go on to the run of the next connection: the rest of a frame cut off by the end of its connection never arrives."""
         del self.runs[0]
         self.rest = b""

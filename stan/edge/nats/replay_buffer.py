@@ -25,9 +25,9 @@ class ReplayBuffer:
     def __init__(self) -> None:
         self._chunks: deque[Chunk] = deque()
         self._bytes = 0
-        self.complete_since = Nanos(0)  # nothing older is complete
+        self.complete_since = Nanos(0)  # older frames are incomplete
         self.alone_since: Nanos | None = Nanos(0)
-        """Since when requests may have reached only this node, whose nats-server had no route to others. None: they reach all."""
+        """The time since which requests may reach this node alone, as its NATS has no route to others. None: they reach all."""
         self._gap = Nanos(0)  # end of the last gap
         self._forgotten: dict[GroupId, Nanos] = {}  # by group: publishes up to this time are not replayed
 
@@ -49,19 +49,19 @@ class ReplayBuffer:
                 yield first, b"".join(run)
 
     def since(self, now: Nanos, group: GroupId | None = None) -> Nanos:
-        """Time from which on the buffer holds all frames read, and may replay them for *group*."""
+        """Time from which on the buffer has all frames read, and may replay them for *group*."""
         forgotten = Nanos(0) if group is None else self.forgotten(group)
         return Nanos(max(self.complete_since, forgotten, now - limits.REPLAY_AGE_MAX))
 
     def forgotten(self, group: GroupId) -> Nanos:
         """Time up to which only acks of the group are replayed, and no publishes.
 
-        Up to then a publish cannot be told apart from one that is in the group's log already, or earlier publishes of the same
+        Up to then a publish cannot be told from one in the group's log already, or earlier publishes of the same
         publisher were missed."""
         return max(Nanos(self._gap - 1), self._forgotten.get(group, Nanos(0)))
 
     def add(self, at: Nanos, data: bytes, end: int) -> None:
-        """Keep the frames in `data[:end]`, which were handled; drops the oldest chunks beyond the limits of bytes and age."""
+        """Add the frames in `data[:end]`, which were handled; drops the oldest chunks beyond the limits of bytes and age."""
         self._chunks.append((at, data, end))
         self._bytes += len(data)
         oldest = at - limits.REPLAY_AGE_MAX
@@ -73,7 +73,7 @@ class ReplayBuffer:
                 break
 
     def gap(self, now: Nanos) -> None:
-        """Some of the publishes until *now* are missing from the buffer."""
+        """Note that publishes until *now* are missing from the buffer."""
         self._gap = self.complete_since = now
         before = Nanos(now - 1)
         for position in reversed(range(len(self._chunks))):
@@ -83,5 +83,5 @@ class ReplayBuffer:
             self._chunks[position] = (before, data, end)  # same turn, same time as the chunks after the gap
 
     def forget_group(self, group: GroupId, now: Nanos) -> None:
-        """A group's log was received from another node: it is unknown which of the buffered publishes are in it."""
+        """Forget the publishes for a group whose log came from another node: it is unknown which of them are in it."""
         self._forgotten[group] = now

@@ -1,4 +1,4 @@
-"""The scope of a scan: which of the publishes and acks that NATS sent this node handles; the scan skips the others unread.
+"""The scope of a scan: the publishes and acks that this node handles; the scan skips the others unread.
 
 Every node of a cluster receives all publishes and acks; the leader of a channel's group handles them. Servers that share their
 channels by partitions each handle their own.
@@ -22,23 +22,23 @@ class ScanScope:
         self.pub_prefix = view.subjects.pub_prefix.encode() + b"."
         self.rules = rules(view.config)
         self.channel_filter: dict[bytes, bool] | None = ChannelFilter(view) if view.clustered else view.partition
-        self.led: frozenset[int] | None = frozenset() if view.clustered else None  # groups whose acks are taken
+        self.led: frozenset[int] | None = frozenset() if view.clustered else None  # groups whose acks are handled
         if isinstance(self.channel_filter, ChannelFilter):
             view.when_placed(self.roles_changed)
             view.when_serving(self._acks_changed)
 
     def roles_changed(self) -> None:
-        """The set of groups that this node leads has changed, or channels may be in other groups."""
+        """Follow a change of the groups that this node leads, or of channels between groups."""
         if self.channel_filter is not None:
             self.channel_filter.clear()
             self._acks_changed()
 
     def _acks_changed(self) -> None:
-        """This node takes acks of other groups than before."""
+        """Follow a change of the groups whose acks this node handles."""
         self.led = self._view.serving.acks.union(*map(self._view.acked, self._view.led()))
 
     def identity_known(self) -> None:
-        """The metadata has the identity of the cluster, which acks' inboxes begin with: no client may have it as its own."""
+        """Note that the metadata has the identity of the cluster, which acks' inboxes begin with: no client may use it."""
         self.rules = rules(self._view.config, self._view.nuid)
 
 
@@ -63,12 +63,12 @@ class GroupFilter(dict[bytes, bool]):
         self._groups_of = groups_of
 
     def __missing__(self, channel: bytes) -> bool:
-        found = self[channel] = self._group in self._groups_of(channel)
-        return found
+        belongs = self[channel] = self._group in self._groups_of(channel)
+        return belongs
 
 
 class ChosenChannels(dict[bytes, bool]):
-    """By channel: True if it is one of those that were chosen, or one of them may be a part of it."""
+    """By channel: True if it is a chosen one, or one of them may be a part of it."""
 
     def __init__(self, channels: frozenset[bytes]) -> None:
         super().__init__(dict.fromkeys((*channels, *map(whole_of, channels)), True))

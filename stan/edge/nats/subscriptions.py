@@ -1,6 +1,6 @@
-"""NATS subscriptions of a server, by their numbers (sids): which subjects they are of, and who handles their frames.
+"""NATS subscriptions of a server, by their numbers (sids): their subjects and handlers.
 
-Numbers tell kinds of frames apart: publishes, acks and replies to the broker; messages between nodes, which need no client; then
+Numbers distinguish kinds of frames: publishes, acks and replies to the broker; messages between nodes, which need no client; then
 clients' requests.
 """
 
@@ -21,10 +21,10 @@ class NatsSubscriptions:
         self.handlers: dict[int, Callable[[Frame], None]] = {}
         self.quiet: set[int] = set()  # sids whose handlers never step the broker
 
-    def add(self, sid: int, subject: str, heard: Callable[[Frame], None], *, quiet: bool = False) -> None:
-        """Subscribe to *subject* as *sid*, and hand its frames to *heard*. *quiet*: *heard* never steps the broker."""
+    def add(self, sid: int, subject: str, handler: Callable[[Frame], None], *, quiet: bool = False) -> None:
+        """Subscribe to *subject* as *sid*, and hand its frames to *handler*. *quiet*: *handler* never steps the broker."""
         self.subjects[sid] = subject
-        self.handlers[sid] = heard
+        self.handlers[sid] = handler
         if quiet:
             self.quiet.add(sid)
 
@@ -35,7 +35,7 @@ class NatsSubscriptions:
         return sid
 
     def ack_on(self, subject: str) -> None:
-        """The subject of acks is known."""
+        """Set the subject of acks, which is known now."""
         self.subjects[ACK_SID] = subject
 
     def known(self) -> dict[int, str]:
@@ -43,7 +43,7 @@ class NatsSubscriptions:
         return {sid: name for sid, name in self.subjects.items() if name}
 
     def early(self) -> dict[int, str]:
-        """Those that are not of clients: only replies to this server's own requests, and messages of other nodes."""
+        """The subscriptions without frames of clients: replies to this server's own requests, and messages of other nodes."""
         return {sid: name for sid, name in self.subjects.items() if is_early(sid)}
 
 

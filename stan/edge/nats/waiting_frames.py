@@ -1,6 +1,6 @@
-"""Frames of clients that came before the broker leads; it handles them once it does.
+"""Frames of clients received before the broker leads; it handles them once it does.
 
-Promises: in their order of arrival, bounded in bytes. Requests whose clients have given up meanwhile are dropped.
+Promises: in their order of arrival, bounded in bytes. Requests whose clients have given up are dropped.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from stan.edge.nats.subscriptions import FIRST_REQUEST_SID
 
 
 class WaitingFrames:
-    """Frames, with the times at which they came."""
+    """Frames, with their times of arrival."""
 
     def __init__(self, now: Callable[[], Nanos]) -> None:
         """*now*: the monotonic clock."""
@@ -22,14 +22,14 @@ class WaitingFrames:
         self._bytes = 0
 
     def add(self, frame: Frame) -> None:
-        """Keep a frame; beyond REPLAY_BYTES_MAX it is lost, as without a connection."""
+        """Add a frame; beyond REPLAY_BYTES_MAX it is lost, as without a connection."""
         size = len(frame.payload) + len(frame.header) + len(frame.subject)
         if self._bytes + size <= limits.REPLAY_BYTES_MAX:
             self._bytes += size
             self._frames.append((self._now(), frame))
 
     def encoded(self) -> bytes:
-        """Encode them as they came from NATS, without requests that are older than REPLAY_REQUEST_AGE_MAX."""
+        """Encode the frames as received from NATS, without requests that are older than REPLAY_REQUEST_AGE_MAX."""
         oldest = self._now() - limits.REPLAY_REQUEST_AGE_MAX
         return b"".join(
             [frame.encoded() for at, frame in self._frames if frame.sid < FIRST_REQUEST_SID or at >= oldest]

@@ -1,9 +1,9 @@
-"""Explain: what the log tells of one message of a durable, a queue group or a subscription (`.admin.explain`).
+"""Explain: the log's account of one message of a durable, a queue group or a subscription (`.admin.explain`).
 
     request for the leader ─► look-up of cursor and message ─► the log, off the loop, changes alone ─► account ─► answer
 
-Promises: an answer covers a bounded number of entries and says where the next request has to begin; it ends early once the
-message is settled and no operator has moved the cursor since. What the log no longer has is said, not guessed.
+Promises: an answer covers a bounded number of entries and has the beginning of the next request; it ends early once the
+message is settled and no operator has moved the cursor since. Gaps of the log are reported, not guessed.
 """
 
 from collections.abc import Mapping
@@ -65,11 +65,11 @@ class Explaining:
         if info is None:
             accepted.refuse(UNKNOWN_CHANNEL)
             return
-        group, held = self._groups.get(info.group), self._view.groups.get(info.group)
-        if group is None or held is None or not held.leads:
+        group, live_group = self._groups.get(info.group), self._view.groups.get(info.group)
+        if group is None or live_group is None or not live_group.leads:
             accepted.busy()
             return
-        channel = held.machine.channels.get(info.uid)
+        channel = live_group.machine.channels.get(info.uid)
         cursor = which(list(channel.cursors.values()) if channel is not None else [], request.which)
         if isinstance(cursor, str):
             accepted.refuse(cursor)
@@ -82,7 +82,7 @@ class Explaining:
         before = group.log.channel(info.uid).refs_before(Sequence(request.sequence), 1, 1)
         reading = Reading(group.log, cursor, request, before[0] if before else None, gone=gone)
         reading.response.node = self._view.node
-        reading.response.state = state_of(cursor, held.live(cursor.cursor_id), request.sequence, gone=gone)
+        reading.response.state = state_of(cursor, live_group.live(cursor.cursor_id), request.sequence, gone=gone)
         self._under_way += 1
         self._runtime.work(reading.run, partial(self._was_read, accepted, reading, attempt))
 
@@ -113,7 +113,7 @@ class Reading:
     def __init__(
         self, log: GroupLog, cursor: Cursor, request: admin.ExplainRequest, ref: BatchRef | None, *, gone: bool = False
     ) -> None:
-        """*ref*: the newest batch that begins at the message or before it; None: there is none. *gone*: the message is gone."""
+        """*ref*: the newest batch that begins at the message or before it; None: there is none. *gone*: it is removed."""
         self._log = log
         self._ref = ref
         self._own = ref is not None and request.sequence < ref.base_sequence + ref.count
@@ -130,7 +130,7 @@ class Reading:
         self.response = admin.ExplainResponse(cursor_id=cursor.cursor_id, timestamp=timestamp)
 
     def run(self) -> None:
-        """Read, and account for what was read. Raises StaleRef if the message has moved: look it up again; Damage."""
+        """Read entries, and account for them. Raises StaleRef if the message has moved: look it up again; Damage."""
         account, response, place = self._account, self.response, self._account.place
         if self._first:
             # Of a message that a commit refers to, this is the entry that staged it.
@@ -138,19 +138,19 @@ class Reading:
             response.begins_late = place.index < self._log.first_index
             place.unstored = not self._own and not response.begins_late
         for _ in range(0, limits.EXPLAIN_ENTRIES_MAX, limits.EXPLAIN_ENTRIES_AT_ONCE):
-            response.more = self._take()
+            response.more = self._account_for_next()
             if not response.more or len(account.steps) >= limits.EXPLAIN_STEPS_MAX:
                 break
         response.steps.extend(account.steps)
         response.next.CopyFrom(place)
 
-    def _take(self) -> bool:
-        """Account for the next entries; False if that was all that matters."""
+    def _account_for_next(self) -> bool:
+        """Account for the next entries; False if no more matter."""
         account, place = self._account, self._account.place
-        found = self._log.changes(RaftIndex(place.index), limits.EXPLAIN_ENTRIES_AT_ONCE)
-        goes_on = found.next_index > place.index
-        place.index = found.next_index
-        for entry in found.entries:
+        changes = self._log.changes(RaftIndex(place.index), limits.EXPLAIN_ENTRIES_AT_ONCE)
+        goes_on = changes.next_index > place.index
+        place.index = changes.next_index
+        for entry in changes.entries:
             account.take(entry.index, entry.term, pb.GroupChange.FromString(entry.body))
             if place.settled and entry.index >= self._moved:
                 return False

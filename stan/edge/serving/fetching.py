@@ -2,9 +2,9 @@
 
     request ─► look-up in the index ─► memory, or the disk off the loop ─► cut ─► one NATS message
 
-stan.core.boundary.fetches decides which node answers a request and which messages it may see. Promises: this node answers each
-request that is for it, once; an answer holds committed messages only; the one work per message is stepping over the lengths in a
-batch of which only a part is wanted.
+stan.core.boundary.fetches chooses the answering node and the messages that a request may see. Promises: this node answers each
+request that is for it, once; an answer holds committed messages only; the one work per message is skipping the lengths in a
+batch of which only a part is requested.
 """
 
 from collections.abc import Callable, Mapping
@@ -104,9 +104,9 @@ class Fetching:
             refs = refs_of(place, index, self._rules.as_kept(accepted, place), clear_max)
         else:
             refs = refs_of(place, index)
-        found = from_memory(log, refs)
-        if found is not None:
-            self._answer(accepted, place, refs, found)
+        read = from_memory(log, refs)
+        if read is not None:
+            self._answer(accepted, place, refs, read)
             return
         size = size_of(refs)
         if self._reading and self._reading + size > limits.FETCH_BYTES_UNDER_WAY_MAX:
@@ -150,7 +150,7 @@ class Fetching:
                 self._unreadable(accepted, problem)
             else:
                 place.response.searched_from = search.searched_from
-                self._write_if_held(accepted, self._rules.answer(accepted, search.place(), search.found))
+                self._write_if_leading(accepted, self._rules.answer(accepted, search.place(), search.found))
 
         self._under_way += 1
         self._runtime.work(partial(search.run, self._rules.is_gone(number, uid)), done)
@@ -161,20 +161,20 @@ class Fetching:
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
-    def _answer(self, accepted: AcceptedRequest, place: Place, refs: list[BatchRef], found: list[ReadResult]) -> None:
+    def _answer(self, accepted: AcceptedRequest, place: Place, refs: list[BatchRef], read: list[ReadResult]) -> None:
         batches = [
             FetchedBatch(ref.base_sequence, ref.count, ref.timestamp, fetched.records)
-            for ref, fetched in zip(refs, found, strict=True)
+            for ref, fetched in zip(refs, read, strict=True)
         ]
-        if any(fetched.kept for fetched in found):
+        if any(fetched.kept for fetched in read):
             try:
-                batches = [framed(one) if read.kept else one for one, read in zip(batches, found, strict=True)]
+                batches = [framed(one) if fetched.kept else one for one, fetched in zip(batches, read, strict=True)]
             except Damage as damage:
                 self._unreadable(accepted, damage)
                 return
-        self._write_if_held(accepted, self._rules.answer(accepted, place, batches))
+        self._write_if_leading(accepted, self._rules.answer(accepted, place, batches))
 
-    def _write_if_held(self, accepted: AcceptedRequest, pieces: list[fetches.Records]) -> None:
+    def _write_if_leading(self, accepted: AcceptedRequest, pieces: list[fetches.Records]) -> None:
         if self._rules.holds(accepted):
             self._write(accepted.reply, pieces)
         else:  # the lease has expired since, as in a process that was stopped and goes on
@@ -199,7 +199,7 @@ class KeySearch:
         self.found: list[FetchedBatch] = []
 
     def run(self, is_gone: Callable[[int], bool]) -> None:
-        """Read and look; for a worker. Raises Damage, StaleRef."""
+        """Search; for a worker. Raises Damage, StaleRef."""
         for ref in self._refs:
             records = self._log.read(ref)
             if self._key not in records:
@@ -213,7 +213,7 @@ class KeySearch:
                     return
 
     def place(self) -> Place:
-        """Where the message is; if none was found, no messages."""
+        """The place of the message; without one, a place without messages."""
         if not self.found:
             return self._place._replace(first=Sequence(self._place.last + 1))
         return self._place._replace(first=Sequence(self.searched_from), last=Sequence(self.searched_from))
@@ -225,33 +225,33 @@ def size_of(refs: list[BatchRef]) -> int:
 
 
 def refs_of(
-    place: Place, index: ChannelIndex, as_kept: Callable[[FramedBatch], bool] | None = None, clear_max: int = 0
+    place: Place, index: ChannelIndex, as_stored: Callable[[FramedBatch], bool] | None = None, clear_max: int = 0
 ) -> list[BatchRef]:
-    """Where the batches lie that hold the messages of *place*, as many as its room takes; none if it names no messages.
+    """Return the batches with the messages of *place*, as many as fit its room; none if it names no messages.
 
     Args:
-        place: which messages.
+        place: the messages.
         index: of the channel.
-        as_kept: tells of a compressed batch whether it is answered as it is kept; None: all are answered in clear.
+        as_stored: True for a compressed batch that is answered as it is stored; None: all are answered in clear.
         clear_max: bytes of the messages in the answer when they are decompressed.
     """
     first, last = place.first, place.last
     if first > last:
         return []
     refs = refs_that_fill(index, first, last, place.room, limits.FETCH_BATCHES_MAX)
-    if as_kept is None or not any(ref.size for ref in refs):
+    if as_stored is None or not any(ref.size for ref in refs):
         return refs
     chosen: list[BatchRef] = []
     room = place.room
     for ref in refs_that_fill(index, first, last, clear_max, limits.FETCH_BATCHES_MAX):
         end = ref.base_sequence + ref.count - 1
-        kept = bool(ref.size) and as_kept(FramedBatch(ref.base_sequence, end, ref.length, ref.size))
+        stored = bool(ref.size) and as_stored(FramedBatch(ref.base_sequence, end, ref.length, ref.size))
         clear_max -= ref.size or ref.length
         if chosen:  # the first one, which may begin with earlier messages, is not counted
-            room -= ref.length if kept else ref.size or ref.length
+            room -= ref.length if stored else ref.size or ref.length
             if clear_max < 0:
                 break
-        chosen.append(ref._replace(as_stored=kept))
+        chosen.append(ref._replace(as_stored=stored))
         if room < 0:
             break
     return chosen

@@ -15,6 +15,6 @@ from stan.raft.consensus import Consensus
 def serve_log_requests(
     broker: Broker, groups: Mapping[GroupId, Consensus], gateway: Gateway, runtime: Runtime, node: str
 ) -> None:
-    """Serve them from now on. *node*: the name of this node; "" outside of a cluster."""
+    """Serve these requests from now on. *node*: the name of this node; "" outside of a cluster."""
     Scrubber(broker, groups, gateway, runtime, node)
     Explaining(broker, groups, gateway, runtime)

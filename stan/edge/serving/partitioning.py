@@ -45,20 +45,20 @@ def encode_lists(names: tuple[str, ...], room: int) -> list[bytes]:
 
 def decode_list(data: bytes) -> list[str] | None:
     """The channel names in the data of a message; None if the data is malformed."""
-    found = []
+    names = []
     at = 0
     while at < len(data):
         try:
             (length,) = _LENGTH.unpack_from(data, at)
             at += _LENGTH.size + length
-            found.append(data[at - length : at].decode())
+            names.append(data[at - length : at].decode())
         except (error, ValueError):
             return None
-    return found if at == len(data) else None
+    return names if at == len(data) else None
 
 
 class Partitioning:
-    """Asks and answers for one server. Make it before the gateway is connected; call `check` before clients are served."""
+    """Questions and answers of a server. Make it before the gateway is connected; call `check` before clients are served."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Partitioning:
         note: Callable[[str, str], None],
         crashed: Callable[[BaseException], None],
     ) -> None:
-        """*crashed*: called with the error if a conflict turns up after the start."""
+        """*crashed*: called with the error of a conflict after the start."""
         self._gateway = gateway
         self._subject = f"_STAN.part.{cluster_id}".encode()
         self._replies = f"_INBOX.{server_id}-part".encode()
@@ -81,7 +81,7 @@ class Partitioning:
         self._urls: set[str] | None = None  # of the known nats-servers; None before the first INFO
         self._checking: asyncio.Task[None] | None = None
         self._news = asyncio.Event()  # set when nats-servers have joined
-        gateway.subscribe(self._subject.decode(), self._asked)
+        gateway.subscribe(self._subject.decode(), self._on_list)
         gateway.subscribe(self._replies.decode(), self._replied)
         gateway.on_info = self._informed
 
@@ -109,8 +109,8 @@ class Partitioning:
     def _message(self, data: bytes) -> bytes:
         return wire.CtrlMsg(msg_type=_PARTITIONING, server_id=self._server_id, data=data).SerializeToString()
 
-    def _told(self, frame: Frame) -> wire.CtrlMsg | None:
-        """Another server's message; None if it is this server's own, or cannot be understood."""
+    def _decoded(self, frame: Frame) -> wire.CtrlMsg | None:
+        """Decode another server's message; None if it is this server's own, or cannot be decoded."""
         try:
             message = wire.CtrlMsg.FromString(frame.payload)
         except DecodeError:
@@ -120,29 +120,29 @@ class Partitioning:
             return None
         return None if message.server_id == self._server_id else message
 
-    def _asked(self, frame: Frame) -> None:
-        message = self._told(frame)
+    def _on_list(self, frame: Frame) -> None:
+        message = self._decoded(frame)
         if message is None:
             return
         names = decode_list(message.data)
         if not frame.reply or not names:
             self._note("WRN", "A list of channels of another server cannot be understood, and is ignored")
             return
-        found = conflict(self._patterns, names) or ""
-        self._gateway.connection.write(publication(frame.reply, self._message(found.encode())))
+        conflicting = conflict(self._patterns, names) or ""
+        self._gateway.connection.write(publication(frame.reply, self._message(conflicting.encode())))
 
     def _replied(self, frame: Frame) -> None:
         if frame.nobody:
             return
-        message = self._told(frame)
+        message = self._decoded(frame)
         if message is not None:
             with contextlib.suppress(asyncio.QueueFull):
                 self._answer.put_nowait(message)
 
-    # --- later ----------------------------------------------------------------------------------------------------------------
+    # --- after the start ------------------------------------------------------------------------------------------------------
 
     def _informed(self, info: dict[str, Any]) -> None:
-        """NATS names its servers: broker servers may be connected to those that are new, so check the channels again."""
+        """Check the channels again if NATS has new servers, to which other broker servers may be connected."""
         urls = set(map(str, info.get("connect_urls") or ()))
         known, self._urls = self._urls, urls
         if not urls - (known or set()):
@@ -152,13 +152,13 @@ class Partitioning:
             self._checking = asyncio.get_running_loop().create_task(self._check_again())
 
     async def _check_again(self) -> None:
-        """Check PARTITION_CHECKS times at growing intervals, because new routes may break and be made again; more new servers
-        begin the checks anew."""
+        """Check PARTITION_CHECKS times at growing intervals, because new routes may break and be made again; further new servers
+        restart the checks."""
         done = 0
         try:
             while done < limits.PARTITION_CHECKS:
                 pause = limits.PARTITION_CHECK_DELAY * 4**done / SECOND
-                if done and await self._heard_news(pause):
+                if done and await self._news_came(pause):
                     done = 0
                     continue
                 if not done:
@@ -171,7 +171,7 @@ class Partitioning:
         finally:
             self._checking = None
 
-    async def _heard_news(self, pause_s: float) -> bool:
+    async def _news_came(self, pause_s: float) -> bool:
         """Wait until an INFO names a new nats-server; False if none does within *pause_s* seconds."""
         try:
             await asyncio.wait_for(self._news.wait(), pause_s)

@@ -1,9 +1,9 @@
-"""Scrub: a node reads its own copy of a channel from disk and reports what it found (`.admin.verify`).
+"""Scrub: a node reads its own copy of a channel from disk and reports its findings (`.admin.verify`).
 
     request for this node ─► look-up in the index ─► the disk, off the loop ─► count, CRC-32, damage ─► answer
 
-Promises: an answer covers a bounded number of bytes and says where the next request has to begin; no batch comes from a cache of
-this process; damage is reported with file and position, and reading goes on behind it; the event loop does no work per message.
+Promises: an answer covers a bounded number of bytes and has the beginning of the next request; no batch comes from a cache of
+this process; damage is reported with file and position, and reading goes on after it; the event loop does no work per message.
 """
 
 import zlib
@@ -66,7 +66,7 @@ class Scrubber:
             return
         group = self._groups.get(info.group)
         if group is None:
-            accepted.busy()  # it is being taken over
+            accepted.busy()  # the channel is being taken over
             return
         scrub = Scrub(group.log, request, self._range(info, group.log, request))
         self._under_way += 1

@@ -1,13 +1,13 @@
 """The lease of a store that several servers share; one server at most may use the store at a time (STAN-SPEC 10).
 
-    <place>/lease-<epoch>    made once by the server that takes the lease (O_EXCL), which locks (flock) and renews it
+    <place>/lease-<epoch>    made once by the server that acquires the lease (O_EXCL), which locks (flock) and renews it
 
-The file of the newest epoch is the lease. It is never removed and never given back, so a holder finds out by one look at the
-directory whether it has lost the lease, whatever clocks say. Promises:
-    F1  Each epoch has one holder. The holder answers nobody about a change of the store unless `check`, called after the change
+The file of the newest epoch is the lease. It is never removed and never given back, so one look at the directory shows a holder
+whether it has lost the lease, whatever clocks say. Promises:
+    F1  Each epoch has one holder. The holder acknowledges no change of the store unless `check`, called after the change
         was on stable storage, has found no newer epoch.
-    F2  A server that takes a newer epoch reads the store only afterwards. So it finds every change that was answered, and what an
-        earlier holder writes later reaches no copy that is in use.
+    F2  A server that takes a newer epoch reads the store only afterwards. So it has every answered change, and later writes of an
+        earlier holder reach no copy in use.
     F3  A lease is taken only if its holder has released it, or is gone from this very machine (its flock is free), or was not
         seen renewing it for LEASE_TAKEN on the taker's clock. A holder that was frozen that long finds LEASE_HELD, which is
         shorter, over, and looks at the directory before it goes on.
@@ -39,7 +39,7 @@ _NAME = re.compile(r"lease-(\d{10})")
 
 @dataclass(slots=True)
 class Holder:
-    """The holder of a lease, as the lease's file describes it."""
+    """The holder of a lease, from the lease's file."""
 
     server_id: str
     host: str = ""
@@ -51,7 +51,7 @@ class Holder:
 
     @classmethod
     def here(cls, server_id: str) -> "Holder":
-        """This process."""
+        """Return this process as a holder."""
         return cls(server_id, socket.gethostname(), boot_id(), os.getpid())
 
     @property
@@ -80,8 +80,8 @@ class LeaseFiles:
 
     def newest(self) -> int:
         """The newest epoch; 0 if there is none."""
-        found = (_NAME.fullmatch(name) for name in os.listdir(self.place))  # noqa: PTH208 - asked before every answer
-        return max((int(name[1]) for name in found if name), default=0)
+        matches = (_NAME.fullmatch(name) for name in os.listdir(self.place))  # noqa: PTH208 - read before every answer
+        return max((int(name[1]) for name in matches if name), default=0)
 
     def path(self, epoch: int) -> Path:
         """File of an epoch."""
@@ -114,7 +114,7 @@ class LeaseFiles:
         finally:
             os.close(handle)
 
-    def take(self, epoch: int, holder: Holder) -> int | None:
+    def create(self, epoch: int, holder: Holder) -> int | None:
         """Make the file of *epoch*, which follows the newest one, durably.
 
         Returns its descriptor; None if another server has made this epoch or a later one.
@@ -139,13 +139,13 @@ class LeaseFiles:
     def forget_before(self, epoch: int) -> None:
         """Remove the files of older epochs."""
         for name in os.listdir(self.place):  # noqa: PTH208 - as above
-            found = _NAME.fullmatch(name)
-            if found and int(found[1]) < epoch:
+            match = _NAME.fullmatch(name)
+            if match and int(match[1]) < epoch:
                 (self.place / name).unlink(missing_ok=True)
 
 
 def write_record(handle: int, holder: Holder) -> None:
-    """Replace the content of a lease's file durably. A reader may find a mixture of both, which it takes for a change."""
+    """Replace the content of a lease's file durably. A reader may get a mixture of both, which counts as a change."""
     record = json.dumps(asdict(holder)).encode()
     with Named(handle):
         os.pwrite(handle, record.ljust(512) + b"\n", 0)
@@ -168,7 +168,7 @@ class LeaseWatch:
         self._files = files
         self._seen: tuple[int, bytes] = (0, b"")
         self._since = Nanos(0)
-        self.alone = False  # the holder of the newest epoch can write to the store no longer
+        self.alone = False  # the holder of the newest epoch can no longer write to the store
 
     def look(self, now: Nanos) -> int | None:
         """The newest epoch if it may be followed by a new one, else None. Raises OSError."""
@@ -184,10 +184,10 @@ class LeaseWatch:
 
 
 class Lease:
-    """A lease that this process has taken, until `close`."""
+    """A lease that this process has acquired, until `close`."""
 
     def __init__(self, files: LeaseFiles, epoch: int, handle: int, holder: Holder, clock: Callable[[], Nanos]) -> None:
-        """The lease is over until the first renewal; `take` makes one that counts at once."""
+        """The lease is over until the first renewal; `acquire` makes one that counts at once."""
         self.files = files
         self.epoch = epoch
         self.holder = holder
@@ -198,11 +198,11 @@ class Lease:
         self._lost = ""
 
     @classmethod
-    def take(cls, files: LeaseFiles, after: int, server_id: str, clock: Callable[[], Nanos]) -> "Lease | None":
-        """Take the epoch after *after*, as `LeaseWatch.look` gave it; None if another server was faster. Raises OSError."""
+    def acquire(cls, files: LeaseFiles, after: int, server_id: str, clock: Callable[[], Nanos]) -> "Lease | None":
+        """Acquire the epoch after *after*, as `LeaseWatch.look` gave it; None if another server was faster. Raises OSError."""
         started = clock()
         holder = Holder.here(server_id)
-        handle = files.take(after + 1, holder)
+        handle = files.create(after + 1, holder)
         if handle is None:
             return None
         lease = cls(files, after + 1, handle, holder, clock)
@@ -216,7 +216,7 @@ class Lease:
         if self._lost:
             raise LostLock(self._lost)
         if self.files.newest() != self.epoch:
-            with self._turn:  # `renew` in the other thread may just have taken the newer epoch
+            with self._turn:  # `renew` in the other thread may just have acquired the newer epoch
                 self._look()
         if self._clock() >= self._until:
             self.renew()
@@ -229,7 +229,7 @@ class Lease:
             raise LostLock(f"lost store lock, aborting: {error}") from error
 
     def holds(self) -> bool:
-        """True if `check` raises nothing: the lease is still held."""
+        """True if `check` raises nothing: the lease still counts."""
         try:
             self.check()
         except (LostLock, OSError):
@@ -237,7 +237,7 @@ class Lease:
         return True
 
     def renew(self) -> None:
-        """Prolong the lease; blocking. If it is over, the next epoch is taken, unless another server has. Raises as `check`."""
+        """Prolong the lease; blocking. If it is over, acquire the next epoch, unless another server has. Raises as `check`."""
         with self._turn:
             if self._lost:
                 raise LostLock(self._lost)
@@ -252,7 +252,7 @@ class Lease:
 
     def _take_again(self) -> None:
         self._look()
-        handle = self.files.take(self.epoch + 1, self.holder)
+        handle = self.files.create(self.epoch + 1, self.holder)
         if handle is None:
             self._look()
             raise OSError(errno.EAGAIN, "a lease was made and is gone again", str(self.files.path(self.epoch + 1)))

@@ -20,7 +20,7 @@ WAL = "-wal"
 
 
 class SqlStoreGenerations(StoreGenerations):
-    """`StoreGenerations` of a SQLite file; each data directory holds one file, with the name of *source*."""
+    """`StoreGenerations` of a SQLite file; each data directory has one file, with the name of *source*."""
 
     def __init__(self, source: Path) -> None:
         super().__init__(shared_path(source))
@@ -45,8 +45,8 @@ class SqlStoreGenerations(StoreGenerations):
     def plain_files(self) -> list[Path]:
         """Files of a lone server, which `tidy` removes; the link to the newest file is not one of them."""
         name = self._source.name
-        found = [self.plain / f"{name}{ending}" for ending in (WAL, "-shm")]
-        return found if self._source.is_symlink() else [*found, self._source]
+        files = [self.plain / f"{name}{ending}" for ending in (WAL, "-shm")]
+        return files if self._source.is_symlink() else [*files, self._source]
 
     def store(self, config: StoreConfig, directory: Path) -> StoreConfig:
         """Settings of a store in the data directory *directory*."""
@@ -65,11 +65,11 @@ class SqlStoreGenerations(StoreGenerations):
     def fill(self, target: Path, source: Path, *, shared: bool) -> None:
         """Link the SQLite file and its write-ahead log from *source* into *target*; copy them if *shared*.
 
-        Raises StartError if the file is being written to all the time.
+        Raises StartError if the file is written to all the time.
         """
         name = self._source.name
         if not (source / name).exists():
-            return  # the holder of the lease was gone before it made the file
+            return  # the holder of the lease ended before it made the file
         if not shared:
             for ending in ("", WAL):
                 if (source / f"{name}{ending}").exists():

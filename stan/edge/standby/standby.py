@@ -43,7 +43,7 @@ _YEAR_1 = 62_135_596_800
 _GROUP_SID = 1
 _ENTER_ATTEMPTS = 3
 _CLAIMS_BELIEVED = 2
-"""So many heartbeats of another server are believed: a single one may come from a server that was frozen while it sent it."""
+"""So many heartbeats of another server count: a single one may come from a server that was frozen while sending."""
 
 Serve = Callable[[Config, Lease], Awaitable[None]]
 """Serves clients from the store in the given settings, under the lease, until the server has to stop."""
@@ -92,7 +92,7 @@ class StandbyLink:
         self._subject = f"_STAN.ft.{config.cluster_id}.{config.ft_group}"
         self._rest = b""
         self._connection = NatsConnection(
-            {_GROUP_SID: self._subject}, on_data=self._read, on_up=self._anew, on_down=self._anew, on_drained=self._anew
+            {_GROUP_SID: self._subject}, on_data=self._read, on_up=self._drop, on_down=self._drop, on_drained=self._drop
         )
 
     async def open(self, urls: tuple[str, ...], note: Callable[[str], None]) -> None:
@@ -104,7 +104,7 @@ class StandbyLink:
             raise StartError(f"cannot connect to NATS at {shown}: {problem or type(problem).__name__}") from problem
 
     def send_heartbeat(self, activated: WallNanos) -> None:
-        """Tell the other servers that this one is active, and since when."""
+        """Send the other servers a heartbeat: this one is active since *activated*."""
         message = wire.CtrlMsg(msg_type=_HEARTBEAT, server_id=self._server_id, data=encode_time(activated))
         self._connection.write(publication(self._subject.encode(), message.SerializeToString()))
 
@@ -113,7 +113,7 @@ class StandbyLink:
         if not self._connection.is_closed:
             await self._connection.close()
 
-    def _anew(self) -> None:
+    def _drop(self) -> None:
         self._rest = b""
 
     def _read(self, data: bytes) -> None:
@@ -154,7 +154,7 @@ class RepeatedLine:
 
 
 class ActiveServer:
-    """A server from the moment it has the lease: it takes over the store, serves clients, and sends heartbeats until it ends.
+    """A server that has the lease: it takes over the store, serves clients, and sends heartbeats until it ends.
 
     It ends with LostLock once another server may write to the store.
     """
@@ -182,7 +182,7 @@ class ActiveServer:
     async def run(self, serve: Serve, *, alone: bool) -> None:
         """Serve clients until *serve* returns. Raises LostLock, StartError.
 
-        *alone*: nobody else can be writing to the store.
+        *alone*: no other server can be writing to the store.
         """
         loop = asyncio.get_running_loop()
 
@@ -238,7 +238,7 @@ class ActiveServer:
             await asyncio.sleep(self._interval / SECOND)
 
     def on_message(self, payload: bytes) -> None:
-        """Take a message of the group; a heartbeat of another server claims that it is active, too."""
+        """Handle a message of the group; a heartbeat of another server claims that it is active, too."""
         try:
             message = wire.CtrlMsg.FromString(payload)
         except DecodeError:
@@ -268,7 +268,7 @@ class ActiveServer:
 
 
 class StandbyServer:
-    """One server of a fault tolerance group: it waits until it has the lease of the store, and is an ActiveServer then."""
+    """A server of a fault tolerance group: it waits until it has the lease of the store, and is an ActiveServer then."""
 
     def __init__(
         self,
@@ -317,7 +317,7 @@ class StandbyServer:
             await self.link.close()
 
     async def _standby(self, stop: asyncio.Event) -> bool:
-        """Wait until this server has the lease, or for *stop*; True if nobody else can be writing to the store."""
+        """Wait until this server has the lease, or for *stop*; True if no other server can be writing to the store."""
         files = LeaseFiles(self.generations.leases)
         watch = LeaseWatch(files)
         while not stop.is_set():
@@ -340,16 +340,14 @@ class StandbyServer:
         after = watch.look(now)
         if now - self._last_message_at < self._missed:
             return False
-        if (
-            after is not None and self._clock() - now < limits.LEASE_RENEWAL
-        ):  # else the look took too long, and counts for nothing
-            self.lease = Lease.take(files, after, self._server_id, self._clock)
+        if after is not None and self._clock() - now < limits.LEASE_RENEWAL:  # else the look took too long to count
+            self.lease = Lease.acquire(files, after, self._server_id, self._clock)
         if self.lease is None:
             self._complaint.write("ft: unable to get store lock at this time, going back to standby")
         return self.lease is not None
 
     def _on_message(self, payload: bytes) -> None:
-        """Take a message of the group: a standby waits until none has come for a while."""
+        """Handle a message of the group: a standby waits until none has come for a while."""
         self._last_message_at = self._clock()
         if self._active is not None:
             self._active.on_message(payload)

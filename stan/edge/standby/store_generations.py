@@ -4,7 +4,7 @@
     <root>/epoch-<n>/      data of the server that has or had the lease <n>; the newest is complete, older ones are removed
     <root>/epoch-<n>.building/
 
-Promises: an earlier holder that goes on after its lease was taken changes nothing in the new directory, whether it was frozen
+Promises: an earlier holder that goes on after the loss of its lease changes nothing in the new directory, whether it was frozen
 between two system calls or in one. Files that it may still have open for writing are copied, files that never change again are
 linked, and it does not know the name of the new directory. A crash leaves the old directory or the new one complete. Blocking;
 raises OSError.
@@ -28,7 +28,7 @@ from stan.log.files.disk import Named, OsFiles
 _EPOCH = re.compile(r"epoch-(\d{10})")
 _BUILDING = ".building"
 _PLAIN = (MANIFEST, "groups", LOST_FOUND, "state.db", "state.db-wal", "state.db-shm")
-"""Files and directories that a lone server, which shares its store with nobody, has in the root."""
+"""Files and directories that a lone server, which does not share its store, has in the root."""
 _SEGMENT, _INDEX_FILE, _SNAPSHOT = ".log", ".idx", ".snap"
 _FILES_THAT_CHANGE = 2
 """The newest segment may be written to, and the index file of the one before it."""
@@ -48,7 +48,7 @@ class StoreGenerations:
         return self.root / SHARED
 
     def make(self) -> None:
-        """Make the root. Raises StartError or Damage if a lone server uses it, or if it holds the data of something else."""
+        """Make the root. Raises StartError or Damage if a lone server uses it, or if it has other data."""
         self._files.makedirs(str(self.root))
         if self.current() is not None:
             return
@@ -59,8 +59,8 @@ class StoreGenerations:
 
     def current(self) -> Path | None:
         """The newest data directory; None if there is none."""
-        found = [name for name in os.listdir(self.root) if _EPOCH.fullmatch(name)]  # noqa: PTH208 - names are wanted
-        return self.root / max(found) if found else None
+        epochs = [name for name in os.listdir(self.root) if _EPOCH.fullmatch(name)]  # noqa: PTH208 - names are wanted
+        return self.root / max(epochs) if epochs else None
 
     def enter(self, epoch: int, *, alone: bool) -> Path:
         """Make the data directory of *epoch*, with the data of the last holder or of a lone server; returns it.
@@ -86,10 +86,10 @@ class StoreGenerations:
         return target
 
     def tidy(self, epoch: int) -> None:
-        """Remove the data of earlier holders; call it once *epoch* is entered and its lease is still held."""
+        """Remove the data of earlier holders; call it once *epoch* is entered while its lease counts."""
         for name in os.listdir(self.root):  # noqa: PTH208 - names are wanted
-            found = _EPOCH.fullmatch(name.removesuffix(_BUILDING))
-            if found and int(found[1]) < epoch:
+            match = _EPOCH.fullmatch(name.removesuffix(_BUILDING))
+            if match and int(match[1]) < epoch:
                 shutil.rmtree(self.root / name, ignore_errors=True)
         for path in self.plain_files():
             if path.is_dir():
@@ -98,12 +98,12 @@ class StoreGenerations:
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Unlock what `make` has locked."""
+        """Release the lock of `make`."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
-    # --- what there is before it is shared --------------------------------------------------------------------------------
+    # --- before the store is shared -------------------------------------------------------------------------------------
 
     @property
     def plain(self) -> Path:
@@ -111,11 +111,11 @@ class StoreGenerations:
         return self.root
 
     def has_plain(self) -> bool:
-        """True if the root holds the data of a lone server, which can be shared."""
+        """True if the root has the data of a lone server, which can be shared."""
         return (self.root / MANIFEST).exists()
 
     def refuse_foreign(self) -> None:
-        """Raise StartError or Damage if the root holds data that must not be overlooked."""
+        """Raise StartError or Damage if the root has data that must not be overlooked."""
         refuse_foreign(str(self.root), os.listdir(self.root))  # noqa: PTH208 - names are wanted
 
     def lock_plain(self) -> int:
@@ -175,7 +175,7 @@ def link_file(source: Path | str, target: Path | str) -> None:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a file durably; begin again if another process has written to it meanwhile, COPY_ATTEMPTS_MAX times at most."""
+    """Copy a file durably; begin again if another process has written to it, COPY_ATTEMPTS_MAX times at most."""
     for _ in range(limits.COPY_ATTEMPTS_MAX):
         with source.open("rb") as old, target.open("wb") as new:
             before = os.fstat(old.fileno())

@@ -1,4 +1,4 @@
-"""A data directory that this process uses: where it lies, its manifest (`stan.json`) as it changes, and its lock.
+"""A data directory that this process uses: its place, its changing manifest (`stan.json`), and its lock.
 
 Promises: a change of the manifest counts once it is on the disk. Blocking; raises OSError.
 """
@@ -31,27 +31,27 @@ from stan.log.files.disk import Files, OsFiles, close_to_others
 
 @dataclass(frozen=True, kw_only=True)
 class Disk:
-    """Where a node keeps its files, and how; the defaults are those of a real disk, a simulation sets others."""
+    """The disk of a node: place and settings; the defaults are those of a real disk, a simulation sets others."""
 
     directory: str
     files: Files = field(default_factory=OsFiles)
-    boot: str | None = None  # which boot of the machine this is; None: the real one
+    boot: str | None = None  # the id of this boot of the machine; None: the real one
     store_id: str = ""  # 32 hex digits for a new directory; "": random ones
     segment_bytes_max: int = limits.SEGMENT_BYTES_MAX
     tail_cache_bytes_max: int = limits.TAIL_CACHE_BYTES_MAX
     cipher: Cipher | None = None  # messages are encrypted with it
-    accepts_loss: bool = False  # a server alone goes on without what its logs have lost
+    accepts_loss: bool = False  # a server alone goes on without lost entries
     rescuing: bool = False  # the directory is opened for a rescue of its cluster, which may have been begun before
 
     @classmethod
     def of(cls, directory: Path, encryption: EncryptionConfig | None, *, accepts_loss: bool = False) -> "Disk":
-        """The real disk, as the settings say. Raises StartError if messages cannot be encrypted like that."""
+        """The real disk, by the settings. Raises StartError if messages cannot be encrypted like that."""
         cipher = None if encryption is None else Cipher(encryption.key, encryption.cipher)
         return cls(directory=str(directory), cipher=cipher, accepts_loss=accepts_loss)
 
 
 def claim_directory(directory: Path, note: Callable[[str, str], None]) -> int:
-    """Lock a directory, made if need be, and close it to everybody but its owner; returns the descriptor that holds the lock.
+    """Lock a directory, made if necessary, and close it to all but its owner; returns the descriptor that holds the lock.
 
     *note* gets level and text of a line if other users can still read it. Raises StartError if another process has the lock.
     """
@@ -77,14 +77,14 @@ class DataDirectory:
         """Read or make the manifest, and mark the directory as in use.
 
         Args:
-            disk: where the directory is.
+            disk: the place of the directory.
             cluster_id: refused if the directory is of another cluster.
             raft_groups: refused if it was made with another number.
             node_id: this node of the cluster, "" for a server alone; refused if it is another one's.
             lock: descriptor of the locked file, which `close` closes; None in a simulation.
 
         Raises:
-            StartError: what is refused.
+            StartError: an argument is refused.
             Damage: the manifest cannot be read.
         """
         boot = boot_id() if disk.boot is None else disk.boot
@@ -107,30 +107,30 @@ class DataDirectory:
         self.manifest = manifest
 
     def change(self, **fields: Any) -> None:
-        """Replace fields of the manifest durably; changes of other threads are kept."""
+        """Replace fields of the manifest durably; changes of other threads stay."""
         with self._changing:
             self.write(replace(self.manifest, **fields))
 
     def note_boot(self) -> None:
-        """The logs are in order: from here on a crash is one of this boot, and no longer one on what another boot has left."""
+        """Note that the logs are in order: from now on a crash is one of this boot, no longer one on another boot's logs."""
         if self.manifest.boot_id != self._boot:
             self.change(boot_id=self._boot)
 
     def forget_boot(self) -> None:
-        """Let the next start take it that power was lost since this one."""
+        """Let the next start assume that power was lost since this one."""
         self.change(boot_id="")
 
     def note_nodes(self, nodes: RecordedNodes) -> None:
-        """Write down what the metadata says about the nodes, for the next start; the pool stays as it is noted."""
+        """Record the metadata's nodes for the next start; the pool stays as recorded."""
         self.change(nodes=replace(nodes, pool=self.manifest.nodes.pool))
 
     def note_pool(self, groups: int) -> None:
-        """Write down that the directories of so many groups are here, as far as this node votes in them from their beginning."""
+        """Record that the directories of so many groups are here, as far as this node votes in them from their beginning."""
         if groups > self.manifest.groups:
             self.change(nodes=replace(self.manifest.nodes, pool=groups))
 
     def note_epoch(self, epoch: int) -> None:
-        """Write down the cluster's epoch, which this node, with nothing on its disk, has heard of others."""
+        """Record the cluster's epoch, which this node, with nothing on its disk, has from others."""
         self.change(rescue=RecordedRescue(epoch))
 
     # --- encryption -------------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class DataDirectory:
         return self.disk.cipher.of(self.manifest.store_bytes, number, since, fits=True)
 
     def note_encrypted_after(self, last: dict[GroupId, RaftIndex | None]) -> None:
-        """Write down that each group's log is encrypted after its last entry; None: never, as the group is not held here.
+        """Record that each group's log is encrypted after its last entry; None: never, as the group is not here.
 
         A group that is not given is encrypted from its first entry on.
         """
@@ -159,7 +159,7 @@ class DataDirectory:
                 self.write(changed)
 
     def note_encrypted(self, number: GroupId) -> None:
-        """Write down that whatever becomes a group's log from here on is encrypted from its first entry."""
+        """Record that each later log of a group is encrypted from its first entry."""
         known = self.manifest.sealed_from
         if known and str(number) in known:
             self._note_encrypted_from({key: since for key, since in known.items() if key != str(number)})
@@ -167,7 +167,7 @@ class DataDirectory:
     # --- the end ----------------------------------------------------------------------------------------------------------
 
     def close(self, *, clean: bool) -> None:
-        """Unlock the directory; *clean* when all that was written is durable and flushed."""
+        """Unlock the directory; *clean* when all writes are durable and flushed."""
         if clean:
             with suppress(OSError):  # on a full disk the directory counts as not closed in order
                 self.change(clean=True)

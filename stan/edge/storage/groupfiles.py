@@ -1,12 +1,12 @@
-"""The directories of a node's groups: logs and snapshots, what is being received, and what is being sent.
+"""The directories of a node's groups: logs and snapshots, files that are being received, and files that are being sent.
 
     groups/<n>/            segments, and snapshots (stan.edge.storage.snapshot_files)
-    groups/<n>.incoming/   what is being received to take the place of groups/<n>; forgotten at a start
-    groups/<n>.ready/      the same once it is complete: a start lets it take the place
+    groups/<n>.incoming/   files received to replace groups/<n>; removed at a start
+    groups/<n>.ready/      the same once complete: a start lets it replace groups/<n>
     groups/<n>.old/        replaced, about to be removed
-    outgoing/<session>/    links to what is being sent to another node; forgotten at a start
+    outgoing/<session>/    links to files being sent to another node; removed at a start
 
-Promises: a crash at any point leaves a group as it was or as it was to become; a file is deleted only when another one has
+Promises: a crash at any point leaves the old group or the new one; a file is deleted only when another one has
 replaced it.
 Blocking; raises OSError, Damage, StartError.
 """
@@ -30,7 +30,7 @@ _UNFINISHED = re.compile(r"(\d+)\.(incoming|incoming\.damaged|ready|old)")
 
 
 class GroupFiles:
-    """The files of all groups of a data directory, and with a node of a cluster what its Raft members keep beside them."""
+    """The files of all groups of a data directory, and with a node of a cluster those of its Raft members."""
 
     def __init__(self, directory: DataDirectory) -> None:
         disk = directory.disk
@@ -42,25 +42,25 @@ class GroupFiles:
         self.lost_found = LostFound(disk.files, disk.directory)
         clustered = bool(
             directory.manifest.node_id
-        )  # what is lost here can be had from another node, if it is known to be lost
+        )  # entries lost here can come from another node, if the loss is known
         self.raft = RaftFiles(disk.files, disk.directory, self.lost_found) if clustered else None
 
     def path(self, number: GroupId, ending: str = "") -> str:
-        """Directory of a group; *ending*: "", ".incoming", ".ready" or ".old", as the module's docstring says."""
+        """Directory of a group; *ending*: "", ".incoming", ".ready" or ".old", see the module's docstring."""
         return f"{self._groups}/{number}{ending}"
 
     # --- start --------------------------------------------------------------------------------------------------------
 
     def tidy(self) -> list[str]:
-        """Finish or remove what a crash has left half done; returns texts for the operator."""
+        """Finish or remove the half-done work of a crash; returns texts for the operator."""
         self.files.makedirs(self._groups)
         texts = []
         for name in sorted(self.files.listdir(self._groups)):
-            found = _UNFINISHED.fullmatch(name)
-            if found is None:
+            match = _UNFINISHED.fullmatch(name)
+            if match is None:
                 continue
-            if found[2] == "ready":
-                number = GroupId(int(found[1]))
+            if match[2] == "ready":
+                number = GroupId(int(match[1]))
                 self._take_place(number, keep_old=True)
                 texts.append(f"group {number}: what was received before the last stop has taken its place")
             else:
@@ -75,11 +75,11 @@ class GroupFiles:
     def open_log(
         self, number: GroupId, on_damage: Callable[[], None], on_loss: Callable[[str], None]
     ) -> tuple[FileLog, list[str]]:
-        """Open the log of a group, made if need be; returns it with the texts of its recovery for the operator.
+        """Open the log of a group, made if necessary; returns it with the texts of its recovery for the operator.
 
-        *on_damage* is called as FileLog.open says, and has to mark the log as damaged; not for a server alone, as no
+        *on_damage* is called as by FileLog.open, and has to mark the log as damaged; not for a server alone, as no
         other node could restore its log. If no entry is missing between others, a new mark is removed again. *on_loss* is called
-        with a text if entries are lost that had been written.
+        with a text if written entries are lost.
         """
         raft, disk = self.raft, self._directory.disk
         marked = raft is not None and not raft.is_intact(number)
@@ -101,20 +101,20 @@ class GroupFiles:
             raft.mark_intact(number)  # a file was damaged, but the log has all entries up to its last one
         return log, report.texts
 
-    def found(self, number: GroupId, voters: Voters, *, votes: bool) -> None:
-        """Make the directories of a group that is new in the cluster, durably; see `RaftFiles.found`."""
+    def bootstrap(self, number: GroupId, voters: Voters, *, votes: bool) -> None:
+        """Make the directories of a group that is new in the cluster, durably; see `RaftFiles.bootstrap`."""
         if self.raft is not None:
-            self.raft.found(number, voters, votes=votes)
+            self.raft.bootstrap(number, voters, votes=votes)
         self.files.makedirs(self.path(number))
 
     # --- replacing ------------------------------------------------------------------------------------------------------
 
     def set_aside(self, number: GroupId) -> str:
-        """Move a group's directory, whose log is closed, to lost+found; returns where to."""
+        """Move a group's directory, whose log is closed, to lost+found; returns its new path."""
         return self.lost_found.put(self.path(number), f"group-{number}")
 
     def retire(self, number: GroupId) -> str:
-        """Move all that a node has of a group, whose log is closed, to lost+found; returns the new directory of its log.
+        """Move all files of a group, whose log is closed, to lost+found; returns the new directory of its log.
 
         The hard state goes first: after a crash in between, a log without it is that of an amnesiac member.
         """
@@ -140,7 +140,7 @@ class GroupFiles:
         self.files.sync_directory(self._groups)
 
     def take_place(self, number: GroupId, *, keep_old: bool) -> None:
-        """Let the log that is ready replace the group's log, which is closed and is then removed, or kept in lost+found."""
+        """Replace the group's log, which is closed, by the one that is ready; the old one is removed, or moved to lost+found."""
         self._take_place(number, keep_old=keep_old)
         old = self.path(number, ".old")
         if not keep_old:

@@ -1,4 +1,4 @@
-"""`lost+found/` of a data directory: files that could not be used, whole, as they were found. Nothing removes them."""
+"""`lost+found/` of a data directory: files that could not be used, complete and unchanged. Nothing removes them."""
 
 from itertools import count
 
@@ -25,6 +25,6 @@ class LostFound:
 
     def _free_path(self, name: str) -> str:
         self._files.makedirs(self.path)
-        taken = set(self._files.listdir(self.path))
+        used = set(self._files.listdir(self.path))
         numbered = (name if number == 1 else f"{name}.{number}" for number in count(1))
-        return f"{self.path}/{next(free for free in numbered if free not in taken)}"
+        return f"{self.path}/{next(free for free in numbered if free not in used)}"

@@ -1,4 +1,4 @@
-"""The manifest of a data directory, `stan.json`: whose data this is, and whether it was closed in order.
+"""The manifest of a data directory, `stan.json`: the owner of the data, and whether it was closed in order.
 
 The file is replaced as a whole (write, fsync, rename, fsync of the directory), so a crash leaves the old or the new one.
 """
@@ -58,7 +58,7 @@ class RecordedRescue:
     epoch: int
     survivors: list[str] = field(default_factory=list)  # empty: this node came later, and has only the epoch
     nodes_version: int = 0  # of the names in the metadata, when the cluster was rescued
-    plan: dict[str, Any] | None = None  # what is still to be done in this directory; None: nothing
+    plan: dict[str, Any] | None = None  # the work still to do in this directory; None: none
 
 
 @dataclass(slots=True)
@@ -74,24 +74,24 @@ class Manifest:
     format: int = FORMAT
     nodes: RecordedNodes = field(default_factory=RecordedNodes)
     encryption: str = ""  # recognizes the key, and covers `sealed_from`; "": nothing here is encrypted
-    level: int = 0  # of what may be in the directory, see stan.level; 0: the cluster has none yet
+    level: int = 0  # of the formats in the directory, see stan.level; 0: the cluster has none yet
     # By group, the entry from which on each batch is encrypted in its place; 1 for groups that are not here. None: no log is yet.
     sealed_from: dict[str, int] | None = None
     rescue: RecordedRescue | None = None
 
     @property
     def pool(self) -> int:
-        """How many groups of channels this directory counts since the pool has grown; 0: it has not."""
+        """Number of groups of channels that this directory counts since the pool has grown; 0: it has not."""
         return self.nodes.pool
 
     @property
     def groups(self) -> int:
-        """How many groups of channels the cluster has, as far as this directory knows."""
+        """Number of groups of channels of the cluster, as far as this directory knows."""
         return max(self.pool, self.raft_groups)
 
     @property
     def epoch(self) -> int:
-        """Of the cluster's last rescue as far as this node knows; 0: there was none."""
+        """The epoch of the cluster's last rescue as far as this node knows; 0: there was none."""
         return self.rescue.epoch if self.rescue is not None else 0
 
     @property
@@ -101,10 +101,10 @@ class Manifest:
 
 
 class Opened(NamedTuple):
-    """A directory's manifest, and what opening it has found out."""
+    """A directory's manifest, and the findings of opening it."""
 
     manifest: Manifest
-    power_lost: bool  # maybe, since the directory was last used: deliveries may have left that the log does not record
+    power_lost: bool  # maybe, since the directory was last used: the log may lack deliveries that have left
     fresh: bool  # the directory had no manifest
 
 
@@ -130,18 +130,18 @@ def open_manifest(
     """Read or make the manifest of *directory* and mark it as in use.
 
     Args:
-        directory: made if need be.
+        directory: made if necessary.
         cluster_id: refused if the directory is of another cluster.
         raft_groups: of the cluster when it was founded; refused if it was made with another number.
         node_id: this node of the cluster, "" for a server alone; refused if it is another one's.
         files: the operating system, if not a simulation's.
-        boot: which boot of the machine this is, if not the real one.
+        boot: the id of this boot of the machine, if not the real one.
         store_id: of a new directory; by default a random one.
-        cipher: with the key of what is encrypted; refused if it is another one, or missing.
+        cipher: with the key of encrypted messages; refused if it is another one, or missing.
         rescuing: a directory whose rescue was not finished is opened all the same.
 
     Raises:
-        StartError: what is refused, and a directory of the original server.
+        StartError: an argument is refused, or the directory is of the original server.
         Damage: the manifest cannot be read.
     """
     files = files or OsFiles()
@@ -178,7 +178,7 @@ def open_manifest(
 
 
 def refuse_foreign(directory: str, names: list[str]) -> None:
-    """Raise StartError or Damage if *directory* has no manifest but holds data that must not be overlooked."""
+    """Raise StartError or Damage if *directory* has no manifest but has data that must not be overlooked."""
     if any(name in names for name in OLD_STORE_FILES):
         raise StartError(
             f"{directory} holds the file store of a NATS Streaming Server, which has another format; "
@@ -221,7 +221,7 @@ def _refuse_other_key(manifest: Manifest, path: str, cipher: Cipher | None) -> N
 
 
 def note_encrypted_from(manifest: Manifest, cipher: Cipher, since: dict[str, int]) -> None:
-    """Note from which entry on each log is encrypted, under a checksum that nobody can make without the key."""
+    """Note the entry from which on each log is encrypted, under a checksum that needs the key."""
     manifest.sealed_from = since
     manifest.encryption = cipher.check(_sealed_note(manifest))
 
@@ -236,13 +236,13 @@ def read_manifest(directory: str, files: Files | None = None) -> Manifest:
     """Read `stan.json`. Raises Damage; StartError if it has another format; FileNotFoundError if there is none."""
     path = f"{directory}/{NAME}"
     try:
-        found = read_document(files or OsFiles(), path)
-        rescue = found["rescue"]
+        fields = read_document(files or OsFiles(), path)
+        rescue = fields["rescue"]
         parts = {
-            "nodes": RecordedNodes(**found["nodes"]),
+            "nodes": RecordedNodes(**fields["nodes"]),
             "rescue": None if rescue is None else RecordedRescue(**rescue),
         }
-        manifest = Manifest(**found | parts)
+        manifest = Manifest(**fields | parts)
         _ = manifest.store_bytes
     except (ValueError, TypeError, KeyError) as error:
         raise Damage(f"{path}: {error}; {RESTORE}") from error
@@ -256,7 +256,7 @@ def read_manifest(directory: str, files: Files | None = None) -> Manifest:
 
 
 def recorded_pool(directory: str, files: Files | None = None) -> int:
-    """How many groups of channels the directory counts since the pool has grown; 0 if it has not. Raises Damage, StartError."""
+    """Number of groups that the directory counts since the pool has grown; 0 if it has not. Raises Damage, StartError."""
     try:
         return read_manifest(directory, files).pool
     except FileNotFoundError:
@@ -277,7 +277,7 @@ def write_manifest(directory: str, manifest: Manifest, files: Files | None = Non
 
 
 def read_document(files: Files, path: str) -> dict[str, Any]:
-    """Read what `write_document` wrote. Raises ValueError, TypeError, FileNotFoundError."""
+    """Read a document of `write_document`. Raises ValueError, TypeError, FileNotFoundError."""
     document = dict(json.loads(read_file(files, path)))
     if document.pop(_CHECKSUM, None) != _checksum(document):
         raise ValueError("wrong checksum")
@@ -295,7 +295,7 @@ def _checksum(document: dict[str, Any]) -> int:
 
 
 def lock_directory(directory: Path) -> int:
-    """Make sure that no other process uses *directory*; returns the descriptor that holds the lock until it is closed."""
+    """Make sure that no other process uses *directory*; returns the descriptor with the lock, which closing it releases."""
     OsFiles().makedirs(str(directory))
     return lock_file(directory / "lock", directory)
 

@@ -1,9 +1,9 @@
-"""`raft/` of a cluster node's data directory: what the node's Raft member of each group must not forget.
+"""`raft/` of a cluster node's data directory: the files that the node's Raft member of each group must not lose.
 
     raft/<n>/hard_state    term and vote (stan.raft.pysyncobj.hard_state)
-    raft/<n>/voters.json   who votes in the group, once a voter was added or removed
+    raft/<n>/voters.json   the voters of the group, once a voter was added or removed
     raft/<n>/unsynced      entries were answered before they were synced, so that a loss of power may have taken them
-    raft/<n>/damaged       the log of the group has lost entries, and nothing has brought them back since
+    raft/<n>/damaged       the log of the group has lost entries, and has not got them back since
 
 No transfer of a group touches it. Blocking; raises OSError, Damage, StartError.
 """
@@ -29,11 +29,11 @@ class Voters:
     """The voters of a group."""
 
     names: list[str] = field(default_factory=list)
-    index: int = 0  # of the entry that says so; 0: it was begun with them
+    index: int = 0  # of the entry with them; 0: the group was begun with them
 
 
 class RaftFiles:
-    """The directory; each method is about one group, whose part of it is made if need be."""
+    """The directory; each method is about one group, whose part of it is made if necessary."""
 
     def __init__(self, files: Files, directory: str, lost_found: LostFound) -> None:
         """*directory*: the data directory."""
@@ -52,7 +52,7 @@ class RaftFiles:
         return _DAMAGED not in self._files.listdir(self._path(number))
 
     def mark_damaged(self, number: GroupId) -> None:
-        """Note durably that the log has lost entries: before anything is moved that shows it."""
+        """Note durably that the log has lost entries: before any evidence of it is moved."""
         if self.is_intact(number):
             write_durably(self._files, f"{self._path(number)}/{_DAMAGED}", b"entries of the log were lost\n")
 
@@ -76,9 +76,9 @@ class RaftFiles:
     # --- members ----------------------------------------------------------------------------------------------------------
 
     def open(self, number: GroupId, note: Callable[[str, str], None]) -> "StoredMember":
-        """Open this node's member of a group, made if need be; *note* gets level and text of a line if a file is damaged.
+        """Open this node's member of a group, made if necessary; *note* gets level and text of a line if a file is damaged.
 
-        Without a right slot of its hard state the member is one that has forgotten its votes, as if the file were missing.
+        Without a valid slot of its hard state the member is one that has forgotten its votes, as if the file were missing.
         """
         path = self._path(number)
         try:
@@ -101,13 +101,13 @@ class RaftFiles:
             raise Damage(f"{path}: {error}; {RESTORE}") from error
 
     def write_voters(self, number: GroupId, voters: Voters) -> None:
-        """Note durably who votes in a group from now on."""
+        """Note durably the voters of a group from now on."""
         write_document(self._files, f"{self._path(number)}/{_VOTERS}", asdict(voters))
 
-    def found(self, number: GroupId, voters: Voters, *, votes: bool) -> None:
-        """Make this node's member of a group that is new in the cluster; what a crash has left of it is completed.
+    def bootstrap(self, number: GroupId, voters: Voters, *, votes: bool) -> None:
+        """Make this node's member of a group that is new in the cluster; after a crash it is completed.
 
-        *votes*: it can have forgotten no promise. Otherwise it has no vote until others vouch for it."""
+        *votes*: no promise can be forgotten. Otherwise it has no vote until others vouch for it."""
         hard_state = HardState.open(self._files, self._path(number))
         try:
             if votes:
@@ -117,12 +117,12 @@ class RaftFiles:
         self.write_voters(number, voters)
 
     def retire(self, number: GroupId) -> None:
-        """Move all that is here of a group to lost+found."""
+        """Move all files of a group here to lost+found."""
         self._lost_found.put(self._path(number), f"raft-{number}")
 
 
 class StoredMember:
-    """This node's Raft member of a group, as far as it is on the disk; made by `RaftFiles.open`."""
+    """This node's Raft member of a group, as far as on the disk; made by `RaftFiles.open`."""
 
     def __init__(self, raft: RaftFiles, number: GroupId, hard_state: HardState, voters: Voters) -> None:
         self.hard_state = hard_state  # closed with the storage
@@ -132,7 +132,7 @@ class StoredMember:
         self._number = number
 
     def set_voters(self, voters: Voters) -> None:
-        """Remember who votes in the group, if that is news. Durable when it returns: before the entry counts as applied."""
+        """Remember the voters of the group, if they are new. Durable when it returns: before the entry counts as applied."""
         if voters.index > self.voters.index or not self.voters.names:
             self._raft.write_voters(self._number, voters)
             self.voters = voters
@@ -152,5 +152,5 @@ class StoredMember:
         return self._raft.answers_unsynced(self._number)
 
     def read_mark(self) -> None:
-        """Look again whether the log is marked as damaged."""
+        """Read again whether the log is marked as damaged."""
         self.intact = self._raft.is_intact(self._number)

@@ -1,7 +1,7 @@
 """The files of a group that is being received from another node, in a directory of their own, until they take its place.
 
-Promises: complete segments that no cleaner has rewritten are kept for the next attempt; `finish` returns only if the files are
-what the sender has offered, with this node's store id in each segment. Blocking; raises OSError and Damage.
+Promises: complete segments that no cleaner has rewritten stay for the next attempt; `finish` returns only if the files are
+the offered ones, with this node's store id in each segment. Blocking; raises OSError and Damage.
 """
 
 from dataclasses import dataclass, field, replace
@@ -35,14 +35,14 @@ class _File:
 
 
 class ReceivedFiles:
-    """One group's files as far as they have arrived: `expect` an offer, `write` its parts, then `finish`.
+    """The received files of one group: `expect` an offer, `write` its parts, then `finish`.
 
     Args:
-        files: where they are kept.
+        files: the disk.
         directory: of their own, made by `expect`.
         group: its number.
         store_id: of this node's logs; replaces the sender's.
-        cipher: of this node's logs; has to decrypt what the sender has encrypted.
+        cipher: of this node's logs; has to decrypt the sender's segments.
     """
 
     def __init__(self, files: Files, directory: str, group: GroupId, store_id: bytes, cipher: Cipher | None) -> None:
@@ -57,26 +57,26 @@ class ReceivedFiles:
 
     @property
     def is_complete(self) -> bool:
-        """True if nothing is missing of what was expected."""
+        """True if all expected parts are there."""
         return not self._incomplete
 
     def forget_incomplete(self) -> None:
-        """Expect nothing until the next offer; what is complete stays."""
+        """Expect nothing until the next offer; complete files stay."""
         for part in self._incomplete.values():
             if part.descriptor >= 0:
                 self._files.close(part.descriptor)
         self._incomplete.clear()
 
     def expect(self, offer: Offer) -> dict[int, int]:
-        """Make room for what is offered; returns the parts that are missing, from 1, with their lengths."""
+        """Make room for an offer; returns the parts that are missing, from 1, with their lengths."""
         self._files.makedirs(self._directory)
         paths = [snapshot_path(self._directory, offer.index)]
         paths += [f"{self._directory}/{segment_name(part.first_index)}" for part in offer.segments]
         lengths = [offer.state_bytes, *(part.length for part in offer.segments)]
-        wanted: dict[str, OfferedSegment | None] = dict(zip(paths, (None, *offer.segments), strict=True))
+        offered: dict[str, OfferedSegment | None] = dict(zip(paths, (None, *offer.segments), strict=True))
         # Two nodes clean at different times, but a segment that was never cleaned is the same on all nodes.
         same = {
-            path for path, part in self._complete.items() if part and not part.generation and wanted.get(path) == part
+            path for path, part in self._complete.items() if part and not part.generation and offered.get(path) == part
         }
         self._complete = {path: self._complete[path] for path in same}
         for name in self._files.listdir(self._directory):
@@ -84,7 +84,7 @@ class ReceivedFiles:
                 self._files.unlink(f"{self._directory}/{name}")
         for number, (path, length) in enumerate(zip(paths, lengths, strict=True), 1):
             if path not in same:
-                segment = wanted[path]
+                segment = offered[path]
                 follows = segment is not None and segment.first_index == offer.index + 1
                 self._incomplete[number] = _File(path, length, segment, offer.term if follows else None)
         for empty in [number for number, part in self._incomplete.items() if not part.length]:
@@ -92,7 +92,7 @@ class ReceivedFiles:
         return {number: part.length for number, part in self._incomplete.items()}
 
     def write(self, number: int, offset: int, content: bytes | memoryview) -> None:
-        """Some bytes of a part have arrived. Raises Damage if a segment is not the one that was offered."""
+        """Write received bytes of a part. Raises Damage if a segment is not the offered one."""
         part = self._incomplete[number]
         if part.descriptor < 0:
             part.descriptor = self._files.create(part.path)
@@ -121,7 +121,7 @@ class ReceivedFiles:
     def finish(self, offer: Offer) -> None:
         """Make everything durable and verify every entry.
 
-        Raises Damage if it is not what was offered; the next attempt starts from nothing then.
+        Raises Damage if the files are not the offered ones; the next attempt then starts from nothing.
         """
         try:
             self._reencrypt(offer)
@@ -138,7 +138,7 @@ class ReceivedFiles:
             raise
 
     def _reencrypt(self, offer: Offer) -> None:
-        """Encrypt anew what the sender has encrypted, as the ciphertext is bound to the sender's store. Raises Damage."""
+        """Encrypt the sender's segments again, as the ciphertext is bound to the sender's store. Raises Damage."""
         if self._cipher is None:
             return
         state = read_snapshot(self._files, snapshot_path(self._directory, offer.index))
@@ -165,12 +165,12 @@ class ReceivedFiles:
             log.check_key()
         finally:
             log.close()
-        found = (log.first_index, log.last_index, log.last_term, report.segments)
-        if report.texts or found != (offer.first_index, offer.index, offer.term, len(offer.segments)):
-            raise Damage(f"what was received of group {self._group} is not what was offered: {report.texts or found}")
+        there = (log.first_index, log.last_index, log.last_term, report.segments)
+        if report.texts or there != (offer.first_index, offer.index, offer.term, len(offer.segments)):
+            raise Damage(f"what was received of group {self._group} is not what was offered: {report.texts or there}")
 
     def discard(self) -> None:
-        """Remove what was received."""
+        """Remove all received files."""
         self.forget_incomplete()
         self._complete.clear()
         for directory in (self._directory, self._directory + ".damaged"):

@@ -21,7 +21,7 @@ _SNAPSHOT_END = b"\xcd\x3e"
 
 
 class SnapshotFiles:
-    """The snapshot files of all groups, and which one is the newest of each group."""
+    """The snapshot files of all groups, and the newest one of each group."""
 
     def __init__(self, files: Files, groups: str) -> None:
         """*groups*: the directory of the groups' directories."""
@@ -38,8 +38,8 @@ class SnapshotFiles:
         return self.newest[number]
 
     def _indexes(self, number: GroupId) -> list[RaftIndex]:
-        found = map(_SNAPSHOT.fullmatch, self._files.listdir(self._path(number)))
-        return sorted(RaftIndex(int(name[1])) for name in found if name)
+        matches = map(_SNAPSHOT.fullmatch, self._files.listdir(self._path(number)))
+        return sorted(RaftIndex(int(name[1])) for name in matches if name)
 
     def read(self, number: GroupId, index: RaftIndex) -> pb.Snapshot:
         """Read the snapshot of a group as of an index. Raises Damage."""

@@ -31,7 +31,7 @@ def lock_path(source: Path) -> Path:
 
 
 def shared_path(source: Path) -> Path:
-    """The directory in which a fault tolerance group keeps the content of *source*."""
+    """The directory in which a fault tolerance group has the content of *source*."""
     return source.with_name(source.name + SHARED)
 
 
@@ -43,7 +43,7 @@ class SqlStorage(Storage):
 
     @classmethod
     async def open_file(cls, config: Config, fence: Callable[[], None] | None) -> "SqlStorage":
-        """Open the file that `config.store.source` names; *fence* is asked before each transaction. Raises StartError, Damage."""
+        """Open the file `config.store.source`; *fence* is called before each transaction. Raises StartError, Damage."""
         source = config.store.source
         if source is None:
             raise StartError("for SQL stores, --sql_source must name a SQLite file")
@@ -89,7 +89,7 @@ class SqlStorage(Storage):
             await self._offload(log.clean)
 
     async def close(self, *, clean: bool) -> None:
-        """Close everything; *clean* when all that was written is durable and flushed."""
+        """Close everything; *clean* when all writes are durable and flushed."""
         try:
             for log in self.logs.values():
                 try:
@@ -110,7 +110,7 @@ class SqlStorage(Storage):
 def _take_over(file: SqlFile, config: Config) -> bool:
     """Mark the file as in use; returns True if the server that used it last did not close it in order.
 
-    Deliveries may then have left that the log does not record: entries that nobody waits for stay in memory until the next
+    Then the log may lack deliveries that have left: entries without a waiter stay in memory until the next
     transaction. Raises StartError if the file is of another cluster, or has another number of groups.
     """
     known, groups = file.value("cluster_id"), file.value("raft_groups")

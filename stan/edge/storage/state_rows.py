@@ -1,4 +1,4 @@
-"""The rows of the groups' states in the database: what has changed since they were written, and as of which entry they are.
+"""The rows of the groups' states in the database: the changes since they were written, and the entry of their state.
 
 Promises: a group's rows are written for one entry as a whole. Of a frozen group nothing more is written.
 """
@@ -25,15 +25,15 @@ class StateRows:
     def __init__(self) -> None:
         self.database: Database | None = None
         self.flushed: dict[GroupId, RaftIndex] = {}  # the entry as of which a group's rows were last written
-        self._stale: set[GroupId] = set()  # groups whose rows are of another state: all of them are written anew
+        self._stale: set[GroupId] = set()  # groups whose rows are of another state: all of them are written again
         self._frozen: set[GroupId] = (
             set()
         )  # groups whose log, or the program in them, failed: their rows stay as they are
         self._early: dict[GroupId, list[Changes]] = {}  # rows as of entries before the newest, for the next flush
-        self._unwritten: dict[GroupId, list[Changes]] = {}  # what no flush has written yet
+        self._unwritten: dict[GroupId, list[Changes]] = {}  # changes that no flush has written yet
 
     async def read(self, number: GroupId) -> tuple[pb.Snapshot, str]:
-        """The state that a group's rows tell, and what is wrong with them: then it is an empty one."""
+        """Return the state in a group's rows, and their fault, with which the state is empty."""
         if self.database is None:
             return pb.Snapshot(), ""
         try:
@@ -42,13 +42,13 @@ class StateRows:
             return pb.Snapshot(), f"{error}; "
 
     def mark_stale(self, number: GroupId) -> None:
-        """Let the next flush write all rows of a group anew, as those in the database are of another state."""
+        """Let the next flush write all rows of a group again, as those in the database are of another state."""
         self._stale.add(number)
 
-    # --- what has changed -------------------------------------------------------------------------------------------------
+    # --- changes --------------------------------------------------------------------------------------------------------
 
     def take_some(self, broker: Broker, number: GroupId) -> bool:
-        """Take some of the changed rows of a group, if there are many, for the next flush, in which the others follow: one event
+        """Collect some of a group's changed rows, if there are many, for the next flush, in which the others follow: one event
         loop's turn is too short for all. Returns False if there are few."""
         rows = broker.take_some_rows(number, ROWS_AT_ONCE)
         if rows is None:
@@ -68,7 +68,7 @@ class StateRows:
         return changes
 
     def changes(self, broker: Broker, number: GroupId, mark: tuple[RaftIndex, Term]) -> Changes:
-        """The rows of a group that have changed, as of the entry *mark*; they count as taken."""
+        """Return the changed rows of a group as of the entry *mark*; they count as collected."""
         changes = self._begun(number)
         add_rows(changes, number, broker.take_changed_rows(number), mark)
         if self.database is not None:
@@ -76,7 +76,7 @@ class StateRows:
         return changes
 
     def take_changes(self, broker: Broker, number: GroupId, mark: tuple[RaftIndex, Term]) -> list[Changes]:
-        """All changes for the next flush: those of `keep_hash` and `take_some` first, then the ones up to *mark*."""
+        """Return all changes for the next flush: those of `keep_hash` and `take_some` first, then the ones up to *mark*."""
         return [*self._early.pop(number, ()), self.changes(broker, number, mark)]
 
     def keep_hash(self, broker: Broker, number: GroupId, mark: tuple[RaftIndex, Term]) -> None:
@@ -99,7 +99,7 @@ class StateRows:
     ) -> None:
         """Write changes by group, as of *marks*, after those that an earlier attempt could not write.
 
-        A group that is not in *applied* once they are written has another state by then.
+        A group that is not in *applied* once they are written has another state then.
         """
         if self.database is None:
             return
@@ -111,7 +111,7 @@ class StateRows:
         if writing:
             await self.database.flush(*chain.from_iterable(writing.values()))
         for number, written in writing.items():
-            if self._unwritten.get(number) is written:  # the group was neither deleted nor changed meanwhile
+            if self._unwritten.get(number) is written:  # the group was neither deleted nor changed since
                 del self._unwritten[number]
         for number in changes:
             if number not in self._frozen and number in applied:
@@ -140,7 +140,7 @@ class StateRows:
             await self.database.flush(changes)
 
     def forget(self, number: GroupId) -> None:
-        """A group is no longer on this node."""
+        """Forget a group that is no longer on this node."""
         self.flushed.pop(number, None)
         self._stale.discard(number)
         self._frozen.discard(number)

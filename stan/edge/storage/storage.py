@@ -1,7 +1,7 @@
 """Storage of a node: one log per group, and the state database; opening, replaying, flushing, transfer, closing.
 
 A data directory holds `stan.json` (the manifest), `lock`, `state.db`, `groups/<number>/` (segments and snapshots),
-`raft/<number>/` (what a cluster node's Raft members must not forget) and `lost+found/` (files that could not be used). No file is
+`raft/<number>/` (memory of a cluster node's Raft members) and `lost+found/` (files that could not be used). No file is
 ever deleted because another one is missing.
 """
 
@@ -41,7 +41,7 @@ REPLAY_BYTES = 4 * MiB
 """Entries read at once while the log is replayed."""
 
 SLICES_MAX: Final = 10_000
-"""Slices of changed rows before the rest is taken at once, should rows change as fast as they are taken."""
+"""Slices of changed rows before the rest is collected at once, if rows change as fast as that."""
 
 BACKUP = "restore the directory from a backup"
 REMEDY = f"{BACKUP}, or start once with --file_truncate_bad_eof to go on without what is lost"
@@ -52,14 +52,14 @@ POWER_LOST = (
 NO_FILES = "the memory store keeps no files"
 
 Offload = Callable[[Callable[[], object]], Awaitable[object]]
-"""Runs something that blocks; the simulator runs it on the spot."""
+"""Runs a blocking call; the simulator runs it on the spot."""
 
 Note = Callable[[str, str], None]
 """Takes level and text of a line for the operator."""
 
 
 def _nothing() -> None:
-    """Stands for work of a thread."""
+    """Stand for work of a thread."""
 
 
 async def in_thread(call: Callable[[], object]) -> object:
@@ -68,17 +68,17 @@ async def in_thread(call: Callable[[], object]) -> object:
 
 
 class Storage:
-    """The log of each group, the rows of the groups' states, and with the file store the data directory that holds them."""
+    """The log of each group, the rows of the groups' states, and with the file store the data directory with them."""
 
     def __init__(self, logs: dict[GroupId, GroupLog], offload: Offload | None = None) -> None:
         self.logs = logs
         self.rows = StateRows()
         self.directory: DataDirectory | None = None
-        self.unconfirmed = False  # deliveries may have left that the logs do not record; see Broker.lead
-        self.fresh = False  # when it was opened, it held no entry, no term and no vote: the node has promised nothing
+        self.unconfirmed = False  # the logs may lack deliveries that have left; see Broker.lead
+        self.fresh = False  # when it was opened, it had no entry, no term and no vote: the node has promised nothing
         self.differs: dict[GroupId, str] = {}  # text for each group whose state differs from that of other nodes
         self.members: dict[GroupId, StoredMember] = {}  # only a node of a cluster has them
-        self.applied: dict[GroupId, tuple[RaftIndex, Term]] = {}  # newest applied entry; the driver keeps it up to date
+        self.applied: dict[GroupId, tuple[RaftIndex, Term]] = {}  # newest applied entry; the driver updates it
         self._offload: Offload = offload or in_thread
         self._note: Note = lambda _level, _text: None
         self._files: GroupFiles | None = None
@@ -90,17 +90,17 @@ class Storage:
     async def open(
         cls, config: Config, log: ServerLog, *, groups: Seq[GroupId] | None = None, node_id: str = ""
     ) -> "Storage":
-        """Open the store that `config.store` names.
+        """Open the store of `config.store`.
 
         Args:
             config: settings.
-            log: gets a line for each thing that was not in order.
+            log: gets a line for each problem.
             groups: those that this node is a member of; by default all.
-            node_id: name in the cluster; by default what the settings say, else what the directory says, else a new one.
+            node_id: name in the cluster; by default the one of the settings, else of the directory, else a new one.
 
         Raises:
             StartError: the directory is not ours, or cannot be used.
-            Damage: what is in it is not what was written.
+            Damage: its content is not as it was written.
         """
         require_compression()
         if config.store.kind == "memory":
@@ -144,18 +144,18 @@ class Storage:
         """Open everything but `rows.database`, which the caller sets before `load`. Blocking.
 
         Args:
-            disk: where the directory is.
+            disk: the place of the directory.
             cluster_id: refused if the directory is of another cluster.
             raft_groups: refused if the directory was made with another number.
             groups: those that this node is a member of; by default all.
             node_id: name in the cluster; "" for a server alone.
             lock: descriptor of the directory's locked file, closed with the storage.
-            note: gets a line for each thing that was not in order.
+            note: gets a line for each problem.
             offload: runs a blocking call; by default in a thread.
 
         Raises:
             StartError: the directory is not ours, or cannot be used.
-            Damage: what is in it is not what was written.
+            Damage: its content is not as it was written.
         """
         directory = DataDirectory.open(disk, cluster_id, raft_groups, node_id=node_id, lock=lock)
         files = GroupFiles(directory)
@@ -163,7 +163,7 @@ class Storage:
         self.directory, self.unconfirmed, self._files, self._note = directory, directory.power_lost, files, note
         for text in files.tidy():
             note("WRN", text)
-        # Directories of others are of a growth that a crash has cut short.
+        # Directories of other groups are from an unfinished growth.
         counted = range(directory.manifest.groups + 1)
         for number in map(GroupId, counted) if groups is None else groups:
             if number in counted:
@@ -188,17 +188,17 @@ class Storage:
         if raft is not None:
             self._expect_committed(number)
 
-    def _encrypt_from_now_on(self, directory: DataDirectory, held: Seq[GroupId]) -> None:
-        """Encrypt each batch that is appended from here on; those that the logs already hold may be in clear."""
-        directory.note_encrypted_after({n: self.logs[n].last_index if n in self.logs else None for n in held})
+    def _encrypt_from_now_on(self, directory: DataDirectory, present: Seq[GroupId]) -> None:
+        """Encrypt each batch that is appended from here on; those already in the logs may be in clear."""
+        directory.note_encrypted_after({n: self.logs[n].last_index if n in self.logs else None for n in present})
         for number, log in self.logs.items():
             if isinstance(log, FileLog):
-                log.sealed_from(RaftIndex((log.last_index if number in held else 0) + 1))
+                log.sealed_from(RaftIndex((log.last_index if number in present else 0) + 1))
 
     def _expect_committed(self, number: GroupId) -> None:
-        """Notice a log that ends before an entry which is known to be committed.
+        """Notice a log that ends before a known committed entry.
 
-        The log held that entry, but need not have synced it: a loss of power may have taken it. Without one, entries are lost.
+        The log had that entry, but need not have synced it: a loss of power may have taken it. Without one, entries are lost.
         """
         state, last = self.members[number].hard_state, self.logs[number].last_index
         if state.commit_hint <= last:
@@ -209,7 +209,7 @@ class Storage:
             self._lost(number, f"the log ends with entry {last}, {state.commit_hint} was committed here")
 
     def _lost(self, number: GroupId, what: str) -> None:
-        """Deal with a log that has lost entries which had been written.
+        """Handle a log that has lost written entries.
 
         A member of a cluster has no vote until it has them again. A server alone refuses to start with StartError, unless the
         operator has accepted the loss.
@@ -228,7 +228,7 @@ class Storage:
         member, opening = self.members.get(number), True
 
         def damaged() -> None:
-            """A damaged file is about to be moved away, or a reader has found damage; the reader may be in any thread."""
+            """Note damage: of a file that is about to be moved away, or of a read, which may be in any thread."""
             if member is not None:
                 if opening:
                     member.hard_state.mark_amnesiac()
@@ -262,11 +262,11 @@ class Storage:
 
     @property
     def epoch(self) -> int:
-        """Of the cluster's last rescue, as far as the directory tells."""
+        """The epoch of the cluster's last rescue, as far as the directory has it."""
         return self.directory.manifest.epoch if self.directory is not None else 0
 
     def is_intact(self, number: GroupId) -> bool:
-        """False if the log of a group has lost entries that no other log has brought back since."""
+        """False if the log of a group has lost entries that no other log has restored since."""
         member = self.members.get(number)
         return member is None or member.intact
 
@@ -275,7 +275,7 @@ class Storage:
     async def load(self, broker: Broker, *, replicated: bool = False) -> dict[GroupId, Exception]:
         """Bring *broker* to the state of its logs: rows or snapshot, then every entry after them.
 
-        *replicated*: the later entries are neither committed nor applied, as the group's leader decides what becomes of them;
+        *replicated*: the later entries are neither committed nor applied, as the group's leader decides about them;
         a group whose state and log do not fit together begins empty. Returns the errors of the groups whose log the program
         could not replay; the other groups can be served.
         """
@@ -306,17 +306,17 @@ class Storage:
             )
 
     async def load_group(self, broker: Broker, number: GroupId, *, replicated: bool) -> Exception | None:
-        """Give the broker the state of one group, as its log and rows tell it; *replicated* as in `load`.
+        """Give the broker the state of one group, from its log and rows; *replicated* as in `load`.
 
-        It is made off the event loop, and takes the place of the old one in one step: until then the old metadata tell which
-        channels and clients there are.
+        It is made off the event loop, and takes the place of the old one in one step: until then the old metadata have
+        the channels and clients.
 
-        Returns the error if the program could not replay the log; the broker has then been told that the group failed.
+        Returns the error if the program could not replay the log; then the failure of the group is reported to the broker.
         """
-        snapshot, anew = await self._newest_state(number, replicated=replicated)
-        machine: Any = await self._offload(partial(broker.restored, number, snapshot, changed=anew))
+        snapshot, rewrites = await self._newest_state(number, replicated=replicated)
+        machine: Any = await self._offload(partial(broker.restored, number, snapshot, changed=rewrites))
         broker.reset(number, machine)
-        if anew:
+        if rewrites:
             self.rows.mark_stale(number)
         if snapshot.voters_index and number in self.members:  # a server alone has no members
             self.members[number].set_voters(Voters(list(snapshot.voters), snapshot.voters_index))
@@ -343,49 +343,49 @@ class Storage:
     async def _newest_state(self, number: GroupId, *, replicated: bool) -> tuple[pb.Snapshot, bool]:
         """Find the state to start from: the rows, or the newest snapshot if the rows are lost or older.
 
-        The second value is True if all rows have to be written anew. Raises Damage if state and log do not fit together; a
+        The second value is True if all rows have to be written again. Raises Damage if state and log do not fit together; a
         replicated group begins empty then.
         """
         log = self.logs[number]
         snapshot, why = await self.rows.read(number)
         newest = self._files.snapshots.find(number) if self._files is not None else RaftIndex(0)
-        anew = bool(why)
+        rewrites = bool(why)
         if snapshot.applied_index < newest <= log.last_index:
             try:
-                found: Any = await self._offload(partial(self._of_disk().snapshots.read, number, newest))
-                snapshot, anew = found, True
+                stored: Any = await self._offload(partial(self._of_disk().snapshots.read, number, newest))
+                snapshot, rewrites = stored, True
             except Damage as error:
                 why += f"{error}; "
         applied = snapshot.applied_index
         if log.first_index - 1 <= applied <= log.last_index:
             if why:
                 self._note("ERR", f"{why}group {number} is made again from entry {applied + 1} of its log on")
-            return snapshot, anew
+            return snapshot, rewrites
         why += (
             f"group {number}: the state stands at entry {applied}, the log holds [{log.first_index}, {log.last_index}]"
         )
         if not replicated:
             if applied > log.last_index and self._accepts_loss and isinstance(log, FileLog):
                 log.skip(RaftIndex(applied + 1))
-                return snapshot, anew
+                return snapshot, rewrites
             raise Damage(f"{why}; {self._remedy(lost=applied > log.last_index)}")
         await self._begin_empty(number, why)
         return pb.Snapshot(), False
 
     def _remedy(self, *, lost: bool) -> str:
-        """What an operator can do about a group that cannot be loaded; *lost*: because its newest entries are missing."""
+        """The remedy for a group that cannot be loaded; *lost*: because its newest entries are missing."""
         if self._files is None:
             return "restore the file from a backup"
         return REMEDY if lost else BACKUP
 
     async def _begin_empty(self, number: GroupId, why: str) -> None:
-        """Move a group's log to lost+found, begin it empty, and delete the group's rows; other nodes have what it held."""
+        """Move a group's log to lost+found, begin it empty, and delete the group's rows; other nodes have its entries."""
         files = self._of_disk()
         self.members[number].hard_state.mark_amnesiac()
         self.logs[number].close()
         aside = files.set_aside(number)
         if files.raft is not None:
-            files.raft.mark_intact(number)  # like a new disk: what comes is whole from its beginning
+            files.raft.mark_intact(number)  # like a new disk: the next log is complete from its beginning
         self._note("ERR", f"{why}; moved to {aside}, this node gets the group's messages from others again")
         self._in_directory().note_encrypted(number)
         self._open_log(number)
@@ -393,7 +393,7 @@ class Storage:
         await self.rows.delete(number)
 
     def _replay(self, broker: Broker, number: GroupId, applied: RaftIndex) -> None:
-        """Apply the entries after *applied*: a server alone has committed all that its log holds."""
+        """Apply the entries after *applied*: a server alone has committed its whole log."""
         log = self.logs[number]
         log.commit(log.last_index)
         at = RaftIndex(applied + 1)
@@ -407,7 +407,7 @@ class Storage:
         self.applied[number] = (RaftIndex(max(applied, log.last_index)), term)
 
     def _pass_over(self, broker: Broker, number: GroupId) -> None:
-        """Skip the sequences of messages that the log has lost and that a cursor knows of, so that no new message gets them.
+        """Skip the sequences of messages that the log has lost and a cursor knows, so that no new message gets them.
 
         In their place the log gets a batch without records, and a removal of its sequences.
         """
@@ -425,8 +425,8 @@ class Storage:
             )
             oldest = Sequence(machine.channel(uid).first_sequence)
             gap = encode_batch(uid, first, last - first + 1, index.last_timestamp, oldest, b"")
-            gone = pb.GroupChange(removal=pb.Removal(uid=uid, deleted=[first, last]))
-            for kind, body in ((Kind.RECORDS, b"".join(gap)), (Kind.CHANGE, gone.SerializeToString())):
+            removal = pb.GroupChange(removal=pb.Removal(uid=uid, deleted=[first, last]))
+            for kind, body in ((Kind.RECORDS, b"".join(gap)), (Kind.CHANGE, removal.SerializeToString())):
                 self._append(broker, number, kind, body)
 
     def _append(self, broker: Broker, number: GroupId, kind: Kind, body: bytes) -> None:
@@ -458,7 +458,7 @@ class Storage:
     async def flush(self, broker: Broker) -> None:
         """Sync the logs, then write the rows that have changed to the database.
 
-        Rows are never ahead of the log: they are taken before the logs are synced. A group whose log fails does not hold up the
+        Rows are never ahead of the log, as they are collected before its sync. A group whose log fails does not hold up the
         other groups: its rows stay as they are, and Frozen is raised once the rows of the others are written.
         """
         await self._take_slices(broker)
@@ -490,8 +490,8 @@ class Storage:
             raise failed
 
     async def _take_slices(self, broker: Broker) -> None:
-        """Take the rows of groups of which many have changed slice by slice, each in a turn of the event loop of its own; what
-        changes meanwhile is taken with the rest."""
+        """Collect the rows of groups with many changes slice by slice, each in a turn of the event loop of its own; later
+        changes are collected with the rest."""
         for number in list(self.applied):
             for _ in range(SLICES_MAX):
                 if not self._take_slice(broker, number):
@@ -512,7 +512,7 @@ class Storage:
         broker.step_fault(number, error)
 
     async def _forget_boot(self) -> None:
-        """A log failed, so deliveries may have left that it does not record: the next start behaves as after a loss of power."""
+        """Let the next start behave as after a loss of power: a failed log may lack deliveries that have left."""
         if self.directory is None or not self.directory.manifest.boot_id:
             return
         with suppress(OSError):  # on such a disk this may fail, too, and is tried again
@@ -531,7 +531,7 @@ class Storage:
     async def release(self, broker: Broker) -> None:
         """Let the logs delete or clean sealed segments that the flushed state covers.
 
-        A group whose newest snapshot is older than its sealed segments gets a new snapshot first. A group whose disk refuses does
+        A group whose newest snapshot is older than its sealed segments gets a new snapshot first. A group whose disk fails does
         not hold up the others: the last such error is raised at the end.
         """
         failed: StanError | OSError | None = None
@@ -562,7 +562,7 @@ class Storage:
             log.release(min(flushed, newest[number]))
 
     async def _snapshot(self, broker: Broker, number: GroupId) -> None:
-        """Write a snapshot of a group's state as its rows tell it, from which a lost database can be made again."""
+        """Write a snapshot of a group's state from its rows, from which a lost database can be rebuilt."""
         log, snapshots = self.logs[number], self._of_disk().snapshots
         written: list[RaftIndex] = []
 
@@ -579,7 +579,7 @@ class Storage:
             snapshots.newest[number] = written[0]
 
     def read_state(self, number: GroupId, sealed_from: int = 0) -> StoredState:
-        """The state of a group as of the last flush of its rows, and the voters that this node knows: what a snapshot file holds.
+        """Return the state of a group as of the last flush of its rows, with its known voters: the content of a snapshot file.
         Blocking, for a worker thread. *sealed_from*: see pb.Snapshot. Raises NotNow, Damage."""
         database = self.rows.database
         state = None if database is None else database.read_state(number)
@@ -629,10 +629,10 @@ class Storage:
         return self._receivers[number]
 
     def install(self, number: GroupId) -> GroupLog:
-        """Let the log that was received take the place of a group's log; `load_group` into a new machine comes next.
+        """Replace a group's log by the received one; `load_group` into a new machine comes next.
 
         Until then the group has no applied index. Blocking. Raises NotNow, and has changed nothing, if the received log is not
-        finished, does not fit what the old log holds, or does not take what that has more; after OSError or Damage the group is
+        finished, does not fit the old log, or cannot add its further entries; after OSError or Damage the group is
         of no use until a restart.
         """
         files, receiver, old = self._of_disk(), self._receivers[number], self.logs[number]
@@ -650,7 +650,7 @@ class Storage:
                 raise
         files.make_ready(number)
         del self._receivers[number]
-        with suppress(Frozen):  # the new log has what it held
+        with suppress(Frozen):  # the new log has its entries
             old.close()
         self.applied.pop(number, None)
         self.rows.forget_changes(number)
@@ -661,30 +661,30 @@ class Storage:
         files.snapshots.newest[number] = offer.index
         return self.logs[number]
 
-    # --- groups and nodes that come and go ----------------------------------------------------------------------------------
+    # --- added and removed groups -------------------------------------------------------------------------------------------
 
     def found_groups(self, voters: Mapping[GroupId, Seq[str]], pool: int, *, votes: bool) -> None:
         """Make the directories of groups that are new in the cluster, those in which this node votes; then count *pool* groups.
 
-        A crash before the last step leaves directories that no start looks at, and which the next call completes. Blocking.
+        A crash before the last step leaves directories that no start reads, and the next call completes. Blocking.
 
         Args:
             voters: the first voters of each such group.
-            pool: how many groups of channels there are with them.
-            votes: this data directory is the one that was named for this node; with another one it has no vote yet.
+            pool: number of groups of channels, including them.
+            votes: this data directory is the one named for this node; with another one it has no vote yet.
         """
         for number, names in voters.items():
-            self._of_disk().found(number, Voters(list(names)), votes=votes)
+            self._of_disk().bootstrap(number, Voters(list(names)), votes=votes)
         self._in_directory().note_pool(pool)
 
     async def begin_group(self, number: GroupId) -> None:
-        """Hold another group, without entries and rows; `load_group` into a new machine comes next. Its directories are made, or
+        """Begin another group, without entries and rows; `load_group` into a new machine comes next. Its directories are made, or
         are those that `found_groups` has made."""
         await self.rows.delete(number)
         self._open_group(number)
 
     def abandon_group(self, number: GroupId) -> None:
-        """Hold nothing of a group that could not be begun; what there is of its files is for the next `begin_group`."""
+        """Drop a group that could not be begun; its files are for the next `begin_group`."""
         log, member = self.logs.pop(number, None), self.members.pop(number, None)
         self.applied.pop(number, None)
         self.rows.forget(number)
@@ -696,7 +696,7 @@ class Storage:
                 member.hard_state.close()
 
     async def end_group(self, number: GroupId) -> str:
-        """Stop holding a group that nothing uses anymore; returns the directory into which its files were moved aside."""
+        """End a group that nothing uses anymore; returns the directory into which its files were moved aside."""
         log, files = self.logs.pop(number), self._of_disk()
         for known in (self.applied, files.snapshots.newest, self._receivers):
             known.pop(number, None)
@@ -711,7 +711,7 @@ class Storage:
     # --- closing ----------------------------------------------------------------------------------------------------------
 
     async def close(self, *, clean: bool) -> None:
-        """Close everything; *clean* when all that was written is durable and flushed."""
+        """Close everything; *clean* when all writes are durable and flushed."""
         for log in self.logs.values():
             log.close()
         for member in self.members.values():

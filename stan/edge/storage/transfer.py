@@ -1,7 +1,7 @@
-"""Transfer of a group to a member that lacks what the leader's log no longer has: the state first, then raw segment files.
+"""Transfer of a group to a member that lacks entries no longer in the leader's log: the state first, then raw segment files.
 
     receiver                     sender
-    open(session, group)   →     links the group's files aside, says how long its offer is
+    open(session, group)   →     links the group's files aside, answers with the length of its offer
     read(part, offset) …   →     bytes of the offer (part 0), of the state (part 1), of the segments (2 …)
     close(session)         →     removes the links
 
@@ -9,7 +9,7 @@ The receiver has several reads outstanding at a time. Each answer names its requ
 the caller may send any request again. What is offered is a committed prefix of the log and never changes. Message bodies are in
 segments only, and holes between segments arrive as they are.
 
-Promises: what counts as received is what was sent (each answer has a CRC, and each entry is verified once more at the end);
+Promises: received files equal the sent ones (each answer has a CRC, and each entry is verified once more at the end);
 the received files stay in a directory of their own until `Storage.install`. No clock, no network, no tasks in here.
 """
 
@@ -50,11 +50,11 @@ class _Session:
 
 
 class Sender:
-    """Answers the requests of all receivers. `handle` blocks for one read of at most a chunk; `read` is for a worker thread.
+    """Answers the requests of all receivers. `handle` blocks for a read of a chunk at most; `read` is for a worker thread.
 
     Args:
-        files: where the files are.
-        directory: for the links of sessions; a start removes what is in there.
+        files: the disk.
+        directory: for the links of sessions; a start empties it.
         read: reads the state of a group, with the content of a snapshot file; blocks. Raises NotNow, Damage.
         export: links a group's files up to the entry of a state into a directory, or raises NotNow.
         now: monotonic time.
@@ -76,15 +76,15 @@ class Sender:
         self._sessions: dict[int, _Session] = {}
 
     def opens(self, request: bytes) -> GroupId | None:
-        """The group whose state `handle` needs for this request, as it would open a session; None: it would not."""
+        """Return the group whose state `handle` needs for this request to open a session; None: it opens none."""
         decoded = decode(request)
         if decoded is None or decoded[0].verb != Verb.OPEN or decoded[0].session in self._sessions:
             return None
         return None if len(self._sessions) >= limits.TRANSFER_SESSIONS_MAX else GroupId(decoded[0].group)
 
     def handle(self, request: bytes, state: StoredState | Exception | None = None) -> bytes:
-        """The answer to a request; b"" if the bytes are not a request. *state*: of the group that it `opens`, or why there is
-        none."""
+        """Return the answer to a request; b"" if the bytes are no request. *state*: of the group that it `opens`, or the error
+        instead."""
         decoded = decode(request)
         if decoded is None:
             return b""
@@ -159,7 +159,7 @@ class Sender:
     def _end(self, number: int) -> None:
         session = self._sessions.pop(number, None)
         if session is not None:
-            with suppress(OSError):  # a start removes what is left
+            with suppress(OSError):  # a start removes the rest
                 remove_directory(self._files, session.directory)
 
 
@@ -167,7 +167,7 @@ class Sender:
 
 
 class TransferStep(NamedTuple):
-    """What the caller has to do next: send requests; *done* and *failed* come once, at the end."""
+    """The next step of the caller: requests to send; *done* and *failed* come once, at the end."""
 
     requests: list[bytes]
     done: bool = False
@@ -178,10 +178,10 @@ NOTHING = TransferStep([])
 
 
 class ChunkRequests:
-    """The requests of a receiver in one session: what is still to be asked for, and which requests are not answered yet."""
+    """The requests of a receiver in one session: planned ones, and those without an answer yet."""
 
     def __init__(self, group: GroupId, chunk_bytes: int) -> None:
-        """*chunk_bytes*: content that one request asks for."""
+        """*chunk_bytes*: content of one request."""
         self.chunk_bytes = chunk_bytes
         self._group = group
         self._session = 0
@@ -201,7 +201,7 @@ class ChunkRequests:
         self._session = -1
 
     def plan(self, lengths: dict[int, int]) -> None:
-        """Ask for these parts from now on, given with their lengths."""
+        """Plan the requests for these parts, given with their lengths."""
         self._planned = self._chunks(lengths)
 
     def _chunks(self, lengths: dict[int, int]) -> Iterator[tuple[int, int, int]]:
@@ -213,10 +213,10 @@ class ChunkRequests:
         """Requests to send now: as many as may be outstanding."""
         requests = []
         while len(self._outstanding) < limits.TRANSFER_WINDOW:
-            wanted = next(self._planned, None)
-            if wanted is None:
+            chunk = next(self._planned, None)
+            if chunk is None:
                 break
-            requests.append(self._ask(Verb.READ, *wanted))
+            requests.append(self._ask(Verb.READ, *chunk))
         return requests
 
     def _ask(self, verb: Verb, part: int = 0, offset: int = 0, length: int = 0) -> bytes:
@@ -229,31 +229,31 @@ class ChunkRequests:
         return list(self._outstanding.values())
 
     def is_outstanding(self, answer: Header) -> bool:
-        """True if a request of this session waits for this answer."""
+        """True if this answers a waiting request of this session."""
         key = (answer.verb, answer.part, answer.offset)
         return answer.session == self._session and answer.group == self._group and key in self._outstanding
 
     def answered(self, answer: Header) -> None:
-        """A request got the answer that it waited for."""
+        """Note that a request is answered."""
         del self._outstanding[answer.verb, answer.part, answer.offset]
 
     def closing(self) -> bytes:
-        """The request that ends the session at the sender; no answer to it is waited for."""
+        """The request that ends the session at the sender; it needs no answer."""
         return encode(Header(Verb.CLOSE, 0, self._group, self._session, 0, 0, 0))
 
 
 class Receiver:
-    """Receives one group: `begin`, `take` until it is done, `finish`, then Storage.install.
+    """Receives one group: `begin`, `accept` until it is done, `finish`, then Storage.install.
 
-    After a failure, `begin` keeps the files that are complete. `take` writes to the disk and may run in a worker thread, one call
+    After a failure, `begin` leaves complete files in place. `accept` writes to the disk and may run in a worker thread, one call
     at a time.
 
     Args:
-        files: where the group is kept.
-        directory: of its own, made by `take`.
+        files: the disk.
+        directory: of its own, made by `accept`.
         group: its number.
         store_id: of this node's logs; replaces the sender's.
-        cipher: of this node's logs; has to decrypt what the sender has encrypted.
+        cipher: of this node's logs; has to decrypt the sender's segments.
         chunk_bytes: content that one request asks for; an answer is a little longer.
     """
 
@@ -285,8 +285,8 @@ class Receiver:
         """All requests that are not answered, to be sent again if no answer comes for a while."""
         return self._requests.outstanding()
 
-    def take(self, answer: bytes) -> TransferStep:
-        """Take an answer; bytes that answer none of the outstanding requests change nothing."""
+    def accept(self, answer: bytes) -> TransferStep:
+        """Accept an answer; bytes that answer no outstanding request change nothing."""
         decoded = decode(answer)
         if decoded is None:
             return NOTHING
@@ -347,8 +347,8 @@ class Receiver:
 
         Raises:
             NotNow: not everything was received.
-            Damage: what was received is not what was offered; the next `begin` starts from nothing.
-            OSError: the disk refuses.
+            Damage: the files are not the offered ones; the next `begin` starts from nothing.
+            OSError: the disk fails.
         """
         if self.offer is None or not self._received.is_complete:
             raise NotNow("not everything was received")
@@ -356,7 +356,7 @@ class Receiver:
         self.finished = True
 
     def discard(self) -> None:
-        """Remove what was received."""
+        """Remove all received files."""
         self._requests.end()
         self.offer, self.finished = None, False
         self._received.discard()
@@ -368,6 +368,6 @@ def goes_on(old: GroupLog, offer: Offer) -> bool:
         return True
     term = old.term_at(offer.index)
     if old.first_index - 1 > offer.index or (offer.index and not term):
-        held = f"[{old.first_index}, {old.last_index}]"
-        raise NotNow(f"group {offer.group} was received up to entry {offer.index}, the log here holds {held}")
+        present = f"[{old.first_index}, {old.last_index}]"
+        raise NotNow(f"group {offer.group} was received up to entry {offer.index}, the log here holds {present}")
     return term == offer.term  # else the old log's entries from there on were never committed

@@ -1,6 +1,6 @@
-"""The messages of a transfer: requests, answers, and the offer. Fixed layouts, little-endian, a CRC-32 behind everything.
+"""The messages of a transfer: requests, answers, and the offer. Fixed layouts, little-endian, a CRC-32 at the end.
 
-Promises: `decode` returns only what was sent; an offer that was decoded makes sense: its numbers fit together.
+Promises: `decode` returns only sent messages; a decoded offer makes sense: its numbers fit together.
 """
 
 import zlib
@@ -32,14 +32,14 @@ class Verb(IntEnum):
 
 
 class Status(IntEnum):
-    """The kinds of answers: the content that was asked for, or as text why there is none."""
+    """The kinds of answers: the requested content, or an error text."""
 
     FINE = 0
     REFUSED = 1
 
 
 class Header(NamedTuple):
-    """Front of a request, and of the answer to it."""
+    """The header of a request, and of its answer."""
 
     verb: int
     status: int
@@ -57,7 +57,7 @@ def encode(words: Header, content: bytes = b"") -> bytes:
 
 
 def decode(data: bytes) -> tuple[Header, memoryview] | None:
-    """Decode a request or an answer, its content without a copy; None if these are not the bytes that were sent."""
+    """Decode a request or an answer, its content without a copy; None if these are not the sent bytes."""
     if len(data) < _HEADER.size + _CRC.size:
         return None
     view = memoryview(data)
@@ -67,7 +67,7 @@ def decode(data: bytes) -> tuple[Header, memoryview] | None:
 
 
 class OfferedSegment(NamedTuple):
-    """One segment of an offer."""
+    """A segment of an offer."""
 
     first_index: RaftIndex
     length: int

@@ -1,7 +1,7 @@
 """Hands spans to a receiver of OTLP over HTTP, from a thread of its own.
 
-Promises: `add` never waits; what finds no room in the queue, or what the receiver does not take, is counted and dropped. The
-receiver may be down, slow or gone: the broker does not notice, its log says it once.
+Promises: `add` never waits; spans without room in the queue, or refused by the receiver, are counted and dropped. The
+receiver may be down, slow or gone: the broker is not affected, its log reports it once.
 """
 
 import gc
@@ -26,7 +26,7 @@ MISSING: Final = (
 
 
 class Span(NamedTuple):
-    """What happened to a message, from *start* to *end* (Unix ns)."""
+    """An event in the life of a message, from *start* to *end* (Unix ns)."""
 
     name: str
     ids: SpanIds
@@ -54,11 +54,11 @@ class SpanExport:
         except ImportError:
             raise StartError(MISSING) from None
         gc.collect()
-        gc.freeze()  # what was imported stays, and is much: no collection needs to look at it
-        library = logging.getLogger("opentelemetry")  # its failures are told here
+        gc.freeze()  # the imports stay, and are large: no collection needs to scan them
+        library = logging.getLogger("opentelemetry")  # its failures are logged here
         library.propagate = False
         library.addHandler(logging.NullHandler())
-        self.dropped = 0  # spans that found no room, or that the receiver did not take
+        self.dropped = 0  # spans without room, or refused by the receiver
         self.sent = 0
         self.endpoint = redacted(endpoint)
         self._log = log
@@ -97,7 +97,7 @@ class SpanExport:
             self._queue.append(span)
 
     def close(self) -> None:
-        """Send what is queued, if that takes no longer than TRACE_CLOSE_PATIENCE, and stop."""
+        """Send queued spans, if that takes no longer than TRACE_CLOSE_PATIENCE, and stop."""
         self._stopping.set()
         self._thread.join(limits.TRACE_CLOSE_PATIENCE / SECOND)
         self._exporter.shutdown()
@@ -117,7 +117,7 @@ class SpanExport:
                     return
 
     def _send(self, spans: list[Span]) -> str:
-        """Send spans; returns why that failed, or ""."""
+        """Send spans; returns the error, or ""."""
         why = "no success"
         try:
             result = self._exporter.export([self._encoded(span) for span in spans])

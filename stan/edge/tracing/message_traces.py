@@ -1,7 +1,7 @@
-"""The traces of messages, as their group's log tells them: stored, delivered, acked.
+"""The traces of messages, from their group's log: stored, delivered, acked.
 
     a RECORDS entry is written ─► synced ─► committed            store, and inside of it append, sync, replicate
-    a progress entry is committed, which tells of deliveries      deliver, one for each delivery; ack, since the last one
+    a progress entry is committed, with deliveries               deliver, one for each delivery; ack, since the last one
 
 Every node follows committed entries, so that the next leader knows the traces; the leader alone makes spans. The span `store` is
 the root, or the child of the span that published if the message brings a `traceparent`.
@@ -51,7 +51,7 @@ class MessageTraces:
     """The traced messages of one node."""
 
     def __init__(self, view: BrokerView, period: int, add: Callable[[Span], None]) -> None:
-        """*period*: one in so many messages is traced, whoever has published it; *add* takes the spans."""
+        """*period*: one in so many messages is traced, of all publishers; *add* receives the spans."""
         self._view = view
         self._sampler = Sampler(period)
         self._add = add
@@ -68,7 +68,7 @@ class MessageTraces:
     def written(
         self, number: GroupId, last: RaftIndex, proposals: list[Proposal], now: Callable[[], WallNanos]
     ) -> None:
-        """This leader has written *proposals* to a group's log, the newest as entry *last*. Entries whose way has to be watched
+        """Note that *proposals* are in this leader's log, the newest as entry *last*. Entries whose way has to be watched
         are `writing` then, the others `looked_at`."""
         first = RaftIndex(last - len(proposals) + 1)
         looked_at, index, watch = self.looked_at.get(number), first, False
@@ -89,13 +89,13 @@ class MessageTraces:
             self.looked_at[number] = first, last
 
     def synced(self, number: GroupId, durable: RaftIndex, now: int) -> None:
-        """This node's log of a group is durable up to *durable*."""
+        """Note that this node's log of a group is durable up to *durable*."""
         for (group, index), step in self.writing.items():
             if group == number and index <= durable and not step.synced:
                 step.synced = now
 
     def committed(self, number: GroupId, entries: Iterable[Entry], now: int) -> None:
-        """Entries of a channel group are committed, and about to be applied."""
+        """Note committed entries of a channel group, which are about to be applied."""
         group = self._view.groups.get(number)
         if group is None:
             return
@@ -168,10 +168,10 @@ class MessageTraces:
             for sent in progress.sent:
                 for sequence, store in self._traced(cursor.uid, sent.runs):
                     self._sent(number, progress.cursor_id, cursor.uid, sequence, store, sent, change.at, about, leads)
-            gone = {sequence for sequence, _ in self._traced(cursor.uid, progress.removed)}
+            removed = {sequence for sequence, _ in self._traced(cursor.uid, progress.removed)}
             for sequence, store in self._traced(cursor.uid, progress.acked):
                 parent, since = self._delivered.pop((number, progress.cursor_id, sequence), (store, change.at))
-                if leads and sequence not in gone:
+                if leads and sequence not in removed:
                     self._child("ack", cursor.uid, sequence, parent, (since, change.at), about)
 
     def _sent(
@@ -187,7 +187,7 @@ class MessageTraces:
         leads: bool,  # noqa: FBT001 - of this node
     ) -> None:
         start, end = at - sent.first_ago * MICROSECOND, at - sent.last_ago * MICROSECOND
-        told = {
+        details = {
             "messaging.client.id": shown(sent.client_id),
             "stan.redelivery_count": sent.count,
             "stan.node": self._view.node,
@@ -197,22 +197,22 @@ class MessageTraces:
         if len(self._delivered) > limits.TRACED_MESSAGES_MAX:
             self._delivered.popitem(last=False)
         if leads:
-            about = self._about(uid, sequence, "deliver") | about | told
+            about = self._about(uid, sequence, "deliver") | about | details
             self._add(Span(f"deliver {self._name(uid)}", ids, store, start, end, about))
 
     def _traced(self, uid: ChannelUid, runs: Iterable[int]) -> list[tuple[int, SpanIds]]:
         """The traced messages in *runs* of a channel, and their store spans."""
         contexts = self._contexts.get(uid)
-        found: dict[int, SpanIds | None] = {}
+        spans: dict[int, SpanIds | None] = {}
         for first, last in pairs(runs):
             for sequence in self._sampler.within(uid, first, last):
-                found[sequence] = self._own(uid, sequence)
+                spans[sequence] = self._own(uid, sequence)
             if contexts is not None:
                 at = bisect_left(contexts.sequences, first)
                 while at < len(contexts.sequences) and contexts.sequences[at] <= last:
-                    found[contexts.sequences[at]] = contexts.store[at]
+                    spans[contexts.sequences[at]] = contexts.store[at]
                     at += 1
-        return [(sequence, ids) for sequence, ids in sorted(found.items()) if ids is not None]
+        return [(sequence, ids) for sequence, ids in sorted(spans.items()) if ids is not None]
 
     # --- spans ------------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
-"""Which messages are traced, and by which ids; pure.
+"""The choice of the traced messages, and their ids; pure.
 
-Every node finds the same messages and ids by itself, from the sequences: so a trace goes on under the next leader.
+Every node chooses the same messages and ids by itself, from the sequences: so a trace goes on under the next leader.
 """
 
 import re
@@ -25,7 +25,7 @@ CARRIED_MAX = 100
 _SAMPLED = re.compile(rb"\x0a\x0btraceparent\x12\x3700-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][13579bdf]")
 """A Header as encoded, whose trace is sampled; may stand in a payload, too."""
 _KEY = b"\x0a\x0btraceparent"
-"""What each of these begins with: not to find it costs far less than not to find the whole."""
+"""The beginning of each of these: a search for it without a match costs far less than one for the whole."""
 _CONTEXT = re.compile(rb"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _HEADER = Struct("<IQI16xI4xI").unpack_from
 """Of the header of a record batch: uid, base sequence, count, length, flags."""
@@ -43,7 +43,7 @@ class SpanIds(NamedTuple):
 
 
 class Carried(NamedTuple):
-    """A message of a record batch that is looked at, and what it brings along."""
+    """A message of a record batch that is considered, with its own context."""
 
     sequence: int
     parent: SpanIds | None  # None: it brings no context
@@ -52,12 +52,12 @@ class Carried(NamedTuple):
 
 
 class Sampler:
-    """One message in each block of *period* sequences of a channel, at a place that a hash of channel and block chooses."""
+    """The choice of one message in each block of *period* sequences of a channel, at a place by a hash of channel and block."""
 
     def __init__(self, period: int) -> None:
         """*period*: 1 for each message, 1000 for one in a thousand."""
         self._period = period
-        self._newest: dict[int, tuple[int, int]] = {}  # by channel: a block, and which of its sequences is chosen
+        self._newest: dict[int, tuple[int, int]] = {}  # by channel: a block, and its chosen sequence
 
     def within(self, uid: int, first: int, last: int) -> Iterator[int]:
         """The chosen sequences in [first, last], in order. Costs nothing for each message, only for each block."""
@@ -69,8 +69,8 @@ class Sampler:
                 yield sequence
 
     def concerns(self, body: bytes) -> bool:
-        """False if nothing in the body of a RECORDS entry has to be looked at: no message is chosen, none brings a context along,
-        and there is no change. That is so of nearly all entries, and to find it out is what tracing costs them."""
+        """False if nothing in the body of a RECORDS entry matters: no message is chosen, none brings a context along,
+        and there is no change. That is so of nearly all entries, and this check is their whole cost of tracing."""
         if _KEY in body:
             return True
         at, end = 0, len(body)
@@ -88,7 +88,7 @@ class Sampler:
                     begin = block * self._period
                     if (
                         len(self._newest) >= CHANNELS_MAX
-                    ):  # deleted ones, too: they are forgotten, and others found again
+                    ):  # deleted ones, too: they are forgotten, and others read again
                         self._newest.clear()
                     self._newest[uid] = block, next(self.within(uid, begin, begin + self._period - 1))
                 elif first <= chosen <= last:
@@ -99,32 +99,32 @@ class Sampler:
 
 
 def ids_of(*key: object) -> SpanIds:
-    """Ids that are the same on all nodes: of the span that *key* names."""
+    """Return the ids of the span named by *key*, the same on all nodes."""
     digest = blake2b(repr(key).encode(), digest_size=24).digest()
     return SpanIds(int.from_bytes(digest[:16], "big") or 1, int.from_bytes(digest[16:], "big") or 1)
 
 
 def carried(records: bytes | memoryview, base: int, chosen: list[int]) -> list[Carried]:
-    """What messages of a record batch bring along that begins with sequence *base*: the *chosen* ones, and those whose own
-    context is sampled. Where there are none the batch is looked through once, by a search for a header."""
-    found = [match.start() for match in _SAMPLED.finditer(records)]
-    if not found and not chosen:
+    """Return the traced messages of a record batch that begins with sequence *base*: the *chosen* ones, and those whose own
+    context is sampled. Without any, the batch is searched once, for a header."""
+    starts = [match.start() for match in _SAMPLED.finditer(records)]
+    if not starts and not chosen:
         return []
     ends = array("I")
     ends.frombytes(kernel.slots(records)[1])
     places = {sequence - base for sequence in chosen}
-    for at in found[:CARRIED_MAX]:
+    for at in starts[:CARRIED_MAX]:
         places.add(bisect_right(ends, at))
     return [
-        told
+        message
         for place in sorted(places)
         if place < len(ends)
-        for told in (_told(records[(ends[place - 1] if place else 0) + 4 : ends[place]], base + place),)
-        if told.parent is not None or told.sequence in chosen
+        for message in (_read_message(records[(ends[place - 1] if place else 0) + 4 : ends[place]], base + place),)
+        if message.parent is not None or message.sequence in chosen
     ]
 
 
-def _told(record: bytes | memoryview, sequence: int) -> Carried:
+def _read_message(record: bytes | memoryview, sequence: int) -> Carried:
     try:
         message = wire.MsgProto.FromString(bytes(record))
     except DecodeError:

@@ -1,4 +1,4 @@
-"""A driver whose turns also tell of traced messages, and what makes one where tracing is configured.
+"""A driver whose turns also report traced messages, and its factory where tracing is configured.
 
 A server without tracing has a plain Driver and pays nothing.
 """
@@ -20,8 +20,8 @@ from stan.raft.consensus import Consensus
 
 
 class TracedDriver(Driver):
-    """Runs as a Driver; what fails in tracing ends the tracing, not the turn. Nearly no entry has a message to trace: syncs are
-    looked at only while one that has is on its way into the log."""
+    """Runs as a Driver; a failure in tracing ends the tracing, not the turn. Nearly no entry has a message to trace: syncs are
+    watched only while one with such a message is on its way into the log."""
 
     traces: MessageTraces | None = None
 
@@ -85,10 +85,10 @@ class ServerTracing:
 
 
 def tracing_of(config: Config, server_id: str, log: ServerLog) -> ServerTracing | None:
-    """The tracing that the settings ask for; None if they ask for none. Raises StartError."""
+    """Return the tracing of the settings; None if they have none. Raises StartError."""
     return ServerTracing(config, server_id, log) if config.tracing.period else None
 
 
 def driver_of(tracing: ServerTracing | None) -> Callable[..., Driver]:
-    """What makes the driver of a server."""
+    """Return the factory of a server's driver."""
     return Driver if tracing is None else tracing.make_driver

@@ -26,7 +26,7 @@ def files(tmp_path):
 
 
 def take(files, clock, server_id="A", after=0):
-    return Lease.take(files, after, server_id, clock)
+    return Lease.acquire(files, after, server_id, clock)
 
 
 def elsewhere(lease):
@@ -103,7 +103,7 @@ def test_holder_that_was_late_and_not_superseded_takes_the_next_epoch(files, clo
     lease.check()
     assert (lease.epoch, files.newest(), files.read(1)) == (2, 2, b"")
     assert watch.look(clock()) is None
-    assert Lease.take(files, 1, "B", clock) is None
+    assert Lease.acquire(files, 1, "B", clock) is None
 
 
 def test_late_holder_and_standby_cannot_both_get_the_next_epoch(files, clock, monkeypatch):

@@ -60,7 +60,7 @@ def heartbeat(server, activated, kind=HEARTBEAT):
 
 
 def activate(member, files, at=50 * SECOND):
-    lease = Lease.take(files, files.newest(), "ME", member._clock)
+    lease = Lease.acquire(files, files.newest(), "ME", member._clock)
     member._active = ActiveServer(member._config, "ME", member._log, member.generations, member.link, lease)
     member._active._activated = at
 
@@ -81,7 +81,7 @@ async def test_standby_waits_for_silence_and_then_takes_the_lease(member, files,
 
 
 async def test_standby_that_hears_nothing_stays_so_while_the_lease_is_renewed(member, files, clock):
-    other = Lease.take(files, 0, "OTHER", clock)
+    other = Lease.acquire(files, 0, "OTHER", clock)
     watch = LeaseWatch(files)
     for _ in range(100):
         clock.go(1)
@@ -149,7 +149,7 @@ async def test_claim_of_a_later_server_is_only_told(member, files):
 
 async def test_who_has_lost_the_lease_gives_up_at_the_first_claim(member, files, clock):
     activate(member, files)
-    Lease.take(files, 1, "OTHER", clock)
+    Lease.acquire(files, 1, "OTHER", clock)
     member._on_message(heartbeat("OTHER", 60 * SECOND))
     assert str(member._active._lost.result()) == 'ft: serverID "OTHER" claims to be active, aborting'
 

@@ -288,16 +288,16 @@ def test_sender_keeps_files_for_a_lease_only(a, b):
     receiver = b.storage.receiver(ONE)
     receiver._requests.chunk_bytes = 100
     for request in receiver.begin(1):
-        receiver.take(sender.handle(request))
+        receiver.accept(sender.handle(request))
     assert [path for path in a.files.paths() if "outgoing" in path]
     clock[0] += limits.TRANSFER_LEASE - 1
     (request,) = receiver.repeat()[:1]
-    assert receiver.take(sender.handle(request)).failed == ""
+    assert receiver.accept(sender.handle(request)).failed == ""
     clock[0] += limits.TRANSFER_LEASE
     sender.expire()
     assert not [path for path in a.files.paths() if "outgoing" in path]
     request = receiver.repeat()[0]
-    assert receiver.take(sender.handle(request)).failed == "no such transfer"
+    assert receiver.accept(sender.handle(request)).failed == "no such transfer"
     assert not receiver.repeat()
 
 
@@ -305,9 +305,9 @@ def test_start_forgets_what_was_on_its_way(a, b):
     sender, receiver = a.sender(), b.storage.receiver(ONE)
     receiver._requests.chunk_bytes = 100
     for request in receiver.begin(1):
-        step = receiver.take(sender.handle(request))
+        step = receiver.accept(sender.handle(request))
     for request in step.requests:
-        receiver.take(sender.handle(request))
+        receiver.accept(sender.handle(request))
     a.power_cut(1).boot()
     b.power_cut(1).boot()
     assert not [path for path in [*a.files.paths(), *b.files.paths()] if "outgoing" in path or "incoming" in path]

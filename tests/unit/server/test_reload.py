@@ -94,11 +94,11 @@ def test_what_is_live_is_what_a_config_takes_over():
 def test_settings_wait_for_who_heeds_them():
     reloading, heard = Reloading(), []
     one, two = Config(cluster_id="one"), Config(cluster_id="two")
-    reloading.tell(one)
+    reloading.update(one)
     reloading.attach(heard.append)
-    reloading.tell(two)
+    reloading.update(two)
     reloading.detach()
-    reloading.tell(one)
+    reloading.update(one)
     assert heard == [one, two]
 
 
