@@ -1,4 +1,4 @@
-"""Bounds between nodes: who is there, balance, standby servers, partitioning, verifying of copies."""
+"""Bounds between nodes: membership, balance, standby servers, partitioning, verifying of copies."""
 
 from stan_protocol.scalars import MILLISECOND, SECOND, KiB, MiB
 
@@ -26,7 +26,7 @@ COPY_ATTEMPTS_MAX = 8
 PARTITION_REPLY_TIMEOUT = 1 * SECOND
 """Silence after which no other server objects to the channels of this one (STAN-SPEC 11.2)."""
 PARTITION_REPLIES_MAX = 1024
-"""Replies of other servers that are kept until they are looked at."""
+"""Replies of other servers that wait to be read."""
 PARTITION_CHECK_DELAY = SECOND // 2
 """From the news of another nats-server to the next check ..."""
 PARTITION_CHECKS = 4
@@ -44,7 +44,7 @@ VERIFY_BYTES_MAX = 8 * MiB
 EXPLAIN_ENTRIES_MAX = 6000
 """Entries that are read for one answer to `.admin.explain` ..."""
 EXPLAIN_ENTRIES_AT_ONCE = 500
-"""... and how many at once, until it is clear what has become of the message."""
+"""... and how many at once, until the outcome of the message is clear."""
 EXPLAIN_STEPS_MAX = 500
 """Steps in one of these answers, about."""
 EXPLAIN_ANSWERS_MAX = 20
@@ -62,7 +62,7 @@ RAFT_GROUPS_MAX = 1024
 
 # --- subscriptions that other nodes serve than the leader --------------------------------------------------------------
 SERVING_REPORT_INTERVAL = SECOND // 2
-"""A node that serves subscriptions tells the leader this often how far it is, and that it is there."""
+"""A node that serves subscriptions reports its progress, and that it is alive, to the leader this often."""
 SERVING_ANSWER_WAIT = 1 * SECOND
 """A report without an answer counts as lost after this."""
 SERVING_LEASE = 2 * SECOND
@@ -70,7 +70,7 @@ SERVING_LEASE = 2 * SECOND
 SERVING_TAKEN_BACK = 2 * SECOND + SECOND // 2
 """The leader takes the subscriptions of a node back that has not reported for this long: clocks may run differently."""
 SERVING_LAG_MAX = 5 * SECOND
-"""A node that has not applied what the leader had applied so long ago may not serve."""
+"""A node that has not applied the leader's state of so long ago may not serve."""
 SERVING_RETRY = 10 * SECOND
 """A node from which subscriptions were taken back is given none for this long."""
 SERVING_BYTES_MAX = 256 * KiB
@@ -78,7 +78,7 @@ SERVING_BYTES_MAX = 256 * KiB
 SERVING_CURSORS_MAX = 1000
 """Subscriptions in one entry that gives them to a node, or takes them back."""
 
-# --- who is there (ROSTER, BALANCE) --------------------------------------------------------------------------------
+# --- membership and balance ----------------------------------------------------------------------------------------
 HELLO_INTERVAL = 1 * SECOND
 """A node sends its hello this often, and at once if something about it has changed."""
 HELLO_ANSWER_MAX = 100 * MILLISECOND
@@ -99,7 +99,7 @@ TRANSFER_COOLDOWN = 60 * SECOND
 BALANCE_SETTLE = 3 * SECOND
 """A leadership is handed over for the balance's sake after it lasted this long, and to a node that was there this long."""
 LABELS_SETTLE = 3 * SECOND
-"""Labels of nodes are taken over when all live nodes have told the same for this long: nodes start one after the other."""
+"""Labels of nodes are adopted when the hellos of all live nodes agree for this long: nodes start one after the other."""
 BALANCE_PAUSE = 1 * SECOND
 """Between two rounds of handing over for the balance's sake."""
 BALANCE_MOVES_MAX = 2

@@ -1,4 +1,4 @@
-"""Bounds of what clients and operators send, and of what the broker keeps of it."""
+"""Bounds of the requests of clients and operators, and of the broker's memory of them."""
 
 from stan_protocol.scalars import MILLISECOND, SECOND, GiB, KiB, MiB
 
@@ -9,13 +9,13 @@ UNCOMMITTED_BYTES_MAX = 64 * MiB
 """Published bytes waiting for their commit above which reading from NATS pauses."""
 WAITING_ANSWERS_BYTES_MAX = 2 * UNCOMMITTED_BYTES_MAX
 """Answers that wait for a leader's lease. They count as published bytes that wait, so from the half on nothing is published that
-would bring another ack; what is above that are refusals, and dropped."""
+would bring another ack; above that are refusals, which are dropped."""
 EPHEMERAL_BYTES_MAX = 256 * MiB
 """Bytes of the messages of all ephemeral channels that a node leads, above which the oldest ones of the largest channel go."""
 EPHEMERAL_REFUSED_AGE_MAX = 10 * SECOND
-"""Publishes to an ephemeral channel that came this long before its group had a new leader are refused by it: nobody may have
-answered them, as an election may take 8 s on a busy machine. Those that were answered are refused, too, which their publishers do
-not hear any more."""
+"""Publishes to an ephemeral channel that came this long before its group had a new leader are refused by it: they may be
+unanswered, as an election may take 8 s on a busy machine. Answered ones are refused, too, but their publishers do not get that
+refusal any more."""
 NAME_BYTES_MAX = 1 * KiB
 """Longest client id, connection id, name of a durable or of a queue group."""
 REQUEST_PARTS_MAX = 20_000
@@ -48,7 +48,7 @@ PARTS_MAX = 256
 PARTED_MAX = 256
 """Channels that have parts."""
 PART_FINGERPRINTS_BYTES_MAX = 768 * KiB
-"""What a part tells of its newest messages when the parts are doubled, so that new parts do not take them again."""
+"""Fingerprints of a part's newest messages when the parts are doubled, so that new parts do not accept them again."""
 PINS_MAX = 1_000
 """Channels that are pinned to a group; the metadata keeps them all in one row."""
 DROPPED_RUNS = 64
@@ -56,28 +56,28 @@ DROPPED_RUNS = 64
 MOVES_MAX = 16
 """Moves of channels between groups that are under way at once."""
 MOVE_ANSWER_BYTES_MAX = 512 * KiB
-"""Of what one answer has of channels that are being moved."""
+"""Data of moving channels in one answer."""
 MOVE_BYTES_PER_SECOND = 32 * MiB
 """At which channels are copied while they are in use."""
 MOVED_STATE_BYTES_MAX = 4 * MiB
-"""Of all that a group has of the channels of one move besides their messages: it comes in one entry."""
+"""Data of the channels of one move besides their messages: they come in one entry."""
 MOVE_HOLD_MAX = 3 * SECOND // 2
-"""How long channels are held for a move, whoever leads them meanwhile; then it is cancelled."""
+"""How long channels are held for a move, also through changes of their leader; then it is cancelled."""
 MOVE_KNOWN_MIN = 8 * SECOND
-"""For as long the leader of a group must have known which publishes are stored before channels are moved from it; when parts are
-doubled, each tells of as many seconds before it was closed."""
+"""For as long the leader of a group must have known the stored publishes before channels are moved from it; when parts are
+doubled, each has fingerprints of as many seconds before it was closed."""
 MOVE_KNOWN_MARGIN = 4 * SECOND
-"""By which nodes may hear publishes, or of changes of the metadata, later than the leader that has stored them."""
+"""By which nodes may receive publishes, or changes of the metadata, later than the leader that has stored them."""
 MOVE_LOOK = SECOND // 20
 """Between two looks of a leader at the moves of its group."""
 MOVE_PATIENCE = 10 * SECOND
-"""How long a move waits for what is half done in its channels when their messages are copied; then it is cancelled."""
+"""How long a move waits for half-done work in its channels when their messages are copied; then it is cancelled."""
 MOVE_STALLED_MAX = 60 * SECOND
-"""How long a move goes on in which no less is left to copy than before; then it is cancelled, too, and others have their turn."""
+"""How long a move goes on without progress in copying; then it is cancelled, too, and others have their turn."""
 MOVE_STAGING_MAX = 3 * SECOND
-"""How long no transaction begins in channels of which a move waits for the end of those under way."""
+"""How long no transaction begins in channels whose move waits for the end of open transactions."""
 MOVE_RETRY = 10 * SECOND
-"""Until the leader of the metadata begins a move anew that was cancelled; twice as long each time ..."""
+"""Pause before the leader of the metadata begins a cancelled move again; twice as long each time ..."""
 MOVE_RETRY_MAX = 60 * SECOND
 """... and no longer than this."""
 MOVE_LOOKED_AT = 1_000
@@ -87,16 +87,16 @@ MOVE_CHANNELS_MAX = 256
 POLICIES_MAX = 1_000
 """Policies in a configuration, and as many in the metadata."""
 POLICY_COMPLAINTS_MAX = 5
-"""Mistakes told in one answer about a policy."""
+"""Mistakes in one answer about a policy."""
 SCHEMA_VERSIONS_MAX = 32
 """Versions of the schema of one pattern of channels: a new one is compared with all of them."""
 SCHEMA_PATTERNS_MAX = 256
 SCHEMAS_BYTES_MAX = 4 * MiB
-"""All versions of all schemas; each node keeps them in memory, and snapshots of the metadata have them."""
+"""All versions of all schemas; each node has them in memory, and snapshots of the metadata have them."""
 SCHEMA_REQUESTS_WAITING_MAX = 64
 """Requests to look at a schema that wait for their turn, each as large as a schema; further ones have to be repeated."""
 SCHEMA_REFUSAL_BYTES_MAX = 400
-"""What is told of one message that does not fit its schema: its publisher made up the names of fields."""
+"""The report of one message that does not fit its schema, in which the publisher made up the names of fields."""
 MAX_DELIVER_MAX = 1_000_000
 """Largest number of deliveries of a message that a policy can name."""
 BACKOFF_PAUSES_MAX = 32
@@ -108,7 +108,7 @@ MAX_HOLD_MAX = 365 * 24 * 3600 * SECOND
 DEAD_LETTER_RATE_MAX = 1_000_000
 """Largest number of dead letters a minute that a policy can name."""
 FAILURE_REASONS_MAX = 1000
-"""Reasons of clients for failures and rejections kept of one position; the oldest ones are forgotten."""
+"""Clients' reasons for failures and rejections, per position; the oldest ones are forgotten."""
 DEAD_LETTER_RETRY = 1 * SECOND
 """A move of messages into a dead letter channel that has failed is tried again after this."""
 DEAD_LETTER_CHANNEL_RETRY = 10 * SECOND
@@ -123,27 +123,27 @@ set."""
 DELAY_RETRY = 1 * SECOND
 """Delayed messages that cannot be moved now are tried again after this."""
 DELAY_MESSAGES_MAX = 4_096
-"""Delayed messages that one entry moves: what is published now is not held up by many that are due."""
+"""Delayed messages that one entry moves, so that many due ones do not hold up current publishes."""
 DELAYED_PAGE_MAX = 1_000
 """Delayed messages in one answer, and as many that one request cancels."""
 DELAYED_IDS_MAX = 100_000
 """Of delayed messages that are due in a moment, in the answer for a backup."""
 DEFERRED_MAX = 1_000_000
-"""Messages of one group that wait for a time which their publishers have told; their times are in memory."""
+"""Messages of one group that wait for a time set by their publishers; the times are in memory."""
 COMPACTION_INTERVAL = 15 * SECOND
-"""The leader looks this often how far channels may be compacted by key."""
+"""Interval at which the leader decides how far channels may be compacted by key."""
 COMPACTED_CHANNELS_MAX = 1_000
 """Channels that one entry compacts."""
 TIER_STRETCH_MAX = 1_000_000
-"""How many times its limits a channel may keep for its tier."""
+"""A channel may hold this many times its limits for its tier."""
 TTL_UNITS = 3_600
-"""The expiry of a message is rounded up to such a part of its time to live, at least to a second: so what a policy has expire is
-listed in not many more runs."""
+"""The expiry of a message is rounded up to such a part of its time to live, at least to a second: so messages that expire by
+a policy are listed in not many more runs."""
 EXPIRING_RUNS_MAX = 20_000
-"""Runs of messages of one channel that expire at one time each, and of those that are gone one by one; they are in memory, and
-those that are gone are written whole when some are added."""
+"""Runs of messages of one channel that expire at one time each, and of messages removed one by one; they are in memory, and
+the list of removed ones is rewritten when some are added."""
 EXPIRED_CHANNELS_MAX = 256
-"""Channels in one entry that removes what has expired."""
+"""Channels in one entry that removes expired messages."""
 
 # --- permissions and complaints ------------------------------------------------------------------------------------
 PERMISSION_RULES_MAX = 10_000
@@ -153,7 +153,7 @@ REMEMBERED_MAX = 65_536
 REMEMBERED_BYTES_MAX = 16 * MiB
 """And bytes of those names."""
 COMPLAINTS_MAX = 100
-"""Lines of the log a minute about what clients send."""
+"""Lines of the log a minute about clients' frames."""
 COMPLAINT_CHARS_MAX = 1000
 """Longest of them."""
 
@@ -167,9 +167,9 @@ FETCH_ANSWER_BYTES = 2 * MiB
 FETCH_UNSENT_BYTES_MAX = OUTBOUND_BYTES_HIGH // 2
 """Unsent bytes towards NATS above which a fetch is answered "retry": the rest is for deliveries."""
 FIND_BYTES_MAX = 8 * MiB
-"""Records read for one request for the newest message of a key; who asks goes on where it has ended."""
+"""Records read for one request for the newest message of a key; the client goes on from its end."""
 FETCH_CLEAR_BYTES_MAX = 8 * MiB
-"""Messages, decompressed, of the batches in one answer: what whoever asks for compressed ones needs memory for."""
+"""Messages, decompressed, of the batches in one answer: the memory that a client for compressed ones needs."""
 FETCH_BATCHES_MAX = 1024
 """Record batches in one answer; looking them up takes the event loop's time."""
 
@@ -195,25 +195,25 @@ CONSUMERS_MAX = 256
 CONSUMER_PATTERNS_MAX = 8
 """Different patterns of the members of one consumer group: dividing takes as many times as long."""
 CONSUMER_CHANNELS_MAX = 2_000
-"""Channels of one consumer group: the oldest ones; one member may own all of them, and is told so in one answer."""
+"""Channels of one consumer group: the oldest ones; one member may own all of them, listed in one answer."""
 CONSUMER_CHANNEL_BYTES_MAX = 255
-"""Longest name of a channel that a consumer group is given."""
+"""Longest name of a channel in a consumer group."""
 CONSUMER_NAME_BYTES_MAX = 255
 """Longest name of a consumer group, pattern of a member, and name of a member."""
 CONSUMER_ID_BYTES_MIN = 8
 CONSUMER_ID_BYTES_MAX = 64
-"""The id of a member, which nobody else can guess."""
+"""The id of a member, which others cannot guess."""
 CONSUMER_LEASE_MIN = 500 * MILLISECOND
 CONSUMER_LEASE_MAX = 300 * SECOND
-"""After as long a silence, as it asks for, a member counts as gone."""
+"""Silence, chosen by the member, after which it counts as gone."""
 CONSUMER_PATROL = 100 * MILLISECOND
 """Leases and waiting requests of members are looked at this often."""
 CONSUMER_PATIENCE = 5 * SECOND
-"""A change of a consumer group of which nothing was heard for as long is made anew."""
+"""A change of a consumer group without news for as long is made again."""
 CONSUMER_RETRY = 1 * SECOND
 """A change of a consumer group that could not be written is tried again after this."""
 RESTORED_GAP_MAX = (1 << 32) - 1
-"""Sequences in a row that a restore leaves unused: what the header of a record batch counts."""
+"""Sequences in a row that a restore leaves unused: as many as the header of a record batch can count."""
 DELETED_RUNS_MAX = 10_000
 """Runs of messages of one channel that were deleted one by one; they are in memory, and are written whole when one is added."""
 RESTORE_NAME_BYTES_MAX = 64
@@ -231,7 +231,7 @@ STAGED_AGE_MAX = 3600 * SECOND
 STAGED_BYTES_MAX = 8 * GiB
 """Rows staged in one group; they lie on the disk."""
 STAGED_PARTS_MAX = 16_384
-"""Parts staged in one group; what is known of each is in memory."""
+"""Parts staged in one group; the data about each are in memory."""
 COMMITS_WAITING_MAX = 64
 """Requests that wait for the commits of one channel, or for a channel to exist; further ones are answered "retry"."""
 COMMIT_BYTES_IN_FLIGHT = 4 * MiB
@@ -245,9 +245,9 @@ APPS_MAX = 4096
 APP_MEMORY = 30 * 24 * 3600 * SECOND
 """The last version of an app is known at least this long after it was committed."""
 
-# --- what operators ask --------------------------------------------------------------------------------------------
+# --- requests of operators -----------------------------------------------------------------------------------------
 REPORT_PATIENCE = 1 * SECOND
-"""An answer about channels waits this long for news of the metadata, then reports what is known."""
+"""An answer about channels waits this long for news of the metadata, then reports the known state."""
 REPORT_ITEMS_MAX = 1000
 """Channels, positions or clients in one answer."""
 REPORT_STEPS = 3000
@@ -270,7 +270,7 @@ EVENTS_PER_SECOND_MAX = 200
 LISTEN_BEFORE_LEADING = 1500 * MILLISECOND
 """A node that has listened to clients for less than this leaves leadership to others: it would miss earlier publishes."""
 REPLAY_AGE_MAX = 30 * SECOND
-"""Frames read from NATS are kept this long in case this node becomes a leader: as long as clients wait for acks."""
+"""Frames read from NATS are buffered this long in case this node becomes a leader: as long as clients wait for acks."""
 REPLAY_REQUEST_AGE_MAX = 3 * SECOND
 """Requests are not handled by a new leader if they are older: clients wait 2 s for an answer."""
 CONNECTS_PASSED_ON_MAX = 1000
@@ -278,21 +278,21 @@ CONNECTS_PASSED_ON_MAX = 1000
 REPLAY_BYTES_MAX = 64 * MiB
 """The same in bytes."""
 ARRIVAL_ORDER_AGE_MAX = 30 * SECOND
-"""It is known this long in which order connections and subscriptions were asked for: longer than any of them waits ..."""
+"""The order of requests for connections and subscriptions is remembered this long: longer than any of them waits ..."""
 ARRIVAL_ORDER_MAX = 65_536
 """... and of this many."""
 FINGERPRINT_PATIENCE = 1 * SECOND
 """How much later than the last leader a new one may receive a publish that is in the log already."""
 FINGERPRINT_AGE_MIN = 10 * SECOND
-"""They are kept for as long, also while the replay buffer holds less because much is published: moves and doublings need them."""
+"""They stay for as long, also while many publishes shorten the replay buffer: moves and doublings need them."""
 FINGERPRINT_MEMORY = 60 * SECOND
-"""How much later it is still known for one that is in the log: a network may hold it back."""
+"""How much later a publish is still known to be in the log: a network may delay it."""
 CATCHUP_PATIENCE = 5 * SECOND
 """Frames of a connection wait this long until the metadata contains that connection."""
 CLOSE_PATIENCE = 1 * SECOND
 """A leader waits this long for frames that a client had sent before it closed its connection."""
 PENDING_REQUESTS_MAX = 1024
-"""Requests kept by a leader that does not know whether it still is one; it knows within RAFT_LEADER_PATIENCE."""
+"""Requests that wait at a leader that may have been replaced; it knows within RAFT_LEADER_PATIENCE."""
 FORWARD_INTERVAL = SECOND // 4
 """A change that the leader of the metadata was asked for is asked for again this often ..."""
 FORWARD_PATIENCE = 10 * SECOND
@@ -335,9 +335,9 @@ NAK_DELAY_MAX = 7 * 24 * 3600 * SECOND
 READ_AHEAD_MESSAGES = 64
 """A cursor with a small window is given this many messages by one read, so that not every ack costs a read."""
 READ_AHEAD_WINDOWS = 4
-"""A cursor is given as many messages by one read as fill its windows this often, while few enough keep what they read."""
+"""A cursor gets as many messages by one read as fill its window this often, while few enough cursors hold read messages."""
 KEEP_BATCHES_CURSORS_MAX = 64
-"""Cursors that keep what they read (READ_BYTES_MAX each) while their window is full; others read again."""
+"""Cursors that hold read messages (READ_BYTES_MAX each) while their window is full; others read again."""
 PROGRESS_RUNS_MAX = 1000
 """Sent and acked runs in one progress entry."""
 PROGRESS_MARKS_STEP = 64 * 1024
@@ -349,9 +349,9 @@ SLOTS_IN_USE_MAX = 896
 HELD_BACK_MAX = 16 * 1024
 """... and up to this many: the position waits then ..."""
 HELD_BACK_BYTES_MAX = 16 * MiB
-"""... and the bytes of those that are kept in memory; the others are read again."""
+"""... and the bytes of those in memory; the others are read again."""
 OVERRIDE_RUNS_MAX = 1000
-"""Runs of skipped messages, and of those sent before, that are kept of a cursor which an operator has moved."""
+"""Runs of skipped and of earlier sent messages, remembered of a cursor that an operator has moved."""
 MOVE_MEMORY = 60 * SECOND
 """For a cursor that was moved less than this ago, a new leader ignores acks that may date from before the move."""
 
@@ -368,4 +368,4 @@ REQUEST_BYTES_MAX = 64 * KiB
 
 # --- settings ------------------------------------------------------------------------------------------------------
 CHANNEL_LIMITS_CACHED_MAX = 10_000
-"""Channels whose inherited limits are kept; asking again costs a walk over the configured patterns only."""
+"""Channels whose inherited limits are cached; a miss costs a walk over the configured patterns only."""

@@ -8,7 +8,7 @@ ENTRY_BYTES_MAX = 72 * MiB
 SEGMENT_BYTES_MAX = 64 * MiB
 """A segment is rolled once it holds this much."""
 TAIL_CACHE_BYTES_MAX = 16 * MiB
-"""Record batches kept in memory behind the end of each group's log."""
+"""Record batches cached at the end of each group's log."""
 DECOMPRESSED_BYTES_MAX = 8 * MiB
 """Records of compressed batches that each log remembers, so that subscribers and readers share them."""
 DECOMPRESSED_PLACES_MAX = 4096
@@ -38,12 +38,12 @@ COMPACTION_KEYS_MAX = 250_000
 COMPACTION_PAUSE = 240
 """Looks, one with each flush of the state, for which a log rests after a pass of its compaction that failed: about a minute."""
 COMPACTION_DIRTY_PERCENT = 50
-"""A channel is compacted once the bytes that were not are this much of those that were: what is read and written for it stays in
-proportion to what was published."""
+"""A channel is compacted once its new bytes are this much of its compacted ones: reads and writes for it stay in
+proportion to the published bytes."""
 
 # --- SQL store -----------------------------------------------------------------------------------------------------
 SQL_BUSY_TIMEOUT = 30 * SECOND
-"""How long a transaction waits for another one, as of a person who looks at the file."""
+"""How long a transaction waits for another one, such as that of a person who reads the file."""
 SQL_ROWS_PER_READ = 4096
 """Rows read, or batches deleted, at once."""
 SQL_ENTRIES_PER_READ = 256

@@ -14,7 +14,7 @@ HTTP_CONNECTIONS_MAX = 256
 HTTP_HEAD_TIMEOUT = 10 * SECOND
 """A connection has this long for its TLS handshake, for the head of a request, for its body, and to be idle between two."""
 HTTP_READER_PATIENCE = 30 * SECOND
-"""A connection that takes nothing of what is sent to it is closed after this."""
+"""A connection that accepts none of the bytes sent to it is closed after this."""
 HTTP_ACCEPT_RETRY = 100 * MILLISECOND
 """Pause after a connection could not be accepted."""
 HTTP_NATS_PAGES_MAX = 16
@@ -54,13 +54,13 @@ DASHBOARD_IDLE_TICK = 10 * SECOND
 DASHBOARD_LINGER = 60 * SECOND
 """After its last request a browser counts as watching for this long."""
 DASHBOARD_COST_RATIO = 100
-"""An answer is kept for this many times the CPU time that it cost the asking node: polling takes 1 % of the time at most."""
+"""An answer is cached for this many times the CPU time that it cost the asking node: polling takes 1 % of the time at most."""
 DASHBOARD_WAIT = 300 * MILLISECOND
 """A page waits this long for a new answer if there is an older one."""
 DASHBOARD_PATIENCE = 2 * SECOND
 """Requests of the pages are repeated for this long; the answers that came by then are shown."""
 DASHBOARD_AGE_MAX = 60 * SECOND
-"""An answer is kept no longer than this, however much work it was."""
+"""An answer is cached no longer than this, whatever its cost."""
 DASHBOARD_WHOLE_WAIT = 600 * MILLISECOND
 """The overview waits this long for its parts; parts that are not there by then come with the next poll."""
 DASHBOARD_ROWS_MAX = 500
@@ -72,7 +72,7 @@ DASHBOARD_MESSAGES_MAX = 200
 DASHBOARD_PREVIEW_BYTES = 8 * KiB
 """Bytes of a message that are shown until a browser requests all of it."""
 DASHBOARD_HEADERS_MAX = 20
-"""Of a message shown in the list of messages; the number of others is told."""
+"""Of a message shown in the list of messages; the number of further ones is shown."""
 DASHBOARD_TEXT_CHARS = 256
 """Of a key or a header shown in the list of messages, in characters."""
 DASHBOARD_FETCHES_MAX = 16
@@ -84,7 +84,7 @@ DASHBOARD_LAG_TRENDS_MAX = 4000
 DASHBOARD_RATED_CHANNELS_MAX = 64
 """Channels whose rate is remembered for charts."""
 DASHBOARD_EVENTS_MAX = 200
-"""Newest events kept."""
+"""Newest events that are remembered."""
 DASHBOARD_ACTION_BYTES_MAX = 1 * MiB
 """Largest request to change something."""
 DASHBOARD_NODES_WAIT = 2 * SECOND

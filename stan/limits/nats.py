@@ -6,11 +6,11 @@ from stan_protocol.scalars import MILLISECOND, SECOND, KiB, MiB
 OUTBOUND_BYTES_HIGH = 8 * MiB
 """Unsent bytes towards NATS above which delivery pauses until the socket has drained."""
 TURN_BYTES_MAX = 4 * MiB
-"""Work on what was read from NATS that one turn of a server alone takes, in bytes; what waits longer takes turns by sender."""
+"""Work on bytes from NATS in one turn of a server alone, in bytes; frames that wait longer take turns by sender."""
 RANGE_WORK = 512
 """What a range of acks that does not follow the one before counts for besides its bytes ..."""
 BATCH_WORK = 8 * KiB
-"""... what the publishes of one read to one channel, its acks on one inbox, a verdict and a malformed frame count for, which take
+"""... the same for the publishes of one read to one channel, its acks on one inbox, a verdict and a malformed frame, which take
 some tens of microseconds each, more if they are refused ..."""
 REQUEST_WORK = 64 * KiB
 """... a request, which takes some hundred microseconds ..."""
@@ -26,8 +26,8 @@ EMBEDDED_PAYLOAD_BYTES_MAX = 8 * MiB
 """Largest payload of the nats-server that a broker starts, unless its configuration says otherwise: as much as nats-server does
 without a warning. It is for answers and batches; messages have at most MESSAGE_PAYLOAD_BYTES_MAX there."""
 EMBEDDED_PENDING_BYTES_MAX = 256 * MiB
-"""Bytes that nats-server keeps for a client that does not read, unless its configuration says otherwise: what a broker that is
-busy for ten seconds is sent meanwhile, at 25 MB/s. nats-server's own default is 64 MiB."""
+"""Bytes that nats-server buffers for a client that does not read, unless its configuration says otherwise: those for a broker
+that is busy for ten seconds, at 25 MB/s. nats-server's own default is 64 MiB."""
 EMBEDDED_WRITE_DEADLINE = 30 * SECOND
 """How long a client may take nothing before nats-server disconnects it, unless its configuration says otherwise; its: 10 s."""
 NATS_READY_TIMEOUT = 10 * SECOND

@@ -6,7 +6,7 @@ from stan.limits.log import ENTRY_BYTES_MAX
 
 # --- replication (RAFT) --------------------------------------------------------------------------------------------
 RAFT_COMMAND_BYTES_MAX = ENTRY_BYTES_MAX
-"""Largest body that a group replicates: whatever its log can hold; large ones travel in many frames."""
+"""Largest body that a group replicates, the same as for its log; large ones travel in many frames."""
 RAFT_APPEND_BYTES_MAX = 1 * MiB
 """Bodies in one AppendEntries (one larger entry goes alone): copies of more cost more than they save."""
 RAFT_APPEND_ENTRIES_MAX = 4096
