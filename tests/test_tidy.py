@@ -520,7 +520,7 @@ def test_clients_tell_refusals_apart_by_their_codes(name):
 TEXTS_ELSEWHERE = {
     "stan.config": "mistakes in settings",
     "stan.edge.storage.manifest": "mistakes in settings",
-    "stan.core.admin.move_source": "what a move waits for",
+    "stan.core.features.moves.source": "what a move waits for",
 }
 """Modules of the server with texts that begin as refusals do, and why they are none."""
 

@@ -10,12 +10,12 @@ from typing import NamedTuple, Protocol, TypeVar
 from stan_protocol.ack_levels import AckLevel
 from stan_protocol.scalars import ChannelUid, GroupId
 
-from stan.core.admin.consumer_groups_leader import ConsumerGroupsLeader
 from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.core.base.runs import Run, Runs
 from stan.core.boundary.loading import restored
 from stan.core.broker.broker import Broker
 from stan.core.clients.registration import Registration
+from stan.core.features.consumer_groups.leader import ConsumerGroupsLeader
 from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.leader.pending import CAUSE, alike

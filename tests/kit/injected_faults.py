@@ -11,10 +11,10 @@ from typing import get_type_hints
 from stan_protocol.frames import Frame
 from stan_protocol.scalars import SECOND
 
-from stan.core.admin.spreading import Spreading
 from stan.core.base.ready import Delivery, Fetch, Proposal, Replay
 from stan.core.boundary.view import BrokerView
 from stan.core.broker.broker import Broker
+from stan.core.features.moves.spreading import Spreading
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.channels import LiveChannel

@@ -10,8 +10,8 @@ from unittest import mock
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import MILLISECOND
 
-from stan.core.publishing.deferring import Deferring
-from stan.core.publishing.delaying import Delaying
+from stan.core.features.delays.channel_delays import Delaying
+from stan.core.features.delays.publish_times import Deferring
 from stan.policies import PolicyRule
 from stan.protocol.entries import DEFERRED_UID
 from tests.kit.broker_state import BrokerState, wall_of

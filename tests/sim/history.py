@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from stan_protocol.scalars import MILLISECOND, SECOND
 
-from stan.core.admin.message_account import Account
 from stan.core.base.runs import pairs
+from stan.core.features.queries.account import Account
 from tests.sim.nats import DELAY_MAX
 
 CROSSING = 25 * MILLISECOND

@@ -13,30 +13,31 @@ from stan_protocol.frames import Times
 from stan_protocol.scalars import SECOND
 
 from stan import limits
-from stan.core.admin.live_consumer_group import LiveConsumerGroup
-from stan.core.admin.redriving import Redriving
-from stan.core.admin.spreading import Spreading
 from stan.core.base.causes import Cause
 from stan.core.base.runs import Run, Runs
 from stan.core.broker.broker import Broker
 from stan.core.clients.serving_leader import ServingLeader
 from stan.core.clients.serving_node import ServingNode
+from stan.core.features.consumer_groups.live import LiveConsumerGroup
+from stan.core.features.dead_letters.moving import DeadLetters
+from stan.core.features.dead_letters.redriving import Redriving
+from stan.core.features.delays import channel_delays as delaying
+from stan.core.features.delays import publishing
+from stan.core.features.delays.publish_times import Deferring
+from stan.core.features.moves.spreading import Spreading
+from stan.core.features.parts.doubling import PartDoubling
+from stan.core.features.transactions.committing import Committing
+from stan.core.features.ttl.expiring import Expiring, ExpiryClock
 from stan.core.leader import cursor_override_live, dispatch
 from stan.core.leader.cursors import LiveCursor, LiveMember, MessagesAhead, Unreported
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.key_order import KeyOrder
 from stan.core.leader.pending import Pending
 from stan.core.leader.publish_replay import ReplayFilter
-from stan.core.publishing import delaying, publishing
 from stan.core.publishing.batching import Batching
 from stan.core.publishing.channels import LiveChannels
-from stan.core.publishing.committing import Committing
-from stan.core.publishing.dead_letters import DeadLetters
-from stan.core.publishing.deferring import Deferring
 from stan.core.publishing.ephemeral import EphemeralChannels
-from stan.core.publishing.expiring import Expiring, ExpiryClock
 from stan.core.publishing.filters import PublishFilters
-from stan.core.publishing.part_doubling import PartDoubling
 from stan.core.publishing.part_routing import PartRouting
 from stan.core.services.leading import ServingState
 from stan.core.services.placement import ChannelPlacement

@@ -11,8 +11,8 @@ from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.scalars import MILLISECOND
 
 from stan import limits
+from stan.core.features.transactions.committing import Committing
 from stan.core.publishing import publishing
-from stan.core.publishing.committing import Committing
 from stan.protocol.entries import STAGING_UID
 from tests.kit.batches import rows_of
 from tests.sim.clients import SimClient

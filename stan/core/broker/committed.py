@@ -2,9 +2,9 @@
 
 from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex
 
-from stan.core.admin.consumer_groups_leader import ConsumerGroupsLeader
 from stan.core.base.runs import flat_of, size_of
 from stan.core.broker.parts import BrokerParts
+from stan.core.features.consumer_groups.leader import ConsumerGroupsLeader
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services

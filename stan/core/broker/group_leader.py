@@ -1,22 +1,22 @@
 """The leader of the metadata, and that of one channel group: their parts, made when this node begins to lead, and dropped when
 that ends."""
 
-from stan.core.admin.channel_changes import Deletions
-from stan.core.admin.consumer_groups_leader import ConsumerGroupsLeader
-from stan.core.admin.redriving import Redriving
-from stan.core.admin.restore_requests import Restoring
 from stan.core.broker.parts import BrokerParts
+from stan.core.features.compaction.compacting import Compacting
+from stan.core.features.consumer_groups.leader import ConsumerGroupsLeader
+from stan.core.features.dead_letters.moving import DeadLetters
+from stan.core.features.dead_letters.redriving import Redriving
+from stan.core.features.delays.channel_delays import Delaying
+from stan.core.features.delays.publish_times import Deferring
+from stan.core.features.operators.channel_changes import Deletions
+from stan.core.features.restore.requests import Restoring
+from stan.core.features.transactions.committing import Committing
+from stan.core.features.transactions.staging import Staging
+from stan.core.features.ttl.expiring import Expiring
 from stan.core.leader.local_group import LeaderParts, Leadership
 from stan.core.publishing.batching import Batching
 from stan.core.publishing.channels import DelayFaults, DroppedRuns
-from stan.core.publishing.committing import Committing
-from stan.core.publishing.compacting import Compacting
-from stan.core.publishing.dead_letters import DeadLetters
-from stan.core.publishing.deferring import Deferring
-from stan.core.publishing.delaying import Delaying
 from stan.core.publishing.ephemeral import EphemeralChannels
-from stan.core.publishing.expiring import Expiring
-from stan.core.publishing.staging import Staging
 from stan.core.publishing.stored_reads import StoredReads
 from stan.core.services.services import Services
 

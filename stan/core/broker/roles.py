@@ -3,12 +3,12 @@
 from stan_protocol.channels import whole_of
 from stan_protocol.scalars import GroupId
 
-from stan.core.admin.consumer_groups_leader import ConsumerGroupsLeader
 from stan.core.base.ready import Fetch, ReadResult
 from stan.core.broker.group_leader import make_leader, make_meta_leader
 from stan.core.broker.parts import BrokerParts
 from stan.core.clients.registration import Registration
-from stan.core.publishing.dead_letters import DeadLetters
+from stan.core.features.consumer_groups.leader import ConsumerGroupsLeader
+from stan.core.features.dead_letters.moving import DeadLetters
 from stan.core.publishing.stored_reads import StoredReads
 from stan.core.services.node import META_GROUP
 from stan.core.services.proposals import nobody_waits

@@ -9,13 +9,13 @@ from typing import Final
 from google.protobuf.message import DecodeError
 from stan_protocol.frames import Frame
 
-from stan.core.admin.consumer_groups_leader import ConsumerGroupsLeader
-from stan.core.admin.redriving import Redriving
-from stan.core.admin.restore_requests import Handle, Restoring
 from stan.core.broker.parts import BrokerParts
+from stan.core.features.consumer_groups.leader import ConsumerGroupsLeader
+from stan.core.features.dead_letters.redriving import Redriving
+from stan.core.features.restore.requests import Handle, Restoring
+from stan.core.features.transactions.committing import Committing
+from stan.core.features.transactions.staging import Staging
 from stan.core.publishing.batching import Batching
-from stan.core.publishing.committing import Committing
-from stan.core.publishing.staging import Staging
 from stan.core.requests.router import Handler
 from stan.core.services.node import META_GROUP
 from stan.core.services.proposals import nobody_waits

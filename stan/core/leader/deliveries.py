@@ -2,7 +2,7 @@
 
     delivery ─► Sending, one for each run ─► Sent in the next progress entry, one for each (member, cause, count)
 
-It changes no state: the account of a message (stan.core.admin.message_account) is read from the log.
+It changes no state: the account of a message (stan.core.features.queries.account) is read from the log.
 """
 
 from collections.abc import Iterable, Iterator

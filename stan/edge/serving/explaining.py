@@ -14,10 +14,10 @@ from stan_protocol.refusals import INVALID_ADMIN, UNKNOWN_CHANNEL, UNREADABLE, b
 from stan_protocol.scalars import GroupId, RaftIndex, Sequence
 
 from stan import limits
-from stan.core.admin.cursor_admin import which
-from stan.core.admin.message_account import Account, StagedMessage, state_of
 from stan.core.base.names import text
 from stan.core.broker.broker import Broker
+from stan.core.features.operators.cursors import which
+from stan.core.features.queries.account import Account, StagedMessage, state_of
 from stan.core.requests.request import AcceptedRequest
 from stan.core.state.group import Cursor
 from stan.core.state.meta import ChannelInfo

@@ -13,7 +13,7 @@ from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import ClusterConfig, Config, StoreConfig
-from stan.core.publishing.committing import Committing
+from stan.core.features.transactions.committing import Committing
 from stan.core.requests.channel_lookup import matcher
 from stan.core.state.bookmarks import Bookmarks, NotedPlace
 from stan.protocol.proto import entries_pb2 as entries

@@ -10,7 +10,7 @@ from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import NOT_A_CLUSTER, UNKNOWN_CHANNEL
 
 from stan.config import Config, StoreConfig
-from stan.core.admin.move_source import MoveSource
+from stan.core.features.moves.source import MoveSource
 from stan.policies import REPLICATED, SYNCED
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CLUSTERED, CoreHarness, pub_frame

@@ -10,8 +10,8 @@ from stan_protocol.scalars import SECOND, ChannelUid, GroupId, RaftIndex
 
 from stan import limits
 from stan.config import Config, StoreLimits
-from stan.core.admin.message_account import Account
 from stan.core.boundary.fetches import FetchRules, Refusal
+from stan.core.features.queries.account import Account
 from stan.core.state.expiries import Expiries
 from stan.policies import PolicyRule
 from stan.protocol.entries import Kind, decode_batches, decode_records

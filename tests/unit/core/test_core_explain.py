@@ -9,13 +9,13 @@ from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import Config, StoreLimits
-from stan.core.admin.message_account import Account, state_of
 from stan.core.base.causes import Cause
 from stan.core.base.ready import ReportMoment
+from stan.core.features.queries.account import Account, state_of
+from stan.core.features.transactions.committing import Committing
 from stan.core.leader.cursors import LiveCursor, LiveCursors, MessagesAhead, Unreported
 from stan.core.leader.deliveries import Sending, recalled, recorded, withdrawn
 from stan.core.leader.progress import ProgressReports
-from stan.core.publishing.committing import Committing
 from stan.core.state.group import Cursor, CursorKind
 from stan.edge.serving.explaining import Reading
 from stan.log.files.filelog import FileLog

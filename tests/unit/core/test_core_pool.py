@@ -8,8 +8,8 @@ from stan_protocol.proto import extension_pb2 as extension
 from stan_protocol.refusals import INVALID_ADMIN, NOT_A_CLUSTER, POOL_CHANGED, POOL_GROWS, POOL_ONLY_GROWS
 from stan_protocol.scalars import SECOND
 
-from stan.core.admin.pool_requests import TOO_MANY_GROUPS
 from stan.core.clients.nodes import HeardNodes
+from stan.core.features.moves.pool import TOO_MANY_GROUPS
 from stan.core.state.meta import MetaMachine
 from stan.core.state.pool import first_voters
 from stan.limits import RAFT_GROUPS_MAX

@@ -7,7 +7,7 @@ from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import BUSY
 from stan_protocol.scalars import SECOND
 
-from stan.core.admin import restored_rows
+from stan.core.features.restore import rows as restored_rows
 from stan.core.state.expiries import Expiries
 from tests.kit.core_harness import START, Node
 from tests.unit.core import test_core_deferred as deferred
@@ -149,7 +149,7 @@ def test_the_latest_expiry_is_taken(harness) -> None:
 
 
 def test_too_many_runs_are_refused(harness, monkeypatch) -> None:
-    monkeypatch.setattr("stan.core.admin.restored_rows.RUNS_MAX", 2)
+    monkeypatch.setattr("stan.core.features.restore.rows.RUNS_MAX", 2)
     begin(harness)
     assert ask(harness, "restore_rows", **expiring((5, 7, START), s5=5)).changed == 3
     assert told(ask(harness, "restore_rows", **expiring((8, 11, START), s8=5, s10=6)))[0] == refusals.TOO_MANY_EXPIRING

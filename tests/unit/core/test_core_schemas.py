@@ -23,7 +23,7 @@ from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import Config
-from stan.core.admin import schema_requests
+from stan.core.features.schemas import requests as schema_requests
 from stan.core.state.schemas import TOO_MANY_SCHEMAS, TOO_MANY_VERSIONS, TOO_MUCH_TEXT, Schemas
 from stan.policies import KNOWN, VALID, PolicyRule
 from stan.protocol.kernel import server as kernel

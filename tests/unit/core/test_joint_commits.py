@@ -5,8 +5,8 @@ from stan_protocol import refusals
 from stan_protocol.proto import extension_pb2 as ext
 
 from stan import limits
+from stan.core.features.transactions.committing import Committing
 from stan.core.publishing import publishing
-from stan.core.publishing.committing import Committing
 from stan.core.state.transactions import Transactions
 from stan.protocol.entries import STAGING_UID, Kind, decode_batches
 from stan.protocol.proto import entries_pb2 as pb

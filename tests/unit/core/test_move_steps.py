@@ -2,7 +2,7 @@
 
 from itertools import product
 
-from stan.core.admin.move_steps import MoveAction, MoveEvent, MoveStep, next_step
+from stan.core.features.moves.steps import MoveAction, MoveEvent, MoveStep, next_step
 
 SOURCE = (MoveStep.LED, MoveStep.DEPARTING, MoveStep.HELD, MoveStep.GONE)
 ASKS = (MoveStep.ASKING, MoveStep.FINISHING, MoveStep.LISTING)

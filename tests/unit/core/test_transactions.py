@@ -12,7 +12,7 @@ from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import Config, StoreLimits
-from stan.core.publishing.committing import Committing
+from stan.core.features.transactions.committing import Committing
 from stan.core.state.group import GroupMachine
 from stan.protocol.entries import STAGING_UID, Kind, decode_batches
 from stan.protocol.kernel import server as kernel

@@ -4,8 +4,8 @@ import pytest
 from stan_protocol import refusals
 from stan_protocol.proto import extension_pb2 as ext
 
+from stan.core.features.transactions.committing import Committing
 from stan.core.publishing import publishing
-from stan.core.publishing.committing import Committing
 from tests.kit.batches import rows_of
 from tests.kit.core_harness import Node, pub_frame
 

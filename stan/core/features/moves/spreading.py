@@ -16,8 +16,8 @@ from stan_protocol.refusals import NOT_A_CLUSTER, go_quote
 from stan_protocol.scalars import SECOND, ChannelUid, GroupId, Nanos
 
 from stan import limits
-from stan.core.admin.channel_moves import ChannelMoves
 from stan.core.base.names import text
+from stan.core.features.moves.channel_moves import ChannelMoves
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.services.node import META_GROUP

@@ -14,9 +14,9 @@ from stan_protocol.refusals import BUSY, CHANNEL_DELETING, CHANNEL_RESTORING, MO
 from stan_protocol.scalars import ChannelUid, KiB
 
 from stan import limits
-from stan.core.admin.move_steps import MoveAction, MoveEvent, MoveStep, next_step
 from stan.core.base.names import text
 from stan.core.base.ready import ReadResult, Replay
+from stan.core.features.moves.steps import MoveAction, MoveEvent, MoveStep, next_step
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.publishing import Publishing

@@ -11,9 +11,9 @@ from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.refusals import EPHEMERAL_FROM_START, NOT_A_CLUSTER, UNKNOWN_CHANNEL, go_quote
 from stan_protocol.scalars import GroupId
 
-from stan.core.admin.channel_moves import ChannelMoves
-from stan.core.admin.move_target import ANSWER_PATIENCE
 from stan.core.base.names import text
+from stan.core.features.moves.channel_moves import ChannelMoves
+from stan.core.features.moves.target import ANSWER_PATIENCE
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.services.services import Services

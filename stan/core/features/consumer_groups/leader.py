@@ -18,9 +18,9 @@ from stan_protocol.scalars import MILLISECOND, ChannelUid, Nanos
 from stan_protocol.units import go_duration
 
 from stan import limits
-from stan.core.admin.live_consumer_group import LiveConsumerGroup, MemberPoll
 from stan.core.base.names import text
 from stan.core.base.shares import of_user, of_whom, share_left
+from stan.core.features.consumer_groups.live import LiveConsumerGroup, MemberPoll
 from stan.core.leader.local_group import LeaderParts
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest

@@ -14,10 +14,10 @@ from stan_protocol.refusals import go_quote
 from stan_protocol.scalars import SECOND, ChannelUid, KiB, Nanos
 
 from stan import limits
-from stan.core.admin.move_source import end_move
-from stan.core.admin.move_steps import MoveAction, MoveEvent, MoveStep, next_step
 from stan.core.base.names import text
 from stan.core.base.ready import Proposal
+from stan.core.features.moves.source import end_move
+from stan.core.features.moves.steps import MoveAction, MoveEvent, MoveStep, next_step
 from stan.core.leader.local_group import Leadership
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.proposals import nobody_waits

@@ -15,11 +15,11 @@ from stan_protocol.refusals import BUSY
 from stan_protocol.scalars import ChannelUid, GroupId, Nanos
 
 from stan import limits
-from stan.core.admin.group_moves import GroupMoves, MoveWatch
-from stan.core.admin.move_source import MoveSource, end_move
-from stan.core.admin.move_target import MoveTarget
 from stan.core.clients.clients import Clients
 from stan.core.clients.subscribing import Subscribing
+from stan.core.features.moves.group_moves import GroupMoves, MoveWatch
+from stan.core.features.moves.source import MoveSource, end_move
+from stan.core.features.moves.target import MoveTarget
 from stan.core.leader.local_group import ChannelGroup, Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.publishing import Publishing

@@ -24,12 +24,12 @@ from stan_protocol.scalars import ChannelUid, GroupId, Nanos, Sequence, WallNano
 from stan import limits
 from stan.core.base.names import shown
 from stan.core.base.ready import Fetch, ReadResult, Ready
+from stan.core.features.transactions.staging import PASSING, Staging
+from stan.core.features.transactions.waiting_commit import CommitQueues, WaitingCommit, sequences_of, waiting_commit
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannel, LiveChannels, Reservation
-from stan.core.publishing.commit_requests import CommitQueues, WaitingCommit, sequences_of, waiting_commit
 from stan.core.publishing.publishing import Publishing, Sealed
 from stan.core.publishing.row_batch import RowBatch, StoreResult
-from stan.core.publishing.staging import PASSING, Staging
 from stan.core.publishing.stored_reads import stored_messages
 from stan.core.requests.request import AcceptedRequest
 from stan.core.services.leader_part import LeaderPart

@@ -18,9 +18,9 @@ from stan_protocol.scalars import MILLISECOND, ChannelUid, WallNanos
 from stan import limits
 from stan.core.base.names import shown
 from stan.core.base.ready import ReadResult
+from stan.core.features.delays.late import letters_of, mark, tell
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import Delay, DelayFaults, LiveChannel, LiveChannels
-from stan.core.publishing.late import letters_of, mark, tell
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, row_of
 from stan.core.publishing.stored_reads import StoredReads, stored_messages

@@ -13,8 +13,8 @@ from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.scalars import SECOND, ChannelUid
 
 from stan import limits
-from stan.core.admin.restored_cursors import SEQUENCE_END
 from stan.core.base.runs import pairs
+from stan.core.features.restore.cursors import SEQUENCE_END
 from stan.core.publishing.expiry_rows import EXPIRY_BYTES, expiring_change, runs_of, stamped
 from stan.core.publishing.row_batch import refusal, sealed_size
 from stan.core.state.cursor_override import well_formed

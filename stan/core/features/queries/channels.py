@@ -24,9 +24,9 @@ from stan_protocol.refusals import (
 from stan_protocol.scalars import MILLISECOND, GroupId, WallNanos
 
 from stan import limits
-from stan.core.admin.long_poll import LongPoll
 from stan.core.base.names import text
 from stan.core.base.shares import of_user, of_whom
+from stan.core.features.queries.long_poll import LongPoll
 from stan.core.publishing.channels import LiveChannels
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM, ChannelLookup, matcher
 from stan.core.requests.request import AcceptedRequest

@@ -18,9 +18,9 @@ from stan_protocol.channels import is_channel_name
 from stan_protocol.scalars import ChannelUid, Sequence, WallNanos
 
 from stan import limits
-from stan.core.admin.restored_cursors import SEQUENCE_END, cursor_row
-from stan.core.admin.restored_delays import RestoredDelays
-from stan.core.admin.restored_rows import Part, fault, listing, missing, too_many, widest_gap
+from stan.core.features.restore.cursors import SEQUENCE_END, cursor_row
+from stan.core.features.restore.delays import RestoredDelays
+from stan.core.features.restore.rows import Part, fault, listing, missing, too_many, widest_gap
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.publishing import Publishing, Sealed

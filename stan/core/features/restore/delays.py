@@ -16,7 +16,7 @@ from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.scalars import SECOND, Sequence, WallNanos
 
 from stan import limits
-from stan.core.admin.restored_rows import LATEST
+from stan.core.features.restore.rows import LATEST
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannel
 from stan.core.publishing.deferrals import Deferrals

@@ -7,12 +7,12 @@ from stan_protocol.refusals import go_quote
 from stan_protocol.scalars import SECOND, ChannelUid, Nanos
 
 from stan import limits
-from stan.core.admin.move_source import MoveSource, end_move
-from stan.core.admin.move_steps import MoveAction, MoveEvent, MoveStep, next_step
-from stan.core.admin.move_target import MoveTarget
 from stan.core.base.names import text
 from stan.core.clients.clients import Clients
 from stan.core.clients.subscribing import Subscribing
+from stan.core.features.moves.source import MoveSource, end_move
+from stan.core.features.moves.steps import MoveAction, MoveEvent, MoveStep, next_step
+from stan.core.features.moves.target import MoveTarget
 from stan.core.leader.local_group import Leadership
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.proposals import nobody_waits

@@ -8,8 +8,8 @@ from stan_protocol.refusals import GROUP_OF_OTHER_COMMIT, NOT_A_CLUSTER, PLACED_
 from stan_protocol.scalars import GroupId
 
 from stan import limits
-from stan.core.admin.channel_moves import ChannelMoves
 from stan.core.base.names import text
+from stan.core.features.moves.channel_moves import ChannelMoves
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler

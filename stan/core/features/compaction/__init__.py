@@ -1,0 +1,1 @@
+"""Channels that keep the newest message of each key."""

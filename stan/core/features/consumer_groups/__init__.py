@@ -1,0 +1,1 @@
+"""Groups of consumers among which channels are divided."""

@@ -1,0 +1,1 @@
+"""Delays of channels, and publish times of messages."""

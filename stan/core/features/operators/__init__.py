@@ -1,0 +1,1 @@
+"""Requests of operators about channels, positions, clients, nodes and policies."""

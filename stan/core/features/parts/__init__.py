@@ -1,0 +1,1 @@
+"""Channels with parts: their number is doubled."""

@@ -1,0 +1,1 @@
+"""Questions of clients about channels, also those that wait for news."""

@@ -1,0 +1,1 @@
+"""Channels that come back from a backup."""

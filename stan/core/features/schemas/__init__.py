@@ -1,0 +1,1 @@
+"""Schemas of channels: registered and listed."""

@@ -1,0 +1,1 @@
+"""Transactions: batches that are staged, and committed together."""
