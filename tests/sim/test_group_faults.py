@@ -376,7 +376,7 @@ def test_what_a_node_does_for_a_group_at_each_tick_freezes_that_group_alone(worl
     "find",
     [
         lambda node: (node.copies, "note_incomplete"),
-        lambda node: (node.copies.agreement, "told"),
+        lambda node: (node.copies.agreement, "hashes"),
         lambda node: (node.copies.agreement, "compare"),
         lambda node: (node.reconfiguration, "tick"),
         lambda node: (node.group_sync, "tick"),
