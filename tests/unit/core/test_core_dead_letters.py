@@ -8,6 +8,7 @@ from stan_protocol import dead_letters as letters
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.core.publishing.stored_reads import StoredReads
@@ -699,3 +700,23 @@ def test_requests_that_wait_for_channels_of_lost_groups_do_not_count_for_ever(mo
     node.lead(0)
     answer = node.ask(f"{PREFIX}.create_channel", request, admin.ChangeResponse)
     assert (answer.error, answer.changed) == (b"", 1)
+
+
+def test_a_channel_that_departs_while_its_messages_are_read_has_no_dead_letter_until_it_is_back(harness):
+    """Its next leader would move the messages once more: the entry could no longer settle them here."""
+    harness.set_policy(max_deliver=2, dead_letter="letters")
+    sub = harness.subscribe("foo", durable="dur")
+    harness.publish("foo", b"a")
+    fail(harness, sub, 1, times=1)
+    harness.slow = True
+    harness.say(sub.ack_inbox, 1, wire.NAK)
+    harness.hold_channel(b"foo")
+    harness.slow = False
+    harness.answer_reads()
+    harness.turn()
+    assert messages(harness, b"letters") == []
+
+    harness.release_channel(b"foo")
+    harness.pass_time(limits.DEAD_LETTER_RETRY / SECOND + 1)
+    assert [data for _, data, _ in messages(harness, b"letters")] == [b"a"]
+    assert not owed(harness)

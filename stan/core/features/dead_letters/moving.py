@@ -173,7 +173,8 @@ class DeadLetters(LeaderPart):
         moves.busy = False
         if live is None:
             return
-        if error or self.channels.by_uid.get(into.info.uid) is not into or into.closed or live.cursor.paused:
+        gone = self.group.is_held(info.uid) or self.channels.by_uid.get(into.info.uid) is not into
+        if error or gone or into.closed or live.cursor.paused:
             if error:
                 self._tell_fault(info, live, moves, f"its messages cannot be read: {error}")
             self._again(cursor_id, limits.DEAD_LETTER_RETRY)
