@@ -22,7 +22,6 @@ from stan.core.features.consumer_groups.live import LiveConsumerGroup
 from stan.core.features.dead_letters.moving import DeadLetters
 from stan.core.features.dead_letters.redriving import Redriving
 from stan.core.features.delays import channel_delays as delaying
-from stan.core.features.delays import publishing
 from stan.core.features.delays.publish_times import Deferring
 from stan.core.features.moves.spreading import Spreading
 from stan.core.features.parts.doubling import PartDoubling
@@ -34,6 +33,7 @@ from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.key_order import KeyOrder
 from stan.core.leader.pending import Pending
 from stan.core.leader.publish_replay import ReplayFilter
+from stan.core.publishing import publishing
 from stan.core.publishing.batching import Batching
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.ephemeral import EphemeralChannels

@@ -379,6 +379,7 @@ class LiveChannels:
 
     def add(self, info: ChannelInfo) -> LiveChannel:
         """Make the live view of a registered channel."""
+        self._note_policy(info)
         machine = self.node.group_of(info).machine
         channel = LiveChannel(
             info=info,
@@ -536,7 +537,8 @@ class LiveChannels:
             self.retain([channel])
 
     def _limit(self, channel: LiveChannel) -> bool:
-        """Take over the current limits of a channel; True if they have changed."""
+        """Take over the current limits and policy of a channel; True if the limits have changed."""
+        self._note_policy(channel.info)
         old, channel.limits = channel.limits, self._limits_of(channel.info)
         if channel.limits == old:
             return False
@@ -548,30 +550,38 @@ class LiveChannels:
         return True
 
     def _limits_of(self, info: ChannelInfo) -> ChannelLimits:
+        """The limits in force. A channel with a delay keeps its messages until they are due."""
+        limits = self._room_of(info)
+        if info.is_ephemeral or not self.placement.policies.of(info.name, b"").delay:
+            return limits
+        return replace(limits, msgs=0, bytes=0, age_ns=0, inactivity_ns=0)
+
+    def _room_of(self, info: ChannelInfo) -> ChannelLimits:
+        """The limits that the configuration and operators have set."""
         configured = self.node.config.limits.for_channel(text(whole_of(info.name)))
         if info.name in self.node.meta.channels.parted.by_part:
             configured = replace(configured, inactivity_ns=0)
-        found = self.node.group_of(info).machine.limit_overrides.in_force(info.uid, configured)
-        if info.is_ephemeral:  # no policy about stored messages is in force
-            self._note_schema(info, self.placement.policies.of(info.name, b"").schema, b"")
-            return found
+        return self.node.group_of(info).machine.limit_overrides.in_force(info.uid, configured)
+
+    def _note_policy(self, info: ChannelInfo) -> None:
+        """Note what the policy of a channel wants; of an ephemeral one no policy about stored messages is in force."""
         policy = self.placement.policies.of(info.name, b"")
-        if policy.ttl:
-            self.ttls[info.uid] = policy.ttl
-        else:
-            self.ttls.pop(info.uid, None)
-        (self.compressed.add if policy.compress else self.compressed.discard)(info.uid)
+        if info.is_ephemeral:
+            self._note_schema(info, policy.schema, b"")
+            return
         target = policy.target_of(info.name) if policy.delay else b""
         self._note_schema(info, policy.schema, target)
+        (self.compressed.add if policy.compress else self.compressed.discard)(info.uid)
+        for noted in (self.ttls, self.delayed):
+            noted.pop(info.uid, None)
+        if policy.ttl:
+            self.ttls[info.uid] = policy.ttl
+        room = self._room_of(info)
         if policy.delay:
+            self.delayed[info.uid] = Delay(policy.delay, target, policy.max_late, policy.dead_letters_of(target), room)
             self.tiers.forget(info.uid)
         else:
-            self.tiers.note(info, policy, found)
-        if not policy.delay:
-            self.delayed.pop(info.uid, None)
-            return found
-        self.delayed[info.uid] = Delay(policy.delay, target, policy.max_late, policy.dead_letters_of(target), found)
-        return replace(found, msgs=0, bytes=0, age_ns=0, inactivity_ns=0)
+            self.tiers.note(info, policy, room)
 
     def _note_schema(self, info: ChannelInfo, mode: int, target: bytes) -> None:
         """Note the check that policies want for messages of a channel; of one without a check but a delay, that of its target."""

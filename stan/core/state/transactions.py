@@ -187,9 +187,7 @@ class Transactions:
     def _refusal(self, commit: pb.Commit) -> str:
         """Why a commit cannot be decided now; "" if it can, or if the version is committed already."""
         uid, app = commit.uid, commit.app
-        if self.is_anothers(uid, app, commit.user):
-            return APP_OF_ANOTHER
-        if refused := writer_refusal(self.committed.get((uid, app)), commit.version, commit.writer):
+        if refused := self.claim_refusal(uid, app, commit.version, commit.user, commit.writer):
             return refused
         if self.is_done(uid, app, commit.version):
             return ""
@@ -198,6 +196,12 @@ class Transactions:
         parts = [self.staged.get(sequence) for sequence in commit.sequences]
         wanted = commit.user, uid, app, commit.version
         return STAGED_GONE if any(part is None or _owner(part) != wanted for part in parts) else ""
+
+    def claim_refusal(self, uid: int, app: bytes, version: int, user: bytes, writer: bytes) -> str:
+        """Why a user's writer may not commit a version of an app in a channel; "" if it may."""
+        if self.is_anothers(uid, app, user):
+            return APP_OF_ANOTHER
+        return writer_refusal(self.committed.get((uid, app)), version, writer)
 
     def _begin(self, commits: list[pb.Commit], joint: int) -> object:
         for commit in commits:

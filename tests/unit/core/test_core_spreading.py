@@ -6,8 +6,8 @@ from stan_protocol.refusals import NOT_A_CLUSTER
 from stan_protocol.scalars import SECOND
 
 from stan import limits
-from stan.core.features.moves import move_target
 from stan.core.features.moves import source as move_source
+from stan.core.features.moves import target as move_target
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CoreHarness

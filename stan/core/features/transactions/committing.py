@@ -36,7 +36,7 @@ from stan.core.services.leader_part import LeaderPart
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.core.state.group import GroupResult
-from stan.core.state.transactions import Ended, TransactionRefused, Transactions, writer_refusal
+from stan.core.state.transactions import Ended, TransactionRefused, Transactions
 from stan.invariant import invariant
 from stan.protocol.entries import REFERENCE, STAGING_UID, Reference, encode_references
 from stan.protocol.proto import entries_pb2 as pb
@@ -131,9 +131,7 @@ class Committing(LeaderPart):
         accepted, known = waiting.accepted, self._known
         request, user, commits = accepted.request, accepted.user, []
         for uid, channel in waiting.channels.items():
-            last = known.committed.get((uid, request.app))
-            refused = refusals.APP_OF_ANOTHER if known.is_anothers(uid, request.app, user) else ""
-            if refused := refused or writer_refusal(last, request.version, request.writer):
+            if refused := known.claim_refusal(uid, request.app, request.version, user, request.writer):
                 return self._answer(waiting, refused)
             if known.is_done(uid, request.app, request.version):
                 waiting.already |= waiting.left & {uid}
