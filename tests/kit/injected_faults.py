@@ -17,7 +17,7 @@ from stan.core.broker.broker import Broker
 from stan.core.features.moves.spreading import Spreading
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.local_group import ChannelGroup
-from stan.core.publishing.channels import LiveChannel
+from stan.core.publishing.live_channel import LiveChannel
 from stan.core.requests.request import AcceptedRequest
 from stan.core.services.leader_part import MetaPart
 from stan.core.services.services import Services

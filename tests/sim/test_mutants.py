@@ -35,7 +35,7 @@ from stan.core.leader.pending import Pending
 from stan.core.leader.publish_replay import ReplayFilter
 from stan.core.publishing import publishing
 from stan.core.publishing.batching import Batching
-from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.channel_policies import ChannelPolicies
 from stan.core.publishing.ephemeral import EphemeralChannels
 from stan.core.publishing.filters import PublishFilters
 from stan.core.publishing.part_routing import PartRouting
@@ -294,12 +294,11 @@ def forgets_once_what_it_moved(original, uid, first, forgotten=[]):  # noqa: B00
     return pb.GroupChange()
 
 
-@breaks(LiveChannels, "_limits_of", "delays", 4)
-def moves_early(original, channels, info):
-    found = original(channels, info)
-    if info.uid in channels.delayed:
-        channels.delayed[info.uid] = channels.delayed[info.uid]._replace(delay=1)
-    return found
+@breaks(ChannelPolicies, "note", "delays", 4)
+def moves_early(original, policies, info):
+    original(policies, info)
+    if info.uid in policies.delayed:
+        policies.delayed[info.uid] = policies.delayed[info.uid]._replace(delay=1)
 
 
 @breaks(delaying, "_trim", "delays", 4)

@@ -194,7 +194,7 @@ class Broker:
 
     def _retain(self, now: Nanos) -> None:
         self.services.timers.at(now + limits.RETENTION_INTERVAL, self._retain, META_GROUP)
-        self.parts.channels.expire()
+        self.parts.channels.retention.expire()
         self.parts.commits.expire()
         self.parts.compactions.look(now)
         self.services.reports.complaints.sum_up(now)
@@ -439,7 +439,7 @@ class Broker:
             (timers.next is not None and timers.next <= now)
             or self.original_requests.pending
             or outgoing.news
-            or parts.channels.delayed
+            or parts.channels.policies.delayed
             or wall >= parts.expiries.next
         ):
             self._run_due(now)
@@ -500,7 +500,7 @@ class Broker:
             self.original_requests.handle_pending()
         if self.services.outgoing.news:
             self.services.faults.within(META_GROUP, self.parts.long_poll.tell)
-        if self.parts.channels.delayed:
+        if self.parts.channels.policies.delayed:
             self.parts.delays.pump()
         if self.services.node.clock.wall >= self.parts.expiries.next:
             self.parts.expiries.pump()

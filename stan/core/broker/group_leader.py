@@ -15,7 +15,8 @@ from stan.core.features.transactions.staging import Staging
 from stan.core.features.ttl.expiring import Expiring
 from stan.core.leader.local_group import LeaderParts, Leadership
 from stan.core.publishing.batching import Batching
-from stan.core.publishing.channels import DelayFaults, DroppedRuns
+from stan.core.publishing.channel_policies import DelayFaults
+from stan.core.publishing.channels import DroppedRuns
 from stan.core.publishing.ephemeral import EphemeralChannels
 from stan.core.publishing.stored_reads import StoredReads
 from stan.core.services.services import Services

@@ -18,8 +18,9 @@ from stan.core.clients.clients import Clients
 from stan.core.clients.serving import Serving
 from stan.core.leader.cursors import LiveMember
 from stan.core.leader.local_group import ChannelGroup
-from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.ephemeral import EphemeralChannels
+from stan.core.publishing.live_channel import LiveChannel
 from stan.core.requests.read_index import ReadIndex
 from stan.core.requests.request_order import ArrivalOrder
 from stan.core.services.leading import LED_ELSEWHERE

@@ -22,7 +22,8 @@ from stan_protocol.refusals import BUSY, IDS_FORGOTTEN, INVALID_BATCH, INVALID_F
 from stan import limits
 from stan.core.base.shares import Shares, of_user
 from stan.core.leader.local_group import Leadership
-from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.part_routing import rows_refusal
 from stan.core.publishing.publishing import ENTRY_BYTES_TARGET, Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later, refusal

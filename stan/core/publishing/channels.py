@@ -1,77 +1,41 @@
-"""Channels on the leader: opening them, their limits, removal of old messages and of idle channels (STAN-SPEC 7)."""
+"""Channels on the leader: making and opening them, and removal of idle channels (STAN-SPEC 7)."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
 
-from stan_protocol.channels import folded, whole_of
-from stan_protocol.frames import Publishes
+from stan_protocol.channels import folded
 from stan_protocol.refusals import (
     CHANNEL_DELETING,
     CHANNEL_ELSEWHERE,
     CHANNEL_MOVING,
-    CHANNEL_RESTORING,
-    DELAY_TARGET_DELAYED,
-    DELAY_TARGET_ELSEWHERE,
     HAS_PARTS,
     IN_ANOTHER_GROUP,
     NAME_OF_PART,
-    NO_DELAY_TARGET,
     NO_METADATA,
     TOO_MANY_CHANNELS,
-    TOO_MANY_DELAYED,
     case_conflict,
     go_quote,
 )
-from stan_protocol.scalars import ChannelUid, GroupId, Nanos, Sequence, WallNanos
+from stan_protocol.scalars import ChannelUid, GroupId, Nanos, Sequence
 
 from stan import limits
-from stan.config import ChannelLimits
 from stan.core.base.names import text
-from stan.core.base.ready import Index
 from stan.core.base.runs import pairs
 from stan.core.leader.ephemeral_messages import EphemeralStores
 from stan.core.leader.local_group import Leadership
-from stan.core.publishing.row_batch import RowBatch
-from stan.core.publishing.tiers import Tiers
+from stan.core.publishing.channel_policies import ChannelPolicies
+from stan.core.publishing.live_channel import LiveChannel, Opened, Reservation
+from stan.core.publishing.retention import Retention
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.leading import LED_ELSEWHERE
-from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.core.state.ephemeral import Epoch
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo, MetaResult
-from stan.policies import EPHEMERAL, OFF
+from stan.policies import EPHEMERAL
 from stan.protocol.proto import entries_pb2 as pb
-
-Opened = Callable[["LiveChannel | None", str], None]
-"""Called once, whatever happens: with the channel, or with None and the text of the refusal; LED_ELSEWHERE: another leader does
-what is asked of the channel, or will, and this node answers nothing."""
-
-
-@dataclass(slots=True)
-class Unsealed:
-    """Batches of one channel that wait for their sequences, each list in order of arrival."""
-
-    priority: list[RowBatch] = field(default_factory=list)  # to be sealed first, also while the channel is reserved
-    others: list[Publishes | RowBatch] = field(default_factory=list)
-    closed: bool = False  # nothing more is taken: the channel goes to another group, and this view of it is forgotten
-    halted: bool = False  # nothing is taken for now: the channel is a part of one whose parts are being doubled
-
-    @property
-    def count(self) -> int:
-        """Number of messages."""
-        return sum(batch.count for batch in (*self.priority, *self.others))
-
-
-@dataclass(slots=True)
-class Reservation:
-    """The commit of a transaction that a channel is reserved for: until it is complete, only its rows are sealed."""
-
-    first: int  # sequence of its first row
-    last: int = 0  # sequence of its last row; 0: not known yet
 
 
 @dataclass(slots=True)
@@ -100,49 +64,6 @@ class Openings(dict[bytes, Opening]):
         if opening is not None:
             del self.by_lower[folded(name)]
         return opening
-
-
-@dataclass(slots=True)
-class LiveChannel:
-    """The leader's view of one channel. Invariant S1: sequences are dense; next_sequence = last assigned + 1."""
-
-    info: ChannelInfo
-    limits: ChannelLimits
-    next_sequence: int
-    last_timestamp: int
-    idle_since: int  # Nanos: the last publish, or the end of the last subscription
-    uncommitted_bytes: int = 0
-    unsealed: Unsealed = field(default_factory=Unsealed)
-    reservation: Reservation | None = None  # while a commit is under way
-    deleting: bool = False
-    # Name of the restore under way: only its rows are stored, subscriptions are refused, and nothing is removed.
-    restoring: bytes = b""
-    idle_at: int = 0  # Nanos of the armed timer; 0: none
-    pending_subscribes: int = 0  # subscriptions on their way
-
-    @property
-    def closed(self) -> str:
-        """Why the channel takes no messages and subscriptions now; "" if it does."""
-        if self.unsealed.closed:
-            return CHANNEL_MOVING
-        return CHANNEL_DELETING if self.deleting else CHANNEL_RESTORING if self.restoring else ""
-
-
-@dataclass(slots=True)
-class DelayFaults:
-    """Why messages of a group that are due cannot be moved, while this node leads it."""
-
-    by_channel: dict[ChannelUid, str] = field(default_factory=dict)
-
-
-class Delay(NamedTuple):
-    """The delay of a channel: its messages are stored in another channel so long after they were published."""
-
-    delay: int  # ns
-    target: bytes
-    max_late: int  # ns; a message that is later is given up; 0: none is
-    dead_letters: bytes  # channel of those that are given up; b"": none
-    room: ChannelLimits  # of what waits: limits of such a channel refuse publishes, as what is removed would be lost
 
 
 class DroppedRuns(LeaderPart):
@@ -178,15 +99,9 @@ class LiveChannels:
         self.by_name: dict[bytes, LiveChannel] = {}
         self.by_uid: dict[ChannelUid, LiveChannel] = {}
         self.opening = Openings()
-        self.aging: set[ChannelUid] = set()  # channels with an age limit
-        self.warned: set[ChannelUid] = set()
-        self.delayed: dict[ChannelUid, Delay] = {}  # channels whose messages wait there for their time
-        self.ttls: dict[ChannelUid, int] = {}  # ns: channels whose messages a policy lets expire
-        # What a policy asks of messages, and whose schema counts.
-        self.schemas: dict[ChannelUid, tuple[int, bytes]] = {}
-        self.compressed: set[ChannelUid] = set()  # channels of which a policy wants what is stored compressed
-        self.tiers = Tiers(services)
+        self.policies = ChannelPolicies(services)
         self.stores = EphemeralStores(services.stored.written)  # messages of ephemeral channels
+        self.retention = Retention(services, self.by_uid, self.policies, self.stores)
 
     # --- leadership -------------------------------------------------------------------------------------------------
 
@@ -208,13 +123,13 @@ class LiveChannels:
         for uid in sorted(uid for uid in known if uid in machine.dropped and uid not in moved):
             if known[uid].group == number:
                 self.unregister(uid)
-        self.retain(channels)
+        self.retention.retain(channels)
         self._drop_parts(channels)
 
     def take(self, infos: Iterable[ChannelInfo]) -> None:
         """Channels of a group that this node leads have come to it, or stay in it: they go on here."""
         channels = [self.add(info) for info in infos]
-        self.retain(channels)
+        self.retention.retain(channels)
         self._drop_parts(channels)
 
     def leave(self, info: ChannelInfo) -> LiveChannel | None:
@@ -379,12 +294,12 @@ class LiveChannels:
 
     def add(self, info: ChannelInfo) -> LiveChannel:
         """Make the live view of a registered channel."""
-        self._note_policy(info)
+        self.policies.note(info)
         machine = self.node.group_of(info).machine
         channel = LiveChannel(
             info=info,
             deleting=info.uid in machine.dropped,  # dropped, but the registry still lists it
-            limits=self._limits_of(info),
+            limits=self.policies.limits_of(info),
             next_sequence=self.written_end(info),
             last_timestamp=self.stored.written(info.group, info.uid).last_timestamp,
             idle_since=self.node.clock.now,
@@ -394,8 +309,7 @@ class LiveChannels:
         if commit is not None:
             channel.reservation = Reservation(commit.first_sequence or channel.next_sequence)
         self.by_name[info.name] = self.by_uid[info.uid] = channel
-        if channel.limits.age_ns:
-            self.aging.add(info.uid)
+        self.retention.note(channel)
         if info.is_ephemeral:
             self.node.group_of(info).dispatch.reports.unrecorded.add(info.uid)
         self.watch_idle(channel)
@@ -405,91 +319,6 @@ class LiveChannels:
         """The next sequence after all committed messages, visible or not."""
         last = self.stored.written(info.group, info.uid).last_sequence
         return max(last + 1, self.node.group_of(info).machine.channel(info.uid).first_sequence, 1)
-
-    # --- what the limits remove -----------------------------------------------------------------------------------------
-
-    def first_after(self, channel: LiveChannel, index: Index, count: int, size: int) -> int:
-        """Oldest sequence that may stay once a batch of *count* messages and *size* accounted bytes is added (STAN-SPEC 7.1); the
-        newest message always stays. Messages of the new batch count as equal in size. *index*: of all committed messages."""
-        lim = channel.limits
-        newest = channel.next_sequence + count - 1
-        oldest = index.first_sequence or 1
-        reserved = channel.reservation
-        if (reserved is not None and newest != reserved.last) or channel.restoring:
-            return oldest  # a commit removes nothing before it is complete
-        first = _first_within(lim, channel, index, count, size)
-        tier = self.tiers.by_channel.get(channel.info.uid) if first > oldest else None
-        if tier is not None:
-            most = _first_within(tier.room, channel, index, count, size)
-            first = self.tiers.allowed(channel.info, tier, first, most, oldest)
-        removes = first > (
-            index.first_sequence or channel.next_sequence
-        )  # of an empty channel nothing but of this batch
-        if removes and channel.info.uid not in self.warned:
-            self.warned.add(channel.info.uid)
-            self._warn(channel, newest - first + 1, min(index.bytes + size, lim.bytes or index.bytes + size))
-        return first
-
-    def kept_for_tier(self, channel: LiveChannel) -> int:
-        """How many messages of a channel its limits would remove, and its tier has not passed."""
-        info = channel.info
-        index = self.stored.indexes(info.group, info.uid)
-        if info.uid not in self.tiers.by_channel or not index.last_sequence or channel.reservation or channel.restoring:
-            return 0
-        wanted = _first_within(channel.limits, channel, self.stored.written(info.group, info.uid), 0, 0)
-        wanted = max(wanted, _younger_than(channel.limits.age_ns, index, self.node.clock.wall))
-        return max(0, min(wanted, index.last_sequence + 1) - max(index.first_sequence, 1))
-
-    def _warn(self, channel: LiveChannel, messages: int, size: int) -> None:
-        lim = channel.limits
-        self.reports.note(
-            "WRN",
-            f"Reached limits for store {go_quote(text(channel.info.name))} (msgs={messages}/{lim.msgs} "
-            f"bytes={size}/{lim.bytes}), dropping old messages to make room for new ones",
-        )
-
-    def retain(self, channels: list[LiveChannel]) -> None:
-        """Apply the current limits: at start (STAN-SPEC 7.1), when leadership begins, and when limits change."""
-        for channel in channels:
-            self.faults.within(channel.info.group, self._retain, channel)
-
-    def _retain(self, channel: LiveChannel) -> None:
-        index = self.stored.indexes(channel.info.group, channel.info.uid)
-        if index.last_sequence:
-            written = self.stored.written(channel.info.group, channel.info.uid)
-            self._trim(channel, max(self.first_after(channel, written, 0, 0), self._unexpired(channel)))
-
-    def expire(self) -> None:
-        """Remove messages older than their channel's age limit, and those that have waited for a tier that has them now."""
-        for uid in self.aging:
-            channel = self.by_uid[uid]
-            self.faults.within(channel.info.group, self._expire, channel)
-        self.retain([self.by_uid[uid] for uid in self.tiers.by_channel])
-
-    def _expire(self, channel: LiveChannel) -> None:
-        self._trim(channel, self._unexpired(channel))
-
-    def _unexpired(self, channel: LiveChannel) -> int:
-        """The oldest sequence that an age limit lets stay; 0: it removes nothing."""
-        info, wall = channel.info, self.node.clock.wall
-        index = self.stored.indexes(info.group, info.uid)
-        first, tier = _younger_than(channel.limits.age_ns, index, wall), self.tiers.by_channel.get(info.uid)
-        if tier is None or not first:
-            return first
-        most = _younger_than(tier.room.age_ns, index, wall)
-        return self.tiers.allowed(info, tier, first, most, max(index.first_sequence, 1))
-
-    def _trim(self, channel: LiveChannel, first: int) -> None:
-        info = channel.info
-        index = self.stored.indexes(info.group, info.uid)
-        known = self.node.group_of(info).machine.channel(info.uid).first_sequence
-        if channel.reservation is not None or channel.restoring or first <= max(index.first_sequence, known, 1):
-            return
-        if info.is_ephemeral:
-            self.stores.trim(info.uid, first)
-            return
-        trim = pb.Trim(first_sequences=[info.uid, first])
-        self.proposals.change_group(info.group, nobody_waits, trim=trim)
 
     def trimmed(self, group: GroupId, trim: pb.Trim) -> None:
         """A Trim entry was applied."""
@@ -511,7 +340,7 @@ class LiveChannels:
     def reconfigure(self) -> None:
         """Apply changed limits, also to messages that are stored already, and changed policies of delivery."""
         channels = [*self.by_uid.values()]
-        self.retain([one for one in channels if self.faults.within(one.info.group, self._limit, one)])
+        self.retention.retain([one for one in channels if self.faults.within(one.info.group, self._limit, one)])
         self.placement.changed()
         for number, group in self.leading.led:
             self.faults.within(number, group.dispatch.policies_changed)
@@ -520,7 +349,7 @@ class LiveChannels:
         """A channel's limits were edited."""
         channel = self.by_uid.get(uid)
         if channel is not None and self._limit(channel):
-            self.retain([channel])
+            self.retention.retain([channel])
 
     def restored(self, group: GroupId, uid: ChannelUid) -> None:
         """A restore of a channel has begun or ended."""
@@ -534,88 +363,19 @@ class LiveChannels:
         self._limit(channel)
         if not channel.restoring:
             self.watch_idle(channel)
-            self.retain([channel])
+            self.retention.retain([channel])
 
     def _limit(self, channel: LiveChannel) -> bool:
         """Take over the current limits and policy of a channel; True if the limits have changed."""
-        self._note_policy(channel.info)
-        old, channel.limits = channel.limits, self._limits_of(channel.info)
+        self.policies.note(channel.info)
+        old, channel.limits = channel.limits, self.policies.limits_of(channel.info)
         if channel.limits == old:
             return False
-        self.warned.discard(channel.info.uid)
-        (self.aging.add if channel.limits.age_ns else self.aging.discard)(channel.info.uid)
+        self.retention.note(channel)
         if channel.limits.inactivity_ns != old.inactivity_ns:
             channel.idle_at = 0  # an armed timer sees by this that it is obsolete
             self.watch_idle(channel)
         return True
-
-    def _limits_of(self, info: ChannelInfo) -> ChannelLimits:
-        """The limits in force. A channel with a delay keeps its messages until they are due."""
-        limits = self._room_of(info)
-        if info.is_ephemeral or not self.placement.policies.of(info.name, b"").delay:
-            return limits
-        return replace(limits, msgs=0, bytes=0, age_ns=0, inactivity_ns=0)
-
-    def _room_of(self, info: ChannelInfo) -> ChannelLimits:
-        """The limits that the configuration and operators have set."""
-        configured = self.node.config.limits.for_channel(text(whole_of(info.name)))
-        if info.name in self.node.meta.channels.parted.by_part:
-            configured = replace(configured, inactivity_ns=0)
-        return self.node.group_of(info).machine.limit_overrides.in_force(info.uid, configured)
-
-    def _note_policy(self, info: ChannelInfo) -> None:
-        """Note what the policy of a channel wants; of an ephemeral one no policy about stored messages is in force."""
-        policy = self.placement.policies.of(info.name, b"")
-        if info.is_ephemeral:
-            self._note_schema(info, policy.schema, b"")
-            return
-        target = policy.target_of(info.name) if policy.delay else b""
-        self._note_schema(info, policy.schema, target)
-        (self.compressed.add if policy.compress else self.compressed.discard)(info.uid)
-        for noted in (self.ttls, self.delayed):
-            noted.pop(info.uid, None)
-        if policy.ttl:
-            self.ttls[info.uid] = policy.ttl
-        room = self._room_of(info)
-        if policy.delay:
-            self.delayed[info.uid] = Delay(policy.delay, target, policy.max_late, policy.dead_letters_of(target), room)
-            self.tiers.forget(info.uid)
-        else:
-            self.tiers.note(info, policy, room)
-
-    def _note_schema(self, info: ChannelInfo, mode: int, target: bytes) -> None:
-        """Note the check that policies want for messages of a channel; of one without a check but a delay, that of its target."""
-        later = self.placement.policies.of(target, b"").schema if target and mode == OFF else OFF
-        if mode == OFF and later == OFF:
-            self.schemas.pop(info.uid, None)
-        else:
-            self.schemas[info.uid] = (mode, whole_of(info.name)) if mode != OFF else (later, target)
-
-    def delay_refusal(self, channel: LiveChannel, count: int) -> str:
-        """Why *count* messages more cannot be delayed in a channel; "" if they can, or if it has no delay."""
-        delay = self.delayed.get(channel.info.uid)
-        if delay is None:
-            return ""
-        error = self.delay_trouble(channel.info, delay)
-        if error:
-            return error
-        index = self.stored.written(channel.info.group, channel.info.uid)
-        waiting = channel.next_sequence - (index.first_sequence or channel.next_sequence) + channel.unsealed.count
-        full = delay.room.msgs and waiting + count > delay.room.msgs
-        if full or (delay.room.bytes and index.bytes + channel.uncommitted_bytes >= delay.room.bytes):
-            return TOO_MANY_DELAYED
-        return ""
-
-    def delay_trouble(self, info: ChannelInfo, delay: Delay) -> str:
-        """The fault of a delay of a channel, so that its messages cannot be moved; "" if nothing is."""
-        name, target = text(info.name), text(delay.target)
-        if not delay.target:
-            return NO_DELAY_TARGET.format(go_quote(name))
-        if self.placement.policies.of(delay.target, b"").delay:
-            return DELAY_TARGET_DELAYED.format(go_quote(name), go_quote(target))
-        if self.placement.group_number(delay.target) != info.group:
-            return DELAY_TARGET_ELSEWHERE.format(go_quote(name), go_quote(target))
-        return ""
 
     # --- idle channels --------------------------------------------------------------------------------------------------
 
@@ -660,9 +420,9 @@ class LiveChannels:
         for its tier."""
         if channel.reservation is not None or channel.restoring:
             return True
-        tier = self.tiers.by_channel.get(channel.info.uid)
+        tier = self.policies.tiers.by_channel.get(channel.info.uid)
         last = self.stored.indexes(channel.info.group, channel.info.uid).last_sequence
-        if tier is not None and self.tiers.waits(channel.info, last):
+        if tier is not None and self.policies.tiers.waits(channel.info, last):
             room = tier.room.inactivity_ns
             if not room or now < channel.idle_since + room:
                 return True
@@ -738,13 +498,8 @@ class LiveChannels:
 
     def _forget(self, channel: LiveChannel) -> None:
         del self.by_uid[channel.info.uid], self.by_name[channel.info.name]
-        self.aging.discard(channel.info.uid)
-        self.warned.discard(channel.info.uid)
-        self.tiers.forget(channel.info.uid)
-        self.delayed.pop(channel.info.uid, None)
-        self.ttls.pop(channel.info.uid, None)
-        self.schemas.pop(channel.info.uid, None)
-        self.compressed.discard(channel.info.uid)
+        self.retention.forget(channel.info.uid)
+        self.policies.forget(channel.info.uid)
         self._forget_messages(channel.info.uid)
 
     def keep_messages(self, channel: LiveChannel, epoch: Epoch) -> None:
@@ -764,25 +519,3 @@ class LiveChannels:
         self.node.groups[group].dispatch.drop_channel(uid)
         self._forget_messages(uid)
         self.outgoing.drops.append((group, uid))
-
-
-def _first_within(lim: ChannelLimits, channel: LiveChannel, index: Index, count: int, size: int) -> int:
-    """The oldest sequence that limits of number and size let stay, once *count* messages of *size* bytes are added."""
-    newest = channel.next_sequence + count - 1
-    first = index.first_sequence or 1
-    if lim.msgs and newest - first + 1 > lim.msgs:
-        first = newest - lim.msgs + 1
-    if lim.bytes and index.bytes + channel.uncommitted_bytes + size > lim.bytes:
-        rest = lim.bytes - channel.uncommitted_bytes - size
-        if rest >= 0 or not count:
-            first = max(first, index.first_within_bytes(max(rest, 0)))
-        else:
-            first = max(first, newest - max(1, lim.bytes * count // size) + 1)
-    return newest or 1 if first > newest else first
-
-
-def _younger_than(age_ns: int, index: Index, wall: WallNanos) -> int:
-    """The first sequence that is younger than an age limit; 0: all are, or there is no limit."""
-    if not age_ns or not index.first_timestamp or index.first_timestamp > wall - age_ns:
-        return 0
-    return index.sequence_at(WallNanos(wall - age_ns + 1))

@@ -81,7 +81,7 @@ class Compressing:
             frame: in which they came; b"": they came in clear.
             records: made of them.
         """
-        if not frame and info.uid not in self.channels.compressed:
+        if not frame and info.uid not in self.channels.policies.compressed:
             return records, 0
         if not self.is_possible:
             found = records, 0

@@ -8,7 +8,8 @@ from stan_protocol.frames import Publishes
 from stan_protocol.scalars import ChannelUid, GroupId, Sequence
 
 from stan.config import ChannelLimits
-from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.live_channel import LiveChannel
 from stan.core.services.services import Services
 from stan.core.state.deferred import Deferred
 from stan.core.state.meta import ChannelInfo

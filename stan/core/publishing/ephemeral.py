@@ -22,7 +22,8 @@ from stan.core.base.names import text
 from stan.core.base.ready import ReadResult
 from stan.core.leader.ephemeral_messages import EphemeralMessages
 from stan.core.leader.local_group import Leadership
-from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.services import Services
@@ -156,7 +157,7 @@ class EphemeralChannels(LeaderPart):
                 return False
         timestamp = WallNanos(max(self.node.clock.wall, channel.last_timestamp))
         records = kernel.seal(info.name, base, timestamp, [*map(BODIES_OF, batches)])
-        first = self.channels.first_after(channel, store, count, store.accounted(len(records), count))
+        first = self.channels.retention.first_after(channel, store, count, store.accounted(len(records), count))
         stores.add(info.uid, Sequence(base), count, timestamp, records)
         stores.trim(info.uid, first)
         channel.next_sequence, channel.last_timestamp = base + count, timestamp
@@ -189,8 +190,8 @@ class EphemeralChannels(LeaderPart):
     def _make_room(self) -> None:
         uid = self.channels.stores.make_room()
         channel = None if uid is None else self.channels.by_uid.get(uid)
-        if channel is not None and channel.info.uid not in self.channels.warned:
-            self.channels.warned.add(channel.info.uid)
+        if channel is not None and channel.info.uid not in self.channels.retention.warned:
+            self.channels.retention.warned.add(channel.info.uid)
             self.reports.note(
                 "WRN",
                 f"Ephemeral channels of this node have more than {limits.EPHEMERAL_BYTES_MAX} bytes together: "

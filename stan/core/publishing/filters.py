@@ -26,9 +26,10 @@ from stan.core.base.batch_split import split
 from stan.core.base.names import text
 from stan.core.base.ready import Replay
 from stan.core.leader.publish_replay import SplitBatch
-from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.deferrals import Deferrals
 from stan.core.publishing.expiry_rows import EXPIRY_BYTES
+from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.publishing import TIMES, Publishing
 from stan.core.publishing.refusing import refuse
 from stan.core.publishing.waiting_publishes import Attempt, WaitingBatch
@@ -112,7 +113,7 @@ class PublishFilters:
 
     def admit(self, batch: Publishes, attempt: Attempt | None = None) -> None:
         """Pass publishes that are not in the log yet through the filters, and store those that stay."""
-        channels, requests = self.channels, self.node.config.requests
+        channels, policies, requests = self.channels, self.channels.policies, self.node.config.requests
         if batch.channel not in channels.by_name and self.placement.is_held(batch.channel):
             return  # the next leader of the channel has buffered them
         if attempt is None:
@@ -122,7 +123,7 @@ class PublishFilters:
         is_special = (
             (channel is None or channel.deleting or channel.restoring)
             or (attempt is not NEW or batch.times is not NO_TIMES)
-            or (channels.schemas or channels.delayed or channels.ttls)
+            or (policies.schemas or policies.delayed or policies.ttls)
             or (len(batch.bodies) > most or requests.message_bytes)
         )
         for narrow in self.filters if is_special else self.few:
@@ -235,7 +236,7 @@ class PublishFilters:
     def _delayable(self, batch: Publishes, _attempt: Attempt) -> Filtered:
         """Messages for which a channel with a delay has room, and a target."""
         channel = self.channels.by_name[batch.channel]
-        error = "" if batch.times.dues else self.channels.delay_refusal(channel, batch.count)
+        error = "" if batch.times.dues else self.channels.policies.delay_refusal(channel, batch.count)
         return (None, batch.acks, error) if error else (batch, b"", "")
 
     def _living(self, batch: Publishes, _attempt: Attempt) -> Filtered:
@@ -246,7 +247,7 @@ class PublishFilters:
         """Messages that subscribers can get with the time at which they expire: by their publisher, or by the channel's policy
         unless they are due later."""
         times, uid = batch.times, self.channels.by_name[batch.channel].info.uid
-        if not times.ttls and (times.dues or uid not in self.channels.ttls):
+        if not times.ttls and (times.dues or uid not in self.channels.policies.ttls):
             return batch, b"", ""
         most = min(self.nats.message_payload_max(batch.channel), self.nats.delivered_bytes_max - EXPIRY_BYTES)
         return *oversize.part(batch, most), refusals.MESSAGE_TOO_LARGE

@@ -21,11 +21,12 @@ from stan.core.base.names import text
 from stan.core.base.payload_limit import MESSAGE_ROOM
 from stan.core.base.ready import Proposal, ReadResult
 from stan.core.leader.publish_replay import encode
-from stan.core.publishing.channels import LiveChannel, LiveChannels, Reservation
+from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.compressing import Batch, Compressing, apart, frame_of
 from stan.core.publishing.deferrals import Deferrals, deferred_change
 from stan.core.publishing.ephemeral import BODIES_OF, COUNT_OF, EphemeralChannels
 from stan.core.publishing.expiry_rows import TAG, expiring_change, expiry, restamped, runs_of, stamped, times_of
+from stan.core.publishing.live_channel import LiveChannel, Reservation
 from stan.core.publishing.refusing import PASSING, refuse, refuse_as_leader
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.publishing.schema_checks import SchemaChecks
@@ -99,8 +100,10 @@ class Publishing:
             change = partial(deferred_change, info.uid, batch)
             rows = RowBatch(bodies, batch.count, partial(self._stored, batch), change, source=batch)
             queued = self._queue(self.leading.leadership(info.group).part(Deferrals).hidden, rows)
-        elif times.ttls or info.uid in self.channels.ttls:
-            expiries = times_of(times.ttls, batch.count, self.node.clock.wall, self.channels.ttls.get(info.uid, 0))
+        elif times.ttls or info.uid in self.channels.policies.ttls:
+            expiries = times_of(
+                times.ttls, batch.count, self.node.clock.wall, self.channels.policies.ttls.get(info.uid, 0)
+            )
             rows = RowBatch(stamped(batch.bodies, expiries), batch.count, partial(self._stored, batch), source=batch)
             if not self._list_expiring(channel, rows, expiries, limits.EXPIRING_RUNS_MAX):
                 refuse(self._services, batch.acks, refusals.TOO_MANY_EXPIRING, batch.channel)
@@ -124,8 +127,8 @@ class Publishing:
 
     def add(self, channel: LiveChannel, rows: RowBatch) -> None:
         """Queue *rows* for a channel that this node leads; `rows.on_done` is called with the outcome."""
-        error = "" if rows.priority else self.channels.delay_refusal(channel, rows.count)
-        info, ttls = channel.info, self.channels.ttls
+        error = "" if rows.priority else self.channels.policies.delay_refusal(channel, rows.count)
+        info, ttls = channel.info, self.channels.policies.ttls
         if info.is_ephemeral:
             what = TIMES if TAG in rows.bodies else REFERENCES if rows.change or rows.priority or rows.expiring else ""
             error = refusals.NOT_OF_EPHEMERAL.format(refusals.go_quote(text(info.name)), what) if what else ""
@@ -271,9 +274,9 @@ class Publishing:
         records = kernel.seal(info.name, base, timestamp, bodies)
         index = self.stored.written(info.group, info.uid)
         size = index.accounted(len(records), count)
-        first = self.channels.first_after(channel, index, count, size)
+        first = self.channels.retention.first_after(channel, index, count, size)
         logged, clear_bytes = records, 0
-        if info.uid in self.channels.compressed or info.uid in self.compressing.framed:
+        if info.uid in self.channels.policies.compressed or info.uid in self.compressing.framed:
             logged, clear_bytes = self.compressing.kept(info, base, bodies, frame_of(batches), records)
         entry.parts += encode_batch(info.uid, base, count, timestamp, first, logged, clear_bytes)
         entry.size += len(records)

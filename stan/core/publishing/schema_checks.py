@@ -30,7 +30,8 @@ from stan_protocol.schemas.rules import SchemaText
 from stan.core.base import payload_limit as oversize
 from stan.core.base.batch_split import split
 from stan.core.base.names import text
-from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.live_channel import LiveChannel
 from stan.core.requests.read_index import ReadIndex
 from stan.core.services.services import Services
 from stan.limits import SCHEMA_REFUSAL_BYTES_MAX
@@ -59,7 +60,7 @@ class SchemaChecks:
 
     def objections(self, uid: ChannelUid, bodies: bytes, count: int) -> list[str]:
         """For each of some messages (as in `Publishes.bodies`) why it is refused, "": it is not; empty if none is."""
-        asked = self.channels.schemas.get(uid)
+        asked = self.channels.policies.schemas.get(uid)
         if asked is None:
             return []
         mode, channel = asked

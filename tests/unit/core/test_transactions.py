@@ -773,9 +773,9 @@ def test_commit_copies_where_the_policy_changes_what_is_stored(harness, kept):
     harness.stage(b"a")
     channels, uid = harness.broker.parts.channels, harness.uid()
     if kept == "ttls":
-        channels.ttls[uid] = 60 * SECOND
+        channels.policies.ttls[uid] = 60 * SECOND
     else:
-        channels.compressed.add(uid)
+        channels.policies.compressed.add(uid)
     before = len(harness.logs[1])
     harness.commit_rows((b"t", 1))
     assert entries_of(harness, before) == [[(uid, 1, False)]]

@@ -88,9 +88,9 @@ class Compacting(LeaderPart):
             until = self._older_than(index, policy.min_age)
             if channel.reservation is not None:
                 until = min(until, channel.reservation.first - 1)
-            tier = self.channels.tiers.by_channel.get(info.uid)
+            tier = self.channels.policies.tiers.by_channel.get(info.uid)
             if tier is not None:
-                until = min(until, self.channels.tiers.position(info, tier) - 1)
+                until = min(until, self.channels.policies.tiers.position(info, tier) - 1)
             further = pb.CompactedChannel(uid=info.uid, until=max(until, before.until))
             further.keep_first = policy.compact == KEEP_FIRST
             self._let_tombstones_go(before, further, self._older_than(index, policy.tombstone_max))

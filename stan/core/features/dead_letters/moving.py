@@ -29,7 +29,8 @@ from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.deliveries import lost_of, recalled
 from stan.core.leader.local_group import Leadership
 from stan.core.leader.retries import Moves
-from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.publishing.stored_reads import StoredReads, stored_messages

@@ -23,7 +23,8 @@ from stan.core.base.payload_limit import MESSAGE_ROOM
 from stan.core.base.ready import ReadResult
 from stan.core.base.runs import Run, Runs, pairs
 from stan.core.leader.local_group import Leadership
-from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later
 from stan.core.publishing.stored_reads import StoredReads, stored_messages
@@ -164,7 +165,9 @@ class Redriving(LeaderPart):
         self.publishing.add(into, rows)
 
     def _change(self, redrive: _Redrive, _first: int) -> bytes:
-        removal = self.channels.tiers.tell(pb.Removal(uid=redrive.source.info.uid, deleted=redrive.runs.flat()))
+        removal = self.channels.policies.tiers.tell(
+            pb.Removal(uid=redrive.source.info.uid, deleted=redrive.runs.flat())
+        )
         return pb.GroupChange(removal=removal).SerializeToString()
 
     def _done(self, redrive: _Redrive, stored: StoreResult) -> None:

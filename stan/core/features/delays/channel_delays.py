@@ -20,7 +20,9 @@ from stan.core.base.names import shown
 from stan.core.base.ready import ReadResult
 from stan.core.features.delays.late import letters_of, mark, tell
 from stan.core.leader.local_group import Leadership
-from stan.core.publishing.channels import Delay, DelayFaults, LiveChannel, LiveChannels
+from stan.core.publishing.channel_policies import Delay, DelayFaults
+from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, row_of
 from stan.core.publishing.stored_reads import StoredReads, stored_messages
@@ -60,7 +62,7 @@ class DelayClock:
         now = self.node.clock.now
         if now >= self._look_at:
             wait = limits.DELAY_LOOK
-            for uid, delay in [*self._channels.delayed.items()]:
+            for uid, delay in [*self._channels.policies.delayed.items()]:
                 channel = self._channels.by_uid.get(uid)
                 delaying = self.leading.part(channel.info.group, Delaying) if channel is not None else None
                 if channel is not None and delaying is not None:
@@ -119,7 +121,7 @@ class Delaying(LeaderPart):
     def _begin(self, move: Move) -> None:
         info = move.channel.info
         self._paused.pop(info.uid, None)
-        if error := self.channels.delay_trouble(info, move.delay):
+        if error := self.channels.policies.delay_trouble(info, move.delay):
             self._failed(move, error)
             return
         self._under_way[info.uid] = move

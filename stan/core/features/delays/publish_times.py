@@ -21,8 +21,10 @@ from stan.core.base.ready import ReadResult
 from stan.core.base.runs import runs_of
 from stan.core.features.delays.late import letters_of, mark, tell
 from stan.core.leader.local_group import Leadership
-from stan.core.publishing.channels import DelayFaults, LiveChannel, LiveChannels
+from stan.core.publishing.channel_policies import DelayFaults
+from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.deferrals import deferrals
+from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, row_of
 from stan.core.publishing.stored_reads import StoredReads, stored_messages

@@ -24,7 +24,8 @@ from stan_protocol.scalars import ChannelUid
 from stan import limits
 from stan.core.base.names import text
 from stan.core.leader.local_group import Leadership
-from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.row_batch import can_open_later
 from stan.core.requests.channel_lookup import ChannelLookup
 from stan.core.requests.request import AcceptedRequest
@@ -110,7 +111,7 @@ class ChannelChanges:
             self.node.groups[channel.info.group].dispatch.uncovered(channel.info.uid)
             self._done(accepted, channel, count)
         else:
-            removal = self.channels.tiers.purge(channel.info.uid, oldest, to)
+            removal = self.channels.policies.tiers.purge(channel.info.uid, oldest, to)
             self._remove(accepted, channel, removal, self._messages(channel, to))
 
     def _delete_message(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
@@ -132,7 +133,7 @@ class ChannelChanges:
             else:
                 self._done(accepted, channel, count)
 
-        self.proposals.change_group(channel.info.group, done, removal=self.channels.tiers.tell(removal))
+        self.proposals.change_group(channel.info.group, done, removal=self.channels.policies.tiers.tell(removal))
 
     def _messages(self, channel: LiveChannel, last: int) -> int:
         """The number of messages in the channel up to the sequence *last*."""

@@ -25,7 +25,8 @@ from stan.core.base.names import text
 from stan.core.base.ready import Index
 from stan.core.base.runs import Run, Runs, counted_of
 from stan.core.leader.cursors import LiveCursor, LiveMember
-from stan.core.publishing.channels import DelayFaults, LiveChannels
+from stan.core.publishing.channel_policies import DelayFaults
+from stan.core.publishing.channels import LiveChannels
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM, ChannelLookup, matcher
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
@@ -191,7 +192,7 @@ class AdminListing:
         known = self.node.group_of(info).machine.channels.get(info.uid)
         cursors = known.cursors.values() if known is not None else ()
         channel = self.channels.by_uid.get(info.uid)
-        delay = self.channels.delayed.get(info.uid)
+        delay = self.channels.policies.delayed.get(info.uid)
         if delay is not None:
             in_force = delay.room
         else:
@@ -200,7 +201,7 @@ class AdminListing:
         gone = deleted_from(self.stored.deleted(info.group, info.uid), index.first_sequence, index.last_sequence)
         waiting = self.node.group_of(info).machine.delayed(info.uid)
         compaction = self.node.group_of(info).machine.compactions.of(info.uid)
-        tier = self.channels.tiers.by_channel.get(info.uid)
+        tier = self.channels.policies.tiers.by_channel.get(info.uid)
         policy = self.placement.policies.of(info.name, b"")
         faults = self.leading.part(info.group, DelayFaults)
         shown = pb.ChannelStatus(
@@ -223,7 +224,7 @@ class AdminListing:
             else b"",
             edited=self._edited(info),
             pinned=info.name in self.node.meta.pins,
-            ttl=self.channels.ttls.get(info.uid, 0),
+            ttl=self.channels.policies.ttls.get(info.uid, 0),
             compacted_until=compaction.until,
             tombstones_until=compaction.tombstones_until,
             compact=policy.compact,
@@ -244,8 +245,8 @@ class AdminListing:
             if slowest is not None and newest > max(slowest[0], compaction.tombstones_until):
                 shown.tombstone_held, shown.held_by = newest, slowest[1]
         if tier is not None and channel is not None:
-            shown.tier, shown.tier_next = tier.name, self.channels.tiers.position(info, tier)
-            shown.tier_kept, shown.tier_lost = self.channels.kept_for_tier(channel), tier.lost
+            shown.tier, shown.tier_next = tier.name, self.channels.policies.tiers.position(info, tier)
+            shown.tier_kept, shown.tier_lost = self.channels.retention.kept_for_tier(channel), tier.lost
         return shown
 
     def _edited(self, info: ChannelInfo) -> pb.Limits | None:

@@ -21,9 +21,10 @@ from stan import limits
 from stan.core.base.names import text
 from stan.core.base.ready import Replay
 from stan.core.leader.local_group import ChannelGroup
-from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.deferrals import Deferrals
 from stan.core.publishing.filters import PublishFilters
+from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.part_routing import PartRouting
 from stan.core.services.services import Services
 from stan.core.state.meta import ChannelInfo

@@ -202,7 +202,7 @@ class ChannelQueries:
 
     def _is_of_tier(self, info: ChannelInfo, name: bytes) -> bool:
         """True if the channel's limits wait for the position of that name: it is one for all users."""
-        tier = self.channels.tiers.by_channel.get(info.uid)
+        tier = self.channels.policies.tiers.by_channel.get(info.uid)
         return tier is not None and tier.name == name
 
     def _bookmark_refusal(self, accepted: AcceptedRequest, info: ChannelInfo, places: Bookmarks, user: bytes) -> str:

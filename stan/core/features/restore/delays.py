@@ -18,9 +18,9 @@ from stan_protocol.scalars import SECOND, Sequence, WallNanos
 from stan import limits
 from stan.core.features.restore.rows import LATEST
 from stan.core.leader.local_group import Leadership
-from stan.core.publishing.channels import LiveChannel
 from stan.core.publishing.deferrals import Deferrals
 from stan.core.publishing.expiry_rows import EXPIRY_BYTES, stamped
+from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.publishing import Publishing, Sealed
 from stan.core.publishing.row_batch import RowBatch, StoreResult, refusal
 from stan.core.requests.request import AcceptedRequest

@@ -22,7 +22,8 @@ from stan.core.features.restore.cursors import SEQUENCE_END, cursor_row
 from stan.core.features.restore.delays import RestoredDelays
 from stan.core.features.restore.rows import Part, fault, listing, missing, too_many, widest_gap
 from stan.core.leader.local_group import Leadership
-from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.publishing import Publishing, Sealed
 from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later
 from stan.core.requests.request import AcceptedRequest

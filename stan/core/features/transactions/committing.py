@@ -27,7 +27,8 @@ from stan.core.base.ready import Fetch, ReadResult, Ready
 from stan.core.features.transactions.staging import PASSING, Staging
 from stan.core.features.transactions.waiting_commit import CommitQueues, WaitingCommit, sequences_of, waiting_commit
 from stan.core.leader.local_group import Leadership
-from stan.core.publishing.channels import LiveChannel, LiveChannels, Reservation
+from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.live_channel import LiveChannel, Reservation
 from stan.core.publishing.publishing import Publishing, Sealed
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.publishing.stored_reads import stored_messages
@@ -283,7 +284,7 @@ class Committing(LeaderPart):
     def _can_refer(self, channel: LiveChannel) -> bool:
         """True if staged parts can become batches of the channel where they lie."""
         uid, sql = channel.info.uid, self.node.config.store.kind == "sql"
-        return not sql and uid not in self.channels.compressed and uid not in self.channels.ttls
+        return not sql and uid not in self.channels.policies.compressed and uid not in self.channels.policies.ttls
 
     def _refer(self, carrier: CommitRun, parts: list[pb.StagedPart], entry: Sealed) -> None:
         """Put into *entry* that the parts become batches of their channel. Commits that begin in one turn share an entry."""
@@ -295,7 +296,7 @@ class Committing(LeaderPart):
             base += part.count
         index = self.stored.written(info.group, info.uid)
         size = index.accounted(sum(sizes), count)
-        first = self.channels.first_after(channel, index, count, size)
+        first = self.channels.retention.first_after(channel, index, count, size)
         references, base = [], channel.next_sequence
         for part, told in zip(parts, sizes, strict=True):
             place = info.uid, Sequence(base), part.count, WallNanos(timestamp), Sequence(first)

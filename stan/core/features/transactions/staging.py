@@ -16,7 +16,8 @@ from stan import limits
 from stan.config import ChannelLimits
 from stan.core.base.shares import Shares
 from stan.core.leader.local_group import Leadership
-from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.part_routing import rows_refusal
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, refusal

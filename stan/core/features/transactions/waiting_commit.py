@@ -14,7 +14,7 @@ from stan_protocol.scalars import ChannelUid, GroupId
 
 from stan import limits
 from stan.core.features.transactions.staging import is_app
-from stan.core.publishing.channels import LiveChannel
+from stan.core.publishing.live_channel import LiveChannel
 from stan.core.requests.request import AcceptedRequest
 from stan.core.state.transactions import Transactions
 from stan.protocol.proto import entries_pb2 as pb

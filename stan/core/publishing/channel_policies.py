@@ -1,0 +1,127 @@
+"""Policies and limits that are in force for the channels of the groups that this node leads."""
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from stan_protocol.channels import whole_of
+from stan_protocol.refusals import (
+    DELAY_TARGET_DELAYED,
+    DELAY_TARGET_ELSEWHERE,
+    NO_DELAY_TARGET,
+    TOO_MANY_DELAYED,
+    go_quote,
+)
+from stan_protocol.scalars import ChannelUid
+
+from stan.config import ChannelLimits
+from stan.core.base.names import text
+from stan.core.publishing.live_channel import LiveChannel
+from stan.core.publishing.tiers import Tiers
+from stan.core.services.services import Services
+from stan.core.state.meta import ChannelInfo
+from stan.policies import OFF
+
+
+@dataclass(slots=True)
+class DelayFaults:
+    """Why messages of a group that are due cannot be moved, while this node leads it."""
+
+    by_channel: dict[ChannelUid, str] = field(default_factory=dict)
+
+
+class Delay(NamedTuple):
+    """The delay of a channel: its messages are stored in another channel so long after they were published."""
+
+    delay: int  # ns
+    target: bytes
+    max_late: int  # ns; a message that is later is given up; 0: none is
+    dead_letters: bytes  # channel of those that are given up; b"": none
+    room: ChannelLimits  # of what waits: limits of such a channel refuse publishes, as what is removed would be lost
+
+
+class ChannelPolicies:
+    """What the policies want of each channel."""
+
+    def __init__(self, services: Services) -> None:
+        self.node, self.placement, self.stored = services.node, services.placement, services.stored
+        self.delayed: dict[ChannelUid, Delay] = {}  # channels whose messages wait there for their time
+        self.ttls: dict[ChannelUid, int] = {}  # ns: channels whose messages a policy lets expire
+        # The check of messages that a policy wants, and the channel whose schema counts.
+        self.schemas: dict[ChannelUid, tuple[int, bytes]] = {}
+        self.compressed: set[ChannelUid] = set()  # channels of which a policy wants messages stored compressed
+        self.tiers = Tiers(services)
+
+    def forget(self, uid: ChannelUid) -> None:
+        """The channel is gone, or led elsewhere."""
+        self.tiers.forget(uid)
+        for noted in (self.delayed, self.ttls, self.schemas):
+            noted.pop(uid, None)
+        self.compressed.discard(uid)
+
+    def limits_of(self, info: ChannelInfo) -> ChannelLimits:
+        """The limits in force. A channel with a delay keeps its messages until they are due."""
+        limits = self._room_of(info)
+        if info.is_ephemeral or not self.placement.policies.of(info.name, b"").delay:
+            return limits
+        return replace(limits, msgs=0, bytes=0, age_ns=0, inactivity_ns=0)
+
+    def _room_of(self, info: ChannelInfo) -> ChannelLimits:
+        """The limits that the configuration and operators have set."""
+        configured = self.node.config.limits.for_channel(text(whole_of(info.name)))
+        if info.name in self.node.meta.channels.parted.by_part:
+            configured = replace(configured, inactivity_ns=0)
+        return self.node.group_of(info).machine.limit_overrides.in_force(info.uid, configured)
+
+    def note(self, info: ChannelInfo) -> None:
+        """Note what the policy of a channel wants; of an ephemeral one no policy about stored messages is in force."""
+        policy = self.placement.policies.of(info.name, b"")
+        if info.is_ephemeral:
+            self._note_schema(info, policy.schema, b"")
+            return
+        target = policy.target_of(info.name) if policy.delay else b""
+        self._note_schema(info, policy.schema, target)
+        (self.compressed.add if policy.compress else self.compressed.discard)(info.uid)
+        for noted in (self.ttls, self.delayed):
+            noted.pop(info.uid, None)
+        if policy.ttl:
+            self.ttls[info.uid] = policy.ttl
+        room = self._room_of(info)
+        if policy.delay:
+            self.delayed[info.uid] = Delay(policy.delay, target, policy.max_late, policy.dead_letters_of(target), room)
+            self.tiers.forget(info.uid)
+        else:
+            self.tiers.note(info, policy, room)
+
+    def _note_schema(self, info: ChannelInfo, mode: int, target: bytes) -> None:
+        """Note the check that policies want for messages of a channel; of one without a check but a delay, that of its target."""
+        later = self.placement.policies.of(target, b"").schema if target and mode == OFF else OFF
+        if mode == OFF and later == OFF:
+            self.schemas.pop(info.uid, None)
+        else:
+            self.schemas[info.uid] = (mode, whole_of(info.name)) if mode != OFF else (later, target)
+
+    def delay_refusal(self, channel: LiveChannel, count: int) -> str:
+        """Why *count* messages more cannot be delayed in a channel; "" if they can, or if it has no delay."""
+        delay = self.delayed.get(channel.info.uid)
+        if delay is None:
+            return ""
+        error = self.delay_trouble(channel.info, delay)
+        if error:
+            return error
+        index = self.stored.written(channel.info.group, channel.info.uid)
+        waiting = channel.next_sequence - (index.first_sequence or channel.next_sequence) + channel.unsealed.count
+        full = delay.room.msgs and waiting + count > delay.room.msgs
+        if full or (delay.room.bytes and index.bytes + channel.uncommitted_bytes >= delay.room.bytes):
+            return TOO_MANY_DELAYED
+        return ""
+
+    def delay_trouble(self, info: ChannelInfo, delay: Delay) -> str:
+        """The fault of a delay of a channel, so that its messages cannot be moved; "" if nothing is."""
+        name, target = text(info.name), text(delay.target)
+        if not delay.target:
+            return NO_DELAY_TARGET.format(go_quote(name))
+        if self.placement.policies.of(delay.target, b"").delay:
+            return DELAY_TARGET_DELAYED.format(go_quote(name), go_quote(target))
+        if self.placement.group_number(delay.target) != info.group:
+            return DELAY_TARGET_ELSEWHERE.format(go_quote(name), go_quote(target))
+        return ""
