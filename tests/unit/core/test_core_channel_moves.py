@@ -15,6 +15,8 @@ from stan_protocol.refusals import (
 from stan_protocol.scalars import SECOND
 
 from stan import limits
+from stan.core.features.moves.group_moves import GroupMoves
+from stan.core.services.proposals import nobody_waits
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
 from stan.core.state.moved_rows import moved_rows
@@ -57,6 +59,26 @@ def used():
     node.ack(durable, 1, 2, 4)
     node.pass_time(1)
     return node, durable
+
+
+def test_a_channel_goes_on_and_is_moved_later_if_the_entry_that_holds_it_was_never_written(monkeypatch):
+    """Its leader was about to hand the group over, and stayed."""
+    node, durable = used()
+    source, lost = node.leader_part(GroupMoves, FROM).source, []
+    write = source.change
+
+    def change(done, in_doubt=nobody_waits, **change):
+        if "depart" in change and not lost:
+            lost.append(change)
+            in_doubt()
+        else:
+            write(done, in_doubt, **change)
+
+    monkeypatch.setattr(source, "change", change)
+    assert node.pin(TO) == ("", 1)
+    node.pass_time(60)
+    assert lost
+    is_whole(node, durable)
 
 
 def is_whole(node, durable):

@@ -11,7 +11,7 @@ from itertools import chain
 from stan_protocol.fetches import LENGTH_PREFIX
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import BUSY, CHANNEL_DELETING, CHANNEL_RESTORING, MOVE_WAITS_STAGED, go_quote
-from stan_protocol.scalars import ChannelUid, KiB
+from stan_protocol.scalars import ChannelUid, KiB, Nanos
 
 from stan import limits
 from stan.core.base.names import text
@@ -87,7 +87,8 @@ class MoveSource(LeaderPart):
             case MoveAction.CANCEL:
                 end_move(self._proposals, move, done=False)
             case MoveAction.DEPART:
-                self.change(partial(self._departed, move, infos), depart=pb.Moving(move=move, uids=uids))
+                done, in_doubt = partial(self._departed, move, infos), partial(self._in_doubt, move, infos)
+                self.change(done, in_doubt, depart=pb.Moving(move=move, uids=uids))
                 stops.departing |= frozenset(uids)
                 for channel in filter(None, map(self.channels.leave, infos)):
                     self.publishing.leave(channel)
@@ -140,6 +141,16 @@ class MoveSource(LeaderPart):
         if not isinstance(result, GroupResult) or result.error:
             self._feed(move, infos, MoveEvent.REFUSED)
         self.group.dispatch.stops.departing -= frozenset(info.uid for info in infos)
+
+    def _in_doubt(self, move: int, infos: list[ChannelInfo]) -> None:
+        """Let the channels go on here if this node still leads when it looks: another leader was sought and none took over, so
+        the entry was not written."""
+
+        def look(_now: Nanos) -> None:
+            if self._step(move, infos) is MoveStep.DEPARTING:
+                self._departed(move, infos, None, "")
+
+        self.at(self.node.clock.now + limits.MOVE_LOOK, look)
 
     def go_on(self, uids: Iterable[int], *, anew: bool) -> list[ChannelInfo]:
         """Channels are led by this node from now on: they have come to a group that it leads, or stay in it after all. *anew*:
