@@ -94,10 +94,13 @@ class PublishFilters:
         if self.node.config.cluster is not None:
             info = self.node.meta.channels.get(batch.channel)
             group = self.node.groups.get(self.placement.group_number(batch.channel) if info is None else info.group)
-            if group is None or group.leadership is None or (info is not None and group.is_held(info.uid)):
-                return  # their leader, or the next one, has received them
+            if group is None or group.leadership is None:
+                return
             if group.replay_filter.lagging:
-                self.admit_replayed(group.replay_filter.split(batch, self.node.clock.now))
+                if info is None or not group.is_held(
+                    info.uid
+                ):  # else the next leader of the channel has received them, too
+                    self.admit_replayed(group.replay_filter.split(batch, self.node.clock.now))
                 return
         elif faulty and (number := self.placement.group_number(batch.channel)) in faulty:
             refuse(self._services, batch.acks, refusals.GROUP_FROZEN.format(number, faulty[number]), batch.channel)
