@@ -295,8 +295,8 @@ def forgets_once_what_it_moved(original, uid, first, forgotten=[]):  # noqa: B00
 
 
 @breaks(ChannelPolicies, "note", "delays", 4)
-def moves_early(original, policies, info):
-    original(policies, info)
+def moves_early(original, policies, info, room):
+    original(policies, info, room)
     if info.uid in policies.delayed:
         policies.delayed[info.uid] = policies.delayed[info.uid]._replace(delay=1)
 

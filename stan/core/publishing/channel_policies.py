@@ -40,7 +40,7 @@ class Delay(NamedTuple):
 
 
 class ChannelPolicies:
-    """What the policies want of each channel."""
+    """Policies in force, by channel."""
 
     def __init__(self, services: Services) -> None:
         self.node, self.placement, self.stored = services.node, services.placement, services.stored
@@ -58,21 +58,20 @@ class ChannelPolicies:
             noted.pop(uid, None)
         self.compressed.discard(uid)
 
-    def limits_of(self, info: ChannelInfo) -> ChannelLimits:
-        """The limits in force. A channel with a delay keeps its messages until they are due."""
-        limits = self._room_of(info)
+    def limits_of(self, info: ChannelInfo, room: ChannelLimits) -> ChannelLimits:
+        """The limits in force where *room* is set. A channel with a delay keeps its messages until they are due."""
         if info.is_ephemeral or not self.placement.policies.of(info.name, b"").delay:
-            return limits
-        return replace(limits, msgs=0, bytes=0, age_ns=0, inactivity_ns=0)
+            return room
+        return replace(room, msgs=0, bytes=0, age_ns=0, inactivity_ns=0)
 
-    def _room_of(self, info: ChannelInfo) -> ChannelLimits:
+    def room_of(self, info: ChannelInfo) -> ChannelLimits:
         """The limits that the configuration and operators have set."""
         configured = self.node.config.limits.for_channel(text(whole_of(info.name)))
         if info.name in self.node.meta.channels.parted.by_part:
             configured = replace(configured, inactivity_ns=0)
         return self.node.group_of(info).machine.limit_overrides.in_force(info.uid, configured)
 
-    def note(self, info: ChannelInfo) -> None:
+    def note(self, info: ChannelInfo, room: ChannelLimits) -> None:
         """Note what the policy of a channel wants; of an ephemeral one no policy about stored messages is in force."""
         policy = self.placement.policies.of(info.name, b"")
         if info.is_ephemeral:
@@ -85,7 +84,6 @@ class ChannelPolicies:
             noted.pop(info.uid, None)
         if policy.ttl:
             self.ttls[info.uid] = policy.ttl
-        room = self._room_of(info)
         if policy.delay:
             self.delayed[info.uid] = Delay(policy.delay, target, policy.max_late, policy.dead_letters_of(target), room)
             self.tiers.forget(info.uid)

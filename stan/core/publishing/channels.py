@@ -294,12 +294,13 @@ class LiveChannels:
 
     def add(self, info: ChannelInfo) -> LiveChannel:
         """Make the live view of a registered channel."""
-        self.policies.note(info)
+        room = self.policies.room_of(info)
+        self.policies.note(info, room)
         machine = self.node.group_of(info).machine
         channel = LiveChannel(
             info=info,
             deleting=info.uid in machine.dropped,  # dropped, but the registry still lists it
-            limits=self.policies.limits_of(info),
+            limits=self.policies.limits_of(info, room),
             next_sequence=self.written_end(info),
             last_timestamp=self.stored.written(info.group, info.uid).last_timestamp,
             idle_since=self.node.clock.now,
@@ -367,8 +368,9 @@ class LiveChannels:
 
     def _limit(self, channel: LiveChannel) -> bool:
         """Take over the current limits and policy of a channel; True if the limits have changed."""
-        self.policies.note(channel.info)
-        old, channel.limits = channel.limits, self.policies.limits_of(channel.info)
+        info, room = channel.info, self.policies.room_of(channel.info)
+        self.policies.note(info, room)
+        old, channel.limits = channel.limits, self.policies.limits_of(info, room)
         if channel.limits == old:
             return False
         self.retention.note(channel)

@@ -1,4 +1,4 @@
-"""One channel on the leader, and the batches of it that wait for their sequences."""
+"""A channel on the leader, and its batches that wait for their sequences."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
