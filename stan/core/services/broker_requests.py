@@ -9,6 +9,7 @@ from stan_protocol.scalars import GroupId, Nanos
 from stan.core.base.faults import Faults
 from stan.core.base.timers import Timers
 from stan.core.services.nats import NatsState
+from stan.core.services.node import Node
 from stan.core.services.outgoing import Outgoing
 from stan.core.services.senders import Senders
 from stan.protocol.user_subjects import user_of
@@ -24,6 +25,7 @@ Answered = Callable[[bytes | None], None]
 class BrokerRequests:
     """Own requests under way."""
 
+    node: Node
     nats: NatsState
     senders: Senders
     outgoing: Outgoing
@@ -53,7 +55,7 @@ class BrokerRequests:
             if self.awaited.pop(number, None) is not None:
                 end(None)
 
-        self.timers.at(self.outgoing.node.clock.now + timeout_ns, late, group)
+        self.timers.at(self.node.clock.now + timeout_ns, late, group)
 
     def answered(self, suffix: bytes) -> Answered | None:
         """Take the callback that waits for the answer under *suffix*, the reply subject behind `reply_prefix`; None if there is

@@ -62,5 +62,5 @@ def make_services(config: Config, written: Indexes, reply_prefix: bytes) -> Serv
         proposals=proposals,
         leading=leading,
         senders=senders,
-        requests=BrokerRequests(nats, senders, outgoing, timers, faults),
+        requests=BrokerRequests(node, nats, senders, outgoing, timers, faults),
     )
