@@ -46,7 +46,7 @@ FAN_OUT_MAX = 13
 
 COMPOSED = {
     "stan.core.broker.parts": 31,
-    "stan.core.broker.group_leader": 18,
+    "stan.core.broker.group_leader": 17,
     "stan.core.publishing.publishing": 14,
     "stan.core.state.group": 15,
     "stan.core.broker.broker": 15,

@@ -5,7 +5,6 @@ from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex
 from stan.core.base.runs import flat_of, size_of
 from stan.core.broker.parts import BrokerParts
 from stan.core.features.consumer_groups.leader import ConsumerGroupsLeader
-from stan.core.services.leader_part import LeaderPart
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
 from stan.core.state.deferred import Deferred
@@ -88,7 +87,8 @@ class CommittedEntries:
             group.dispatch.policies_changed(info.uid)
 
     def _apply_change(self, number: GroupId, change: pb.GroupChange, index: RaftIndex) -> GroupResult:
-        machine, name = self.node.groups[number].machine, change.WhichOneof("change")
+        group, name = self.node.groups[number], change.WhichOneof("change")
+        machine = group.machine
         if name is None:  # progress alone, on the hot path: the live view knows already
             return machine.apply(change, index)
         floor = machine.transactions.floor
@@ -105,10 +105,8 @@ class CommittedEntries:
         elif name in ("deferred", "deferred_gone", "drop_channel"):
             self._trim_deferred(number)
         self._follow(number, change, applied)
-        leadership = self.node.groups[number].leadership
-        for part in leadership.all(LeaderPart) if leadership is not None else ():
-            if name in part.follows:
-                part.followed(change)
+        for part in group.leadership.followers.get(name, ()) if group.leadership is not None else ():
+            part.followed(change)
         return applied
 
     def _follow(self, number: GroupId, change: pb.GroupChange, applied: GroupResult) -> None:

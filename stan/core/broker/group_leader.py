@@ -1,9 +1,7 @@
-"""The leader of the metadata, and that of one channel group: their parts, made when this node begins to lead, and dropped when
-that ends."""
+"""The leader of one channel group: its parts, made when this node begins to lead the group, and dropped when that ends."""
 
 from stan.core.broker.parts import BrokerParts
 from stan.core.features.compaction.compacting import Compacting
-from stan.core.features.consumer_groups.leader import ConsumerGroupsLeader
 from stan.core.features.dead_letters.moving import DeadLetters
 from stan.core.features.dead_letters.redriving import Redriving
 from stan.core.features.delays.channel_delays import Delaying
@@ -13,7 +11,7 @@ from stan.core.features.restore.requests import Restoring
 from stan.core.features.transactions.committing import Committing
 from stan.core.features.transactions.staging import Staging
 from stan.core.features.ttl.expiring import Expiring
-from stan.core.leader.local_group import LeaderParts, Leadership
+from stan.core.leader.local_group import Leadership
 from stan.core.publishing.batching import Batching
 from stan.core.publishing.channel_policies import DelayFaults
 from stan.core.publishing.channels import DroppedRuns
@@ -25,7 +23,7 @@ from stan.core.services.services import Services
 def make_leader(services: Services, parts: BrokerParts, leadership: Leadership) -> None:
     """Make the parts of a group's leader that need nothing of the group's live view."""
     channels, publishing = parts.channels, parts.publishing
-    leadership.keep(EphemeralChannels(services, leadership, parts.channels))
+    leadership.keep(EphemeralChannels(services, leadership, channels))
     for small in (StoredReads, DroppedRuns, Deletions):
         leadership.keep(small(services, leadership))
     for kind in (Batching, Staging, Committing, DeadLetters, Redriving, Restoring):
@@ -37,10 +35,3 @@ def make_leader(services: Services, parts: BrokerParts, leadership: Leadership) 
     expiring = Expiring(services, leadership, channels, parts.expiries)
     leadership.keep(expiring)
     expiring.lead()
-
-
-def make_meta_leader(services: Services, parts: BrokerParts) -> None:
-    """Make the parts of the leader of the metadata."""
-    leader = services.node.meta_leader = LeaderParts()
-    leader.keep(parts.clients.make_registration(leader))
-    leader.keep(ConsumerGroupsLeader(services, leader))

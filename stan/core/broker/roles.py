@@ -4,12 +4,12 @@ from stan_protocol.channels import whole_of
 from stan_protocol.scalars import GroupId
 
 from stan.core.base.ready import Fetch, ReadResult
-from stan.core.broker.group_leader import make_leader, make_meta_leader
+from stan.core.broker.group_leader import make_leader
+from stan.core.broker.meta_leader import make_meta_leader
 from stan.core.broker.parts import BrokerParts
-from stan.core.clients.registration import Registration
-from stan.core.features.consumer_groups.leader import ConsumerGroupsLeader
 from stan.core.features.dead_letters.moving import DeadLetters
 from stan.core.publishing.stored_reads import StoredReads
+from stan.core.services.leader_part import MetaPart
 from stan.core.services.node import META_GROUP
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
@@ -93,10 +93,9 @@ class GroupRoles:
 
     def reconnected(self) -> None:
         """The NATS connection is back: clients that could not be reached until now get their time once more."""
-        for kind in (Registration, ConsumerGroupsLeader):
-            part = self.leading.meta_part(kind)
-            if part is not None:
-                part.restart_all()
+        leader = self.node.meta_leader
+        for part in leader.all(MetaPart) if leader is not None else ():
+            part.restart_all()
 
     def move_given_up(self) -> None:
         """Let the leader of each group move the messages that its positions have given up."""

@@ -17,7 +17,7 @@ from stan import limits
 from stan.config import HeartbeatConfig
 from stan.core.base.names import text
 from stan.core.clients.registration import Identity, Registration, identity_of, is_same
-from stan.core.leader.local_group import ChannelGroup, LeaderParts
+from stan.core.leader.local_group import ChannelGroup
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
 from stan.core.state.meta import Client, MetaResult
@@ -30,15 +30,10 @@ class Clients:
     """Closes the subscriptions of connections that are gone, in the groups that this node leads."""
 
     def __init__(self, services: Services) -> None:
-        self._services = services
-        self.faults, self.leading, self.nats, self.node = (
-            services.faults,
-            services.leading,
-            services.nats,
-            services.node,
-        )
-        self.outgoing, self.proposals, self.reports = services.outgoing, services.proposals, services.reports
-        self.requests, self.senders, self.timers = services.requests, services.senders, services.timers
+        self.faults, self.leading = services.faults, services.leading
+        self.nats, self.node = services.nats, services.node
+        self.proposals, self.reports = services.proposals, services.reports
+        self.senders, self.timers = services.senders, services.timers
         self.closing: dict[int, set[tuple[GroupId, int]]] = {}
         """Subscriptions that are being closed, as (group, id), by the incarnation of their connection, which is gone."""
         self.heard: dict[bytes, int] = {}  # client id -> Nanos of its CloseRequest, if another node leads the metadata
@@ -54,10 +49,6 @@ class Clients:
         )
 
     # --- requests -------------------------------------------------------------------------------------------------------
-
-    def make_registration(self, leadership: LeaderParts) -> Registration:
-        """Make the registration of clients for a new leadership of the metadata."""
-        return Registration(self._services, leadership, self.template, self.gone, self.closing)
 
     @property
     def registration(self) -> Registration | None:

@@ -51,7 +51,7 @@ class ServingLeader(LeaderPart):
     def lead(self, unreported: Iterable[pb.GroupChange]) -> None:
         """This node leads the group from now on. *unreported*: what it has served before, and the leader before may not know."""
         for change in unreported:
-            self._proposals.propose(self.number, Kind.CHANGE, change.SerializeToString(), nobody_waits)
+            self.proposals.propose(self.number, Kind.CHANGE, change.SerializeToString(), nobody_waits)
         self.leading.serving_changed()
         if any(sub.served.wish for sub in self.group.machine.subscriptions.by_id.values()):
             self._watch()
@@ -90,7 +90,7 @@ class ServingLeader(LeaderPart):
         if not report.progress:
             self.outgoing.respond(reply, ServingAnswer(granted=granted).SerializeToString(), (self.number,))
         elif is_progress(report.progress):
-            self._proposals.propose(self.number, Kind.CHANGE, report.progress, partial(self._written, reply, granted))
+            self.proposals.propose(self.number, Kind.CHANGE, report.progress, partial(self._written, reply, granted))
         else:
             self.reports.complain("WRN", f"a report of node {shown(node)} about served subscriptions is no progress")
 

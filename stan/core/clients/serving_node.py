@@ -27,12 +27,8 @@ class ServingNode:
     """What this node serves of groups that other nodes lead."""
 
     def __init__(self, services: Services, nodes: NodeRequests) -> None:
-        self.faults, self.leading, self.nats, self.node = (
-            services.faults,
-            services.leading,
-            services.nats,
-            services.node,
-        )
+        self.faults, self.leading = services.faults, services.leading
+        self.nats, self.node = services.nats, services.node
         self.reports, self.requests, self.timers = services.reports, services.requests, services.timers
         self.nodes = nodes
         self._reporting: dict[GroupId, ChannelGroup] = {}  # of which reports are sent now and then

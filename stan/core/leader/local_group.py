@@ -65,9 +65,11 @@ class LeaderParts:
     part has to clear anything itself.
     """
 
-    __slots__ = ("_parts", "ended")
+    __slots__ = ("_parts", "ended", "followers")
 
     def __init__(self) -> None:
+        self.followers: dict[str, list[Any]] = {}
+        """The parts that follow a change of the group, by its name."""
         self.ended = False
         """True once this node no longer leads the group: callbacks that come then have nothing to do."""
         self._parts: dict[type, Any] = {}
@@ -75,6 +77,8 @@ class LeaderParts:
     def keep(self, part: object) -> None:
         """Add a part."""
         self._parts[type(part)] = part
+        for change in getattr(part, "follows", ()):
+            self.followers.setdefault(change, []).append(part)
 
     def all(self, kind: type[Part]) -> list[Part]:
         """The parts of class *kind* or one that is derived from it."""

@@ -25,10 +25,9 @@ from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.part_routing import rows_refusal
-from stan.core.publishing.publishing import ENTRY_BYTES_TARGET, Publishing
+from stan.core.publishing.publishing import ENTRY_BYTES_TARGET, Publishing, StoringPart
 from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later, refusal
 from stan.core.requests.request import AcceptedRequest
-from stan.core.services.leader_part import LeaderPart
 from stan.core.services.services import Services
 from stan.core.state.dedup import Name, ProducerDedup, both
 from stan.protocol.proto import entries_pb2 as pb
@@ -63,15 +62,13 @@ class _ProducerQueue:
     going: bool = False  # `_go_on` is running
 
 
-class Batching(LeaderPart):
+class Batching(StoringPart):
     """Handles the request `batch` in one group, while this node leads it."""
 
     def __init__(
         self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
-        super().__init__(services, leadership)
-        self.channels = channels
-        self.publishing = publishing
+        super().__init__(services, leadership, channels, publishing)
         self.lines: dict[Name, _ProducerQueue] = {}
         self.waiting = Shares()  # bytes of rows, by user
 

@@ -20,6 +20,7 @@ from stan import limits
 from stan.core.base.names import text
 from stan.core.base.payload_limit import MESSAGE_ROOM
 from stan.core.base.ready import Proposal, ReadResult
+from stan.core.leader.local_group import Leadership
 from stan.core.leader.publish_replay import encode
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.compressing import Batch, Compressing, apart, frame_of
@@ -31,6 +32,7 @@ from stan.core.publishing.refusing import PASSING, refuse, refuse_as_leader
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.publishing.schema_checks import SchemaChecks
 from stan.core.publishing.waiting_publishes import WaitingPublishes
+from stan.core.services.leader_part import LeaderPart
 from stan.core.services.proposals import InDoubt, nobody_waits
 from stan.core.services.services import Services
 from stan.core.state.expiries import Expiries
@@ -407,3 +409,14 @@ class Publishing:
                 group.dispatch.committed(uid, ReadResult(base, count, records))
             elif batch.size and not batch.staged:
                 self.compressing.forget(number, uid, base)
+
+
+class StoringPart(LeaderPart):
+    """A part of the leader of one group that stores messages in its channels."""
+
+    def __init__(
+        self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
+    ) -> None:
+        super().__init__(services, leadership)
+        self.channels = channels
+        self.publishing = publishing

@@ -33,12 +33,8 @@ class ReadIndex:
     """Callbacks that wait for a copy of the metadata that is new enough, served in rounds of one question each."""
 
     def __init__(self, services: Services) -> None:
-        self.faults, self.leading, self.nats, self.node = (
-            services.faults,
-            services.leading,
-            services.nats,
-            services.node,
-        )
+        self.faults, self.leading = services.faults, services.leading
+        self.nats, self.node = services.nats, services.node
         self.outgoing, self.requests, self.timers = services.outgoing, services.requests, services.timers
         self._round: list[_Waiting] = []  # wait for the current question
         self._later: list[_Waiting] = []  # came after that question was sent

@@ -51,10 +51,7 @@ class AcceptedRequest(NamedTuple):
 
     def part(self, kind: type[Part]) -> Part:
         """The part of class *kind* of the leader of the request's group."""
-        leader = self.services.node.meta_leader
-        return (leader if leader and self.number == META_GROUP else self.services.leading.leadership(self.number)).part(
-            kind
-        )
+        return self.services.leading.leadership(self.number).part(kind)
 
     @property
     def name(self) -> bytes:

@@ -5,38 +5,22 @@ from typing import ClassVar
 
 from stan_protocol.scalars import ChannelUid, GroupId, Nanos
 
-from stan.core.leader.local_group import ChannelGroup, LeaderParts, Leadership
+from stan.core.leader.local_group import LeaderParts, Leadership
 from stan.core.services.node import META_GROUP
 from stan.core.services.proposals import Done, InDoubt, nobody_waits
 from stan.core.services.services import Services
 from stan.protocol.proto import entries_pb2 as pb
 
 
-class LeaderPart:
-    """A part of the leader of one group: made with its leadership, and dropped with it."""
+class _Part:
+    """A part of a leader: made with its leadership, and dropped with it."""
 
-    follows: ClassVar[frozenset[str]] = frozenset()
-    """Names of the changes of the group with which `followed` is called."""
-
-    def __init__(self, services: Services, leadership: Leadership) -> None:
-        self.node, self.nats, self.stored = services.node, services.nats, services.stored
+    def __init__(self, services: Services, leadership: LeaderParts, number: GroupId) -> None:
+        self.node, self.nats, self.proposals = services.node, services.nats, services.proposals
         self.outgoing, self.reports = services.outgoing, services.reports
         self.leadership = leadership
-        self._proposals, self._timers = services.proposals, services.timers
-
-    @property
-    def group(self) -> ChannelGroup:
-        """The group."""
-        return self.leadership.group
-
-    @property
-    def number(self) -> GroupId:
-        """The number of the group."""
-        return self.leadership.number
-
-    def change(self, done: Done, in_doubt: InDoubt = nobody_waits, **change: object) -> None:
-        """Propose one CHANGE of the group (see `ProposedChanges.change_group`)."""
-        self._proposals.change_group(self.number, done, in_doubt, **change)
+        self.number = number  # of the group
+        self._timers = services.timers
 
     def at(self, deadline: int, call: Callable[[Nanos], None]) -> None:
         """Call `call(now)` in the first turn at or after *deadline* (Nanos), if this leadership lasts until then."""
@@ -47,8 +31,24 @@ class LeaderPart:
 
         self._timers.at(deadline, alarm, self.number)
 
+
+class LeaderPart(_Part):
+    """A part of the leader of one channel group."""
+
+    follows: ClassVar[frozenset[str]] = frozenset()
+    """Names of the changes of the group with which `followed` is called."""
+
+    def __init__(self, services: Services, leadership: Leadership) -> None:
+        super().__init__(services, leadership, leadership.number)
+        self.stored = services.stored
+        self.group = leadership.group
+
+    def change(self, done: Done, in_doubt: InDoubt = nobody_waits, **change: object) -> None:
+        """Propose one CHANGE of the group (see `ProposedChanges.change_group`)."""
+        self.proposals.change_group(self.number, done, in_doubt, **change)
+
     def followed(self, change: pb.GroupChange) -> None:
-        """One of the changes in `follows` was applied."""
+        """A change in `follows` was applied."""
 
     def to_depart(self, uids: Set[ChannelUid], until: int) -> None:
         """Channels are about to be moved to another group: begin nothing in them that would hold them here, until *until*
@@ -58,23 +58,12 @@ class LeaderPart:
         """The group has taken a channel over from another one."""
 
 
-class MetaPart:
-    """A part of the leader of the metadata: made with its leadership, and dropped with it."""
+class MetaPart(_Part):
+    """A part of the leader of the metadata."""
 
     def __init__(self, services: Services, leadership: LeaderParts) -> None:
-        self.node, self.nats, self.leading = services.node, services.nats, services.leading
-        self.outgoing, self.reports, self.proposals = services.outgoing, services.reports, services.proposals
-        self.leadership = leadership
-        self._timers = services.timers
-
-    def at(self, deadline: int, call: Callable[[Nanos], None]) -> None:
-        """Call `call(now)` in the first turn at or after *deadline* (Nanos), if this leadership lasts until then."""
-
-        def alarm(now: Nanos) -> None:
-            if not self.leadership.ended:
-                call(now)
-
-        self._timers.at(deadline, alarm, META_GROUP)
+        super().__init__(services, leadership, META_GROUP)
+        self.leading = services.leading
 
     def restart_all(self) -> None:
         """The NATS connection is back: clients that could not be reached until now get their time once more."""

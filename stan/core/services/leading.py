@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from stan_protocol.scalars import GroupId, Nanos
 
-from stan.core.leader.local_group import ChannelGroup, Leadership, Part
+from stan.core.leader.local_group import ChannelGroup, LeaderParts, Part
 from stan.core.services.node import META_GROUP, Node
 from stan.core.services.outgoing import Outgoing
 from stan.core.services.proposals import ProposedChanges
@@ -71,9 +71,9 @@ class Leading:
             for number in groups
         )
 
-    def leadership(self, number: GroupId) -> Leadership:
-        """The leadership of a channel group that this node leads."""
-        leadership = self.node.groups[number].leadership
+    def leadership(self, number: GroupId) -> LeaderParts:
+        """The parts of the leader of a group that this node leads."""
+        leadership = self.node.meta_leader if number == META_GROUP else self.node.groups[number].leadership
         assert leadership is not None  # noqa: S101 - for mypy
         return leadership
 

@@ -27,15 +27,11 @@ from stan.core.base.ready import ReadResult
 from stan.core.base.runs import Run, Runs
 from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.deliveries import lost_of, recalled
-from stan.core.leader.local_group import Leadership
 from stan.core.leader.retries import Moves
-from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.live_channel import LiveChannel
-from stan.core.publishing.publishing import Publishing
+from stan.core.publishing.publishing import StoringPart
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.publishing.stored_reads import StoredReads, stored_messages
-from stan.core.services.leader_part import LeaderPart
-from stan.core.services.services import Services
 from stan.core.state.meta import ChannelInfo
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -71,15 +67,8 @@ class _Move:
         return runs
 
 
-class DeadLetters(LeaderPart):
+class DeadLetters(StoringPart):
     """Moves messages that positions of one group have given up, while this node leads it."""
-
-    def __init__(
-        self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
-    ) -> None:
-        super().__init__(services, leadership)
-        self.channels = channels
-        self.publishing = publishing
 
     def pump(self) -> None:
         """Look at the positions that have given messages up since the last call."""

@@ -25,11 +25,10 @@ from stan.core.base.runs import Run, Runs, pairs
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.live_channel import LiveChannel
-from stan.core.publishing.publishing import Publishing
+from stan.core.publishing.publishing import Publishing, StoringPart
 from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later
 from stan.core.publishing.stored_reads import StoredReads, stored_messages
 from stan.core.requests.request import AcceptedRequest
-from stan.core.services.leader_part import LeaderPart
 from stan.core.services.services import Services
 from stan.core.state.cursor_override import well_formed
 from stan.core.state.meta import ChannelInfo
@@ -51,16 +50,14 @@ class _Redrive:
     told: admin.Redriven = field(default_factory=admin.Redriven)  # what became of the others
 
 
-class Redriving(LeaderPart):
+class Redriving(StoringPart):
     """Handles the request `redrive` in one group, while this node leads it."""
 
     def __init__(
         self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
-        super().__init__(services, leadership)
+        super().__init__(services, leadership, channels, publishing)
         self.senders = services.senders
-        self.channels = channels
-        self.publishing = publishing
         self._under_way: set[ChannelUid] = set()  # one request at a time of each channel
 
     def redrive(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:

@@ -23,10 +23,9 @@ from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channel_policies import Delay, DelayFaults
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.live_channel import LiveChannel
-from stan.core.publishing.publishing import Publishing
+from stan.core.publishing.publishing import Publishing, StoringPart
 from stan.core.publishing.row_batch import RowBatch, StoreResult, row_of
 from stan.core.publishing.stored_reads import StoredReads, stored_messages
-from stan.core.services.leader_part import LeaderPart
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
 from stan.protocol.proto import entries_pb2 as pb
@@ -74,7 +73,7 @@ class DelayClock:
                 self.timers.wake_at(self._armed, META_GROUP)
 
 
-class Delaying(LeaderPart):
+class Delaying(StoringPart):
     """Moves the messages of one group that are due, while this node leads it."""
 
     follows = frozenset({"drop_channel"})
@@ -87,10 +86,8 @@ class Delaying(LeaderPart):
         publishing: Publishing,
         clock: DelayClock,
     ) -> None:
-        super().__init__(services, leadership)
+        super().__init__(services, leadership, channels, publishing)
         self.placement = services.placement
-        self.channels = channels
-        self.publishing = publishing
         self.clock = clock
         self._faults = leadership.part(DelayFaults).by_channel
         self._under_way: dict[ChannelUid, Move] = {}
@@ -195,7 +192,7 @@ class Delaying(LeaderPart):
                 done(StoreResult() if result is not None else StoreResult(error=error))
 
             held = partial(trimmed, None, CHANNEL_MOVING)
-            self._proposals.change_group(move.channel.info.group, trimmed, held, trim=trim.trim)
+            self.proposals.change_group(move.channel.info.group, trimmed, held, trim=trim.trim)
 
     def _stored(self, move: Move, stored: StoreResult) -> None:
         if not self._goes_on(move):

@@ -25,10 +25,9 @@ from stan.core.publishing.channel_policies import DelayFaults
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.deferrals import deferrals
 from stan.core.publishing.live_channel import LiveChannel
-from stan.core.publishing.publishing import Publishing
+from stan.core.publishing.publishing import Publishing, StoringPart
 from stan.core.publishing.row_batch import RowBatch, StoreResult, row_of
 from stan.core.publishing.stored_reads import StoredReads, stored_messages
-from stan.core.services.leader_part import LeaderPart
 from stan.core.services.services import Services
 from stan.core.state.deferred import Deferred
 from stan.core.state.meta import ChannelInfo
@@ -41,7 +40,7 @@ Place = tuple[int, int]
 """The sequence of a message in the hidden channel, and the first one of its batch."""
 
 
-class Deferring(LeaderPart):
+class Deferring(StoringPart):
     """Moves the deferred messages of one group that are due, while this node leads it."""
 
     follows = frozenset({"deferred"})
@@ -49,10 +48,8 @@ class Deferring(LeaderPart):
     def __init__(
         self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
-        super().__init__(services, leadership)
+        super().__init__(services, leadership, channels, publishing)
         self.placement = services.placement
-        self.channels = channels
-        self.publishing = publishing
         self.state = deferrals(services, channels, self.number)
         leadership.keep(self.state)
         self._faults = leadership.part(DelayFaults).by_channel

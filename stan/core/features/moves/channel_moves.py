@@ -88,7 +88,7 @@ class ChannelMoves:
 
     def cancel(self, move: int) -> None:
         """Cancel a move, if it is not decided yet."""
-        end_move(self._services.proposals, move, done=False)
+        end_move(self.proposals, move, done=False)
 
     # --- events ---------------------------------------------------------------------------------------------------------
 

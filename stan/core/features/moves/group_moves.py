@@ -107,7 +107,7 @@ class GroupMoves(LeaderPart):
                 return
             case MoveAction.CANCEL | MoveAction.FINISH:
                 if self._is_due(action, move, limits.FORWARD_INTERVAL):
-                    end_move(self._proposals, move, done=action is MoveAction.FINISH)
+                    end_move(self.proposals, move, done=action is MoveAction.FINISH)
             case MoveAction.DROP_CHANNEL:
                 self._propose(action, int(uid), pb.DropChannel(uid=uid))
             case _:

@@ -19,7 +19,7 @@ from stan.core.base.ready import ReadResult, Replay
 from stan.core.features.moves.steps import MoveAction, MoveEvent, MoveStep, next_step
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannels
-from stan.core.publishing.publishing import Publishing
+from stan.core.publishing.publishing import Publishing, StoringPart
 from stan.core.publishing.stored_reads import StoredReads
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.proposals import ProposedChanges
@@ -42,16 +42,14 @@ NAMED_MAX = 10
 OTHERS_BELONG = "stan: other channels belong to the channel by now"
 
 
-class MoveSource(LeaderPart):
+class MoveSource(StoringPart):
     """Holds channels that are to go from one group, and answers what the group has of them, while this node leads it."""
 
     def __init__(
         self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
-        super().__init__(services, leadership)
+        super().__init__(services, leadership, channels, publishing)
         self.placement = services.placement
-        self.channels = channels
-        self.publishing = publishing
         self._waiting_since: dict[int, int] = {}  # Nanos: by move, when it was first asked to wait
 
     # --- holding ------------------------------------------------------------------------------------------------------
@@ -85,7 +83,7 @@ class MoveSource(LeaderPart):
         uids, stops = [info.uid for info in infos], self.group.dispatch.stops
         match next_step(self._step(move, infos), event)[1]:
             case MoveAction.CANCEL:
-                end_move(self._proposals, move, done=False)
+                end_move(self.proposals, move, done=False)
             case MoveAction.DEPART:
                 done, in_doubt = partial(self._departed, move, infos), partial(self._in_doubt, move, infos)
                 self.change(done, in_doubt, depart=pb.Moving(move=move, uids=uids))

@@ -139,7 +139,7 @@ class MoveTarget(LeaderPart):
                 rows, known_for = arrival.rows, arrival.known_for
                 self._change(arrival, arrived=pb.Arrived(move=arrival.move, uids=uids, rows=rows, known_for=known_for))
             case MoveAction.CANCEL:
-                end_move(self._proposals, arrival.move, done=False)  # others are moved meanwhile
+                end_move(self.proposals, arrival.move, done=False)  # others are moved meanwhile
 
     def _stalls(self, arrival: Arrival) -> bool:
         """True, with a line in the log, if a move has come no nearer to its end for long."""
@@ -241,7 +241,7 @@ class MoveTarget(LeaderPart):
             pause = 0 if arrival.step in (MoveStep.FINISHING, MoveStep.LISTING) else next_at - self.node.clock.now
             self._later(arrival, pause if result is not None else ANSWER_PATIENCE)
 
-        proposals = self._proposals
+        proposals = self.proposals
         ticket = proposals.ticket(done)
         proposals.changes.append(Proposal(self.number, Kind.RECORDS, b"".join(parts), urgent=True, ticket=ticket))
 

@@ -56,12 +56,8 @@ class AdminListing:
     def __init__(self, services: Services, channels: LiveChannels, lookup: ChannelLookup, compacted: Compacted) -> None:
         """*compacted*: how far the log of this node has got with the compaction of a channel."""
         self._compacted = compacted
-        self.faults, self.leading, self.nats, self.node = (
-            services.faults,
-            services.leading,
-            services.nats,
-            services.node,
-        )
+        self.faults, self.leading = services.faults, services.leading
+        self.nats, self.node = services.nats, services.node
         self.placement, self.stored = services.placement, services.stored
         self.timers = services.timers
         self.channels = channels

@@ -58,12 +58,8 @@ class PartDoubling:
     """Closes the parts that this node leads, and opens them again."""
 
     def __init__(self, services: Services, channels: LiveChannels, filters: PublishFilters) -> None:
-        self.faults, self.leading, self.nats, self.node = (
-            services.faults,
-            services.leading,
-            services.nats,
-            services.node,
-        )
+        self.faults, self.leading = services.faults, services.leading
+        self.nats, self.node = services.nats, services.node
         self.outgoing, self.placement, self.proposals = services.outgoing, services.placement, services.proposals
         self.reports, self.timers = services.reports, services.timers
         self.channels = channels

@@ -24,10 +24,9 @@ from stan.core.features.restore.rows import Part, fault, listing, missing, too_m
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.live_channel import LiveChannel
-from stan.core.publishing.publishing import Publishing, Sealed
+from stan.core.publishing.publishing import Publishing, Sealed, StoringPart
 from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later
 from stan.core.requests.request import AcceptedRequest
-from stan.core.services.leader_part import LeaderPart
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.core.state.group import CursorKind, GroupResult
@@ -45,15 +44,13 @@ Handle = Callable[["Restoring", AcceptedRequest, LiveChannel], None]
 """Handles one kind of request about a channel that is being restored."""
 
 
-class Restoring(LeaderPart):
+class Restoring(StoringPart):
     """Handles the requests of `stan restore` in one group, while this node leads it."""
 
     def __init__(
         self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
-        super().__init__(services, leadership)
-        self.channels = channels
-        self.publishing = publishing
+        super().__init__(services, leadership, channels, publishing)
         self.delays = RestoredDelays(services, leadership, publishing)
         self._opening = 0  # requests that wait until their channel is made
         self._storing: set[ChannelUid] = set()  # channels with an entry on its way

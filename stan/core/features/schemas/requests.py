@@ -43,12 +43,8 @@ class SchemaRequests:
     """Handles requests about schemas."""
 
     def __init__(self, services: Services) -> None:
-        self.nats, self.node, self.reports, self.timers = (
-            services.nats,
-            services.node,
-            services.reports,
-            services.timers,
-        )
+        self.nats, self.node = services.nats, services.node
+        self.reports, self.timers = services.reports, services.timers
         self._waiting: deque[Iterator[int]] = deque()
 
     def handlers(self) -> dict[str, Handler]:

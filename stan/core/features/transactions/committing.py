@@ -29,11 +29,10 @@ from stan.core.features.transactions.waiting_commit import CommitQueues, Waiting
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.live_channel import LiveChannel, Reservation
-from stan.core.publishing.publishing import Publishing, Sealed
+from stan.core.publishing.publishing import Publishing, Sealed, StoringPart
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.publishing.stored_reads import stored_messages
 from stan.core.requests.request import AcceptedRequest
-from stan.core.services.leader_part import LeaderPart
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.core.state.group import GroupResult
@@ -61,16 +60,14 @@ class CommitRun:
     broken: bool = False  # rows were refused: the run starts again once nothing is in flight
 
 
-class Committing(LeaderPart):
+class Committing(StoringPart):
     """Decides the commits of one group and carries them out, while this node leads it."""
 
     def __init__(
         self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
-        super().__init__(services, leadership)
+        super().__init__(services, leadership, channels, publishing)
         self.leading = services.leading
-        self.channels = channels
-        self.publishing = publishing
         self._asked = CommitQueues()
         self._deciding: dict[ChannelUid, list[pb.Commit]] = {}  # decisions on their way into the log
         self._carriers: dict[ChannelUid, CommitRun] = {}

@@ -19,10 +19,9 @@ from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.part_routing import rows_refusal
-from stan.core.publishing.publishing import Publishing
+from stan.core.publishing.publishing import Publishing, StoringPart
 from stan.core.publishing.row_batch import RowBatch, StoreResult, refusal
 from stan.core.requests.request import AcceptedRequest
-from stan.core.services.leader_part import LeaderPart
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.core.state.group import GroupResult
@@ -38,15 +37,13 @@ PASSING = frozenset((refusals.NO_METADATA, refusals.CHANNEL_DELETING, refusals.C
 """Errors of opening a channel that pass."""
 
 
-class Staging(LeaderPart):
+class Staging(StoringPart):
     """Handles the requests stage, abort, finish and last_committed in one group, while this node leads it."""
 
     def __init__(
         self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
-        super().__init__(services, leadership)
-        self.channels = channels
-        self.publishing = publishing
+        super().__init__(services, leadership, channels, publishing)
         info = ChannelInfo(STAGING_NAME, STAGING_UID, self.number)
         self._hidden = LiveChannel(
             info=info,
