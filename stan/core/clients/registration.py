@@ -55,10 +55,10 @@ class Registration(MetaPart):
         services: Services,
         leadership: LeaderParts,
         template: wire.ConnectResponse,
-        gone: Mapping[Identity, int],
+        ended: Mapping[Identity, int],
         closing: Mapping[int, set[tuple[GroupId, int]]],
     ) -> None:
-        """*template*: of the answers to connects. *gone*, *closing*: as in `Clients`."""
+        """*template*: of the answers to connects. *ended*, *closing*: `Clients.gone` and `Clients.closing`."""
         super().__init__(services, leadership)
         self.requests, self.senders = services.requests, services.senders
         self.heartbeats: dict[int, Heartbeat] = {}  # by incarnation
@@ -67,7 +67,7 @@ class Registration(MetaPart):
         self.heartbeat = self.node.config.heartbeat
         self._replies: dict[int, list[bytes]] = {}  # incarnation -> reply subjects of its CloseRequests
         self._template = template
-        self._gone = gone
+        self._ended = ended
         self._closing = closing
         for client in self.node.meta.clients.values():  # each gets a full interval before its next heartbeat
             self.watch(client)
@@ -111,7 +111,7 @@ class Registration(MetaPart):
     def _look(self, request: wire.ConnectRequest, reply: bytes) -> None:
         """Register a client; if its id is taken, first check whether the registered client still answers."""
         old, replaying = self.node.meta.clients.get(request.client_id), self.leading.replaying is not None
-        if replaying and identity_of(request) in self._gone:
+        if replaying and identity_of(request) in self._ended:
             return  # registered again, without its subscriptions, it would never hear that it had been taken for dead
         if old is not None and is_same(old, request) and (replaying or request.conn_id):
             self._accept(request, reply)  # it was sent twice, or the last leader may have died before it answered
@@ -309,9 +309,9 @@ class Registration(MetaPart):
             self._arm(beat, MILLISECOND)
 
 
-def identity_of(one: wire.ConnectRequest | Client) -> Identity:
+def identity_of(connection: wire.ConnectRequest | Client) -> Identity:
     """The identity of a connection, the same in its ConnectRequest and in the client that this has registered."""
-    return one.conn_id, one.heartbeat_inbox
+    return connection.conn_id, connection.heartbeat_inbox
 
 
 def is_same(client: Client, request: wire.ConnectRequest) -> bool:

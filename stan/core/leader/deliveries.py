@@ -85,13 +85,13 @@ def recalled(entry: pb.Progress, made_at: Nanos) -> Iterator[Sending]:
             yield Sending(sent.subscription_id, sent.client_id, sent.cause, sent.count, first, last, at)
 
 
-def lost_of(wanted: Iterable[tuple[int, int]], batches: Iterable[ReadResult]) -> Iterator[tuple[int, int]]:
-    """Yield what the log does not have any more of *wanted*, runs of which *batches* were read. A bounded read may end early:
-    only gaps below its end are lost."""
+def lost_of(runs: Iterable[tuple[int, int]], batches: Iterable[ReadResult]) -> Iterator[tuple[int, int]]:
+    """Yield the parts of *runs* that the log does not have any more; *batches*: the answer to a read of them, which may end
+    early: only gaps below its end are lost."""
     there = Runs()
     for batch in batches:
         there.merge(Run(batch.base_sequence, batch.base_sequence + batch.count - 1))
-    for first, last in wanted:
+    for first, last in runs:
         yield from there.missing(first, min(last, there.last) if there else last)
 
 

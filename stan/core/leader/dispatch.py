@@ -685,15 +685,15 @@ class Dispatch:
             self.tell("exhausted", live.cursor, run, b"")
 
     def _redeliver(
-        self, live: LiveCursor, wanted: Iterable[tuple[int, int]], batches: list[ReadResult], now: Nanos
+        self, live: LiveCursor, runs: Iterable[tuple[int, int]], batches: list[ReadResult], now: Nanos
     ) -> list[Delivery]:
-        """Send the fetched messages that are still to be redelivered, oldest first; *wanted* messages that no longer exist count
+        """Send the fetched messages that are still to be redelivered, oldest first; messages of *runs* that no longer exist count
         as acked."""
         out: list[Delivery] = []
         for batch in batches:
             for run in alike(live.pending.due.within(batch.base_sequence, batch.base_sequence + batch.count - 1)):
                 out += self._hand_out(live, batch, run, now)
-        for first, last in lost_of(wanted, batches):
+        for first, last in lost_of(runs, batches):
             if live.pending.due.remove(first, last):
                 live.unreported.gone(first, last)
                 self.reports.mark(live)

@@ -96,7 +96,8 @@ def _empty_tables() -> kernel.SlotTables:
 @dataclass(slots=True)
 class KeyOrder:
     """The slots of one cursor. Invariants: K1 `tables` hold the unsettled messages of each slot, the first one and its
-    successors, in increasing order; K2 of each slot at most the first one is in flight, but for what was when the order began."""
+    successors, in increasing order; K2 of each slot at most the first one is in flight, but for those in flight when
+    the order began."""
 
     tables: kernel.SlotTables = field(default_factory=_empty_tables)
     numbers: dict[int, int] = field(default_factory=dict)  # by subscription id: the member's number in the tables

@@ -69,12 +69,12 @@ def _set(edit: pb.EditLimits) -> list[str]:
     return [name for name in EDITED if edit.HasField(name)]
 
 
-def edit_of(uid: ChannelUid, asked: admin.Limits) -> pb.EditLimits | None:
+def edit_of(uid: ChannelUid, wished: admin.Limits) -> pb.EditLimits | None:
     """The change of limits that a request asks for; None if a value is out of range."""
     edit = pb.EditLimits(uid=uid)
     for name in EDITED:
-        if asked.HasField(name):
-            value = getattr(asked, name)
+        if wished.HasField(name):
+            value = getattr(wished, name)
             if not 0 <= value < LIMIT_END:
                 return None
             setattr(edit, name, value)

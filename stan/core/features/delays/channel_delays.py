@@ -18,7 +18,7 @@ from stan_protocol.scalars import MILLISECOND, ChannelUid, WallNanos
 from stan import limits
 from stan.core.base.names import shown
 from stan.core.base.ready import ReadResult
-from stan.core.features.delays.late import letters_of, mark, tell
+from stan.core.features.delays.late import letters_of, mark, report_late
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channel_policies import Delay, DelayFaults
 from stan.core.publishing.channels import LiveChannels
@@ -203,7 +203,7 @@ class Delaying(StoringPart):
         del self._under_way[move.channel.info.uid]
         self._faults.pop(move.channel.info.uid, None)
         if move.too_late:
-            tell(self.reports, move.channel.info, move.too_late, move.delay.dead_letters)
+            report_late(self.reports, move.channel.info, move.too_late, move.delay.dead_letters)
         self.clock.look_soon()
 
     # --- what is too late ---------------------------------------------------------------------------------------------------

@@ -24,12 +24,12 @@ def mark(message: wire.MsgProto, info: ChannelInfo, sequence: int) -> None:
     """Say in the headers of a dead letter why it is one, and from which channel; *sequence*: there, or its id. It does not
     expire as the message would have."""
     message.ClearField("expires_at")
-    told = letters.of_every_letter(info.name, sequence, letters.LATE, message.timestamp)
-    letters.rewrite(message, told, letters.ADDED)
+    headers = letters.of_every_letter(info.name, sequence, letters.LATE, message.timestamp)
+    letters.rewrite(message, headers, letters.ADDED)
 
 
-def tell(reports: Reports, info: ChannelInfo, count: int, channel: bytes) -> None:
-    """Tell operators that *count* messages of a channel were given up."""
+def report_late(reports: Reports, info: ChannelInfo, count: int, channel: bytes) -> None:
+    """Report to operators that *count* messages of a channel were given up."""
     reports.totals.late_messages += count
     where = f"stored in {shown(channel)}" if channel else "dropped, as no policy names a channel for dead letters"
     text = f"{count} delayed messages of channel {shown(info.name)} were later than max_late: {where}"

@@ -19,7 +19,7 @@ from stan.core.base.delivery_policy import DEFAULT
 from stan.core.base.names import shown
 from stan.core.base.ready import ReadResult
 from stan.core.base.runs import runs_of
-from stan.core.features.delays.late import letters_of, mark, tell
+from stan.core.features.delays.late import letters_of, mark, report_late
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channel_policies import DelayFaults
 from stan.core.publishing.channels import LiveChannels
@@ -239,7 +239,7 @@ class Deferring(StoringPart):
         self.state.entries += 1
         if not letters or not messages:
             self._settle(gone)
-            tell(self.reports, info, len(places), letters)
+            report_late(self.reports, info, len(places), letters)
             return
         for message, (_, its_id) in zip(messages, there, strict=True):
             mark(message, info, its_id)
@@ -249,7 +249,7 @@ class Deferring(StoringPart):
             if channel is None:
                 self._stored(info, StoreResult(error=error))
                 return
-            tell(self.reports, info, len(messages), letters)
+            report_late(self.reports, info, len(messages), letters)
             self._store(channel, info, messages, change)
 
         self.channels.open(letters, opened)
