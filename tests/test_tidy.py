@@ -45,11 +45,11 @@ FAN_OUT_MAX = 13
 """How many other modules a module imports, words, protocol and status aside."""
 
 COMPOSED = {
-    "stan.core.broker.parts": 31,
-    "stan.core.broker.group_leader": 17,
+    "stan.core.broker.parts": 26,
+    "stan.core.features": 16,
     "stan.core.publishing.publishing": 14,
     "stan.core.state.group": 15,
-    "stan.core.broker.broker": 15,
+    "stan.core.broker.broker": 17,
     "stan.server.compose": 27,
     "stan.edge.cluster.node": 20,
     "stan.edge.storage.storage": 14,

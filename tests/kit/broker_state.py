@@ -16,6 +16,8 @@ from stan.core.boundary.loading import restored
 from stan.core.broker.broker import Broker
 from stan.core.clients.registration import Registration
 from stan.core.features.consumer_groups.leader import ConsumerGroupsLeader
+from stan.core.features.moves import MovesFeature
+from stan.core.features.moves.channel_moves import ChannelMoves
 from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.leader.pending import CAUSE, alike
@@ -28,6 +30,11 @@ from stan.core.state.meta import MetaMachine
 from stan.core.state.state_codec import snapshot_group
 from stan.invariant import InvariantError
 from stan.protocol.proto import entries_pb2 as pb
+
+
+def channel_moves(broker: Broker) -> ChannelMoves:
+    """What begins and cancels moves of channels."""
+    return next(feature.channel_moves for feature in broker.features.all if isinstance(feature, MovesFeature))
 
 
 def sequences(runs: Iterable[tuple[int, ...]]) -> list[int]:

@@ -18,6 +18,8 @@ from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.core.base.ready import Delivery, LeaseAnswer, ReadResult
 from stan.core.broker.broker import Broker
+from stan.core.broker.parts import FEATURES
+from stan.core.features import BrokerFeature
 from stan.edge.nats.gateway import Gateway
 from stan.level import KNOWN
 from stan.protocol.compressed_batches import in_clear
@@ -121,6 +123,7 @@ class CoreHarness:
     policy: DeliveryPolicy | None = None  # of all positions; None: those that the broker has for them
     # By group: the first error in it, which has frozen the group, as the driver does; None: it ends the test.
     faults: dict[int, Exception] | None = None
+    features: tuple[type[BrokerFeature], ...] = FEATURES
 
     def __post_init__(self):
         self.logs = defaultdict(list)  # group -> [(index, kind, body)]
@@ -152,7 +155,7 @@ class CoreHarness:
         self.broker.fail(group, str(error))
 
     def _boot(self):
-        self.broker = Broker(self.config, lambda group, uid: self.indexes[group, uid], b"_INBOX.node.")
+        self.broker = self._make_broker()
         self._heed_policy()
         if not self.logs[0]:
             info = pb.ClusterInfo(cluster_id=b"test-cluster", raft_groups=1, nuid=b"NUID", level=KNOWN)
@@ -162,6 +165,9 @@ class CoreHarness:
                 self.broker.replay_entry(group, index, kind, body)
         self.broker.lead(self.now, self.wall, unconfirmed=self.power_lost)
         self.turn()
+
+    def _make_broker(self):
+        return Broker(self.config, lambda group, uid: self.indexes[group, uid], b"_INBOX.node.", features=self.features)
 
     @property
     def state(self):
@@ -547,7 +553,7 @@ class Node(CoreHarness):
 
     def _boot(self):
         self.committed = []
-        self.broker = Broker(self.config, lambda group, uid: self.indexes[group, uid], b"_INBOX.node.")
+        self.broker = self._make_broker()
         self._heed_policy()
         self.gateway = Gateway(self.broker, "_INBOX.NUID.>", lambda *note: self.notes.append(note))
         self.gateway.read_buffer.wake = lambda: None

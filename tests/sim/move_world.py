@@ -6,7 +6,7 @@ from functools import partial
 from stan_protocol.scalars import MILLISECOND, SECOND, GroupId
 
 from stan.protocol.placement import channel_group
-from tests.kit.broker_state import BrokerState
+from tests.kit.broker_state import BrokerState, channel_moves
 from tests.sim.cluster_node import values_of
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import Reset
@@ -92,9 +92,9 @@ class MoveWorld(Moved, ClusterWorld):
             left = info.left if info is not None else ()
             to = GroupId(self.random.choice([at for at in range(1, self.raft_groups + 1) if at not in left]))
             if info is not None:
-                leader.run(partial(broker.parts.moves.begin, info, to, lambda *_told: None))
+                leader.run(partial(channel_moves(broker).begin, info, to, lambda *_told: None))
                 if info.move and self.random.random() < 0.1:
-                    leader.run(broker.parts.moves.cancel, info.move)
+                    leader.run(channel_moves(broker).cancel, info.move)
                 leader.run(leader.driver.turns.wake)
         if not self.quiet:
             self.loop.after(self.random.choice((2, 5, 15)) * PAUSE, self._move)

@@ -13,6 +13,7 @@ from stan.core.services.node import META_GROUP
 from stan.protocol.entries import Kind
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
+from tests.kit.broker_state import channel_moves
 from tests.sim.clients import Publisher
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.move_world import Moved
@@ -71,7 +72,7 @@ class MovingWorld(Moved, ClusterWorld):
         leader = self.leader(META_GROUP)
         broker = leader.cluster_node.broker
         info = broker.view.meta.channels[CHANNEL.encode()]
-        leader.run(partial(broker.parts.moves.begin, info, self.target, lambda *_told: None))
+        leader.run(partial(channel_moves(broker).begin, info, self.target, lambda *_told: None))
         leader.run(leader.driver.turns.wake)
 
     def strike_at(self, victim, step):

@@ -5,7 +5,7 @@ Time is an argument; nothing here looks at a clock. A timer cannot be cancelled:
 
 import heapq
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from stan_protocol.scalars import GroupId, Nanos
 
@@ -13,15 +13,20 @@ Call = Callable[[Nanos], None]
 """The callback of a timer; its argument is the time of the turn."""
 
 
+NEVER: Final = 1 << 63
+"""Unix ns: nothing is due by the wall clock."""
+
+
 class Timers:
     """Calls callbacks at their deadlines, each on behalf of one group: an exception is a fault of that group alone."""
 
-    __slots__ = ("_heap", "_made", "next")
+    __slots__ = ("_heap", "_made", "next", "wall_next")
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, GroupId, Call]] = []
         self._made = 0
         self.next: Nanos | None = None  # the earliest deadline; None: there is none
+        self.wall_next: int = NEVER  # Unix ns: when something is due by the wall clock, or may be
 
     def at(self, deadline: int, call: Call, group: GroupId) -> None:
         """Call `call(now)` for *group* at the first `run` at or after *deadline*; equal deadlines in the order they were set."""

@@ -23,12 +23,14 @@ from stan.core.base.ready import Delivery, Fetch, Indexes, LeaseAnswer, Proposal
 from stan.core.boundary import loading
 from stan.core.boundary.view import BrokerView
 from stan.core.broker.committed import CommittedEntries
-from stan.core.broker.parts import make_parts
+from stan.core.broker.parts import FEATURES, make_parts
 from stan.core.broker.progress import ProgressWriter
 from stan.core.broker.roles import GroupRoles
 from stan.core.broker.routes import handlers, original_handlers
 from stan.core.clients.authorization import PermissionAuthorizer
 from stan.core.clients.nodes import HeardNodes
+from stan.core.features import BrokerFeature, Features
+from stan.core.features.transactions.committing import Committing
 from stan.core.requests.original_requests import OriginalRequests
 from stan.core.requests.request import Send
 from stan.core.requests.router import Handler, RequestRouter
@@ -44,7 +46,14 @@ NOTHING: Final[frozenset[GroupId]] = frozenset()
 class Broker:
     """One node's broker: the metadata group and its channel groups."""
 
-    def __init__(self, config: Config, indexes: Indexes, reply_prefix: bytes, groups: Numbers = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        indexes: Indexes,
+        reply_prefix: bytes,
+        groups: Numbers = None,
+        features: Iterable[type[BrokerFeature]] = FEATURES,
+    ) -> None:
         """*groups*: the channel groups that this node holds; None: all of them."""
         self.services = make_services(config, indexes, reply_prefix)
         if config.permissions is not None:
@@ -52,19 +61,20 @@ class Broker:
         for number in range(1, config.store.raft_groups + 1) if groups is None else groups:
             self.reset(GroupId(number))
         self.parts = make_parts(self.services)
+        self.features = Features(self.services, self.parts, features)
         self.view = BrokerView(self.services, self.parts.publishing)
-        self.roles = GroupRoles(self.services, self.parts)
-        self.committed = CommittedEntries(self.services, self.parts)
+        self.roles = GroupRoles(self.services, self.parts, self.features.all)
+        self.committed = CommittedEntries(self.services, self.parts, self.features)
         self.progress = ProgressWriter(self.services)
         self.router = RequestRouter(self.services)
         subjects = self.services.nats.subjects
         self.routes = {
             REQUESTS[name].subject(subjects): self.receiver(name, handler)
-            for name, handler in handlers(self.parts).items()
+            for name, handler in handlers(self.features.all).items()
         }
         self.requests = {
             getattr(subjects, name).encode(): handle
-            for name, handle in original_handlers(self.services, self.parts).items()
+            for name, handle in original_handlers(self.services, self.parts, self.features.all).items()
         }
         self.original_requests = OriginalRequests(self.services, self.parts.arrival_order, self.requests)
 
@@ -83,7 +93,8 @@ class Broker:
 
     def follow_pool(self) -> None:
         """Open the pool of groups if all of its new groups have leaders; call now and then."""
-        self.parts.pool.follow()
+        for feature in self.features.all:
+            feature.nodes_seen()
 
     def reset(self, number: GroupId, machine: loading.Machine | None = None) -> None:
         """Put *machine* in place of a group's state, or an empty one; this node does not lead the group."""
@@ -133,8 +144,8 @@ class Broker:
             group.replay_filter.begun(now, empty=not group.loaded)
             self.parts.serving.of_others.begin(number)
         self.services.timers.at(now + limits.RETENTION_INTERVAL, self._retain, META_GROUP)
-        if self.services.node.clustered:
-            self.parts.moves.start()
+        for feature in self.features.all:
+            feature.start()
 
     def replay(
         self,
@@ -169,7 +180,7 @@ class Broker:
             if isinstance(step, Publishes):
                 parts = next(left)
                 if parted:
-                    parts = parts._replace(new=self.parts.doubling.routing.routed(parts.new))
+                    parts = parts._replace(new=self.parts.routing.routed(parts.new))
                 self.parts.filters.admit_replayed(parts)
             elif isinstance(step, Acks):
                 found = self.services.leading.acked(step.group, step.key)
@@ -195,8 +206,8 @@ class Broker:
     def _retain(self, now: Nanos) -> None:
         self.services.timers.at(now + limits.RETENTION_INTERVAL, self._retain, META_GROUP)
         self.parts.channels.retention.expire()
-        self.parts.commits.expire()
-        self.parts.compactions.look(now)
+        for feature in self.features.all:
+            feature.look(now)
         self.services.reports.complaints.sum_up(now)
 
     # --- events -------------------------------------------------------------------------------------------------------
@@ -212,7 +223,9 @@ class Broker:
 
     def step_compacted(self, number: GroupId, done: Mapping[ChannelUid, CompactionState]) -> None:
         """How far the log of a group has got with its channels that are compacted."""
-        self.parts.compactions.compacted(number, done)
+        group = self.services.node.groups.get(number)
+        if group is not None:
+            group.note_compacted(done, self.services.node.clock.wall)
 
     def to_replay(self, group: GroupId, batches: Iterable[Publishes], at: Nanos) -> Iterator[Publishes]:
         """What of the publishes that came at *at* is to be replayed for a group: for a channel with parts those for each part."""
@@ -224,7 +237,7 @@ class Broker:
             old = at < self.services.node.clock.now - limits.EPHEMERAL_REFUSED_AGE_MAX
             if old and info is not None and info.is_ephemeral:
                 continue  # those that are younger are refused
-            for one in self.parts.doubling.routing.divided(batch) if parted else (batch,):
+            for one in self.parts.routing.divided(batch) if parted else (batch,):
                 if held.replay_filter.replays(batch.channel, one.channel, at):
                     yield one
 
@@ -247,7 +260,7 @@ class Broker:
         """Publishes read from NATS."""
         publishes = self.parts.filters.publishes
         if self.services.node.meta.channels.parted.by_name:
-            batches = self.parts.doubling.routing.routed(batches)
+            batches = self.parts.routing.routed(batches)
         for batch in batches:
             try:
                 publishes(batch)
@@ -334,7 +347,8 @@ class Broker:
     def step_fetched(self, fetch: Fetch, batches: list[ReadResult]) -> None:
         """The answer to a Fetch."""
         if fetch.uid == STAGING_UID:
-            self.parts.commits.fetched(fetch, batches)
+            if (commits := self.services.leading.part(fetch.group, Committing)) is not None:
+                commits.fetched(fetch, batches)
             return
         if not fetch.cursor_id:
             self.roles.fetched(fetch, batches)
@@ -346,7 +360,8 @@ class Broker:
     def step_fetch_failed(self, fetch: Fetch, why: str) -> None:
         """The log could not answer a Fetch; it is retried a second later."""
         if fetch.uid == STAGING_UID:
-            self.parts.commits.read_failed(fetch, why)
+            if (commits := self.services.leading.part(fetch.group, Committing)) is not None:
+                commits.read_failed(fetch, why)
             return
         if not fetch.cursor_id:
             self.roles.fetched(fetch, [], why)
@@ -440,7 +455,7 @@ class Broker:
             or self.original_requests.pending
             or outgoing.news
             or parts.channels.policies.delayed
-            or wall >= parts.expiries.next
+            or wall >= timers.wall_next
         ):
             self._run_due(now)
         ready = Ready()
@@ -498,12 +513,8 @@ class Broker:
             self.services.timers.run(now, self.services.faults.fail)
         if self.original_requests.pending:
             self.original_requests.handle_pending()
-        if self.services.outgoing.news:
-            self.services.faults.within(META_GROUP, self.parts.long_poll.tell)
-        if self.parts.channels.policies.delayed:
-            self.parts.delays.pump()
-        if self.services.node.clock.wall >= self.parts.expiries.next:
-            self.parts.expiries.pump()
+        for feature in self.features.punctual:
+            feature.due()
 
     def _propose_changes(self, ready: Ready) -> None:
         """Add the progress entries that are due to *ready*, and behind them the changes of this turn."""
@@ -523,11 +534,11 @@ class Broker:
     def _go_on(self, ready: Ready, room: int) -> None:
         """Deliver what this node serves for other leaders; continue commits, and moves into dead letter channels."""
         self.parts.serving.of_others.deliver(ready, room)
-        self.roles.move_given_up()
+        for feature in self.features.pumped:
+            feature.pump(ready)
         outgoing = self.services.outgoing
         ready.fetches += outgoing.fetches
         outgoing.fetches.clear()
-        self.parts.commits.pump(ready)
 
     def _deliver(self, number: GroupId, ready: Ready, room: int) -> int:
         """Add the deliveries of a group to *ready*; returns the room left."""
@@ -543,8 +554,9 @@ class Broker:
         """Set the time before events are stepped."""
         clock = self.services.node.clock
         clock.now, clock.wall = now, wall
-        if wall >= self.parts.expiries.next:  # before anything is sent
-            self.parts.expiries.pump()
+        if wall >= self.services.timers.wall_next:  # before anything is sent
+            for feature in self.features.punctual:
+                feature.due()
 
     @property
     def has_work(self) -> bool:
@@ -569,7 +581,7 @@ class Broker:
                 commits = True
         if self.parts.publishing.waiting and self.parts.publishing.can_seal:
             return True
-        return commits and self.parts.commits.has_work
+        return commits and any(feature.has_work for feature in self.features.pumped)
 
     # --- outcome of proposals -----------------------------------------------------------------------------------------
 

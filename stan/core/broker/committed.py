@@ -1,10 +1,12 @@
 """What the broker does with each committed entry: the replicated state applies it, then the live view follows."""
 
+from functools import partial
+
 from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex
 
 from stan.core.base.runs import flat_of, size_of
-from stan.core.broker.parts import BrokerParts
-from stan.core.features.consumer_groups.leader import ConsumerGroupsLeader
+from stan.core.features import BrokerParts, Features
+from stan.core.leader.local_group import ChannelGroup
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
 from stan.core.state.deferred import Deferred
@@ -18,10 +20,11 @@ from stan.protocol.proto import entries_pb2 as pb
 class CommittedEntries:
     """Applies committed entries, on every node, in the order of their indexes."""
 
-    def __init__(self, services: Services, parts: BrokerParts) -> None:
+    def __init__(self, services: Services, parts: BrokerParts, features: Features) -> None:
         self.faults, self.leading, self.node = services.faults, services.leading, services.node
         self.outgoing, self.placement, self.reports = services.outgoing, services.placement, services.reports
         self.parts = parts
+        self.features = features
 
     def apply(self, group: GroupId, index: RaftIndex, kind: int, body: bytes) -> object:
         """Apply an entry whose record batches are indexed; returns its result, for the request that proposed it."""
@@ -42,25 +45,22 @@ class CommittedEntries:
         return result
 
     def _apply_meta(self, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
-        if change.HasField("part_closed"):
-            self.parts.doubling.part_closed(change.part_closed)
         applied = self.node.meta.apply(change, index)
         self.parts.clients.applied(applied)
         if (applied.created or applied.deleted is not None) and self.placement.policies.rules:
             self.placement.changed()
-        self.parts.doubling.before(applied.parted)
+        if applied.parted:  # before new parts are led
+            self.placement.changed()
+            self.parts.channels.parted_changed(applied.parted)
         for info in applied.created:
             self.faults.within(info.group, self._registered, info)
         if applied.deleted is not None:
-            self.faults.within(applied.deleted.group, self._unregistered, applied.deleted, applied.deleted_from)
-        self.parts.doubling.changed(applied.parted, divided=bool(applied.created))
-        consumer_groups = self.leading.meta_part(ConsumerGroupsLeader)
-        if consumer_groups is not None and (applied.created or applied.deleted is not None):
-            consumer_groups.channels_changed(applied)
+            unregistered = partial(self.parts.channels.unregistered, applied.deleted, applied.deleted_from)
+            self.faults.within(applied.deleted.group, unregistered)
         if applied.pins_changed or applied.pool_changed:
             self.placement.changed()
-        self.parts.moves.meta_applied(applied)
-        self.parts.spreading.applied(applied)
+        for feature in self.features.all:
+            feature.meta_applied(change, applied)
         if applied.policies_changed or applied.raised:
             self.policies_changed()
         self.parts.read_index.applied()
@@ -69,17 +69,10 @@ class CommittedEntries:
     def policies_changed(self) -> None:
         """The configuration or the metadata have other limits or policies."""
         self.parts.channels.reconfigure()
-        consumer_groups = self.leading.meta_part(ConsumerGroupsLeader)
-        if consumer_groups is not None:
-            consumer_groups.policies_changed()
-
-    def _unregistered(self, info: ChannelInfo, deleted_from: bytes) -> None:
-        self.parts.channels.unregistered(info, deleted_from)
-        self.parts.channel_changes.unregistered(info)
-        self.parts.long_poll.unregistered(info)
+        for feature in self.features.all:
+            feature.policies_changed()
 
     def _registered(self, info: ChannelInfo) -> None:
-        self.parts.long_poll.registered(info)
         self.parts.filters.registered(info.name, info.group)
         self.parts.channels.registered(info)
         group = self.node.groups.get(info.group)
@@ -97,7 +90,7 @@ class CommittedEntries:
         if applied.served:
             self.parts.serving.applied(number, applied.served)
         if applied.operator_change is not None:
-            self.parts.cursor_admin.applied(number, applied)
+            self._cursor_changed(group, applied)
         if machine.transactions.floor > floor:
             self.outgoing.trims.append((number, STAGING_UID, machine.transactions.floor))
         if name == "expired":
@@ -105,8 +98,10 @@ class CommittedEntries:
         elif name in ("deferred", "deferred_gone", "drop_channel"):
             self._trim_deferred(number)
         self._follow(number, change, applied)
+        for feature in self.features.followers.get(name, ()):
+            feature.applied(number, name, change, applied)
         for part in group.leadership.followers.get(name, ()) if group.leadership is not None else ():
-            part.followed(change)
+            part.followed(change, applied)
         return applied
 
     def _follow(self, number: GroupId, change: pb.GroupChange, applied: GroupResult) -> None:
@@ -122,16 +117,20 @@ class CommittedEntries:
                 self.parts.channels.restored(number, ChannelUid(change.restore.uid))
             case "ephemeral_epoch" if not applied.error and not change.ephemeral_epoch.more:
                 self.parts.channels.epoch_begun(number, ChannelUid(change.ephemeral_epoch.uid))
-            case "arriving" | "arrived" | "depart" | "departed" | "returned" | "arrival_dropped" as name:
-                self.parts.moves.applied(number, name, change, applied)
-                if name == "depart":
-                    self.parts.long_poll.left(map(ChannelUid, change.depart.uids))
             case "drop_channel":
-                uid = ChannelUid(change.drop_channel.uid)
-                self.parts.channels.drop_committed(number, uid)
-                self.parts.commits.dropped(number, uid)
+                self.parts.channels.drop_committed(number, ChannelUid(change.drop_channel.uid))
         if isinstance(applied.of_part, Ended):
-            self.parts.commits.ended(number, applied.of_part)
+            for commit in (*applied.of_part.committed, *applied.of_part.given_up):
+                self.node.groups[number].dispatch.uncovered(ChannelUid(commit.uid))
+
+    def _cursor_changed(self, group: ChannelGroup, result: GroupResult) -> None:
+        """An operator's change was applied: the live view of the cursor follows."""
+        if result.cursor is None:
+            return
+        group.dispatch.cursor_changed(result)
+        channel = self.parts.channels.by_uid.get(result.cursor.uid)
+        if group.leads and result.ended and channel is not None:
+            self.parts.channels.watch_idle(channel)
 
     def _trim_deferred(self, number: GroupId) -> None:
         """Remove messages of the hidden channel that wait no more."""

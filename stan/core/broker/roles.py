@@ -1,13 +1,18 @@
 """How this node begins and ends to lead a group: the live view is made from the replicated state, and forgotten."""
 
+from collections.abc import Sequence
+
 from stan_protocol.channels import whole_of
-from stan_protocol.scalars import GroupId
+from stan_protocol.scalars import ChannelUid, GroupId
 
 from stan.core.base.ready import Fetch, ReadResult
-from stan.core.broker.group_leader import make_leader
-from stan.core.broker.meta_leader import make_meta_leader
-from stan.core.broker.parts import BrokerParts
-from stan.core.features.dead_letters.moving import DeadLetters
+from stan.core.clients.registration import Registration
+from stan.core.features import BrokerFeature, BrokerParts
+from stan.core.leader.local_group import ChannelGroup, LeaderParts, Leadership
+from stan.core.publishing.batching import Batching
+from stan.core.publishing.channel_policies import DelayFaults
+from stan.core.publishing.channels import DroppedRuns
+from stan.core.publishing.ephemeral import EphemeralChannels
 from stan.core.publishing.stored_reads import StoredReads
 from stan.core.services.leader_part import MetaPart
 from stan.core.services.node import META_GROUP
@@ -19,11 +24,13 @@ from stan.protocol.proto import entries_pb2 as pb
 class GroupRoles:
     """Makes this node the leader of groups, and a follower again."""
 
-    def __init__(self, services: Services, parts: BrokerParts) -> None:
+    def __init__(self, services: Services, parts: BrokerParts, features: Sequence[BrokerFeature]) -> None:
         self._services = services
         self.faults, self.leading, self.node = services.faults, services.leading, services.node
         self.proposals = services.proposals
+        self.placement = services.placement
         self.parts = parts
+        self.features = features
 
     def was_reset(self, number: GroupId) -> None:
         """A group's state is loaded again after `reset` and may have changed: channels came and went, connections are gone."""
@@ -32,15 +39,15 @@ class GroupRoles:
         meta = self.node.meta
         for gone in [one.info for uid, one in self.parts.channels.by_uid.items() if uid not in meta.by_uid]:
             self.faults.within(gone.group, self.parts.channels.unregistered, gone, whole_of(gone.name))
-        self.parts.moves.meta_reset()
+        self.placement.changed()
         for info in [info for info in meta.channels.values() if info.uid not in self.parts.channels.by_uid]:
             self.faults.within(info.group, self.parts.filters.registered, info.name, info.group)
             self.faults.within(info.group, self.parts.channels.registered, info)
-        self.parts.doubling.reset()
         for led, _ in self.leading.led:
             self.faults.within(led, self.parts.clients.lead_group, led)
         self.parts.channels.reconfigure()
-        self.parts.long_poll.reset()
+        for feature in self.features:
+            feature.meta_loaded()
         self.parts.read_index.applied()
 
     def founding(self, nuid: bytes) -> pb.ClusterInfo:
@@ -55,10 +62,13 @@ class GroupRoles:
 
     def lead_meta(self, nuid: bytes) -> None:
         """This node leads the metadata from now on; *nuid* is for a cluster that has no identity yet."""
-        make_meta_leader(self._services, self.parts)
+        leader, clients = LeaderParts(), self.parts.clients
+        self.node.meta_leader = leader
+        leader.keep(Registration(self._services, leader, clients.template, clients.gone, clients.closing))
         if self.node.meta.info is None:
             self.proposals.change_meta(nobody_waits, cluster_info=self.founding(nuid))
-        self.parts.spreading.lead()
+        for feature in self.features:
+            feature.lead_meta(leader)
         self.parts.read_index.applied()
 
     def lead_group(self, number: GroupId, *, unconfirmed: bool) -> None:
@@ -74,16 +84,36 @@ class GroupRoles:
         leadership = group.lead()
         self.leading.groups_changed()
         self.parts.channels.lead(number)
-        self.parts.moves.lead(leadership)
-        make_leader(self._services, self.parts, leadership)
-        group.dispatch.lead(self.node.clock.now, self.node.clock.wall, self.parts.moves.not_led(number))
+        self._make_parts(leadership)
+        group.dispatch.lead(self.node.clock.now, self.node.clock.wall, self._not_led(number, group))
         if unconfirmed:
             group.dispatch.mark_unconfirmed()
         self.parts.clients.lead_group(number)
         self.parts.subscribing.lead_group(number)
         self.parts.channels.lead_live(number)
-        self.parts.doubling.lead(number)
+        for feature in self.features:
+            feature.leads_group(number)
         self.parts.serving.lead(leadership, unreported)
+
+    def _make_parts(self, leadership: Leadership) -> None:
+        """Make the parts of a group's leader."""
+        services, channels = self._services, self.parts.channels
+        leadership.keep(EphemeralChannels(services, leadership, channels))
+        for small in (StoredReads, DroppedRuns):
+            leadership.keep(small(services, leadership))
+        leadership.keep(Batching(services, leadership, channels, self.parts.publishing))
+        leadership.keep(DelayFaults())
+        for feature in self.features:
+            feature.lead_group(leadership)
+
+    def _not_led(self, number: GroupId, group: ChannelGroup) -> frozenset[ChannelUid]:
+        """Channels of which a group's state has something, but that are another group's, or nobody's, as far as is known here."""
+        known, moves = self.node.meta.by_uid, group.machine.moves
+        return frozenset(
+            uid
+            for uid in moves.by_channel
+            if uid in moves.held or (info := known.get(uid)) is None or info.group != number
+        )
 
     def fetched(self, fetch: Fetch, batches: list[ReadResult], error: str = "") -> None:
         """The answer to a Fetch of stored messages that a part of a group's leader asked for."""
@@ -97,17 +127,11 @@ class GroupRoles:
         for part in leader.all(MetaPart) if leader is not None else ():
             part.restart_all()
 
-    def move_given_up(self) -> None:
-        """Let the leader of each group move the messages that its positions have given up."""
-        for letters in self.leading.all_parts(DeadLetters):
-            self.faults.within(letters.number, letters.pump)
-
     def follow_meta(self) -> None:
         """This node no longer leads the metadata: requests whose entries are on their way stay unanswered."""
         if self.node.meta_leader is not None:
             self.node.meta_leader.ended, self.node.meta_leader = True, None
         self.leading.forget(META_GROUP)
-        self.parts.spreading.follow()
 
     def follow_group(self, number: GroupId) -> None:
         """This node no longer leads a group: of this group, nothing that is on its way is answered or sent."""
@@ -119,4 +143,5 @@ class GroupRoles:
         self.parts.channels.follow(number)
         self.node.groups[number].dispatch.follow()
         self.leading.serving_changed()
-        self.parts.long_poll.follow(number)
+        for feature in self.features:
+            feature.follow_group(number)

@@ -3,18 +3,13 @@
 The edge serves the others, which read files or are about a single node.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from google.protobuf.message import DecodeError
 from stan_protocol.frames import Frame
 
-from stan.core.broker.parts import BrokerParts
-from stan.core.features.consumer_groups.leader import ConsumerGroupsLeader
-from stan.core.features.dead_letters.redriving import Redriving
-from stan.core.features.restore.requests import Handle, Restoring
-from stan.core.features.transactions.committing import Committing
-from stan.core.features.transactions.staging import Staging
+from stan.core.features import BrokerFeature, BrokerParts
 from stan.core.publishing.batching import Batching
 from stan.core.requests.router import Handler
 from stan.core.services.node import META_GROUP
@@ -26,58 +21,17 @@ _OF_NODES: Final = frozenset({"create_channels", "delete_channel", "part_closed"
 """The changes of the metadata that leaders of groups ask for."""
 
 
-def handlers(parts: BrokerParts) -> Mapping[str, Handler]:
+def handlers(features: Iterable[BrokerFeature]) -> Mapping[str, Handler]:
     """The handlers of the requests in `REQUESTS`, by name."""
-    of_operators = (
-        parts.admin_listing,
-        parts.admin_members,
-        parts.policies,
-        parts.schemas,
-        parts.pool,
-        parts.pins,
-        parts.commit_kinds,
-        parts.parted,
-        parts.channel_changes,
-        parts.cursor_admin,
-        parts.delayed_requests,
-        parts.spreading,
-    )
-    return {
-        "batch": lambda accepted: accepted.part(Batching).batch(accepted),
-        "stage": lambda accepted: accepted.part(Staging).stage(accepted),
-        "commit": lambda accepted: accepted.part(Committing).commit(accepted),
-        "abort": lambda accepted: accepted.part(Staging).abort(accepted),
-        "admin.redrive": parts.lookup.existing(
-            lambda accepted, info: (
-                accepted.services.leading.leadership(info.group).part(Redriving).redrive(accepted, info)
-            )
-        ),
-        "finish": lambda accepted: accepted.part(Staging).finish(accepted),
-        "last_committed": lambda accepted: accepted.part(Staging).last_committed(accepted),
-        "consumer_group": lambda accepted: accepted.part(ConsumerGroupsLeader).poll(accepted),
-        "admin.consumer_groups": lambda accepted: accepted.part(ConsumerGroupsLeader).list(accepted),
-        "parts": parts.parted.listed,
-        "schemas": parts.schemas.listed,
-        **parts.channel_queries.handlers(),
-        "admin.restore_channel": lambda accepted: accepted.part(Restoring).channel(accepted),
-        "admin.restore_rows": _restoring(parts, Restoring.rows),
-        "admin.restore_cursor": _restoring(parts, Restoring.cursor),
-        "admin.restore_delayed": _restoring(parts, Restoring.delayed),
-        "admin.restore_end": _restoring(parts, Restoring.end),
-        **{f"admin.{name}": handler for part in of_operators for name, handler in part.handlers().items()},
-    }
+    found: dict[str, Handler] = {"batch": lambda accepted: accepted.part(Batching).batch(accepted)}
+    for feature in features:
+        found |= feature.handlers()
+    return found
 
 
-def _restoring(parts: BrokerParts, handle: Handle) -> Handler:
-    """The handler of a request about a channel that is being restored."""
-    return parts.lookup.existing(
-        lambda accepted, info: (
-            accepted.services.leading.leadership(info.group).part(Restoring).with_channel(handle, accepted, info)
-        )
-    )
-
-
-def original_handlers(services: Services, parts: BrokerParts) -> dict[str, Callable[[Frame], None]]:
+def original_handlers(
+    services: Services, parts: BrokerParts, features: Iterable[BrokerFeature]
+) -> dict[str, Callable[[Frame], None]]:
     """The handlers of the requests in `ORIGINAL` that this server answers, by name."""
     found: dict[str, Callable[[Frame], None]] = {
         "discover": parts.clients.connect,
@@ -91,8 +45,9 @@ def original_handlers(services: Services, parts: BrokerParts) -> dict[str, Calla
     if cluster is not None:
         found["meta"] = lambda frame: _meta_change(services, frame)
         found["read_index"] = lambda frame: parts.read_index.answer(frame.reply)
-        found["moves"] = parts.moves.answer
         found["serving"] = parts.serving.reported
+        for feature in features:
+            found |= feature.node_handlers()
         if cluster.allow_add_remove:
             found |= {"node_add": parts.nodes.add, "node_remove": parts.nodes.remove}
     return found

@@ -1,10 +1,12 @@
 """A channel group on this node: its replicated state, the live view of it, and the parts of its leader."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from stan_protocol.scalars import ChannelUid, GroupId, Nanos
+from stan_protocol.scalars import ChannelUid, GroupId, Nanos, WallNanos
 
+from stan.core.base.compaction import CompactionState
 from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.publish_replay import ReplayFilter
@@ -29,6 +31,8 @@ class ChannelGroup:
     begun: int = 0  # RaftIndex: entries behind it were stepped; those before only loaded, if any
     joined: dict[tuple[bytes, bytes], tuple[Nanos, int]] = field(default_factory=dict)
     """Recent subscriptions: (client id, inbox) -> (time, subscription id); oldest first."""
+    compacted: Mapping[ChannelUid, CompactionState] = field(default_factory=dict)
+    """How far the log of this node has got with the channels that are compacted."""
 
     @property
     def leads(self) -> bool:
@@ -39,6 +43,15 @@ class ChannelGroup:
         """True if the group leads a channel no more: it is held for a move to another group, or gone to one, or the entry that
         holds it is on its way into the log."""
         return uid in self.machine.moves.held or uid in self.dispatch.stops.departing
+
+    def note_compacted(self, done: Mapping[ChannelUid, CompactionState], wall: WallNanos) -> None:
+        """Note how far the log has got; a pass that is new ended at *wall*."""
+        self.compacted = {
+            uid: state._replace(
+                ended=known.ended if (known := self.compacted.get(uid)) and known.passes == state.passes else wall
+            )
+            for uid, state in done.items()
+        }
 
     def lead(self) -> "Leadership":
         """This node leads the group from now on; returns the new, empty leadership."""

@@ -47,7 +47,7 @@ class Leading:
     replaying: GroupId | None = None  # its buffered frames are replayed; the previous leader may have handled them
     heard_since: Nanos = Nanos(0)  # noqa: RUF009 - the replay buffer holds what was read from NATS since then
     faulty: dict[GroupId, str] = field(default_factory=dict)  # groups frozen until a restart, and why
-    to_move: int = 0  # channels that are not where they belong; 0 unless this node leads the metadata (see Spreading)
+    to_move: int = 0  # channels that are not where they belong; 0 unless this node leads the metadata
     serving: ServingState = field(default_factory=ServingState)
 
     @contextmanager
@@ -120,6 +120,8 @@ class Leading:
     def forget(self, group: GroupId) -> None:
         """This node no longer leads the group: drop its proposals and redeliveries on their way without an answer; the next
         leader takes them over."""
+        if group == META_GROUP:
+            self.to_move = 0
         self.proposals.forget(group)
         self.outgoing.forget(group)
 

@@ -9,6 +9,7 @@ from stan_protocol.scalars import SECOND
 
 from stan.config import StoreLimits
 from stan.core.base.timers import Timers
+from stan.core.features.queries.long_poll import LongPoll
 from stan.core.services.leading import LED_ELSEWHERE
 from tests.kit.core_harness import Node, pub_frame
 from tests.kit.everywhere import MANY, Everywhere
@@ -73,7 +74,7 @@ def test_a_channel_whose_timer_fails_freezes_its_group_and_not_the_metadata(node
 
 
 def test_a_long_poll_that_fails_at_a_new_channel_freezes_its_group_and_not_the_metadata(node, monkeypatch):
-    monkeypatch.setattr(node.broker.parts.long_poll, "registered", broken)
+    monkeypatch.setattr(LongPoll, "registered", broken)
     node.feed_channel("sick.too", 1)
     monkeypatch.undo()
     node.turn()

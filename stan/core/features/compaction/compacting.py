@@ -8,12 +8,12 @@ of the leader has lost the messages that it deletes. Messages of incomplete tran
 delay, or that a tier has not passed are not compacted.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from stan_protocol.scalars import ChannelUid, GroupId, Nanos, WallNanos
+from stan_protocol.scalars import ChannelUid, Nanos, WallNanos
 
 from stan import limits
-from stan.core.base.compaction import Compaction, CompactionState
+from stan.core.base.compaction import Compaction
 from stan.core.base.delivery_policy import KEEP_FIRST
 from stan.core.base.ready import Index
 from stan.core.leader.local_group import Leadership
@@ -25,42 +25,13 @@ from stan.core.state.compactions import Compactions
 from stan.protocol.proto import entries_pb2 as pb
 
 
-class CompactionProgress:
-    """How far the logs of this node have got with the channels that are compacted."""
-
-    def __init__(self, services: Services) -> None:
-        self.faults, self.leading, self.node = services.faults, services.leading, services.node
-        self._by_group: dict[GroupId, Mapping[ChannelUid, CompactionState]] = {}
-
-    def compacted(self, number: GroupId, done: Mapping[ChannelUid, CompactionState]) -> None:
-        """Report how far the log of a group has got."""
-        before, reported = self._by_group.get(number, {}), {}
-        for uid, state in done.items():
-            known = before.get(uid)
-            ended = known.ended if known is not None and known.passes == state.passes else self.node.clock.wall
-            reported[uid] = state._replace(ended=ended)
-        self._by_group[number] = reported
-
-    def look(self, now: Nanos) -> None:
-        """Compact messages that have become old enough, if it is time to look."""
-        for compacting in self.leading.all_parts(Compacting):
-            self.faults.within(compacting.number, compacting.look, now)
-
-    def of(self, number: GroupId, uid: ChannelUid) -> CompactionState | None:
-        """How far the log of this node has got with a channel; None: it has not begun."""
-        return self._by_group.get(number, {}).get(uid)
-
-
 class Compacting(LeaderPart):
     """Proposes how far the channels of one group are compacted, while this node leads it."""
 
-    def __init__(
-        self, services: Services, leadership: Leadership, channels: LiveChannels, progress: CompactionProgress
-    ) -> None:
+    def __init__(self, services: Services, leadership: Leadership, channels: LiveChannels) -> None:
         super().__init__(services, leadership)
         self.placement = services.placement
         self.channels = channels
-        self.progress = progress
         self._next_look = Nanos(0)
 
     def look(self, now: Nanos) -> None:
@@ -101,7 +72,7 @@ class Compacting(LeaderPart):
         """Tell which tombstones may go: of those that have stayed when the log of this node lost what they have deleted, those
         that every position has passed, and those up to *overdue*."""
         uid = ChannelUid(further.uid)
-        done = self.progress.of(self.number, uid)
+        done = self.group.compacted.get(uid)
         newest = min(done.newest_tombstone, before.until) if done is not None and not further.keep_first else 0
         passed = self.group.machine.passed(uid)
         free = newest if passed is None else min(newest, passed)

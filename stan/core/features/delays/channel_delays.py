@@ -243,7 +243,7 @@ class Delaying(StoringPart):
         text = f"Delayed messages of channel {shown(info.name)} cannot be moved to {shown(move.delay.target)}: {error}"
         self.reports.complain("WRN", text)
 
-    def followed(self, change: pb.GroupChange) -> None:
+    def followed(self, change: pb.GroupChange, _result: object) -> None:
         """A channel is gone: forget its move."""
         uid = ChannelUid(change.drop_channel.uid)
         self._under_way.pop(uid, None)

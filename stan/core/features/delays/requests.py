@@ -45,9 +45,9 @@ class DelayedRequests:
         """The handler of each request, by name."""
         existing = self.lookup.existing
         return {
-            "delayed": existing(self._list),
-            "read_delayed": existing(self._fetch),
-            "cancel_delayed": existing(self._cancel),
+            "admin.delayed": existing(self._list),
+            "admin.read_delayed": existing(self._fetch),
+            "admin.cancel_delayed": existing(self._cancel),
         }
 
     def _listed(self, accepted: AcceptedRequest, info: ChannelInfo, most: int) -> list[Listed]:

@@ -131,9 +131,8 @@ class ChannelMoves:
             del self.watch.held_at[move]
         self._look_at_all()
 
-    def meta_reset(self) -> None:
+    def meta_loaded(self) -> None:
         """The metadata were loaded again: moves may have ended meanwhile."""
-        self.placement.changed()
         for moves in self.leading.all_parts(GroupMoves):
             stages = moves.group.machine.moves.by_channel
             arrived = [uid for uid, state in stages.items() if state.stage is Stage.ARRIVED]
@@ -190,15 +189,6 @@ class ChannelMoves:
         unknown_until = now - arrived.known_for + limits.MOVE_KNOWN_MARGIN
         for info in filter(None, map(self.node.meta.by_uid.get, map(ChannelUid, arrived.uids))):
             taken_over[info.name] = Nanos(unknown_until)
-
-    def not_led(self, number: GroupId) -> frozenset[ChannelUid]:
-        """Channels of which a group's state has something, but that are another group's, or nobody's, as far as is known here."""
-        known, machine = self.node.meta.by_uid, self.node.groups[number].machine
-        return frozenset(
-            uid
-            for uid in machine.moves.by_channel
-            if uid in machine.moves.held or (info := known.get(uid)) is None or info.group != number
-        )
 
     def lead(self, leadership: Leadership) -> None:
         """This node leads a group from now on: its channels that are held are nobody's."""

@@ -39,7 +39,7 @@ class CommitRequests:
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
-        return {"change_commit": self._change}
+        return {"admin.change_commit": self._change}
 
     def _change(self, accepted: AcceptedRequest) -> None:
         request = accepted.request

@@ -29,7 +29,7 @@ class PinRequests:
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
-        return {"pin_channel": self._pin, "pins": self._list}
+        return {"admin.pin_channel": self._pin, "admin.pins": self._list, "admin.pause_moves": self._pause}
 
     def _pin(self, accepted: AcceptedRequest) -> None:
         """Pin a channel; group 0: let it go."""
@@ -47,6 +47,13 @@ class PinRequests:
                 self.moves.cancel(info.move)
             pin = entries.Pin(channel=request.channel, group=request.group)
             accepted.change_meta(lambda result: {"changed": int(result.pins_changed)}, pin_channel=pin)
+
+    def _pause(self, accepted: AcceptedRequest) -> None:
+        """Pause the moves that are begun by the broker itself, or go on with them."""
+        if not self.node.clustered:
+            accepted.refuse(NOT_A_CLUSTER)
+            return
+        accepted.change_meta(lambda result: {"changed": int(result.pause_changed)}, pause_moves=accepted.request.paused)
 
     def _refusal(self, request: pb.PinChannelRequest, pool: int) -> str:
         placed_by = self.placement.placed_by(request.channel)

@@ -29,7 +29,7 @@ class PoolRequests:
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
-        return {"grow_pool": self._grow}
+        return {"admin.grow_pool": self._grow}
 
     def _grow(self, accepted: AcceptedRequest) -> None:
         groups = accepted.request.groups

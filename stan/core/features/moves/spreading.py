@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 
-from stan_protocol.refusals import NOT_A_CLUSTER, go_quote
+from stan_protocol.refusals import go_quote
 from stan_protocol.scalars import SECOND, ChannelUid, GroupId, Nanos
 
 from stan import limits
 from stan.core.base.names import text
 from stan.core.features.moves.channel_moves import ChannelMoves
-from stan.core.requests.request import AcceptedRequest
-from stan.core.requests.router import Handler
-from stan.core.services.node import META_GROUP
+from stan.core.leader.local_group import LeaderParts
+from stan.core.services.leader_part import MetaPart
 from stan.core.services.services import Services
 from stan.core.state.meta import ChannelInfo, MetaResult
 
@@ -33,45 +32,23 @@ class _Wish:
     pause: int = limits.MOVE_RETRY  # until the next attempt, if one fails
 
 
-class Spreading:
+class Spreading(MetaPart):
     """Begins the moves that nobody has to ask for."""
 
-    def __init__(self, services: Services, moves: ChannelMoves) -> None:
-        self.faults, self.leading, self.node = services.faults, services.leading, services.node
-        self.placement, self.reports, self.timers = services.placement, services.reports, services.timers
+    def __init__(self, services: Services, leadership: LeaderParts, moves: ChannelMoves) -> None:
+        super().__init__(services, leadership)
+        self.placement = services.placement
         self.moves = moves
         self.unseen: dict[ChannelUid, None] = {}  # channels that are still to be looked at
         self.wishes: dict[ChannelUid, _Wish] = {}
         self.asked_until = Nanos(0)  # an entry that begins a move may be on its way until then
         self.ticking = False
-
-    def handlers(self) -> dict[str, Handler]:
-        """The handler of each request, by name."""
-        return {"pause_moves": self._pause}
-
-    def _pause(self, accepted: AcceptedRequest) -> None:
-        if not self.node.clustered:
-            accepted.refuse(NOT_A_CLUSTER)
-            return
-        accepted.change_meta(lambda result: {"changed": int(result.pause_changed)}, pause_moves=accepted.request.paused)
+        self._look_at_all()
 
     # --- events ---------------------------------------------------------------------------------------------------------
 
-    def lead(self) -> None:
-        """This node leads the metadata from now on."""
-        self.asked_until = Nanos(0)
-        self._look_at_all()
-
-    def follow(self) -> None:
-        """This node no longer leads the metadata."""
-        self.unseen.clear()
-        self.wishes.clear()
-        self._count()
-
     def applied(self, result: MetaResult) -> None:
         """An entry of the metadata was applied."""
-        if not self.node.leads_meta:
-            return
         if result.pool_changed or result.pins_changed or result.policies_changed:
             self._look_at_all()
         changed = [*result.created, *(result.moved.infos if result.moved is not None else ())]
@@ -136,13 +113,12 @@ class Spreading:
     def _tick_on(self) -> None:
         if not self.ticking and (self.unseen or self.wishes):
             self.ticking = True
-            self.timers.at(self.node.clock.now + limits.MOVE_LOOK, self._tick, META_GROUP)
+            self.at(self.node.clock.now + limits.MOVE_LOOK, self._tick)
 
     def _tick(self, now: Nanos) -> None:
         self.ticking = False
-        if self.node.leads_meta:
-            self.faults.within(META_GROUP, self._go_on, now)
-            self._tick_on()
+        self._go_on(now)
+        self._tick_on()
 
     def _go_on(self, now: Nanos) -> None:
         meta = self.node.meta

@@ -80,11 +80,11 @@ class ChannelChanges:
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
         return {
-            "purge": self._existing(self._purge),
-            "delete_message": self._existing(self._delete_message),
-            "edit_limits": self._existing(self._edit_limits),
-            "create_channel": self._create_channel,
-            "delete_channel": self._delete_channel,
+            "admin.purge": self._existing(self._purge),
+            "admin.delete_message": self._existing(self._delete_message),
+            "admin.edit_limits": self._existing(self._edit_limits),
+            "admin.create_channel": self._create_channel,
+            "admin.delete_channel": self._delete_channel,
         }
 
     # --- messages -----------------------------------------------------------------------------------------------------

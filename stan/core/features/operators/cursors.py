@@ -12,7 +12,7 @@ from typing import Any
 
 from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as admin
-from stan_protocol.scalars import GroupId, WallNanos
+from stan_protocol.scalars import WallNanos
 
 from stan.core.base.names import text
 from stan.core.publishing.channels import LiveChannels
@@ -44,16 +44,16 @@ class CursorAdmin:
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
         changes: dict[str, _Change] = {
-            "move": self._move,
-            "skip": self._skip,
-            "redeliver": _redeliver,
-            "pause": _pause,
-            "resume": _resume,
-            "delete_cursor": _delete,
+            "admin.move": self._move,
+            "admin.skip": self._skip,
+            "admin.redeliver": _redeliver,
+            "admin.pause": _pause,
+            "admin.resume": _resume,
+            "admin.delete_cursor": _delete,
         }
         handlers = {name: self.lookup.existing(partial(self._change, change)) for name, change in changes.items()}
         create, evict = self.lookup.existing(self._create), self.lookup.existing(self._evict)
-        return {**handlers, "create_cursor": create, "evict_member": evict}
+        return {**handlers, "admin.create_cursor": create, "admin.evict_member": evict}
 
     def _create(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
         """Create a durable or a durable queue group without members, as if they had left it."""
@@ -170,18 +170,6 @@ class CursorAdmin:
                 first_sequence=index.first_sequence,
                 last_sequence=index.last_sequence,
             )
-
-    def applied(self, number: GroupId, result: GroupResult) -> None:
-        """An operator's change was applied: the leader's live view of the cursor follows."""
-        group = self.node.groups[number]
-        if result.cursor is None:
-            return
-        group.dispatch.cursor_changed(result)
-        if not group.leads:
-            return
-        channel = self.channels.by_uid.get(result.cursor.uid)
-        if result.ended and channel is not None:
-            self.channels.watch_idle(channel)
 
 
 def _redeliver(request: admin.RedeliverRequest, _info: ChannelInfo, cursor: Cursor) -> Change | str:

@@ -10,7 +10,7 @@ of the newest metadata; if these cannot be had in time, those of this node's cop
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from stan_protocol.ack_levels import AckLevel
 from stan_protocol.patterns import ChannelLimits, valid_name
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.refusals import INVALID_ADMIN
-from stan_protocol.scalars import ChannelUid, GroupId, Nanos
+from stan_protocol.scalars import Nanos
 
 from stan import limits
 from stan.core.base.names import text
@@ -38,7 +38,6 @@ from stan.core.state.limit_overrides import EDITED
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.tombstones import deleted_from
 
-Compacted = Callable[[GroupId, ChannelUid], tuple[int, int, int, int, int] | None]
 """Of a channel, a CompactionState: up to where there is one message of each key, the newest tombstone up to there, passes, bytes
 saved, and when the last pass ended."""
 Steps = Iterator[int]
@@ -53,9 +52,7 @@ class _Report(NamedTuple):
 class AdminListing:
     """Handles operators' requests for lists of channels, cursors and clients."""
 
-    def __init__(self, services: Services, channels: LiveChannels, lookup: ChannelLookup, compacted: Compacted) -> None:
-        """*compacted*: how far the log of this node has got with the compaction of a channel."""
-        self._compacted = compacted
+    def __init__(self, services: Services, channels: LiveChannels, lookup: ChannelLookup) -> None:
         self.faults, self.leading = services.faults, services.leading
         self.nats, self.node = services.nats, services.node
         self.placement, self.stored = services.placement, services.stored
@@ -69,9 +66,9 @@ class AdminListing:
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
         return {
-            "channels": lambda accepted: self._about_channels(accepted, self._channels(accepted)),
-            "subscriptions": lambda accepted: self._about_channels(accepted, self._subscriptions(accepted)),
-            "clients": self._list_clients,
+            "admin.channels": lambda accepted: self._about_channels(accepted, self._channels(accepted)),
+            "admin.subscriptions": lambda accepted: self._about_channels(accepted, self._subscriptions(accepted)),
+            "admin.clients": self._list_clients,
         }
 
     def _list_clients(self, accepted: AcceptedRequest) -> None:
@@ -232,7 +229,7 @@ class AdminListing:
         shown.clear_bytes, shown.kept_bytes = index.compression
         epoch = self.node.group_of(info).machine.epoch_of(info.uid)
         shown.epoch, shown.epoch_began = epoch.number, epoch.began
-        done = self._compacted(info.group, info.uid)
+        done = self.node.group_of(info).compacted.get(info.uid)
         if done is not None:
             until, tombstone, shown.compaction_passes, shown.compaction_saved_bytes, shown.compaction_ended = done
             shown.compacted_here = min(until, compaction.until)

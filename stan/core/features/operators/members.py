@@ -24,10 +24,10 @@ class AdminMembers:
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
         return {
-            "evict_client": self._evict_client,
-            "add_node": partial(self._change, add=True),
-            "remove_node": partial(self._change, add=False),
-            "raise_level": self._raise_level,
+            "admin.evict_client": self._evict_client,
+            "admin.add_node": partial(self._change, add=True),
+            "admin.remove_node": partial(self._change, add=False),
+            "admin.raise_level": self._raise_level,
         }
 
     def _evict_client(self, accepted: AcceptedRequest) -> None:

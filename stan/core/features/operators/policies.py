@@ -44,7 +44,7 @@ class PolicyRequests:
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
-        return {"set_policy": self._set, "policies": self._list}
+        return {"admin.set_policy": self._set, "admin.policies": self._list}
 
     def _set(self, accepted: AcceptedRequest) -> None:
         rule = _rule_of(accepted.request)

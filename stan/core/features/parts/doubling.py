@@ -25,7 +25,6 @@ from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.deferrals import Deferrals
 from stan.core.publishing.filters import PublishFilters
 from stan.core.publishing.live_channel import LiveChannel
-from stan.core.publishing.part_routing import PartRouting
 from stan.core.services.services import Services
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.part_closings import PartClosings
@@ -64,7 +63,6 @@ class PartDoubling:
         self.reports, self.timers = services.reports, services.timers
         self.channels = channels
         self.filters = filters
-        self.routing = PartRouting(services)
         self._under_way: dict[bytes, _Doubling] = {}  # by channel
 
     def part_closed(self, change: pb.PartClosed) -> None:
@@ -73,12 +71,6 @@ class PartDoubling:
         if seen is not None and seen.number == change.doubling and change.part not in seen.told:
             since = self.node.clock.now - change.known_for + limits.MOVE_KNOWN_MARGIN
             seen.told[change.part] = _Told(change.fingerprints, Nanos(since))
-
-    def before(self, name: bytes) -> None:
-        """The metadata tell something new of a channel with parts, before new parts are led; b"": of none."""
-        if name:
-            self.placement.changed()
-            self.channels.parted_changed(name)
 
     def changed(self, name: bytes, *, divided: bool) -> None:
         """The metadata tell something new of a channel with parts: it is made, or a doubling has begun, or has ended. *divided*:

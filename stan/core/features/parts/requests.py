@@ -26,7 +26,12 @@ class PartRequests:
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request of operators, by name."""
-        return {"create_parts": self._create, "delete_parts": self._delete, "double_parts": self._double}
+        return {
+            "parts": self.listed,
+            "admin.create_parts": self._create,
+            "admin.delete_parts": self._delete,
+            "admin.double_parts": self._double,
+        }
 
     def _create(self, accepted: AcceptedRequest) -> None:
         request: pb.CreatePartsRequest = accepted.request

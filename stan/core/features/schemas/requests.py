@@ -49,7 +49,12 @@ class SchemaRequests:
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
-        return {"add_schema": self._add, "check_schema": self._check, "remove_schema": self._remove}
+        return {
+            "schemas": self.listed,
+            "admin.add_schema": self._add,
+            "admin.check_schema": self._check,
+            "admin.remove_schema": self._remove,
+        }
 
     # --- a new version --------------------------------------------------------------------------------------------------
 

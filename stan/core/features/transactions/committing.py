@@ -19,12 +19,12 @@ from functools import partial
 from itertools import takewhile
 
 from stan_protocol import refusals
-from stan_protocol.scalars import ChannelUid, GroupId, Nanos, Sequence, WallNanos
+from stan_protocol.scalars import ChannelUid, Nanos, Sequence, WallNanos
 
 from stan import limits
 from stan.core.base.names import shown
 from stan.core.base.ready import Fetch, ReadResult, Ready
-from stan.core.features.transactions.staging import PASSING, Staging
+from stan.core.features.transactions.staging import PASSING
 from stan.core.features.transactions.waiting_commit import CommitQueues, WaitingCommit, sequences_of, waiting_commit
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannels
@@ -63,6 +63,8 @@ class CommitRun:
 class Committing(StoringPart):
     """Decides the commits of one group and carries them out, while this node leads it."""
 
+    follows = frozenset({"drop_channel", "commit", "joint_commit", "commit_step"})
+
     def __init__(
         self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
@@ -76,7 +78,14 @@ class Committing(StoringPart):
     def _known(self) -> Transactions:
         return self.group.machine.transactions
 
-    def dropped(self, uid: ChannelUid) -> None:
+    def followed(self, change: pb.GroupChange, result: GroupResult) -> None:
+        """A channel is gone, or commits may be complete."""
+        if change.HasField("drop_channel"):
+            self._dropped(ChannelUid(change.drop_channel.uid))
+        if isinstance(result.of_part, Ended):
+            self._ended(result.of_part)
+
+    def _dropped(self, uid: ChannelUid) -> None:
         """A channel is gone: forget its commits and refuse the requests that wait for them."""
         self._carriers.pop(uid, None)
         self._deciding.pop(uid, None)
@@ -196,7 +205,7 @@ class Committing(StoringPart):
             if channel is not None:
                 self.publishing.release(channel)
 
-    def ended(self, ended: Ended) -> None:
+    def _ended(self, ended: Ended) -> None:
         """Commits are complete, or given up."""
         uids = [ChannelUid(one.uid) for one in (*ended.committed, *ended.given_up)]
         for uid in uids:
@@ -386,55 +395,6 @@ class Committing(StoringPart):
         if not self.node.clustered:  # else another leader may store what this one has refused
             self.publishing.resume(carrier.channel, error)
         self._next(self._refuse(self._asked.of(carrier.channel.info.uid), error, retry=True))
-
-
-class LedCommits:
-    """The commits of all groups that this node leads."""
-
-    def __init__(self, services: Services) -> None:
-        self.faults, self.leading, self.node = services.faults, services.leading, services.node
-
-    @property
-    def has_work(self) -> bool:
-        """True if `pump` would find something to do."""
-        within = self.faults.within
-        return any(within(commits.number, commits.has_work) for commits in self.leading.all_parts(Committing))
-
-    def pump(self, ready: Ready) -> None:
-        """Continue the commits under way; adds Fetches to *ready*."""
-        for commits in self.leading.all_parts(Committing):
-            self.faults.within(commits.number, commits.pump, ready)
-
-    def expire(self) -> None:
-        """Drop staged parts that were not committed in time."""
-        for staging in self.leading.all_parts(Staging):
-            self.faults.within(staging.number, staging.expire)
-
-    def fetched(self, fetch: Fetch, batches: list[ReadResult]) -> None:
-        """The answer to a Fetch of `pump`."""
-        commits = self.leading.part(fetch.group, Committing)
-        if commits is not None:
-            commits.fetched(fetch, batches)
-
-    def read_failed(self, fetch: Fetch, why: str) -> None:
-        """The log could not answer."""
-        commits = self.leading.part(fetch.group, Committing)
-        if commits is not None:
-            commits.read_failed(fetch, why)
-
-    def dropped(self, number: GroupId, uid: ChannelUid) -> None:
-        """A channel is gone; on every node that holds the group."""
-        commits = self.leading.part(number, Committing)
-        if commits is not None:
-            commits.dropped(uid)
-
-    def ended(self, number: GroupId, ended: Ended) -> None:
-        """Commits are complete, or given up; on every node that holds the group."""
-        for one in (*ended.committed, *ended.given_up):
-            self.node.groups[number].dispatch.uncovered(ChannelUid(one.uid))
-        commits = self.leading.part(number, Committing)
-        if commits is not None:
-            commits.ended(ended)
 
 
 def _records(batches: list[ReadResult], wanted: list[int]) -> list[bytes]:

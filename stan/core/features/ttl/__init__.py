@@ -1,1 +1,25 @@
 """Messages with a time to live."""
+
+from stan.core.features import BrokerFeature, BrokerParts
+from stan.core.features.ttl.expiring import Expiring, ExpiryClock
+from stan.core.leader.local_group import Leadership
+from stan.core.services.services import Services
+
+
+class TtlFeature(BrokerFeature):
+    """Messages are removed when their time to live is over."""
+
+    def __init__(self, services: Services, parts: BrokerParts) -> None:
+        super().__init__(services, parts)
+        self._clock = ExpiryClock(services)
+
+    def lead_group(self, leadership: Leadership) -> None:
+        """Add the part that removes messages, and hold the channels with something overdue."""
+        expiring = Expiring(self.services, leadership, self.parts.channels, self._clock)
+        leadership.keep(expiring)
+        expiring.lead()
+
+    def due(self) -> None:
+        """Remove expired messages."""
+        if self.services.node.clock.wall >= self.services.timers.wall_next:
+            self._clock.pump()

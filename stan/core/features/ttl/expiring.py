@@ -18,6 +18,7 @@ from stan_protocol.scalars import MILLISECOND, SECOND, ChannelUid, Nanos
 
 from stan import limits
 from stan.core.base.runs import pairs
+from stan.core.base.timers import NEVER
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.services.leader_part import LeaderPart
@@ -26,7 +27,6 @@ from stan.core.services.services import Services
 from stan.core.state.expiries import ChannelExpiries, Expiries
 from stan.protocol.proto import entries_pb2 as pb
 
-NEVER: Final = 1 << 63
 NO_END: Final = (1 << 64) - 1
 
 
@@ -36,8 +36,6 @@ class ExpiryClock:
     def __init__(self, services: Services) -> None:
         self.faults, self.leading, self.node = services.faults, services.leading, services.node
         self.timers = services.timers
-        self.next: int = NEVER
-        """Unix ns: when something is due, or may be; NEVER: nothing is."""
         self._armed = 0  # Nanos: when a turn will run to look
 
     def set(self) -> None:
@@ -46,7 +44,7 @@ class ExpiryClock:
         for expiring in self.leading.all_parts(Expiring):
             if expiring.soonest:
                 next_at = min(next_at, expiring.soonest[0][0] * SECOND)
-        self.next = next_at
+        self.timers.wall_next = next_at
         if next_at != NEVER:  # or sooner: the wall clock may be set
             wait = min(max(next_at - clock.wall, MILLISECOND), limits.DELAY_LOOK)
             if not clock.now < self._armed <= clock.now + wait:
@@ -55,11 +53,11 @@ class ExpiryClock:
 
     def _tick(self, now: Nanos) -> None:
         """A turn runs, and looks if it is time; the next one is armed."""
-        if now >= self._armed and self.next != NEVER and self.node.clock.wall < self.next:
+        if now >= self._armed and self.node.clock.wall < self.timers.wall_next != NEVER:
             self.set()
 
     def pump(self) -> None:
-        """Remove expired messages: the wall clock has reached `next`."""
+        """Remove expired messages: the wall clock has reached the next expiry."""
         for expiring in self.leading.all_parts(Expiring):
             self.faults.within(expiring.number, expiring.look)
         self.set()
@@ -96,7 +94,7 @@ class Expiring(LeaderPart):
             self._known.add((at, uid))
             heapq.heappush(self.soonest, (at, uid))
 
-    def followed(self, change: pb.GroupChange) -> None:
+    def followed(self, change: pb.GroupChange, _result: object) -> None:
         """Messages were stored that expire, or are removed, or more of a channel may be visible than before, and due already."""
         match change.WhichOneof("change"):
             case "expiring":
@@ -104,7 +102,7 @@ class Expiring(LeaderPart):
             case "expired":
                 self._removed(change.expired)
             case "restore" | "commit_step" as name:
-                if self.clock.next == NEVER:
+                if self._timers.wall_next == NEVER:
                     return
                 self._expect(0, ChannelUid(getattr(change, name).uid))
         self.clock.set()
