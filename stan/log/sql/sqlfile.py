@@ -105,10 +105,10 @@ class SqlFile:
     async def _connect(self) -> aiosqlite.Connection:
         connection = await connect(self.path, timeout=limits.SQL_BUSY_TIMEOUT / SECOND, cached_statements=64)
         self._connections.append(connection)
-        await make_durable(connection)
         return connection
 
     async def _make(self) -> None:
+        await make_durable(self._writer)
         await self._writer.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT;")
         await self._writer.execute("INSERT OR IGNORE INTO store VALUES ('format', ?)", (VERSION,))
         await self._writer.commit()
