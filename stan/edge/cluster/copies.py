@@ -126,7 +126,6 @@ class GroupCopies:
         await node.storage.begin_group(number)
         others = [name for name in node.reconfiguration.first_voters(number) if name != node.storage.node_id]
         node.storage.members[number].set_voters(Voters(others))  # with an empty log this node must not vote
-        node.broker.reset(number)
         await node.storage.load_group(node.broker, number, replicated=True)
 
     def replace(self, number: GroupId, done: Done) -> None:
@@ -159,7 +158,7 @@ class GroupCopies:
         node.storage.install(number)
         try:
             if number != META_GROUP:
-                node.broker.reset(number)
+                node.broker.reset(number)  # until it is loaded, nothing is served of a state whose log is gone
             await node.storage.load_group(node.broker, number, replicated=True)
             node.broker.roles.was_reset(number)
             node.gateway.forget_replay(number)
