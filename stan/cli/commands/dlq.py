@@ -101,7 +101,8 @@ def show(
     view: View,
 ) -> None:
     """Dead letters: where they come from, why they were given up, and how they begin. The whole payload: stan channel get."""
-    selection = _selection(checked_channel(channel), sequence, durable)
+    checked_channel(channel)
+    selection = _selection(sequence, durable)
 
     async def table(direct: stan_client.Direct) -> Table:
         return letters_table(channel, (await _letters(direct, channel, selection))[-count:], time.time_ns())
@@ -170,7 +171,8 @@ def redrive(
 
     Each is moved in one step: whatever crashes, it is in one of the two channels. One that was put back three times stays.
     """
-    selection = _selection(checked_channel(channel), sequence, durable)
+    checked_channel(channel)
+    selection = _selection(sequence, durable)
     if to:
         checked_channel(to)
 
@@ -251,7 +253,8 @@ def drop(
     """Remove dead letters for good."""
     if everything == bool(sequence or durable):
         raise CliError("Give --all, or --sequence, or --durable.", EXIT_USAGE)
-    selection = _selection(checked_channel(channel), sequence, durable)
+    checked_channel(channel)
+    selection = _selection(sequence, durable)
 
     async def main(direct: stan_client.Direct) -> None:
         status = await status_of(direct, channel)
@@ -283,7 +286,7 @@ class _Selection(NamedTuple):
     durable: str
 
 
-def _selection(_channel: str, sequence: str, durable: str) -> _Selection:
+def _selection(sequence: str, durable: str) -> _Selection:
     if not sequence:
         return _Selection(1, 0, durable)
     first, dash, last = sequence.partition("-")
