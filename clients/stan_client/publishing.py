@@ -300,7 +300,7 @@ class Publisher:
 
     def _receive(self, frames: list[Frame]) -> None:
         for frame in frames:
-            if frame.nobody:
+            if frame.no_responders:
                 self._note_untaken()
                 continue
             try:

@@ -34,7 +34,7 @@ class Frame(NamedTuple):
     payload: bytes
 
     @property
-    def nobody(self) -> bool:
+    def no_responders(self) -> bool:
         """True if this is NATS's own answer to a request for which there is no listener (status 503)."""
         return self.header.startswith(b"NATS/1.0 503")
 

@@ -56,7 +56,7 @@ class Attempts:
         self.said = answer.error.decode("utf-8", errors)
         return not answer.error
 
-    def nobody(self) -> None:
+    def no_responders(self) -> None:
         """Note that no server listens to such requests, as NATS reports."""
         self.said = "nobody listens"
 

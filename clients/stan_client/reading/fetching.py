@@ -125,7 +125,7 @@ class Fetcher:
                 while True:
                     inbox = await self._ready()
                     frame = await inbox.ask(self._replica if from_replica else self._leader, payload)
-                    if frame is not None and not frame.nobody:
+                    if frame is not None and not frame.no_responders:
                         response = _decoded(frame.payload)
                         if not response.error:
                             return Fetched(channel, response)
@@ -154,7 +154,7 @@ class Fetcher:
             nonlocal reported
             with contextlib.suppress(DecodeError):
                 reported = bool(InfoResponse.FromString(frame.payload).channels)
-            return reported or frame.nobody
+            return reported or frame.no_responders
 
         await inbox.ask_all(self._info, request.SerializeToString(), accept, FOLLOW_WAIT_S + RETRY_MAX_S)
         if not reported:  # no leader, or not connected

@@ -80,15 +80,15 @@ class Requester:
                     silence_s = attempts.silence_s if repeat else patience_s
                     before, attempts.unknown = attempts.unknown, changes or not repeat
                     frame = await inbox.ask(self._subject(kind), payload, silence_s)
-                    if frame is not None and not frame.nobody:
+                    if frame is not None and not frame.no_responders:
                         response = _decoded(frame, answer, kind)
                         if attempts.accept(response):
                             return response
                     elif frame is not None:
-                        attempts.nobody()
+                        attempts.no_responders()
                     elif not repeat:
                         raise attempts.late()
-                    if not changes or (frame is not None and frame.nobody):
+                    if not changes or (frame is not None and frame.no_responders):
                         attempts.unknown = before
                     await attempts.pause(silent=frame is None)
         except TimeoutError:
@@ -133,8 +133,8 @@ class Requester:
                     if done():
                         return answers
                     for frame in frames:
-                        if frame.nobody:
-                            attempts.nobody()
+                        if frame.no_responders:
+                            attempts.no_responders()
                         else:
                             attempts.accept(_decoded(frame, answer, kind))
                     await attempts.pause(silent=not frames)
@@ -177,7 +177,7 @@ class Requester:
         def collect(frame: Frame) -> bool:
             frames.append(frame)
             _add_answer(frame, answer, answers)
-            return frame.nobody or enough(answers)
+            return frame.no_responders or enough(answers)
 
         try:
             async with asyncio.timeout(patience_s):
@@ -186,14 +186,14 @@ class Requester:
                     self._check_size(inbox, payload)
                     frames.clear()
                     await inbox.ask_all(self._subject(kind), payload, collect, NODES_SILENCE_S)
-                    nobody = any(frame.nobody for frame in frames)
+                    no_responders = any(frame.no_responders for frame in frames)
                     for frame in frames:
-                        if nobody:
-                            attempts.nobody()
+                        if no_responders:
+                            attempts.no_responders()
                         else:
                             attempts.accept(_decoded(frame, answer, kind))
                     if not enough(answers):
-                        await attempts.pause(silent=not nobody)
+                        await attempts.pause(silent=not no_responders)
         except TimeoutError:
             if not answers:
                 raise attempts.late() from None
@@ -288,7 +288,7 @@ def _add_answer(frame: Frame, answer: type[A], answers: list[A]) -> bool:
     """Add a frame's answer to *answers* if it has no error; returns True if it was added."""
     with contextlib.suppress(DecodeError):
         response = answer.FromString(frame.payload)
-        if not frame.nobody and not response.error:
+        if not frame.no_responders and not response.error:
             answers.append(response)
             return True
     return False

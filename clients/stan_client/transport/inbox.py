@@ -163,7 +163,7 @@ class ReplyInbox:
     def _receive(self, frames: list[Frame]) -> None:
         for frame in frames:
             answer = self._waiting.get(frame.subject.rpartition(b".")[2])
-            if answer is not None and not answer.done() and not frame.nobody:
+            if answer is not None and not answer.done() and not frame.no_responders:
                 answer.set_result(bytes(frame.payload))
 
 

@@ -138,7 +138,7 @@ class Session:
         until = clock() + (self.options.connect_timeout_s if timeout_s is None else timeout_s)
         while True:
             frame = await self.inbox.ask(subject, payload, until - clock(), again_s)
-            if frame is not None and not frame.nobody:
+            if frame is not None and not frame.no_responders:
                 return frame.payload
             if frame is None or clock() + pause_s >= until:
                 raise late
@@ -176,7 +176,7 @@ class Session:
             self.link.send(publication(frame.reply, b""))
 
     def _take_ping_answer(self, frame: Frame) -> None:
-        if frame.nobody:
+        if frame.no_responders:
             return  # no server listens, it may be restarting: this counts as a ping without answer
         self._pings_out = 0
         if frame.payload:

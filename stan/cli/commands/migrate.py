@@ -125,7 +125,7 @@ async def _ask(server: str, cluster_id: str) -> OldServerCheck:
         answer = await inbox.ask(f"_STAN.discover.{cluster_id}".encode(), b"")
     finally:
         await link.shut()
-    if answer is None or answer.nobody:
+    if answer is None or answer.no_responders:
         return OldServerCheck(outcome=f"no server of cluster {cluster_id} answers at {where}")
     return OldServerCheck(f"a server of cluster {cluster_id} answers at {where}")
 

@@ -326,7 +326,7 @@ class Broker:
         elif frame.subject.startswith(self.services.nats.reply_prefix):
             answered = self.services.requests.answered(frame.subject[len(self.services.nats.reply_prefix) :])
             if answered is not None:
-                answered(None if frame.nobody else frame.payload)
+                answered(None if frame.no_responders else frame.payload)
 
     def step_committed(self, group: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
         """An entry is committed, and its record batches are indexed. On every node, in index order."""

@@ -153,7 +153,7 @@ class GroupSync:
         receiver = self._receiver
         if receiver is None or self._busy:
             return
-        if frame.nobody:
+        if frame.no_responders:
             self._give_up("it is not there")
             return
         try:

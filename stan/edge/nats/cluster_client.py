@@ -108,7 +108,7 @@ class ClusterClient:
 
         def on_answer(frame: Frame) -> bool:
             attempts.take_in(frame, answer, answers, refused)
-            return frame.nobody or enough(answers)
+            return frame.no_responders or enough(answers)
 
         await self._port.ask_all(self._subject(kind), request.SerializeToString(), on_answer, wait_s)
         return answers
@@ -143,8 +143,8 @@ class _Attempts(Attempts):
 
     def take_in(self, frame: Frame, answer: type[A], answers: list[A], refused: list[A] | None = None) -> bool:
         """Append an answer to *answers* if it has no error, else to *refused*; returns True for *answers*."""
-        if frame.nobody:
-            self.nobody()
+        if frame.no_responders:
+            self.no_responders()
             return False
         try:
             response = answer.FromString(frame.payload)

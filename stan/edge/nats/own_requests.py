@@ -31,7 +31,7 @@ class OwnRequests:
             return True
 
         await self.ask_all(subject, payload, on_answer, timeout_s)
-        return answers[0].payload if answers and not answers[0].nobody else None
+        return answers[0].payload if answers and not answers[0].no_responders else None
 
     async def ask_all(self, subject: str, payload: bytes, on_answer: Callable[[Frame], bool], timeout_s: float) -> None:
         """Send one request, and pass its answers to *on_answer* until that returns True or *timeout_s* seconds have passed."""

@@ -132,7 +132,7 @@ class Partitioning:
         self._gateway.connection.write(publication(frame.reply, self._message(conflicting.encode())))
 
     def _replied(self, frame: Frame) -> None:
-        if frame.nobody:
+        if frame.no_responders:
             return
         message = self._decoded(frame)
         if message is not None:
