@@ -313,7 +313,6 @@ LARGER = {
     "stan.core.state.transactions.Transactions",
     "stan.edge.cluster.membership.Membership",
     "stan.edge.storage.storage.Storage",
-    "stan.log.files.segments.Segments",
     "stan.raft.group.RaftGroup",
     "stan.raft.pysyncobj.library.Library",
 }

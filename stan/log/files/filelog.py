@@ -10,12 +10,11 @@ Never caches unwritten entries, never retries a sync: after a failed one the ker
 Threads: everything runs on the event loop, except `sync`, `read`, `entries` and `clean`, which may run in one worker thread each
 beside it. They share with the loop a dictionary of segments, pinned descriptors, and the lock around fdatasync.
 
-Its parts: `Segments` (the files, and reading from them), `SegmentWriter` (L1, L2), `Cleaner` (L4), `Recovery` (opening).
+Its parts: `Segments` (the files), `SegmentReader`, `SegmentWriter` (L1, L2), `Cleaner` (L4), `Recovery` (opening).
 
 Modelled on Liftbridge's commitlog; segment and index as in Kafka.
 """
 
-import errno
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from pathlib import Path
@@ -26,7 +25,7 @@ from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex, Term
 from stan import limits
 from stan.alias import alias
 from stan.core.base.compaction import Compaction, CompactionState, CompactionTotals
-from stan.errors import Damage, Frozen, NotNow, StartError, WrongKey
+from stan.errors import Damage, Frozen, NotNow, StartError
 from stan.invariant import invariant
 from stan.log.channel_indexes import ChannelIndexes, Visible
 from stan.log.encryption import Encryptor, LogCipher
@@ -34,7 +33,7 @@ from stan.log.files.cleaner import Cleaner
 from stan.log.files.compactor import Compactor
 from stan.log.files.disk import Files, OsFiles
 from stan.log.files.recovery import LogIdentity, Quarantine, Recovery, RecoveryReport
-from stan.log.files.segment import ENTRY_HEADER_SIZE
+from stan.log.files.segment_reader import SegmentReader
 from stan.log.files.segment_writer import SegmentWriter
 from stan.log.files.segments import Extent, Segments
 from stan.log.tail import DecompressedBatches, TailCache
@@ -64,7 +63,8 @@ class FileLog(Visible):
         on_damage: Callable[[], None] | None,
     ) -> None:
         self._encryptor = Encryptor(cipher) if cipher is not None else None
-        self._segments = Segments(files, directory, recovery.segments[:-1], recovery.numbers, cipher)
+        self._segments = Segments(files, recovery.segments[:-1], recovery.numbers)
+        self._reader = SegmentReader(files, directory, self._segments, cipher, on_damage)
         self._writer = SegmentWriter(files, directory, self._segments, recovery, segment_bytes_max)
         self._channels = ChannelIndexes(self._segments, overhead)
         segments = self._segments
@@ -73,14 +73,13 @@ class FileLog(Visible):
             self._channels,
             lambda segment: segments.descriptors.using(segment.number, segment.path),
             cipher,
-            segments.read,
+            self._reader.read,
         )
         self._cleaner = Cleaner(files, directory, segments, self._channels, self._compactor)
-        self._uncommitted = UncommittedEntries(self._segments.placed(recovery.active.outlines), self.last_index)
+        self._uncommitted = UncommittedEntries(self._reader.placed(recovery.active.outlines), self.last_index)
         self._tail = TailCache(tail_cache_bytes_max)
         self._decompressed = DecompressedBatches()
         self._committed = RaftIndex(0)
-        self._on_damage = on_damage
         self._first_index = self._segments.first_index()
 
     @classmethod
@@ -195,7 +194,7 @@ class FileLog(Visible):
         for entry, place in zip(entries, placed, strict=True):
             rows = place.rows
             self._uncommitted.add(tuple.__new__(Placed, (entry.index, segment, rows)))
-            self._tail.put(segment, entry.body, place.position + ENTRY_HEADER_SIZE, rows, sealed)
+            self._tail.put(segment, entry.body, place.body_position, rows, sealed)
 
     def sync(self) -> RaftIndex:
         """Make everything appended before the call durable; returns the new durable_index. Blocking. Raises InDoubt, Frozen."""
@@ -229,20 +228,16 @@ class FileLog(Visible):
         """Entries [first, last], cut off after *bytes_max* bytes of bodies but at least one. Raises Damage.
 
         Below first_index there may be holes, which are left out."""
-        try:
-            return self._segments.entries(first, last, bytes_max)
-        except Damage as damage:
-            self._report(damage)
-            raise
+        return self._reader.entries(first, last, bytes_max)
 
     def changes(self, first: RaftIndex, entries_max: int) -> FoundChanges:
         """The changes in the committed entries from *first* on, cut off after *entries_max* entries; messages are not read.
         Raises Damage."""
-        return self._segments.changes(first, self._committed, entries_max)
+        return self._reader.changes(first, self._committed, entries_max)
 
     def index_of(self, ref: BatchRef) -> RaftIndex:
         """The index of the entry that has the batch. Blocking. Raises Damage, StaleRef."""
-        return self._segments.index_of(ref)
+        return self._reader.index_of(ref)
 
     def term_at(self, index: RaftIndex) -> Term:
         """Term of the entry at *index*, also of the one before first_index if it is known; 0 if it is not there."""
@@ -262,12 +257,12 @@ class FileLog(Visible):
             return bytes(ref.records(self.read(ref.hidden, stored=stored)))
         recent = None if stored else self._tail.get(ref.segment, ref.position)
         try:
-            stored_records = self._segments.read(ref) if recent is None else bytes(recent)
+            stored_records = self._reader.read(ref) if recent is None else bytes(recent)
             if not ref.size or ref.as_stored:
                 return stored_records
             return self._decompressed.make(ref, stored_records, remember=not stored)
         except Damage as damage:
-            self._report(damage)
+            self._reader.report(damage)
             raise
 
     def read_at_once(self, refs: Seq[BatchRef]) -> list[bytes | memoryview] | None:
@@ -286,7 +281,7 @@ class FileLog(Visible):
             if records is None:
                 old.append(ref.hidden if ref.staged else ref)
             batches.append(records)
-        read = self._segments.read_cached(old)
+        read = self._reader.read_cached(old)
         if read is None:
             return None
         rest = iter(read)
@@ -298,20 +293,11 @@ class FileLog(Visible):
 
     def sealed_from(self, index: RaftIndex) -> None:
         """Count batches in clear as damage from the entry at *index* on."""
-        self._segments.sealed_from(index)
+        self._reader.sealed_from(index)
 
     def check_key(self) -> None:
         """Decrypt one batch of each segment that has encrypted ones. Raises WrongKey, Damage, OSError."""
-        self._segments.check_key()
-
-    def _report(self, damage: Damage) -> None:
-        """Call `on_damage` for *damage* in a read if data are lost on the medium.
-
-        Not called if the read failed for another reason: a wrong key, or no descriptor or memory left."""
-        cause = damage.__cause__
-        lost = not isinstance(damage, WrongKey) and (not isinstance(cause, OSError) or cause.errno == errno.EIO)
-        if self._on_damage is not None and lost:
-            self._on_damage()
+        self._reader.check_key()
 
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
         """The records of one batch if they are in memory and in clear, else None. Never blocks."""

@@ -65,6 +65,11 @@ class EntryInSegment(NamedTuple):
     position: int  # of the entry's header
     end: int  # of the entry's last byte, plus one
 
+    @property
+    def body_position(self) -> int:
+        """Position of the entry's body."""
+        return self.position + ENTRY_HEADER_SIZE
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:

@@ -579,7 +579,7 @@ def test_what_is_in_clear_where_all_is_encrypted_goes_to_no_other_node():
     a, b = (StorageNode(name, cipher=Cipher(b"k")).boot() for name in "ab")
     a.publish(2)
     a.flush()
-    a.log._encryptor = a.log._segments._cipher = None  # somebody without the key writes to the disk
+    a.log._encryptor = a.log._reader._cipher = None  # somebody without the key writes to the disk
     a.publish(1)
     a.flush()
     receiver = b.storage.receiver(GroupId(1))
