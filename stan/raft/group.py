@@ -114,7 +114,7 @@ class RaftGroup:
             self.may_campaign,
             ports.listens_since,
             partial(ports.needs_snapshot, self),
-            self._warn,
+            lambda text: ports.note("WRN", f"group {group}: {text}"),
         )
         journal = GroupJournal(log, hard_state)
         self._raft = SafeRaft(me, voters, observers, journal, outside, ports.random, ports.now())
@@ -134,10 +134,8 @@ class RaftGroup:
     leads: bool = alias("_agenda.leads")
     """True if this node leads and has handed out every entry of earlier terms."""
 
-    @property
-    def amnesiac(self) -> bool:
-        """True if this node may have forgotten votes and acknowledgements, as its disk was replaced."""
-        return self._raft.journal.hard_state.amnesiac
+    amnesiac: bool = alias("_raft.journal.hard_state.amnesiac")
+    """True if this node may have forgotten votes and acknowledgements, as its disk was replaced."""
 
     @property
     def votes(self) -> bool:
@@ -175,9 +173,8 @@ class RaftGroup:
     has_committed: bool = alias("_agenda.has_committed")
     """True if `take_committed` would return entries."""
 
-    def progress(self) -> dict[str, RaftIndex]:
-        """On the leader: newest entry that each other member has acknowledged; for monitoring."""
-        return {str(node.id): progress.most for node, progress in self._raft.as_leader.progress.items()}
+    progress: Callable[[], dict[str, RaftIndex]] = alias("_raft.as_leader.acknowledged")
+    """On the leader: returns the newest entry that each other member has acknowledged; for monitoring."""
 
     def lag(self) -> dict[str, int]:
         """On the leader: entries that each other member has not acknowledged."""
@@ -187,9 +184,8 @@ class RaftGroup:
         """On the leader: members that need entries which the log no longer has."""
         return [str(node.id) for node, progress in self._raft.as_leader.progress.items() if progress.needs_snapshot]
 
-    def best_successor(self) -> str | None:
-        """On the leader: the voter that should take over: of those with a link, the most up-to-date; None if there is none."""
-        return self._raft.as_leader.successor()
+    best_successor: Callable[[], str | None] = alias("_raft.as_leader.successor")
+    """On the leader: returns the voter that should take over: of those with a link, the most up-to-date; None without one."""
 
     @property
     def transferring(self) -> bool:
@@ -198,21 +194,17 @@ class RaftGroup:
 
     # --- members ------------------------------------------------------------------------------------------------------------
 
-    @property
-    def is_steady(self) -> bool:
-        """False if elections failed lately, or leaders were replaced that were only slow: leadership should not be moved then
-        without need."""
-        return self._raft.patience.is_steady
-
+    is_steady: bool = alias("_raft.patience.is_steady")
+    """False if elections failed lately, or leaders were replaced that were only slow: leadership should not be moved then
+    without need."""
     members: tuple[str, ...] = alias("_applied.voters")
     """Names of the voters, sorted."""
     reconfigured: tuple[RaftIndex, tuple[str, ...]] | None = alias("_applied.newer")
     """Entry and voters of a change that took effect: the owner has to replace this object. None: no change."""
-
-    @property
-    def change_under_way(self) -> bool:
-        """True if a change of the voters was proposed here and is not handed out yet, or this object is about to be replaced."""
-        return self._applied.changes
+    change_under_way: bool = alias("_applied.changes")
+    """True if a change of the voters was proposed here and is not handed out yet, or this object is about to be replaced."""
+    counting: Callable[[], set[str]] = alias("_raft.as_leader.counting")
+    """On the leader: returns the members whose acknowledgements count, itself and observers included; not amnesiac members."""
 
     def change(self, voters: Seq[str]) -> RaftIndex:
         """Propose new voters that differ from the current ones by one member. `raft.configuration` explains why by one only.
@@ -231,10 +223,6 @@ class RaftGroup:
             raise NotNow("the new voters could decide nothing: too few of them are there and whole")
         index = self._applied.proposed = self.propose([(Kind.CONFIG, encode(voters))], urgent=True)
         return index
-
-    def counting(self) -> set[str]:
-        """On the leader: members whose acknowledgements count, itself and observers included; not amnesiac members."""
-        return self._raft.as_leader.counting()
 
     def may_campaign(self, commit: RaftIndex, *, met_leader: bool) -> bool:
         """True if this member may campaign: everything up to *commit* was handed out here, no change of the voters took effect,
@@ -456,6 +444,3 @@ class RaftGroup:
         if isinstance(error, Aborted):
             raise error
         self.freeze(fault(error))
-
-    def _warn(self, text: str) -> None:
-        self._ports.note("WRN", f"group {self.group}: {text}")

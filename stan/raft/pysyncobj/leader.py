@@ -134,6 +134,10 @@ class Leader:
         """Names of the members whose acknowledgements count, this leader and observers included."""
         return {self._members.me} | {str(node.id) for node, progress in self.progress.items() if progress.counts}
 
+    def acknowledged(self) -> dict[str, RaftIndex]:
+        """Newest entry that each other member has acknowledged, by name."""
+        return {str(node.id): progress.most for node, progress in self.progress.items()}
+
     def successor(self) -> str | None:
         """Of the other voters with a link whose answers count, the one with the newest durable log; None without one."""
         fit = [

@@ -175,21 +175,16 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
         if self.is_leader:
             self.due_at = min(self.due_at, self.silent_at, self._SyncObj__newAppendEntriesTime)
 
-    def link(self, node: Peer) -> None:
-        """Note a link to another voter."""
-        self._SyncObj__onNodeConnected(node)
-
-    def unlink(self, node: Peer) -> None:
-        """Note that the link to another voter is gone."""
-        self._SyncObj__onNodeDisconnected(node)
-
-    def link_observer(self, node: Peer) -> None:
-        """Note a link to an observer."""
-        self._SyncObj__onReadonlyNodeConnected(node)
-
-    def unlink_observer(self, node: Peer) -> None:
-        """Note that the link to an observer is gone."""
-        self._SyncObj__onReadonlyNodeDisconnected(node)
+    link: Callable[[Peer], None] = alias("_SyncObj__onNodeConnected")
+    """Note a link to another voter."""
+    unlink: Callable[[Peer], None] = alias("_SyncObj__onNodeDisconnected")
+    """Note that the link to another voter is gone."""
+    link_observer: Callable[[Peer], None] = alias("_SyncObj__onReadonlyNodeConnected")
+    """Note a link to an observer."""
+    unlink_observer: Callable[[Peer], None] = alias("_SyncObj__onReadonlyNodeDisconnected")
+    """Note that the link to an observer is gone."""
+    ask_to_campaign: Callable[[Peer], None] = alias("transferLeadership")
+    """Send TimeoutNow to a follower, if its match index is the end of the log."""
 
     # --- leader -------------------------------------------------------------------------------------------------------------
 
@@ -203,10 +198,6 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
         if index > self._SyncObj__raftCommitIndex and matches.get(node) != index:
             self.due_at = NOW
         matches[node] = index
-
-    def ask_to_campaign(self, node: Peer) -> None:
-        """Send TimeoutNow to a follower, if its match index is the end of the log."""
-        self.transferLeadership(node)
 
     def note_answer(self, node: Peer, now: Nanos) -> Nanos:
         """Note an answer: a leader without answers of a majority steps down. Returns the time of its previous answer."""
