@@ -278,9 +278,11 @@ class Driver:
         silent = self.faults.still_frozen()
         if self.leaderships is None:
             return silent
-        serving = self.broker.view.serving
-        if serving.leases:
-            silent = silent | serving.lapsed(groups - self.leaderships.led.keys(), self.runtime.now())
+        served_until = self.broker.view.serving_leases
+        if served_until:
+            now = self.runtime.now()
+            others = groups - self.leaderships.led.keys()
+            silent = silent | {number for number in others if served_until.get(number, now + 1) <= now}
         return silent | self.leaderships.lapsed(groups)
 
     def _propose_all(self, proposals: list[Proposal]) -> None:

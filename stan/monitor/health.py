@@ -46,7 +46,7 @@ def ready(view: NodeView) -> list[str]:
 def _missing(node: BrokerProcess) -> Iterator[str]:
     if node.connection is None or not node.connection.up:
         yield "there is no connection to NATS"
-    if node.broker.view.meta.info is None:
+    if not node.broker.view.meta.founded:
         yield "the metadata is not known yet"
 
 

@@ -6,7 +6,7 @@ there are no series per channel or durable unless channels are requested by name
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import generate_latest
@@ -24,14 +24,13 @@ from stan_protocol.scalars import Sequence as Number
 from stan import limits
 from stan.core.base.ready import Index
 from stan.core.base.shares import of_whom
-from stan.core.boundary.view import GroupView
-from stan.core.leader.cursors import LiveCursor
-from stan.core.state.group import Cursor
+from stan.core.boundary.group_view import CursorTotals, GroupView
+from stan.core.publishing.compressing import CompressedTotals
 from stan.core.state.meta import ChannelInfo
 from stan.edge.histogram import Histogram
 from stan.edge.process import BrokerProcess
 from stan.monitor.page_format import shown
-from stan.monitor.view import CooperativeYield, NodeView, cursors_of
+from stan.monitor.view import CooperativeYield, NodeView
 from stan.product import VERSION
 from stan.raft.group import RaftGroup
 
@@ -64,16 +63,16 @@ async def _families(view: NodeView, names: Sequence[str], now: WallNanos) -> lis
     families += [*_totals(node), *_groups(node), *await _stored(view, led)]
     if names:
         named = set(names)
-        whole = node.broker.view.meta.channels.parted.whole
+        whole = node.broker.view.meta.whole
         led = [info for info in led if shown(info.name) in named or shown(whole(info.name)) in named]
     groups = [group for group in node.broker.view.groups.values() if group.leads]
-    waiting = sum(group.machine.delayed() for group in groups)
+    waiting = sum(group.delayed for group in groups)
     families.append(
         _gauge("delayed_messages", "Messages that wait for the time which their publishers have told", waiting)
     )
     families += _consumer_groups(node)
     many = len(led) > limits.METRICS_CHANNELS_MAX
-    many_cursors = not names and sum(len(group.machine.cursors) for group in groups) > limits.METRICS_CURSORS_MAX
+    many_cursors = not names and sum(group.cursors for group in groups) > limits.METRICS_CURSORS_MAX
     left_out = _gauge("left_out", "1: too many to be told of one by one; ask with ?channel=", labels=("what",))
     left_out.add_metric(("channels",), float(many))
     left_out.add_metric(("durables",), float(many or many_cursors))
@@ -132,59 +131,54 @@ async def _disk(view: NodeView) -> tuple[Metric, ...]:
 
 
 def _totals(node: BrokerProcess) -> Iterator[Metric]:
-    state = node.broker.view
+    state, totals = node.broker.view, node.broker.view.totals()
     up = node.connection is not None and node.connection.up
     yield _gauge("nats_connected", "1: connected to NATS", float(up))
-    yield _gauge("clients", "Registered clients, as every node knows them", len(state.meta.clients))
+    yield _gauge("clients", "Registered clients, as every node knows them", state.meta.client_count)
     yield _gauge("channels", "Channels, as every node knows them", len(state.meta.channels))
     yield _gauge(
         "channels_to_move",
         "Channels that are not in the group where they belong yet, as the leader of the metadata knows; 0 on other nodes",
         state.channels_to_move,
     )
-    subscriptions = sum(
-        len(cursor.members) or 1
-        for group in state.groups.values()
-        if group.leads
-        for cursor in group.machine.cursors.values()
-    )
+    subscriptions = sum(group.subscriptions for group in state.groups.values() if group.leads)
     yield _gauge("subscriptions", "Subscriptions and offline durables that this node leads", subscriptions)
-    yield _counter("in_messages", "Messages received from publishers, also those refused", state.in_messages)
-    yield _counter("in_bytes", "Their bytes", state.in_bytes)
+    yield _counter("in_messages", "Messages received from publishers, also those refused", totals.in_messages)
+    yield _counter("in_bytes", "Their bytes", totals.in_bytes)
     yield _counter(
-        "unanswered_messages", "Messages whose publishers want no ack, of in_messages", state.unanswered_messages
+        "unanswered_messages", "Messages whose publishers want no ack, of in_messages", totals.unanswered_messages
     )
     acked = CounterMetricFamily(
         "stan_acked_messages", "Messages stored and acknowledged, by what the ack has meant", labels=("level",)
     )
-    for level, count in state.acked_messages().items():
+    for level, count in totals.acked_messages.items():
         acked.add_metric((level.word,), count)
     yield acked
-    yield _counter("out_messages", "Messages sent to subscribers, redeliveries included", state.out_messages)
-    yield _counter("out_bytes", "Their bytes", state.out_bytes)
+    yield _counter("out_messages", "Messages sent to subscribers, redeliveries included", totals.out_messages)
+    yield _counter("out_bytes", "Their bytes", totals.out_bytes)
     done = [group.log.compaction for group in node.driver.groups.values()]
     yield _counter("compaction_passes", "Passes of compaction by key over a log", sum(one.passes for one in done))
     saved = sum(one.saved_bytes for one in done)
     yield _counter("compaction_saved_bytes", "Bytes by which compaction has made files smaller", saved)
-    yield from _compression(node)
+    yield from _compression(node, totals.compressed)
     yield _counter(
         "tier_lost_messages",
         "Messages removed by limits before the tier of their channel had them",
-        state.tier_lost_messages,
+        totals.tier_lost_messages,
     )
-    yield _counter("expired_messages", "Messages removed because their time to live was over", state.expired_messages)
+    yield _counter("expired_messages", "Messages removed because their time to live was over", totals.expired_messages)
     yield _counter(
-        "schema_refused_messages", "Messages refused: they did not fit their channel's schema", state.refused_by_schema
+        "schema_refused_messages", "Messages refused: they did not fit their channel's schema", totals.refused_by_schema
     )
-    yield _counter("late_messages", "Delayed messages given up, later than max_late", state.late_messages)
+    yield _counter("late_messages", "Delayed messages given up, later than max_late", totals.late_messages)
     yield _gauge(
         "served_subscriptions",
         "Subscriptions that this node serves although another one leads their group",
-        state.served_subscriptions,
+        totals.served_subscriptions,
     )
-    yield _counter("redelivered_messages", "Messages sent again, flagged", state.redelivered_messages)
-    yield _gauge("unsealed_bytes", "Received, and not on their way into the log yet", state.unsealed_bytes)
-    yield _gauge("uncommitted_bytes", "On their way into the log", state.uncommitted_bytes)
+    yield _counter("redelivered_messages", "Messages sent again, flagged", totals.redelivered_messages)
+    yield _gauge("unsealed_bytes", "Received, and not on their way into the log yet", totals.unsealed_bytes)
+    yield _gauge("uncommitted_bytes", "On their way into the log", totals.uncommitted_bytes)
     yield _gauge(
         "unsent_bytes", "Written to NATS, and still in this process", node.connection.unsent if node.connection else 0
     )
@@ -194,14 +188,14 @@ def _totals(node: BrokerProcess) -> Iterator[Metric]:
         yield _counter("trace_spans_dropped", "Spans that found no room, or no receiver", node.tracing.export.dropped)
 
 
-def _compression(node: BrokerProcess) -> Iterator[Metric]:
+def _compression(node: BrokerProcess, compressed: Mapping[str, CompressedTotals]) -> Iterator[Metric]:
     about = "by who compressed them: client, leader; nobody: they came compressed or a policy wants it, and are kept in clear"
     batches = CounterMetricFamily(
         "stan_compressed_batches", f"Batches that this node has stored, {about}", labels=("by",)
     )
     clear = CounterMetricFamily("stan_compressed_clear_bytes", "Their bytes in clear", labels=("by",))
     stored = CounterMetricFamily("stan_compressed_kept_bytes", "Their bytes as the log has them", labels=("by",))
-    for by, totals in node.broker.view.compressed.items():
+    for by, totals in compressed.items():
         batches.add_metric((by,), totals.batches)
         clear.add_metric((by,), totals.clear_bytes)
         stored.add_metric((by,), totals.kept_bytes)
@@ -222,10 +216,10 @@ def _consumer_groups(node: BrokerProcess) -> Iterator[Metric]:
     """Yield the members and channels of consumer groups, as every node knows them."""
     members = _gauge("consumers", "Members of a consumer group, as every node knows them", labels=("consumer_group",))
     owned = _gauge("consumed_channels", "Channels that they own", labels=("consumer_group",))
-    for name, group in sorted(node.broker.view.meta.consumer_groups.by_name.items(), key=lambda item: item[0]):
+    for name, member_count, owned_count in node.broker.view.meta.consumer_groups():
         shown_name = shown(b"/".join(filter(None, of_whom(name))))
-        members.add_metric((shown_name,), len(group.members))
-        owned.add_metric((shown_name,), len(group.owners))
+        members.add_metric((shown_name,), member_count)
+        owned.add_metric((shown_name,), owned_count)
     yield members
     yield owned
 
@@ -324,46 +318,28 @@ class _CursorSeries:
 
     def add_all(self, node: BrokerProcess, info: ChannelInfo, group: GroupView, index: Index, now: WallNanos) -> None:
         """Add the series of one channel's named cursors: durables and queue groups."""
-        for cursor in cursors_of(group, info):
-            if cursor.name:
-                self._add(node, info, group, cursor, index, now)
+        for position in group.totals_of(info.uid):
+            self._add(node, info, position, index, now)
 
     def _add(
-        self, node: BrokerProcess, info: ChannelInfo, group: GroupView, cursor: Cursor, index: Index, now: WallNanos
+        self, node: BrokerProcess, info: ChannelInfo, position: CursorTotals, index: Index, now: WallNanos
     ) -> None:
-        live = group.live(cursor.cursor_id)
-        kind = cursor.kind.name.lower()
-        client = "" if cursor.kind.shared else shown(cursor.client_id)
-        label = (shown(info.name), shown(cursor.name), kind, client)
-        if live is None:
-            last_sent, unacked = cursor.last_sent, [cursor.to_redeliver, *(sub.pending for sub in cursor.members)]
-        else:
-            last_sent, unacked = live.last_sent, live.pending.everywhere
-        unacked = [runs for runs in unacked if runs]
-        held_back = 0 if live is None else live.pending.held_back
-        self._lag.add_metric(label, held_back + max(0, index.last_sequence - max(last_sent, index.first_sequence - 1)))
-        self._pending.add_metric(label, sum(map(len, unacked)) - held_back)
-        window = sum(sub.settings.max_in_flight for sub in cursor.members)
-        self._window.add_metric(label, window)
-        self._window_now.add_metric(
-            label, window if live is None else sum(member.window_now for member in live.members)
-        )
-        self._members.add_metric(label, len(cursor.members))
-        self._add_given_up(label, cursor, live)
-        oldest = min((runs.first for runs in unacked), default=0)
-        refs = (
-            node.storage.logs[info.group].channel(info.uid).refs(Number(oldest), Number(oldest), 1, 1) if oldest else ()
-        )
+        client = "" if position.kind.shared else shown(position.client_id)
+        label = (shown(info.name), shown(position.name), position.kind.name.lower(), client)
+        unsent = max(0, index.last_sequence - max(position.last_sent, index.first_sequence - 1))
+        self._lag.add_metric(label, position.held_back + unsent)
+        self._pending.add_metric(label, position.pending)
+        self._window.add_metric(label, position.window)
+        self._window_now.add_metric(label, position.window_now)
+        self._members.add_metric(label, position.members)
+        self._exhausted.add_metric(label, position.exhausted)
+        self._rejected.add_metric(label, position.rejected)
+        self._dead_letters.add_metric(label, position.dead_letters)
+        self._paused.add_metric(label, float(position.paused_by_broker))
+        at = Number(position.oldest)
+        refs = node.storage.logs[info.group].channel(info.uid).refs(at, at, 1, 1) if at else ()
         age = max(0, now - refs[0].timestamp) if refs else 0
         self._oldest.add_metric(label, age / SECOND)
-
-    def _add_given_up(self, label: tuple[str, ...], cursor: Cursor, live: LiveCursor | None) -> None:
-        pending = None if live is None else live.pending
-        moves = None if pending is None else pending.moves
-        self._exhausted.add_metric(label, 0 if pending is None else len(pending.given_up))
-        self._rejected.add_metric(label, 0 if pending is None else pending.rejections)
-        self._dead_letters.add_metric(label, 0 if moves is None else moves.total)
-        self._paused.add_metric(label, float(cursor.override is not None and bool(cursor.override.pause_reason)))
 
 
 # --- small parts ----------------------------------------------------------------------------------------------------------

@@ -14,11 +14,13 @@ from stan_protocol.scalars import WallNanos
 
 from stan import limits
 from stan.config import ChannelLimits
+from stan.core.boundary.group_view import CursorMember
+from stan.core.boundary.meta_view import ClientFacts
 from stan.core.services.node import META_GROUP
 from stan.core.state.group import CursorKind
-from stan.core.state.meta import ChannelInfo, Client
+from stan.core.state.meta import ChannelInfo
 from stan.monitor.page_format import array, extended, flat, moment, pretty, quoted, shown, uptime
-from stan.monitor.view import CooperativeYield, CursorMember, NodeView, cursors_of, members_of
+from stan.monitor.view import CooperativeYield, NodeView
 from stan.product import COMPATIBLE_VERSION
 from stan.protocol.user_subjects import is_of_user
 from stan.raft.group import RaftGroup
@@ -63,7 +65,7 @@ class Pages:
         """The server as a whole."""
         view, state = self._view, self._view.state
         totals = await self._totals()
-        groups = [] if state is None else list(state.groups.values())
+        counted = None if state is None else state.totals()
         return pretty(
             {
                 "cluster_id": view.config.cluster_id,
@@ -75,16 +77,14 @@ class Pages:
                 "now": moment(now),
                 "start_time": moment(view.started),
                 "uptime": uptime(max(0, now - view.started)),
-                "clients": 0 if state is None else len(state.meta.clients),
-                "subscriptions": sum(
-                    len(cursor.members) or 1 for group in groups for cursor in group.machine.cursors.values()
-                ),
+                "clients": 0 if state is None else state.meta.client_count,
+                "subscriptions": 0 if state is None else sum(one.subscriptions for one in state.groups.values()),
                 "channels": 0 if state is None else len(state.meta.channels),
                 **totals,
-                "in_msgs": 0 if state is None else state.in_messages,
-                "in_bytes": 0 if state is None else state.in_bytes,
-                "out_msgs": 0 if state is None else state.out_messages,
-                "out_bytes": 0 if state is None else state.out_bytes,
+                "in_msgs": 0 if counted is None else counted.in_messages,
+                "in_bytes": 0 if counted is None else counted.in_bytes,
+                "out_msgs": 0 if counted is None else counted.out_messages,
+                "out_bytes": 0 if counted is None else counted.out_bytes,
                 **_descriptors(),
             }
         )
@@ -150,21 +150,20 @@ class Pages:
 
     async def clientsz(self, query: Query, now: WallNanos) -> str:
         """Return one client, or a part of all by id."""
-        state = self._view.state
-        clients = {} if state is None else state.meta.clients
+        meta = None if self._view.state is None else self._view.state.meta
         with_subs = query.get("subs") == "1"
         name = query.get("client", "")
         time_slice = CooperativeYield()
         if name:
-            client = clients.get(name.encode("utf-8", "surrogateescape"))
+            client = None if meta is None else meta.client(name.encode("utf-8", "surrogateescape"))
             if client is None:
                 raise UnknownNameError(f"Client {name} not found")
             return await self._client(client, 0, time_slice, with_subs=with_subs)
         window = PageWindow.of(query)
-        ids = sorted(clients)
+        ids = [] if meta is None else meta.client_ids()
         items: list[str] = []
         for client_id in ids[window.offset : window.offset + window.limit]:
-            client = clients.get(client_id)
+            client = None if meta is None else meta.client(client_id)
             if client is not None:
                 items.append(await self._client(client, 2, time_slice, with_subs=with_subs))
             await time_slice.yield_if_due()
@@ -175,7 +174,7 @@ class Pages:
         part = {"offset": window.offset, "limit": window.limit, "count": count, "total": total}
         return {**self._head(now), **part}
 
-    async def _client(self, client: Client, depth: int, time_slice: CooperativeYield, *, with_subs: bool) -> str:
+    async def _client(self, client: ClientFacts, depth: int, time_slice: CooperativeYield, *, with_subs: bool) -> str:
         members = await self._online(client, time_slice)
         head = {
             "id": shown(client.client_id),
@@ -190,18 +189,14 @@ class Pages:
             lists[channel] = array(await _subscriptions(of_channel, depth + 3, time_slice), depth + 2)
         return extended(text, {"subscriptions": extended("{}", lists, depth + 1)}, depth)
 
-    async def _online(self, client: Client, time_slice: CooperativeYield) -> dict[str, list[CursorMember]]:
+    async def _online(self, client: ClientFacts, time_slice: CooperativeYield) -> dict[str, list[CursorMember]]:
         """The subscriptions of a client, by channel."""
         state = self._view.state
         by_channel: dict[str, list[CursorMember]] = {}
         for group in [] if state is None else list(state.groups.values()):
-            machine = group.machine
-            ids = frozenset(machine.subscriptions.by_incarnation.get(client.incarnation, ()))
-            for cursor_id in sorted({machine.subscriptions.by_id[number].cursor_id for number in ids}):
-                cursor = machine.cursors.get(cursor_id)
-                info = None if state is None or cursor is None else state.meta.by_uid.get(cursor.uid)
-                if cursor is not None and info is not None:
-                    mine = [one for one in members_of(group, cursor) if one.sub and one.sub.subscription_id in ids]
+            for uid, mine in group.members_of_client(client.incarnation):
+                info = None if state is None else state.meta.by_uid.get(uid)
+                if info is not None:
                     by_channel.setdefault(shown(info.name), []).extend(mine)
                 await time_slice.yield_if_due()
         return by_channel
@@ -237,19 +232,19 @@ class Pages:
         index, group = self._view.index(info), self._view.group(info)
         if index is None or group is None:
             return None
-        cursors = cursors_of(group, info)
+        count = group.subscriptions_of(info.uid)
         head = {
             "name": shown(info.name),
             "msgs": self._view.messages(info, index),
             "bytes": index.bytes,
             "first_seq": index.first_sequence,
             "last_seq": index.last_sequence,
-            "subs_count": sum(len(cursor.members) or 1 for cursor in cursors),
+            "subs_count": count,
         }
         text = flat(head, depth)
-        if not (with_subs and cursors):
+        if not (with_subs and count):
             return text
-        members = [member for cursor in cursors for member in members_of(group, cursor)]
+        members = group.members_of(info.uid)
         return extended(
             text, {"subscriptions": array(await _subscriptions(members, depth + 2, time_slice), depth + 1)}, depth
         )
@@ -264,21 +259,20 @@ async def _subscriptions(members: list[CursorMember], depth: int, time_slice: Co
 
 
 def _subscription(member: CursorMember) -> Json:
-    cursor, sub = member.cursor, member.sub
-    given = member.settings
+    kind, given = member.kind, member.settings
     page: Json = {
-        "client_id": shown(cursor.client_id if sub is None else sub.client_id),
+        "client_id": shown(member.client_id),
         "inbox": shown(given.inbox),
         "ack_inbox": "" if is_of_user(given.ack_inbox) else shown(given.ack_inbox),  # a page has no user to show it to
     }
-    if cursor.kind is CursorKind.DURABLE:
-        page["durable_name"] = shown(cursor.name)
-    elif cursor.kind.shared:
-        page["queue_name"] = shown(cursor.name)
+    if kind is CursorKind.DURABLE:
+        page["durable_name"] = shown(member.name)
+    elif kind.shared:
+        page["queue_name"] = shown(member.name)
     return {
         **page,
-        "is_durable": cursor.kind.durable,
-        "is_offline": sub is None,
+        "is_durable": kind.durable,
+        "is_offline": not member.subscription_id,
         "max_inflight": given.max_in_flight,
         "ack_wait": given.ack_wait_s,
         "last_sent": member.last_sent,

@@ -7,15 +7,15 @@ to the log; for a group without a copy here, nothing. The view only reads, never
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from stan_protocol.scalars import WallNanos
 
 from stan import limits
 from stan.config import Config
 from stan.core.base.ready import Index
-from stan.core.boundary.view import BrokerView, GroupView
-from stan.core.state.group import Cursor, Subscription, SubscriptionSettings
+from stan.core.boundary.group_view import GroupView
+from stan.core.boundary.view import BrokerView
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.tombstones import deleted_from
 from stan.edge.nats.embedded import EmbeddedNats
@@ -23,20 +23,6 @@ from stan.monitor.disk_space import DiskSpace
 
 if TYPE_CHECKING:
     from stan.edge.process import BrokerProcess
-
-
-class CursorMember(NamedTuple):
-    """A subscription of a cursor, or an offline cursor: its settings and its position."""
-
-    cursor: Cursor
-    sub: Subscription | None  # None: the cursor has no online subscription
-    last_sent: int
-    pending: int
-
-    @property
-    def settings(self) -> SubscriptionSettings:
-        """Settings of the subscription; of an offline cursor, those of its last subscription."""
-        return self.cursor.last_member.settings if self.sub is None else self.sub.settings
 
 
 class NodeView:
@@ -74,7 +60,7 @@ class NodeView:
 
     def group(self, info: ChannelInfo) -> GroupView | None:
         """Return the group of a channel; None if this node does not hold it."""
-        return None if self.state is None else self.state.groups.get(info.group)
+        return None if self.state is None else self.state.group(info.group)
 
     def channels(self, *, led: bool = False) -> list[ChannelInfo]:
         """Return the channels whose group this node holds (*led*: leads), ordered by name."""
@@ -95,7 +81,7 @@ class NodeView:
     def index(self, info: ChannelInfo) -> Index | None:
         """Return the index of a channel's messages; None if the channel has been deleted meanwhile."""
         state, group = self.state, self.group(info)
-        if state is None or group is None or info.uid in group.machine.dropped:
+        if state is None or group is None or group.is_dropped(info.uid):
             return None
         if state.meta.by_uid.get(info.uid) is not info:
             return None
@@ -108,31 +94,6 @@ class NodeView:
         first, last = index.first_sequence, index.last_sequence
         gone = None if self.state is None else self.state.deleted(info.group, info.uid)
         return last - first + 1 - deleted_from(gone, first, last)
-
-
-def cursors_of(group: GroupView, info: ChannelInfo) -> list[Cursor]:
-    """Return the cursors of a channel: online ones, then offline ones, then queue groups (STAN-SPEC 13.5)."""
-    channel = group.machine.channels.get(info.uid)
-    cursors = [] if channel is None else list(channel.cursors.values())
-    return sorted(cursors, key=lambda cursor: (cursor.kind.shared, not cursor.members))
-
-
-def members_of(group: GroupView, cursor: Cursor) -> list[CursorMember]:
-    """Return the online members of a cursor; for an offline cursor, one CursorMember without a subscription."""
-    if not cursor.members:
-        return [CursorMember(cursor, None, cursor.last_sent, len(cursor.to_redeliver))]
-    live = group.live(cursor.cursor_id)
-    windows = {} if live is None else {one.sub.subscription_id: one.window for one in live.members}
-    reached = cursor.last_sent if live is None else live.last_sent
-    # The replicated `last_sent` of a member is written only now and then: the furthest member has the cursor's own position.
-    furthest = max(cursor.members, key=lambda sub: sub.last_sent)
-    to_redeliver = 0 if cursor.kind.shared else len(cursor.to_redeliver if live is None else live.pending.owed)
-    members = []
-    for sub in cursor.members:
-        window = windows.get(sub.subscription_id, sub.pending)
-        last = reached if sub is furthest else max(sub.last_sent, window.last)
-        members.append(CursorMember(cursor, sub, last, len(window) + to_redeliver))
-    return members
 
 
 class CooperativeYield:

@@ -77,6 +77,7 @@ class NodeAdmin:
 
     def _status(self, space: Space) -> pb.NodeStatus:
         node, state, config = self._node, self._state, self._node.config
+        totals = state.totals()
         status = pb.NodeStatus(
             node=self._me,
             server_id=self._view.server_id,
@@ -85,7 +86,7 @@ class NodeAdmin:
             level_known=level.KNOWN,
             started=self._view.started,
             not_ready=ready(self._view),
-            clients=len(state.meta.clients),
+            clients=state.meta.client_count,
             channels=len(state.meta.channels),
             pool_groups=state.pool,
             pool_open=state.pool_open,
@@ -99,12 +100,12 @@ class NodeAdmin:
             sync=config.store.sync,
             store=config.store.kind,
             now=node.runtime.wall(),
-            messages_in=state.in_messages,
-            acked=[pb.AckedMessages(level=level, messages=count) for level, count in state.acked_messages().items()],
-            unanswered=state.unanswered_messages,
-            messages_out=state.out_messages,
-            bytes_in=state.in_bytes,
-            bytes_out=state.out_bytes,
+            messages_in=totals.in_messages,
+            acked=[pb.AckedMessages(level=level, messages=count) for level, count in totals.acked_messages.items()],
+            unanswered=totals.unanswered_messages,
+            messages_out=totals.out_messages,
+            bytes_in=totals.in_bytes,
+            bytes_out=totals.out_bytes,
             groups=[self._group(number, group) for number, group in sorted(node.driver.groups.items())],
         )
         for group in node.driver.groups.values():
@@ -113,7 +114,7 @@ class NodeAdmin:
         if self._cluster_node is not None:
             membership = self._cluster_node.membership
             status.nodes.extend(self._cluster_node.reconfiguration.names)
-            status.nodes_version = state.meta.nodes.version
+            status.nodes_version = state.meta.nodes_version
             status.labels = str(places_of([membership.me.own_labels])[""])
             status.places.extend(place_rows(self._cluster_node.reconfiguration.places, pb.NodePlace))
             status.replica = membership.me.replica

@@ -15,7 +15,7 @@ class Everywhere(Node):
         super().__init__(config=config)
         for group, kind, body in entries[1:]:
             self.feed(group, kind, body)
-        self.alive |= {client.heartbeat_inbox.decode() for client in self.broker.view.meta.clients.values()}
+        self.alive |= {client.heartbeat_inbox.decode() for client in self.state.clients.values()}
 
     def _boot(self):
         self.order = []  # all entries, as they were committed

@@ -12,7 +12,9 @@ from stan_protocol.frames import Frame
 from stan_protocol.scalars import SECOND
 
 from stan.core.base.ready import Delivery, Fetch, Proposal, Replay
-from stan.core.boundary.view import BrokerView
+from stan.core.boundary.group_view import GroupView
+from stan.core.boundary.meta_view import MetaView
+from stan.core.boundary.view import BrokerView, ScopeView
 from stan.core.broker.broker import Broker
 from stan.core.features.moves.spreading import Spreading
 from stan.core.leader.dispatch import Dispatch
@@ -41,7 +43,17 @@ GROUP_OF = {
     Replay: lambda replay: replay.group,
 }
 LOOK_UPS = {"__init__", "leads"}
-OF_ALL_GROUPS = (*get_type_hints(Services).values(), BrokerView, Broker, MetaMachine, MetaPart, Spreading)
+OF_ALL_GROUPS = (
+    *get_type_hints(Services).values(),
+    BrokerView,
+    GroupView,
+    MetaView,
+    ScopeView,
+    Broker,
+    MetaMachine,
+    MetaPart,
+    Spreading,
+)
 """Their methods only look something up, begin a call for a group, are called within its border, or are the metadata's."""
 CHANGES = {"change_group", "end", "leave", "propose"}
 """Methods of `Proposals` that are not of these."""

@@ -68,7 +68,7 @@ class CommitWorld(ClusterWorld):
                         (1 + 2 * at) * SECOND + self.random.randint(0, 2 * SECOND), self._lag_and_lose_power
                     )
                 return
-            if view.pool == self.raft_groups and view.meta.info is not None:
+            if view.pool == self.raft_groups and view.meta.founded:
                 leader.run(self._propose, leader)
         self.loop.after(PAUSE, self._grow)
 

@@ -327,7 +327,7 @@ class ConsumerGroupScene:
         if not calm or not serving:
             self.unowned.clear()
             return
-        meta = broker.view.meta
+        meta = BrokerState(broker).copy_of_meta()
         group = meta.consumer_groups.by_name.get(GROUP.encode())
         alive = {f"{client.conn_id}-of-the-group".encode() for client in living}
         for uid in meta.by_uid:

@@ -78,7 +78,7 @@ class Growing(Moved):
             if view.pool_open == self._wanted:
                 self._done()
                 return
-            if view.pool < self._wanted and view.meta.info is not None:
+            if view.pool < self._wanted and view.meta.founded:
                 leader.run(self._propose, leader)
         self.loop.after(PAUSE, self._ask_to_grow)
 

@@ -67,7 +67,7 @@ class Moved:
 
     def _open_ends(self):
         leader = self.leader(0)
-        moving = leader and leader.cluster_node.broker.view.meta.moving
+        moving = leader and [one for one in leader.cluster_node.broker.view.meta.by_uid.values() if one.move]
         return f"{len(moving)} channels are on their way" if moving else super()._open_ends()
 
 

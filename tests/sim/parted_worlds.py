@@ -12,7 +12,7 @@ from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.protocol.proto import entries_pb2 as pb
-from tests.kit.broker_state import propose
+from tests.kit.broker_state import BrokerState, propose
 from tests.sim.clients import Publisher
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.world import World
@@ -106,12 +106,12 @@ class Parted:
     def _create(self):
         """Make the channel; whoever uses it begins when somebody knows it."""
         broker = self.asked_broker()
-        if broker is not None and WHOLE.encode() in broker.view.meta.channels.parted.by_name:
+        if broker is not None and WHOLE.encode() in BrokerState(broker).parted:
             self.created(broker)
             for client in self.clients.values():
                 self.loop.after(self.random.randint(0, 500) * MILLISECOND, client.start)
             return
-        if broker is not None and broker.view.meta.info is not None:
+        if broker is not None and broker.view.meta.founded:
             homes = self.homes_of_parts(broker.view)
             groups = [homes[number % len(homes)] for number in range(self.parts)]
             change = pb.CreateParted(name=WHOLE.encode(), groups=groups)
@@ -146,7 +146,7 @@ class Doubled(Parted):
     def registered(self):
         """What the leader of the metadata has of the channel, if there is one."""
         broker = self.asked_broker()
-        return broker and broker.view.meta.channels.parted.by_name.get(WHOLE.encode())
+        return broker and BrokerState(broker).copy_of_meta().channels.parted.by_name.get(WHOLE.encode())
 
     def _double(self):
         whole = self.registered

@@ -6,7 +6,7 @@ from stan_protocol.scalars import MILLISECOND
 
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
-from tests.kit.broker_state import propose
+from tests.kit.broker_state import BrokerState, propose
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.scene import CHANNELS
 
@@ -30,7 +30,7 @@ class PinWorld(ClusterWorld):
     def note(self, node, level, text):
         """A channel that was made somewhere is known to be there from then on."""
         if text.endswith("has been created"):
-            meta = node.cluster_node.broker.view.meta
+            meta = BrokerState(node.cluster_node.broker).copy_of_meta()
             for info in meta.channels.values():
                 name = info.name.decode()
                 if meta.pins.get(info.name, info.group) != info.group:

@@ -1,11 +1,13 @@
 """The read-only view of a broker for the code around it.
 
-The edge, the monitor and the server step the broker with events and read it here; the broker's parts stay private. Nothing is
-copied: callers must not change what the view returns.
+The edge, the monitor and the server step the broker with events and read it here; the broker's parts stay private. What a view
+returns cannot be changed, or is a copy.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import NamedTuple
 
 from stan_protocol.ack_levels import TOLD, AckLevel
 from stan_protocol.channels import Subjects
@@ -16,40 +18,87 @@ from stan.core.base.compaction import Compaction
 from stan.core.base.partition import Partition
 from stan.core.base.ready import Index
 from stan.core.base.runs import Runs
-from stan.core.leader.cursors import LiveCursor
+from stan.core.boundary.group_view import GroupView
+from stan.core.boundary.meta_view import MetaView
 from stan.core.publishing.compressing import CompressedTotals
 from stan.core.publishing.publishing import Publishing
-from stan.core.services.leading import ServingState
 from stan.core.services.senders import Authorizer
 from stan.core.services.services import Services
 from stan.core.state.compactions import Compactions
-from stan.core.state.group import GroupMachine
-from stan.core.state.meta import MetaMachine
 
 
-class GroupView(Protocol):
-    """One channel group on this node."""
+class BrokerTotals(NamedTuple):
+    """The counters of one node since its start, and the bytes that are on their way now."""
 
-    @property
-    def machine(self) -> GroupMachine:
-        """The group's replicated state."""
+    in_messages: int  # received from publishers, also those refused
+    in_bytes: int
+    unanswered_messages: int  # those of `in_messages` whose publishers want no ack
+    acked_messages: Mapping[AckLevel, int]  # stored by this node as leader, by what the ack has meant
+    out_messages: int  # sent to subscribers, redeliveries included
+    out_bytes: int
+    redelivered_messages: int  # sent again, flagged
+    late_messages: int  # delayed messages that were given up because they were too late
+    refused_by_schema: int  # messages that did not fit the schema of their channel
+    expired_messages: int  # removed because their time to live was over
+    tier_lost_messages: int  # removed by limits before their tier had them
+    compressed: Mapping[str, CompressedTotals]
+    """Batches that were stored compressed, by who has compressed them: client, leader; nobody: of those that came compressed, or
+    that a policy wants so, the ones that are kept in clear."""
+    served_subscriptions: int  # that this node serves although another one leads their group
+    unsealed_bytes: int  # of messages that were received and not sealed yet
+    uncommitted_bytes: int  # of sealed messages that are on their way into the log
 
-    @property
-    def leads(self) -> bool:
-        """True if this node leads the group."""
 
-    def live(self, cursor_id: int) -> LiveCursor | None:
-        """The leader's view of a cursor; None on a follower, and while the cursor has no online member."""
+class ScopeView:
+    """The publishes and acks that a node handles, of all that it receives."""
+
+    __slots__ = ("_leading", "_node", "_placement")
+
+    def __init__(self, services: Services) -> None:
+        self._leading, self._node, self._placement = services.leading, services.node, services.placement
+
+    def takes(self, channel: bytes) -> bool:
+        """True if this node leads a group that publishes to the channel are for."""
+        return any(map(self._node.leads, self._placement.groups_of(channel)))
+
+    def groups_of(self, channel: bytes) -> tuple[GroupId, ...]:
+        """The groups that publishes to a channel are for: that of the channel, or those of its parts."""
+        return self._placement.groups_of(channel)
+
+    def acks(self) -> frozenset[int]:
+        """The groups that ack inboxes name whose acks this node handles."""
+        return self._leading.serving.acks.union(*(self.acks_of(number) for number, _ in self._leading.led))
+
+    def acks_of(self, number: GroupId) -> set[int]:
+        """The groups that ack inboxes name whose acks are for a group that this node leads: itself, and those where subscriptions
+        were made that have come with their channels."""
+        group = self._node.groups.get(number)
+        known = group.dispatch.cursors.ack_groups.items() if group is not None else ()
+        return {number, *(other for other, count in known if count)}
+
+    def replay_bounds(self, number: GroupId) -> set[Nanos]:
+        """Times at which it changes which publishes that were heard are replayed for a group (see `Broker.to_replay`)."""
+        group = self._node.groups.get(number)
+        return set() if group is None else group.replay_filter.bounds()
+
+    def follow(self, placed: Callable[[], None], acks: Callable[[], None]) -> None:
+        """Call *placed* whenever names of channels may belong to other groups than before, and *acks* whenever this node takes
+        acks of other subscriptions than before."""
+        self._placement.follow(placed)
+        self._leading.serving.followers.append(acks)
 
 
 class BrokerView:
     """The read-only view of one broker."""
 
-    __slots__ = ("_publishing", "_services")
+    __slots__ = ("_publishing", "_services", "meta", "scope")
 
     def __init__(self, services: Services, publishing: Publishing) -> None:
         self._services = services
         self._publishing = publishing
+        self.meta = MetaView(services.node)
+        """The metadata: clients, channels, nodes, the cluster's identity."""
+        self.scope = ScopeView(services)
 
     # --- settings and surroundings ------------------------------------------------------------------------------------
 
@@ -105,11 +154,6 @@ class BrokerView:
     # --- the metadata -------------------------------------------------------------------------------------------------
 
     @property
-    def meta(self) -> MetaMachine:
-        """The metadata: clients, channels, nodes, the cluster's identity."""
-        return self._services.node.meta
-
-    @property
     def nuid(self) -> bytes:
         """The unique id of the cluster; b"" while the cluster is not founded."""
         return self._services.node.nuid
@@ -138,54 +182,31 @@ class BrokerView:
 
     @property
     def groups(self) -> Mapping[GroupId, GroupView]:
-        """The channel groups that this node holds."""
-        return self._services.node.groups
+        """The channel groups that this node holds now."""
+        return MappingProxyType({number: GroupView(group) for number, group in self._services.node.groups.items()})
 
-    def led(self) -> Iterable[GroupId]:
-        """The channel groups that this node leads."""
-        return (number for number, _ in self._services.leading.led)
+    def group(self, number: GroupId) -> GroupView | None:
+        """A channel group; None if this node does not hold it."""
+        found = self._services.node.groups.get(number)
+        return None if found is None else GroupView(found)
 
     def leads(self, number: GroupId) -> bool:
         """True if this node leads the group; also for the metadata group."""
         return self._services.node.leads(number)
 
-    def acked(self, number: GroupId) -> set[int]:
-        """The groups that ack inboxes name whose acks are for a group that this node leads: itself, and those where subscriptions
-        were made that have come with their channels."""
-        group = self._services.node.groups.get(number)
-        known = group.dispatch.cursors.ack_groups.items() if group is not None else ()
-        return {number, *(other for other, count in known if count)}
-
-    def replay_bounds(self, number: GroupId) -> set[Nanos]:
-        """Times at which it changes which publishes that were heard are replayed for a group (see `Broker.to_replay`)."""
-        group = self._services.node.groups.get(number)
-        return set() if group is None else group.replay_filter.bounds()
-
-    def when_placed(self, call: Callable[[], None]) -> None:
-        """Call *call* whenever names of channels may belong to other groups than before."""
-        self._services.placement.follow(call)
-
     @property
-    def serving(self) -> ServingState:
-        """What this node serves of groups that others lead."""
-        return self._services.leading.serving
-
-    def when_serving(self, call: Callable[[], None]) -> None:
-        """Call *call* whenever this node takes acks of other subscriptions with a wish than before."""
-        self._services.leading.serving.followers.append(call)
+    def serving_leases(self) -> Mapping[GroupId, Nanos]:
+        """Groups that other nodes lead and this node has served, and until when it may do so."""
+        return MappingProxyType(self._services.leading.serving.leases)
 
     def group_number(self, channel: bytes) -> GroupId:
         """The group of a channel."""
         return self._services.placement.group_number(channel)
 
-    def groups_of(self, channel: bytes) -> tuple[GroupId, ...]:
-        """The groups that publishes to a channel are for: that of the channel, or those of its parts."""
-        return self._services.placement.groups_of(channel)
-
     @property
     def faulty(self) -> Mapping[GroupId, str]:
         """Groups that are frozen until a restart because the program failed in them, and why."""
-        return self._services.leading.faulty
+        return MappingProxyType(self._services.leading.faulty)
 
     @property
     def has_faults(self) -> bool:
@@ -232,80 +253,32 @@ class BrokerView:
     # --- counters -----------------------------------------------------------------------------------------------------
 
     @property
-    def late_messages(self) -> int:
-        """Delayed messages that were given up because they were too late."""
-        return self._services.reports.totals.late_messages
-
-    @property
-    def refused_by_schema(self) -> int:
-        """Messages refused since the start because they did not fit the schema of their channel."""
-        return self._services.reports.totals.refused_by_schema
-
-    @property
-    def expired_messages(self) -> int:
-        """Messages that were removed because their time to live was over."""
-        return self._services.reports.totals.expired_messages
-
-    @property
-    def in_messages(self) -> int:
-        """Messages received from publishers since the start, also those refused."""
-        return self._services.reports.totals.in_messages
-
-    @property
-    def in_bytes(self) -> int:
-        """Bytes of the messages received from publishers since the start, also of those refused."""
-        return self._services.reports.totals.in_bytes
-
-    @property
-    def tier_lost_messages(self) -> int:
-        """Messages that limits have removed before their tier had them."""
-        return self._services.reports.totals.tier_lost_messages
-
-    @property
-    def compressed(self) -> Mapping[str, CompressedTotals]:
-        """Batches that were stored compressed since the start, by who has compressed them: client, leader; nobody: of those that
-        came compressed, or that a policy wants so, the ones that are kept in clear."""
-        return self._publishing.compressing.totals
-
-    @property
-    def unanswered_messages(self) -> int:
-        """Those of `in_messages` whose publishers want no ack."""
-        return self._services.reports.totals.unanswered_messages
-
-    def acked_messages(self) -> dict[AckLevel, int]:
-        """Messages stored by this node as leader whose publishers want an ack, by what the ack has meant."""
-        found = dict.fromkeys(TOLD, 0)
-        for group, count in self._services.reports.totals.acked.items():
-            found[self._services.placement.ack_level(group)] += count
-        found[AckLevel.MEMORY] += self._services.reports.totals.acked_in_memory
-        return found
-
-    @property
-    def out_messages(self) -> int:
-        """Messages sent to subscribers, redeliveries included."""
-        return sum(group.dispatch.totals.out_messages for group in self._services.node.groups.values())
-
-    @property
-    def out_bytes(self) -> int:
-        """Bytes of the messages sent to subscribers, redeliveries included."""
-        return sum(group.dispatch.totals.out_bytes for group in self._services.node.groups.values())
-
-    @property
-    def redelivered_messages(self) -> int:
-        """Messages sent again, flagged."""
-        return sum(group.dispatch.totals.redelivered_messages for group in self._services.node.groups.values())
-
-    @property
-    def served_subscriptions(self) -> int:
-        """Subscriptions that this node serves although another one leads their group."""
-        return sum(len(group.dispatch.cursors.by_id) for _, group in self.serving.groups)
-
-    @property
-    def unsealed_bytes(self) -> int:
-        """Bytes of messages that were received and not sealed yet."""
-        return sum(self._publishing.unsealed.values())
-
-    @property
     def uncommitted_bytes(self) -> int:
         """Bytes of sealed messages that are on their way into the log."""
         return sum(self._publishing.uncommitted.values())
+
+    def totals(self) -> BrokerTotals:
+        """Return the counters as they are now."""
+        totals, groups = self._services.reports.totals, self._services.node.groups.values()
+        acked = dict.fromkeys(TOLD, 0)
+        for group, count in totals.acked.items():
+            acked[self._services.placement.ack_level(group)] += count
+        acked[AckLevel.MEMORY] += totals.acked_in_memory
+        served = (group.dispatch.cursors.by_id for _, group in self._services.leading.serving.groups)
+        return BrokerTotals(
+            in_messages=totals.in_messages,
+            in_bytes=totals.in_bytes,
+            unanswered_messages=totals.unanswered_messages,
+            acked_messages=MappingProxyType(acked),
+            out_messages=sum(group.dispatch.totals.out_messages for group in groups),
+            out_bytes=sum(group.dispatch.totals.out_bytes for group in groups),
+            redelivered_messages=sum(group.dispatch.totals.redelivered_messages for group in groups),
+            late_messages=totals.late_messages,
+            refused_by_schema=totals.refused_by_schema,
+            expired_messages=totals.expired_messages,
+            tier_lost_messages=totals.tier_lost_messages,
+            compressed=MappingProxyType({by: replace(one) for by, one in self._publishing.compressing.totals.items()}),
+            served_subscriptions=sum(map(len, served)),
+            unsealed_bytes=sum(self._publishing.unsealed.values()),
+            uncommitted_bytes=self.uncommitted_bytes,
+        )

@@ -28,10 +28,6 @@ class ServingState:
     acks: frozenset[int] = frozenset()
     followers: list[Callable[[], None]] = field(default_factory=list)  # called when `acks` has changed
 
-    def lapsed(self, groups: Iterable[GroupId], now: Nanos) -> set[GroupId]:
-        """Return those of *groups*, led by other nodes, that this node has served and may not serve now."""
-        return {number for number in groups if self.leases.get(number, now + 1) <= now}
-
 
 @dataclass(slots=True)
 class Leading:

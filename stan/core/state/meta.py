@@ -61,7 +61,7 @@ class Client:
         return user_of(self.heartbeat_inbox).encode(), self.conn_id
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ChannelInfo:
     """One channel of the registry."""
 
@@ -556,9 +556,9 @@ class MetaMachine:
 
     def load_channel(self, row: pb.Channel, *, dirty: bool = False) -> ChannelInfo:
         """Take in one row of the state."""
-        info = ChannelInfo(row.name, ChannelUid(row.uid), GroupId(row.group), commit=row.commit)
-        if row.move or row.left:
-            info.moving_to, info.move, info.left = GroupId(row.moving_to), row.move, tuple(map(GroupId, row.left))
+        left = tuple(map(GroupId, row.left)) if row.left else ()
+        to = GroupId(row.moving_to)
+        info = ChannelInfo(row.name, ChannelUid(row.uid), GroupId(row.group), to, row.move, left, row.commit)
         if info.move:
             self.moving.add(info.uid)
         self.channels[info.name] = info

@@ -39,7 +39,9 @@ NOT_THAT_MANY_PARTS = refusals.INVALID_PARTS.format(limits.PARTS_MAX)
 class _Moving(Protocol):
     """What of a channel is looked at."""
 
-    move: int
+    @property
+    def move(self) -> int:
+        """RaftIndex of the entry that has begun its move; 0: it is not moved."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ class GroupCopies:
         Only the metadata group, as long as it lacks the cluster's identity: no node listens to clients before a leader has
         written the identity. A node with an empty disk waits until the cluster turns out to be new."""
         node = self._node
-        return number == META_GROUP and node.broker.view.meta.info is None and not node.storage.fresh
+        return number == META_GROUP and not node.broker.view.meta.founded and not node.storage.fresh
 
     def bootstrap(self) -> None:
         """Let this node vote with its empty disk, as the cluster is new."""

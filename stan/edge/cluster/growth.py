@@ -42,7 +42,7 @@ class PoolGrowth:
 
     def first_voters(self, number: GroupId) -> tuple[str, ...]:
         """The first voters of a group of the grown pool; () for other groups, and while the metadata is unknown."""
-        for growth in self._node.broker.view.meta.pool.growths:
+        for growth in self._node.broker.view.meta.growths:
             if growth.before < number <= growth.groups:
                 return first_voters(growth)[number]
         return ()
@@ -58,7 +58,7 @@ class PoolGrowth:
             return f"every node has to be there and tell its data directory, and these do not: {', '.join(silent)}"
         placed = place(groups, names, replicas, labels)
         at = {name: index for index, name in enumerate(names)}
-        growth = pb.GrowPool(groups=groups, before=self.groups, nodes_version=meta.nodes.version)
+        growth = pb.GrowPool(groups=groups, before=self.groups, nodes_version=meta.nodes_version)
         growth.nodes.extend(pb.FoundingNode(node=name, store=stores[name]) for name in names)
         for number in range(self.groups + 1, groups + 1):
             growth.voters.add(nodes=[at[name] for name in placed[GroupId(number)].voters])
@@ -67,16 +67,16 @@ class PoolGrowth:
     def waits_for(self) -> str:
         """Why new groups are not opened yet, and the nodes they wait for; "" if every group has a leader whose node counts
         all groups of the metadata."""
-        node, pool = self._node, self._node.broker.view.meta.pool
+        node, pool_groups = self._node, self._node.broker.view.meta.pool_groups
         now = node.environment.runtime.now()
-        if self.groups != pool.groups:
+        if self.groups != pool_groups:
             return f"node {node.storage.node_id} has not made the directories of its new groups"
         leaderless, behind = list[GroupId](), set[str]()
-        for number in map(GroupId, range(1, pool.groups + 1)):
+        for number in map(GroupId, range(1, pool_groups + 1)):
             leader = node.membership.led_by(number, now)
             if leader is None:
                 leaderless.append(number)
-            elif leader.pool < pool.groups:
+            elif leader.pool < pool_groups:
                 behind.add(leader.node)
         if behind:
             return f"the directories of new groups are not made on {', '.join(sorted(behind))}"
@@ -94,7 +94,7 @@ class PoolGrowth:
 
     def heed(self, now: Nanos) -> bool:
         """Begin to make missing directories that the metadata requires; True if some have just been made."""
-        directory, required = self._node.storage.directory, self._node.broker.view.meta.pool.groups
+        directory, required = self._node.storage.directory, self._node.broker.view.meta.pool_groups
         if directory is None or self._making:
             return False
         if directory.manifest.groups > self.groups:
@@ -109,7 +109,7 @@ class PoolGrowth:
     async def _make(self, directory: DataDirectory) -> None:
         """Make the directories of the oldest growth that the directory does not count."""
         node, me = self._node, self._node.storage.node_id
-        growth = next(one for one in node.broker.view.meta.pool.growths if one.groups > self.groups)
+        growth = next(one for one in node.broker.view.meta.growths if one.groups > self.groups)
         named = next((one.store for one in growth.nodes if one.node == me), b"")
         votes = named == directory.manifest.store_bytes
         mine = {GroupId(number): names for number, names in first_voters(growth).items() if me in names}

@@ -181,10 +181,10 @@ class ClusterNode:
         """Load the broker's state from the storage and make the groups. Raises StanError, OSError."""
         await self.storage.load(self.broker, replicated=True)
         self.copies.load()
-        info = self.broker.view.meta.info
-        if info is not None:
-            self.membership.update(self.environment.runtime.now(), identity=info.nuid)
-            self.gateway.subscriptions.ack_on(ack_subjects(self.broker.view.config, info.nuid))
+        view = self.broker.view
+        if view.meta.founded:
+            self.membership.update(self.environment.runtime.now(), identity=view.nuid)
+            self.gateway.subscriptions.ack_on(ack_subjects(view.config, view.nuid))
 
     def start(self) -> None:
         """Take part in the cluster; the connection is up."""
@@ -250,27 +250,27 @@ class ClusterNode:
 
     def _update_hello(self, now: Nanos) -> None:
         """Update the next hello."""
-        info = self.broker.view.meta.info
+        view = self.broker.view
         self.membership.connection_is(now, up=self.gateway.connection.up)
         self.membership.update(
             now,
-            identity=info.nuid if info is not None else None,
+            identity=view.nuid if view.meta.founded else None,
             listens=self.gateway.listens,
             fresh=self.membership.me.fresh and not any(group.votes for group in self.groups.values()),
             led=self.leaderships.led,
             resting=self.handovers.handed_over_lately(now),
             hashes=self.copies.agreement.hashes(self.groups),
-            level=self.broker.view.meta.level if info is not None else None,
+            level=view.meta.level if view.meta.founded else None,
         )
 
     def _compare_states(self) -> None:
         self.copies.agreement.compare({name: known.hello for name, known in self.membership.nodes.items()})
 
     def _listen(self, now: Nanos) -> None:
-        info = self.broker.view.meta.info
-        if info is not None and not self.gateway.listens and self.gateway.connection.up:
+        view = self.broker.view
+        if view.meta.founded and not self.gateway.listens and self.gateway.connection.up:
             self.copies.listen(now)
-            self.gateway.listen(ack_subjects(self.broker.view.config, info.nuid))
+            self.gateway.listen(ack_subjects(view.config, view.nuid))
             self.gateway.read_buffer.wake()
             self._check_listening(Nanos(now + limits.LISTENING_PATIENCE), now)
 

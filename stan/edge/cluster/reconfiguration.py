@@ -92,7 +92,7 @@ class Reconfiguration:
 
     def under_way(self) -> str:
         """Return why another change of the nodes has to wait; "" if every group is where the last change placed it."""
-        node, version = self._node, self._node.broker.view.meta.nodes.version
+        node, version = self._node, self._node.broker.view.meta.nodes_version
         now = node.environment.runtime.now()
         if self._rescue is not None:
             return "the cluster was rescued, and the nodes that were lost are being taken out of it"
@@ -108,7 +108,7 @@ class Reconfiguration:
         """The rescue that the metadata does not know of yet; None without one."""
         directory = self._node.storage.directory
         rescue = directory.manifest.rescue if directory is not None else None
-        known_version = self._node.broker.view.meta.nodes.version
+        known_version = self._node.broker.view.meta.nodes_version
         return rescue if rescue is not None and rescue.survivors and known_version <= rescue.nodes_version else None
 
     # --- actions ----------------------------------------------------------------------------------------------------------------
@@ -126,8 +126,9 @@ class Reconfiguration:
         node.environment.runtime.soon(self._act)  # between two turns, so that no role changes amid a turn
 
     def _heed_metadata(self, now: Nanos) -> None:
-        node, nodes = self._node, self._node.broker.view.meta.nodes
-        if nodes.version > self.version:
+        node, meta = self._node, self._node.broker.view.meta
+        if meta.nodes_version > self.version:
+            nodes = meta.nodes
             self.names, self.version, self.places = tuple(nodes.names), nodes.version, places_of(nodes.labels)
             self._is_replica = self._is_replica and self._me not in self.names
             node.environment.note(
@@ -191,8 +192,7 @@ class Reconfiguration:
 
     def growth(self, groups: int) -> pb.GrowPool | str:
         """Return the growth of the pool to *groups* on the current nodes; or the reason why it has to wait."""
-        nodes = self._node.broker.view.meta.nodes
-        if nodes.version != self.version:
+        if self._node.broker.view.meta.nodes_version != self.version:
             return "the nodes have just been changed"
         return self.under_way() or self.pool.plan(groups, self.names, self._replicas, self.places)
 

@@ -375,13 +375,13 @@ class Gateway:
         publishes_since: Nanos | None = None,
     ) -> None:
         view = self.broker.view
-        scope, keyed, led = self.scope, True, frozenset((*view.acked(group), group + ACK_GROUPS))
-        take = GroupFilter(group, view.groups_of) if channels is None else ChosenChannels(channels)
+        scope, keyed, led = self.scope, True, frozenset((*view.scope.acks_of(group), group + ACK_GROUPS))
+        take = GroupFilter(group, view.scope.groups_of) if channels is None else ChosenChannels(channels)
         steps: list[Publishes | Acks | Verdicts | Frame] = []
         everything = publishes_since is None
         forgotten = max(buffer.forgotten(group), publishes_since or Nanos(0))
         recent = Nanos(view.now - limits.REPLAY_REQUEST_AGE_MAX - 1)
-        for arrived_at, data in buffer.joined(forgotten, recent, *view.replay_bounds(group)):
+        for arrived_at, data in buffer.joined(forgotten, recent, *view.scope.replay_bounds(group)):
             between_steps()
             at = 0
             while at < len(data):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from stan_protocol.channels import whole_of
 from stan_protocol.scalars import GroupId
 
-from stan.core.boundary.view import BrokerView
+from stan.core.boundary.view import BrokerView, ScopeView
 from stan.protocol.user_subjects import rules
 from stan.remembered import Remembered
 
@@ -19,13 +19,13 @@ class ScanScope:
 
     def __init__(self, view: BrokerView) -> None:
         self._view = view
+        self._scope = view.scope
         self.pub_prefix = view.subjects.pub_prefix.encode() + b"."
         self.rules = rules(view.config)
-        self.channel_filter: dict[bytes, bool] | None = ChannelFilter(view) if view.clustered else view.partition
+        self.channel_filter: dict[bytes, bool] | None = ChannelFilter(view.scope) if view.clustered else view.partition
         self.led: frozenset[int] | None = frozenset() if view.clustered else None  # groups whose acks are handled
         if isinstance(self.channel_filter, ChannelFilter):
-            view.when_placed(self.roles_changed)
-            view.when_serving(self._acks_changed)
+            view.scope.follow(self.roles_changed, self._acks_changed)
 
     def roles_changed(self) -> None:
         """Follow a change of the groups that this node leads, or of channels between groups."""
@@ -35,7 +35,7 @@ class ScanScope:
 
     def _acks_changed(self) -> None:
         """Follow a change of the groups whose acks this node handles."""
-        self.led = self._view.serving.acks.union(*map(self._view.acked, self._view.led()))
+        self.led = self._scope.acks()
 
     def identity_known(self) -> None:
         """Note that the metadata has the identity of the cluster, which acks' inboxes begin with: no client may use it."""
@@ -46,12 +46,12 @@ class ChannelFilter(Remembered[bytes, bool]):
     """By channel: True if this node leads the channel's group, or that of a part, and takes publishes. `clear` when a leadership
     begins or ends; the broker clears it when channels may be in other groups."""
 
-    def __init__(self, view: BrokerView) -> None:
+    def __init__(self, scope: ScopeView) -> None:
         super().__init__()
-        self._view = view
+        self._scope = scope
 
     def __missing__(self, channel: bytes) -> bool:
-        return self.remember(channel, any(map(self._view.leads, self._view.groups_of(channel))), len(channel))
+        return self.remember(channel, self._scope.takes(channel), len(channel))
 
 
 class GroupFilter(dict[bytes, bool]):

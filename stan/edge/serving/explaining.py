@@ -15,11 +15,11 @@ from stan_protocol.scalars import GroupId, RaftIndex, Sequence
 
 from stan import limits
 from stan.core.base.names import text
+from stan.core.boundary.group_view import CursorIdentity
 from stan.core.broker.broker import Broker
 from stan.core.features.operators.cursors import which
-from stan.core.features.queries.account import Account, StagedMessage, state_of
+from stan.core.features.queries.account import Account, StagedMessage
 from stan.core.requests.request import AcceptedRequest
-from stan.core.state.group import Cursor
 from stan.core.state.meta import ChannelInfo
 from stan.edge.batch_lookup import LOOKUP_ATTEMPTS
 from stan.edge.nats.gateway import Gateway
@@ -65,12 +65,11 @@ class Explaining:
         if info is None:
             accepted.refuse(UNKNOWN_CHANNEL)
             return
-        group, live_group = self._groups.get(info.group), self._view.groups.get(info.group)
+        group, live_group = self._groups.get(info.group), self._view.group(info.group)
         if group is None or live_group is None or not live_group.leads:
             accepted.busy()
             return
-        channel = live_group.machine.channels.get(info.uid)
-        cursor = which(list(channel.cursors.values()) if channel is not None else [], request.which)
+        cursor = which(live_group.cursors_of(info.uid), request.which)
         if isinstance(cursor, str):
             accepted.refuse(cursor)
             return
@@ -82,7 +81,7 @@ class Explaining:
         before = group.log.channel(info.uid).refs_before(Sequence(request.sequence), 1, 1)
         reading = Reading(group.log, cursor, request, before[0] if before else None, gone=gone)
         reading.response.node = self._view.node
-        reading.response.state = state_of(cursor, live_group.live(cursor.cursor_id), request.sequence, gone=gone)
+        reading.response.state = live_group.state_of(cursor.cursor_id, request.sequence, gone=gone)
         self._under_way += 1
         self._runtime.work(reading.run, partial(self._was_read, accepted, reading, attempt))
 
@@ -111,7 +110,13 @@ class Reading:
     """The reading of one part of the log, for a worker thread; `response` is complete after `run`."""
 
     def __init__(
-        self, log: GroupLog, cursor: Cursor, request: admin.ExplainRequest, ref: BatchRef | None, *, gone: bool = False
+        self,
+        log: GroupLog,
+        cursor: CursorIdentity,
+        request: admin.ExplainRequest,
+        ref: BatchRef | None,
+        *,
+        gone: bool = False,
     ) -> None:
         """*ref*: the newest batch that begins at the message or before it; None: there is none. *gone*: it is removed."""
         self._log = log
@@ -124,8 +129,7 @@ class Reading:
         self._first = not going_on
         staged = StagedMessage(ref.staged, ref.timestamp) if ref is not None and self._own and ref.staged else None
         self._account = Account(cursor, request.sequence, place, staged)
-        override = cursor.override
-        self._moved = RaftIndex(override.epoch) if override is not None else RaftIndex(0)
+        self._moved = cursor.epoch
         timestamp = ref.timestamp if ref is not None and not gone else 0
         self.response = admin.ExplainResponse(cursor_id=cursor.cursor_id, timestamp=timestamp)
 

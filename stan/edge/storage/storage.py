@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from stan_protocol.scalars import ChannelUid, GroupId, MiB, Nanos, RaftIndex, Sequence, Term
+from stan_protocol.scalars import GroupId, MiB, Nanos, RaftIndex, Sequence, Term
 
 from stan.config import Config
 from stan.core.broker.broker import Broker
@@ -284,7 +284,7 @@ class Storage:
                 self._note("ERR", text)
         failed: dict[GroupId, Exception] = {}
         await self.load_group(broker, META_GROUP, replicated=replicated)
-        if broker.view.meta.info is None and not replicated:
+        if not broker.view.meta.founded and not replicated:
             self._found_cluster(broker)
         for number in broker.view.groups:
             if number in self.logs:
@@ -411,11 +411,9 @@ class Storage:
 
         In their place the log gets a batch without records, and a removal of its sequences.
         """
-        log, machine = self.logs[number], broker.view.groups[number].machine
-        known: dict[ChannelUid, int] = {}
-        for cursor in machine.cursors.values():
-            known[cursor.uid] = max(known.get(cursor.uid, 0), cursor.last_sent, cursor.maybe_sent_until)
-        for uid, last in sorted(known.items()):
+        log, group = self.logs[number], broker.view.groups[number]
+        first_sequences = group.first_sequences()
+        for uid, last in sorted(group.sent_until().items()):
             index = log.channel(uid)
             first = Sequence(index.last_sequence + 1)
             if first > last:
@@ -423,7 +421,7 @@ class Storage:
             self._note(
                 "ERR", f"group {number}: messages {first} to {last} of {broker.view.meta.by_uid[uid].name!r} are lost"
             )
-            oldest = Sequence(machine.channel(uid).first_sequence)
+            oldest = Sequence(first_sequences.get(uid, 0))
             gap = encode_batch(uid, first, last - first + 1, index.last_timestamp, oldest, b"")
             removal = pb.GroupChange(removal=pb.Removal(uid=uid, deleted=[first, last]))
             for kind, body in ((Kind.RECORDS, b"".join(gap)), (Kind.CHANGE, removal.SerializeToString())):
@@ -446,11 +444,10 @@ class Storage:
 
     def _trim(self, broker: Broker, number: GroupId) -> None:
         """Trim and drop the channels of a group's log as far as its loaded state has removed their messages."""
-        machine, log = broker.view.groups[number].machine, self.logs[number]
-        for uid, channel in machine.channels.items():
-            if channel.first_sequence:
-                log.trim(uid, Sequence(channel.first_sequence))
-        for uid in [uid for uid in log.channels() if uid in machine.dropped]:
+        group, log = broker.view.groups[number], self.logs[number]
+        for uid, first_sequence in group.first_sequences().items():
+            log.trim(uid, Sequence(first_sequence))
+        for uid in [uid for uid in log.channels() if group.is_dropped(uid)]:
             log.drop(uid)
 
     # --- flushing ---------------------------------------------------------------------------------------------------------

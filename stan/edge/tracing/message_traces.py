@@ -96,7 +96,7 @@ class MessageTraces:
 
     def committed(self, number: GroupId, entries: Iterable[Entry], now: int) -> None:
         """Note committed entries of a channel group, which are about to be applied."""
-        group = self._view.groups.get(number)
+        group = self._view.group(number)
         if group is None:
             return
         leads = group.leads
@@ -159,9 +159,9 @@ class MessageTraces:
             change = pb.GroupChange.FromString(body)
         except DecodeError:
             return
-        machine = self._view.groups[number].machine
+        group = self._view.group(number)
         for progress in change.progress:
-            cursor = machine.cursors.get(progress.cursor_id)
+            cursor = group.cursor(progress.cursor_id) if group is not None else None
             if cursor is None:
                 continue
             about = {"stan.cursor": progress.cursor_id, "messaging.consumer.group.name": shown(cursor.name)}

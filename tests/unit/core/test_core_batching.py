@@ -73,7 +73,7 @@ def test_rows_are_stored_in_order_and_delivered(harness):
     assert [said.message.data for said in harness.hear("inbox")] == [b"one", b"", b"three"]
     assert send(harness, b"four") == stored(4, 4)
     assert [said.message.data for said in harness.hear("inbox")] == [b"four"]
-    assert harness.broker.view.in_messages == 4
+    assert harness.broker.view.totals().in_messages == 4
 
 
 def test_rows_and_publishes_go_into_one_entry_in_order_of_arrival(harness):
@@ -87,7 +87,7 @@ def test_rows_and_publishes_go_into_one_entry_in_order_of_arrival(harness):
     harness.turn()
     assert [answer(harness, "r.1"), answer(harness, "r.2")] == [stored(2, 3), stored(4, 4)]
     assert data_of(harness) == [b"first", b"a", b"b", b"c", b"d"]
-    assert harness.broker.view.uncommitted_bytes == harness.broker.view.unsealed_bytes == 0
+    assert harness.broker.view.uncommitted_bytes == harness.broker.view.totals().unsealed_bytes == 0
 
 
 def test_headers_and_replies_travel_with_the_rows(harness):
@@ -190,7 +190,7 @@ def test_much_that_waits_goes_into_entries_of_a_sensible_size_and_no_request_int
         stored(1000 * number + 1, 1000 * number + 1000) for number in range(5)
     ]
     assert [count for _, count, _, _ in harness.indexes[1, 1].batches] == [3000, 2001]
-    assert harness.broker.view.uncommitted_bytes == harness.broker.view.unsealed_bytes == 0
+    assert harness.broker.view.uncommitted_bytes == harness.broker.view.totals().unsealed_bytes == 0
 
 
 def test_a_channel_that_is_being_deleted_is_made_again_later():

@@ -44,7 +44,7 @@ def hand_over(leader, to):
 def test_a_node_that_does_not_lead_the_group_neither_answers_nor_writes(node):
     assert node.publish("foo", b"1") == []
     assert not node.logs[1]
-    assert node.broker.view.unsealed_bytes == 0
+    assert node.broker.view.totals().unsealed_bytes == 0
 
 
 def test_malformed_publishes_are_refused_by_the_leader_alone(node):
@@ -299,7 +299,7 @@ def test_a_leader_that_is_elected_again_takes_what_its_first_life_could_not_comm
     node.lead()
     assert node.stored() == [b"1", b"2"]
     assert node.pub_acks() == ["", ""]
-    assert node.broker.view.uncommitted_bytes == node.broker.view.unsealed_bytes == 0
+    assert node.broker.view.uncommitted_bytes == node.broker.view.totals().unsealed_bytes == 0
 
 
 def test_nothing_is_left_of_a_life_that_ended(node):
@@ -312,7 +312,7 @@ def test_nothing_is_left_of_a_life_that_ended(node):
     assert node.broker.view.uncommitted_bytes
     node.follow()
     view, publishing = node.broker.view, node.broker.parts.publishing
-    assert (view.uncommitted_bytes, view.unsealed_bytes, publishing.waiting) == (0, 0, {})
+    assert (view.uncommitted_bytes, view.totals().unsealed_bytes, publishing.waiting) == (0, 0, {})
     assert not node.state.waiting().written
     assert not node.state.waiting().proposals
     assert not node.broker.has_work

@@ -246,5 +246,5 @@ def test_acks_tell_what_they_mean_to_who_asks_and_to_nobody_else(node) -> None:
         node.hears(pub_frame(channel, b"guid 3", b"data", numbered=True), pub_frame(channel, b"guid 4", reply=""))
         (ack,) = [wire.PubAck.FromString(said.payload) for said in node.hear("_INBOX.acks")]
         assert (ack.ack_level, ack.sequence) == (level_told, 3)
-    assert node.broker.view.acked_messages() == {AckLevel.SYNCED: 3, AckLevel.REPLICATED: 3, AckLevel.MEMORY: 0}
-    assert node.broker.view.unanswered_messages == 2
+    assert node.broker.view.totals().acked_messages == {AckLevel.SYNCED: 3, AckLevel.REPLICATED: 3, AckLevel.MEMORY: 0}
+    assert node.broker.view.totals().unanswered_messages == 2

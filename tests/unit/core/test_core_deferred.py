@@ -213,7 +213,7 @@ def test_what_is_too_late_is_given_up(name) -> None:
     assert data(harness, b"foo") == [b"2"]
     assert data(harness, b"bar") == [b"3"]
     assert [event.kind for event in harness.events if event.kind == "late_messages"] == ["late_messages"]
-    assert harness.broker.view.late_messages == 1
+    assert harness.broker.view.totals().late_messages == 1
     found = stored(harness, b"foo.dead")
     assert [message.data for message in found] == ([b"1"] if name else [])
     assert [header.key for message in found for header in message.headers] == (

@@ -284,7 +284,7 @@ def test_an_ack_tells_its_level(node):
     node.hears(pub_frame("e", "1" * 22, b"1", conn_id="", numbered=True))
     (ack,) = [wire.PubAck.FromString(said.payload) for said in node.hear("_INBOX.acks")]
     assert (ack.error, ack.sequence, ack.ack_level) == (b"", BLOCK + 1, AckLevel.MEMORY)
-    assert +Counter(node.broker.view.acked_messages()) == {AckLevel.MEMORY: 1}
+    assert +Counter(node.broker.view.totals().acked_messages) == {AckLevel.MEMORY: 1}
 
 
 def test_nothing_is_sealed_before_the_epoch_is_in_the_log(node):

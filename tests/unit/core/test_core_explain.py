@@ -11,7 +11,7 @@ from stan import limits
 from stan.config import Config, StoreLimits
 from stan.core.base.causes import Cause
 from stan.core.base.ready import ReportMoment
-from stan.core.features.queries.account import Account, state_of
+from stan.core.features.queries.account import Account
 from stan.core.features.transactions.committing import Committing
 from stan.core.leader.cursors import LiveCursor, LiveCursors, MessagesAhead, Unreported
 from stan.core.leader.deliveries import Sending, recalled, recorded, withdrawn
@@ -56,9 +56,12 @@ def story(harness, sequence):
     return [(step.cause, step.count) if step.what == "delivered" else step.what for step in account(harness, sequence)]
 
 
-def now_state(harness, sequence):
-    cursor = the_cursor(harness)
-    return state_of(cursor, harness.broker.view.groups[1].live(cursor.cursor_id), sequence)
+def now_state(harness, sequence, *, gone=False):
+    return harness.broker.view.groups[1].state_of(the_cursor(harness).cursor_id, sequence, gone=gone)
+
+
+def identity(harness):
+    return harness.broker.view.groups[1].cursor(the_cursor(harness).cursor_id)
 
 
 # --- causes -----------------------------------------------------------------------------------------------------------------
@@ -217,8 +220,8 @@ def test_a_message_that_expired_before_it_was_sent_is_gone():
     harness.publish("foo", b"b")
     harness.pass_time(7)
 
-    assert state_of(the_cursor(harness), None, 2, gone=True) == "gone"
-    reading = Reading(Log(harness), the_cursor(harness), admin.ExplainRequest(sequence=2), None, gone=True)
+    assert now_state(harness, 2, gone=True) == "gone"
+    reading = Reading(Log(harness), identity(harness), admin.ExplainRequest(sequence=2), None, gone=True)
     reading.run()
     assert [step.what for step in reading.response.steps] == ["expired"]
 
@@ -479,7 +482,7 @@ def test_an_account_goes_on_where_the_answer_before_has_ended(harness, monkeypat
     monkeypatch.setattr(limits, "EXPLAIN_ENTRIES_AT_ONCE", 1)
     log, steps, request = Log(harness), [], admin.ExplainRequest(sequence=1)
     while True:
-        reading = Reading(log, the_cursor(harness), request, None)
+        reading = Reading(log, identity(harness), request, None)
         reading.run()
         steps += [(s.cause, s.count) if s.what == "delivered" else s.what for s in reading.response.steps]
         if not reading.response.more:
@@ -494,7 +497,7 @@ def test_an_account_goes_on_where_the_answer_before_has_ended(harness, monkeypat
 def test_a_log_that_begins_later_says_so(harness):
     harness.subscribe("foo", **DUR)
     harness.publish("foo", b"a")
-    reading = Reading(Log(harness, first_index=5), the_cursor(harness), admin.ExplainRequest(sequence=1), None)
+    reading = Reading(Log(harness, first_index=5), identity(harness), admin.ExplainRequest(sequence=1), None)
     reading.run()
     assert reading.response.begins_late
 
@@ -521,7 +524,7 @@ def test_a_message_that_was_committed_by_reference_is_told_from_its_staging_on(t
     log.sync()
     log.commit(entries[-1].index)
     (ref,) = log.channel(harness.uid()).refs(2, 2, 1, 1)
-    reading = Reading(log, the_cursor(harness), admin.ExplainRequest(sequence=2), ref)
+    reading = Reading(log, identity(harness), admin.ExplainRequest(sequence=2), ref)
     reading.run()
     log.close()
 

@@ -47,7 +47,7 @@ def test_a_pinned_channel_is_made_in_that_group(node) -> None:
     view = node.broker.view
     assert view.group_number(b"foo") == HOME
     looked_again = []
-    node.broker.view.when_placed(lambda: looked_again.append(view.group_number(b"foo")))
+    node.broker.view.scope.follow(lambda: looked_again.append(view.group_number(b"foo")), lambda: None)
     node.feed_meta(pin_channel=pb.Pin(channel=b"foo", group=THERE))
     assert view.group_number(b"foo") == THERE
     assert looked_again == [THERE]

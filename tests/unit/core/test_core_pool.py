@@ -54,7 +54,7 @@ def test_a_new_group_gets_channels_once_the_pool_is_open(node) -> None:
     node.feed_channel("old", 1)
     before = view.group_number(NEW)
     looked_again = []
-    node.broker.view.when_placed(lambda: looked_again.append(view.group_number(NEW)))
+    node.broker.view.scope.follow(lambda: looked_again.append(view.group_number(NEW)), lambda: None)
     node.feed_meta(grow_pool=growth())
     assert (pool(node), view.group_number(NEW)) == ((MORE, GROUPS), before)
     node.feed_meta(open_pool=MORE)

@@ -87,7 +87,7 @@ def test_what_has_expired_is_there_until_the_end_and_gone_then(harness, restarts
     assert fetched(harness) == 6
     cursor = harness.state.position()
     assert cursor.pending == [6]
-    assert harness.broker.view.expired_messages == 3
+    assert harness.broker.view.totals().expired_messages == 3
 
 
 def test_a_restore_that_is_given_up_leaves_nothing_listed(harness) -> None:

@@ -232,7 +232,7 @@ def test_messages_are_checked_and_each_refusal_tells_the_path(harness) -> None:
         "",
     ]  # fmt: skip
     assert stored(harness) == 3
-    assert harness.broker.view.refused_by_schema == 5
+    assert harness.broker.view.totals().refused_by_schema == 5
     (note,) = [note for _, note in harness.notes if "refused" in note]
     assert "one" not in note
     assert publish(harness, (BAD, None), (BAD, 1)) == [

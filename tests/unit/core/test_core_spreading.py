@@ -63,7 +63,7 @@ def watched(node, seconds):
     most = 0
     for _ in range(int(seconds / 0.05)):
         node.pass_time(0.05)
-        most = max(most, len(node.broker.view.meta.moves()))
+        most = max(most, len({info.move for info in node.broker.view.meta.by_uid.values() if info.move}))
     return most
 
 

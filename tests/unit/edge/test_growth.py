@@ -7,6 +7,7 @@ import pytest
 from stan_protocol.scalars import SECOND
 
 from stan import level, limits
+from stan.core.boundary.meta_view import MetaView
 from stan.core.state.meta import MetaMachine
 from stan.edge.cluster.growth import PoolGrowth
 from stan.edge.cluster.membership import FOUNDED, Membership, difference
@@ -39,9 +40,9 @@ class Member:
         self.storage = self.disk.storage
         self.now = 100 * SECOND
         self.notes = []
-        meta = MetaMachine()
-        meta.info = pb.ClusterInfo(raft_groups=FOUNDED_WITH, level=level.KNOWN)
-        self.broker = SimpleNamespace(view=SimpleNamespace(meta=meta))
+        self.meta = MetaMachine()
+        self.meta.info = pb.ClusterInfo(raft_groups=FOUNDED_WITH, level=level.KNOWN)
+        self.broker = SimpleNamespace(view=SimpleNamespace(meta=MetaView(SimpleNamespace(meta=self.meta))))
         self.environment = SimpleNamespace(
             runtime=SimpleNamespace(now=lambda: self.now), note=lambda *note: self.notes.append(note), run=self.run
         )
@@ -66,7 +67,7 @@ class Member:
         growth = self.pool.plan(POOL, ABC, 2, {})
         for row in growth.nodes:
             row.store = stores.get(row.node, row.store)
-        self.broker.view.meta.apply(pb.MetaChange(grow_pool=growth), 9)
+        self.meta.apply(pb.MetaChange(grow_pool=growth), 9)
         return growth
 
 
@@ -137,7 +138,7 @@ def test_a_full_disk_is_tried_again_after_a_while(member):
 
 def test_a_node_that_was_away_makes_what_several_growths_want(member):
     member.grow()
-    meta = member.broker.view.meta
+    meta = member.meta
     meta.apply(pb.MetaChange(open_pool=POOL), 10)
     more = pb.GrowPool(groups=6, before=POOL, nodes=[pb.FoundingNode(node="b", store=b"b" * 16)])
     more.voters.add(nodes=[0])

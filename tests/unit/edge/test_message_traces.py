@@ -126,7 +126,8 @@ class FakeView:
 
     def __init__(self, *, leads=True):
         cursor = SimpleNamespace(uid=UID, name=b"billing")
-        self.groups = {1: SimpleNamespace(leads=leads, machine=SimpleNamespace(cursors={3: cursor}))}
+        self.led = SimpleNamespace(leads=leads, cursor={3: cursor}.get)
+        self.group = {1: self.led}.get
         self.meta = SimpleNamespace(by_uid={UID: SimpleNamespace(name=b"orders")})
 
 
@@ -170,7 +171,7 @@ def test_a_follower_makes_no_span_and_knows_the_trace_when_it_leads():
     traces = MessageTraces(view, 1000_000, spans.append)
     traces.committed(1, [stored(4, 5, message(), message(flags="01")), progress(5, sent=[5, 6])], 4000)
     assert spans == []
-    view.groups[1].leads = True
+    view.led.leads = True
     traces.committed(1, [progress(6, sent=[5, 6], count=1), progress(7, acked=[5, 6])], 5000)
     assert [span.name for span in spans] == ["deliver orders", "ack orders"]
     assert {span.ids.trace for span in spans} == {int(TRACE, 16)}

@@ -8,6 +8,7 @@ from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import ClusterConfig
+from stan.core.boundary.meta_view import MetaView
 from stan.core.state.meta import MetaMachine
 from stan.edge.cluster.membership import Membership
 from stan.edge.cluster.reconfiguration import Reconfiguration
@@ -61,13 +62,14 @@ class FakeMember:
             logs=dict.fromkeys(held),
         )
         self.silenced = []  # groups that are about to be handed over
+        self.meta = MetaMachine()
         self.broker = SimpleNamespace(
-            view=SimpleNamespace(meta=MetaMachine()),
+            view=SimpleNamespace(meta=MetaView(SimpleNamespace(meta=self.meta))),
             follow_labels=lambda: None,
             follow_pool=lambda: None,
             step_handover=lambda number, *, under_way: self.silenced.append((number, under_way)),
         )
-        self.broker.view.meta.info = pb.ClusterInfo()
+        self.meta.info = pb.ClusterInfo()
         runtime = SimpleNamespace(now=lambda: self.now, soon=lambda call: call())
         self.environment = SimpleNamespace(
             runtime=runtime, note=lambda *note: self.notes.append(note), ended=self.leave, crashed=self.crash
@@ -113,7 +115,7 @@ class FakeMember:
         done(self.fails)
 
     def set_nodes(self, names, version):
-        self.broker.view.meta.info.nodes.CopyFrom(pb.Nodes(names=names, version=version))
+        self.meta.info.nodes.CopyFrom(pb.Nodes(names=names, version=version))
 
     def hear(self, node, **facts):
         hello = NodeHello(node=node, cluster_id="town", instance=ord(node), **facts)
@@ -236,7 +238,7 @@ def test_changed_labels_change_the_placement_and_are_written_down():
     before = {number: placed.voters for number, placed in member.reconfiguration.placement.items()}
     double = next(voters for voters in before.values() if "a" in voters)
     labels = [pb.PlacedNode(node=name, zone="east" if name in double else "west") for name in "abcd"]
-    member.broker.view.meta.info.nodes.CopyFrom(pb.Nodes(names="abcd", version=1, labels=labels))
+    member.meta.info.nodes.CopyFrom(pb.Nodes(names="abcd", version=1, labels=labels))
     member.tick()
     after = {number: placed.voters for number, placed in member.reconfiguration.placement.items()}
     assert all(len(set(voters) & set(double)) == 1 for voters in after.values())

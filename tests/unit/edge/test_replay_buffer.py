@@ -80,7 +80,7 @@ def test_pieces_are_joined_up_to_a_size_and_not_over_a_bound(monkeypatch):
 
 def test_whether_a_channel_is_taken_is_asked_once_until_roles_change(monkeypatch):
     node = Node()
-    channel_filter = ChannelFilter(node.broker.view)
+    channel_filter = ChannelFilter(node.broker.view.scope)
     assert not channel_filter[b"foo"]
     node.lead()
     assert not channel_filter[b"foo"]

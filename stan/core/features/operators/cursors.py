@@ -8,13 +8,14 @@ change of leaders.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.scalars import WallNanos
 
 from stan.core.base.names import text
+from stan.core.boundary.group_view import CursorIdentity
 from stan.core.publishing.channels import LiveChannels
 from stan.core.requests.channel_lookup import ChannelLookup
 from stan.core.requests.request import AcceptedRequest
@@ -29,6 +30,7 @@ Change = dict[str, Any]
 """One change of GroupChange, by its name."""
 _Change = Callable[[Any, ChannelInfo, Cursor], Change | str]
 """Returns the change that a request asks for, or why it is refused."""
+Known = TypeVar("Known", Cursor, CursorIdentity)
 
 
 class CursorAdmin:
@@ -194,7 +196,7 @@ def _delete(_request: admin.DeleteCursorRequest, _info: ChannelInfo, cursor: Cur
     return {"drop_cursor": pb.DropCursor(cursor_id=cursor.cursor_id)}
 
 
-def which(cursors: list[Cursor], asked: admin.Which) -> Cursor | str:
+def which(cursors: list[Known], asked: admin.Which) -> Known | str:
     """The one of a channel's *cursors* that an operator names, or why it cannot be determined."""
     if not (asked.cursor_id or asked.durable_name or asked.queue_group):
         return refusals.CURSOR_NOT_NAMED
@@ -210,7 +212,7 @@ def which(cursors: list[Cursor], asked: admin.Which) -> Cursor | str:
     return found[0]
 
 
-def _is_meant(cursor: Cursor, asked: admin.Which, group: bytes) -> bool:
+def _is_meant(cursor: Cursor | CursorIdentity, asked: admin.Which, group: bytes) -> bool:
     if asked.cursor_id and cursor.cursor_id != asked.cursor_id:
         return False
     if group:

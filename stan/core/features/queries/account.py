@@ -14,8 +14,8 @@ from stan_protocol.proto import admin_pb2 as admin
 
 from stan.core.base.causes import Cause
 from stan.core.base.runs import pairs
-from stan.core.leader.cursors import LiveCursor
-from stan.core.state.group import Cursor, CursorKind, kind_and_name, removed_runs
+from stan.core.boundary.group_view import CursorIdentity
+from stan.core.state.group import CursorKind, kind_and_name, removed_runs
 from stan.protocol.proto import entries_pb2 as pb
 
 MICROSECOND: Final = 1000
@@ -39,7 +39,7 @@ class Account:
 
     def __init__(
         self,
-        cursor: Cursor,
+        cursor: CursorIdentity,
         sequence: int,
         place: admin.ExplainPlace | None = None,
         staged: StagedMessage | None = None,
@@ -248,19 +248,3 @@ def _is_same(step: admin.ExplainStep, known: admin.ExplainStep) -> bool:
         and step.cause in (known.cause, WORDS[Cause.OWED])
         and known.at - SAME_DELIVERY < step.at < known.until + SAME_DELIVERY
     )
-
-
-def state_of(cursor: Cursor, live: LiveCursor | None, sequence: int, *, gone: bool = False) -> str:
-    """Return the state of a message now, as answers tell it. *live*: the leader's view of the cursor; None: it has no online
-    member. *gone*: the channel does not have it any more."""
-    owed = cursor.to_redeliver if live is None else live.pending.due
-    if live is not None and sequence in live.pending.given_up:
-        return "rejected" if live.pending.is_rejected(sequence) else "exhausted"
-    if sequence in owed:
-        return "owed"
-    if live is not None and sequence in live.pending:
-        return "pending"
-    skipped = cursor.override is not None and sequence in cursor.override.skipped
-    if skipped or sequence <= (cursor.last_sent if live is None else live.last_sent):
-        return "settled"
-    return "gone" if gone else "not sent"
