@@ -32,8 +32,8 @@ from stan.edge.runtime import Ticker
 from stan.edge.serving.fetching import Fetching
 from stan.edge.serving.log_requests import serve_log_requests
 from stan.edge.serving.partitioning import Partitioning
-from stan.edge.storage.groupfiles import groups_on_disk
 from stan.edge.storage.manifest import new_nuid, recorded_node_id, recorded_pool
+from stan.edge.storage.state_loader import StateLoader
 from stan.edge.storage.storage import Storage
 from stan.edge.tracing.traced_driver import ServerTracing, driver_of, tracing_of
 from stan.edge.turns import Turns
@@ -177,10 +177,9 @@ async def _open_storage(config: Config, node_id: str, log: ServerLog, lease: "Le
     if config.cluster is None:
         return await Storage.open(config, log)
     pool = 0 if config.store.directory is None else recorded_pool(str(config.store.directory))
-    groups = set(held_groups(config.cluster, node_id, pool or config.store.raft_groups))
-    if (config.cluster.nodes_version or pool) and config.store.directory is not None:
-        groups.update(groups_on_disk(str(config.store.directory)))  # including groups that are about to be removed
-    return await Storage.open(config, log, groups=sorted(groups), node_id=node_id)
+    groups = held_groups(config.cluster, node_id, pool or config.store.raft_groups)
+    more = bool(config.cluster.nodes_version or pool)  # groups that are about to be removed
+    return await Storage.open(config, log, groups=groups, present=more, node_id=node_id)
 
 
 class StandaloneProcess(BrokerProcess):
@@ -233,7 +232,7 @@ class StandaloneProcess(BrokerProcess):
             await self.connect(embedded)
         log.info("Recovering the state...")
         try:
-            failed = await self.storage.load(self.broker)
+            failed = await StateLoader(self.storage, self.broker).load()
         except (StanError, OSError) as error:
             raise StartError(start_failure(error, config.store.place)) from error
         meta = self.broker.view.meta

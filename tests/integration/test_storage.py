@@ -14,6 +14,7 @@ from stan.config import ClusterConfig, Config, LogConfig, StoreConfig
 from stan.core.broker.broker import Broker
 from stan.edge.log import ServerLog
 from stan.edge.storage.manifest import Manifest, boot_id, open_manifest, recorded_node_id, write_manifest
+from stan.edge.storage.state_loader import StateLoader
 from stan.edge.storage.storage import Storage
 from stan.errors import Damage, StartError
 from tests.kit.server import StanServer, until
@@ -198,7 +199,7 @@ def test_node_without_a_name_gets_one_and_keeps_it(tmp_path):
         async def run():
             storage = await Storage.open(config, ServerLog(LogConfig()), groups=[GroupId(0), GroupId(3)])
             broker = Broker(config, lambda group, uid: storage.logs[group].channel(uid), b"_INBOX.x.")
-            await storage.load(broker, replicated=True)
+            await StateLoader(storage, broker, replicated=True).load()
             await storage.flush(broker)
             await storage.close(clean=True)
             return storage

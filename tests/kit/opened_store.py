@@ -5,6 +5,7 @@ import asyncio
 from stan.config import Config, LogConfig, StoreConfig
 from stan.core.broker.broker import Broker
 from stan.edge.log import ServerLog
+from stan.edge.storage.state_loader import StateLoader
 from stan.edge.storage.storage import Storage
 from stan.migration.records import ProtoFields
 
@@ -23,7 +24,7 @@ class Opened:
         storage = await Storage.open(self.config, ServerLog(LogConfig()))
         broker = Broker(self.config, lambda group, uid: storage.logs[group].channel(uid), b"_INBOX.x.")
         try:
-            await storage.load(broker)
+            await StateLoader(storage, broker).load()
             self.unconfirmed = storage.unconfirmed
             for name, info in broker.services.node.meta.channels.items():
                 log, machine = storage.logs[info.group], broker.services.node.groups[info.group].machine

@@ -6,6 +6,7 @@ from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.broker.broker import Broker
 from stan.core.state.state_codec import snapshot_group
 from stan.edge.storage.data_directory import Disk
+from stan.edge.storage.state_loader import StateLoader
 from stan.edge.storage.storage import Storage
 from stan.errors import StanError
 from stan.protocol.entries import Kind
@@ -70,7 +71,7 @@ class StorageNode:
 
     def load(self):
         self.make_broker()
-        run_now(self.storage.load(self.broker, replicated=not self.alone))
+        run_now(StateLoader(self.storage, self.broker, replicated=not self.alone).load())
 
     def make_broker(self):
         storage = self.storage
@@ -165,7 +166,7 @@ class StorageNode:
         """A new machine, as the owner of the broker makes one."""
         group = self.broker.services.node.groups[1]
         group.machine = type(group.machine)(GroupId(1))
-        run_now(self.storage.load_group(self.broker, GroupId(1), replicated=True))
+        run_now(StateLoader(self.storage, self.broker, replicated=True).load_group(GroupId(1)))
 
     def close(self, *, clean=True):
         run_now(self.storage.close(clean=clean))

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from stan_protocol.scalars import GroupId
 
+from stan.edge.storage.state_loader import StateLoader
 from stan.log.sql.sqlfile import SqlFile
 from stan.log.sql.sqllog import SqlLog
 from stan.protocol.entries import Kind, decode_batches
@@ -189,7 +190,7 @@ async def opened(files, path):
     node.storage.rows.database = await Database.open(path)
     node.make_broker()
     try:
-        await node.storage.load(node.broker, replicated=True)
+        await StateLoader(node.storage, node.broker, replicated=True).load()
         yield node
     finally:
         await node.storage.close(clean=False)

@@ -42,7 +42,7 @@ def lagging(node, source):
 def damaged(node, source):
     """The same, with entries lost."""
     lagging(node, source)
-    node.storage._of_disk().raft.mark_damaged(ONE)
+    node.storage.files.raft.mark_damaged(ONE)
     node.storage.members[1].intact = False
 
 

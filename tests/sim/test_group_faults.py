@@ -243,19 +243,19 @@ def break_disk(node, number):
     def refused(*_arguments, **_more):
         raise OSError(5, "Input/output error")
 
-    take_place = node.storage._files.take_place
-    node.storage._files.take_place = lambda of, **more: refused() if of == number else take_place(of, **more)
+    take_place = node.storage.files.take_place
+    node.storage.files.take_place = lambda of, **more: refused() if of == number else take_place(of, **more)
 
 
 def break_loading(node, number):
-    load = node.storage.load_group
+    read = node.storage.rows.read
 
-    async def perhaps(broker, of, **more):
+    async def perhaps(of):
         if of == number:
             broken()
-        return await load(broker, of, **more)
+        return await read(of)
 
-    node.storage.load_group = perhaps
+    node.storage.rows.read = perhaps
 
 
 def break_new_member(node, number):
@@ -336,7 +336,7 @@ def test_a_copy_whose_newest_entries_find_no_room_in_the_received_one_goes_on_as
     def refused(*_arguments):
         raise OSError(28, "No space left on device")
 
-    node.storage.install, node.storage._files.carry_over = with_more, refused
+    node.storage.install, node.storage.files.carry_over = with_more, refused
     said, note = [], world.note
     world.note = lambda node, level, text: (said.append(text), note(node, level, text))
     node.run(node.cluster_node.group_sync._receive, number, leader.name)

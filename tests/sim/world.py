@@ -16,6 +16,7 @@ from stan.edge.driver import Driver
 from stan.edge.nats.gateway import Gateway
 from stan.edge.process import BrokerProcess
 from stan.edge.storage.data_directory import Disk
+from stan.edge.storage.state_loader import StateLoader
 from stan.edge.storage.storage import Storage
 from stan.edge.turns import Turns
 from stan.errors import StanError
@@ -60,7 +61,7 @@ class Node:
         logs = self.storage.logs
         self.broker = Broker(config, lambda group, uid: logs[group].channel(uid), f"_INBOX.node{world.lives}.".encode())
         self._watch(world)
-        run_now(self.storage.load(self.broker))
+        run_now(StateLoader(self.storage, self.broker).load())
         self.runtime = SimRuntime(loop)
         turns = Turns(self.runtime, world.crashed)
         self.groups = {number: Solo(number, log, "always", turns.touched) for number, log in logs.items()}

@@ -20,6 +20,7 @@ from stan.edge.cluster.agreement import Agreement
 from stan.edge.cluster.host import Done, Host
 from stan.edge.cluster.links import PeerLinks
 from stan.edge.storage.raft_files import Voters
+from stan.edge.storage.state_loader import StateLoader
 from stan.errors import NotNow, StanError, fault
 from stan.policies import REPLICATED
 from stan.product import VERSION
@@ -36,6 +37,7 @@ class GroupCopies:
         self._node = node
         self.links = links
         self.agreement = Agreement(node.storage, node.environment.note, VERSION)
+        self._loader = StateLoader(node.storage, node.broker, replicated=True)
         self.founded = False  # the cluster is new, and its groups were founded
         self._incomplete: set[GroupId] = set()  # groups in which this node has no vote or cannot lead, as last logged
         self._replacing: set[GroupId] = set()
@@ -73,8 +75,9 @@ class GroupCopies:
 
     # --- start ------------------------------------------------------------------------------------------------------------
 
-    def load(self) -> None:
-        """Make the members of all groups, from the state that was loaded."""
+    async def load(self) -> None:
+        """Load the broker's state from the storage and make the members of all groups. Raises StanError, OSError."""
+        await self._loader.load()
         for number in sorted(self._node.storage.logs):
             group = self._make(number)
             if not self._needs_no_clients(number):
@@ -126,7 +129,7 @@ class GroupCopies:
         await node.storage.begin_group(number)
         others = [name for name in node.reconfiguration.first_voters(number) if name != node.storage.node_id]
         node.storage.members[number].set_voters(Voters(others))  # with an empty log this node must not vote
-        await node.storage.load_group(node.broker, number, replicated=True)
+        await self._loader.load_group(number)
 
     def replace(self, number: GroupId, done: Done) -> None:
         """Replace this node's copy of a group by the copy that was received from another node."""
@@ -159,7 +162,7 @@ class GroupCopies:
         try:
             if number != META_GROUP:
                 node.broker.reset(number)  # until it is loaded, nothing is served of a state whose log is gone
-            await node.storage.load_group(node.broker, number, replicated=True)
+            await self._loader.load_group(number)
             node.broker.roles.was_reset(number)
             node.gateway.forget_replay(number)
         except NotNow as error:

@@ -179,8 +179,7 @@ class ClusterNode:
 
     async def load(self) -> None:
         """Load the broker's state from the storage and make the groups. Raises StanError, OSError."""
-        await self.storage.load(self.broker, replicated=True)
-        self.copies.load()
+        await self.copies.load()
         view = self.broker.view
         if view.meta.founded:
             self.membership.update(self.environment.runtime.now(), identity=view.nuid)

@@ -118,7 +118,8 @@ class DataDirectory:
 
     def forget_boot(self) -> None:
         """Let the next start assume that power was lost since this one."""
-        self.change(boot_id="")
+        if self.manifest.boot_id:
+            self.change(boot_id="")
 
     def note_nodes(self, nodes: RecordedNodes) -> None:
         """Record the metadata's nodes for the next start; the pool stays as recorded."""

@@ -37,7 +37,7 @@ class GroupFiles:
         self.files = disk.files
         self.outgoing = f"{disk.directory}/outgoing"
         self.snapshots = SnapshotFiles(disk.files, f"{disk.directory}/groups")
-        self._directory = directory
+        self.directory = directory
         self._groups = f"{disk.directory}/groups"
         self.lost_found = LostFound(disk.files, disk.directory)
         clustered = bool(
@@ -81,21 +81,21 @@ class GroupFiles:
         other node could restore its log. If no entry is missing between others, a new mark is removed again. *on_loss* is called
         with a text if written entries are lost.
         """
-        raft, disk = self.raft, self._directory.disk
+        raft, disk = self.raft, self.directory.disk
         marked = raft is not None and not raft.is_intact(number)
         log, report = FileLog.open(
             Path(self.path(number)),
             number,
-            self._directory.manifest.store_bytes,
+            self.directory.manifest.store_bytes,
             lost_found=Path(self.lost_found.path),
             files=self.files,
             segment_bytes_max=disk.segment_bytes_max,
             tail_cache_bytes_max=disk.tail_cache_bytes_max,
             on_damage=on_damage if raft is not None else None,
             on_loss=on_loss,
-            power_lost=self._directory.power_lost,
+            power_lost=self.directory.power_lost,
             cuts_unsynced=raft is not None and raft.answers_unsynced(number),
-            cipher=self._directory.log_cipher(number),
+            cipher=self.directory.log_cipher(number),
         )
         if raft is not None and not marked and not report.quarantined:
             raft.mark_intact(number)  # a file was damaged, but the log has all entries up to its last one
@@ -124,8 +124,8 @@ class GroupFiles:
 
     def carry_over(self, number: GroupId, old: GroupLog) -> None:
         """Append to the received log the entries that the group's own log has after it, as they may have been acknowledged."""
-        path, store_id = Path(self.path(number, ".incoming")), self._directory.manifest.store_bytes
-        cipher = self._directory.log_cipher(number)
+        path, store_id = Path(self.path(number, ".incoming")), self.directory.manifest.store_bytes
+        cipher = self.directory.log_cipher(number)
         log, _ = FileLog.open(path, number, store_id, files=self.files, cipher=cipher)
         try:
             while log.last_index < old.last_index:

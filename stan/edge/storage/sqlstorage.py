@@ -5,15 +5,16 @@ as the log, and would be lost with it.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 
 from stan_protocol.refusals import go_quote
-from stan_protocol.scalars import GroupId, RaftIndex, Term
+from stan_protocol.scalars import GroupId, RaftIndex
 
 from stan.config import Config
 from stan.core.broker.broker import Broker
 from stan.edge.storage.manifest import lock_file
+from stan.edge.storage.state_rows import Marks, StateRows
 from stan.edge.storage.storage import Storage
 from stan.errors import Aborted, Frozen, NotNow, StartError
 from stan.log.files.disk import OsFiles, close_to_others
@@ -33,6 +34,23 @@ def lock_path(source: Path) -> Path:
 def shared_path(source: Path) -> Path:
     """The directory in which a fault tolerance group has the content of *source*."""
     return source.with_name(source.name + SHARED)
+
+
+class SqlRows(StateRows):
+    """`StateRows` in the SQLite file of the logs."""
+
+    def __init__(self, file: SqlFile) -> None:
+        super().__init__()
+        self._file = file
+
+    async def write(self, changes: dict[GroupId, list[Changes]], marks: Marks, applied: Container[GroupId]) -> None:
+        """Write as `StateRows` does, if the fence lets it. Raises NotNow if SQLite refuses."""
+        if self._file.fence is not None:
+            self._file.fence()
+        try:
+            await super().write(changes, marks, applied)
+        except SqlError as error:
+            raise NotNow(f"{self._file.path}: {error}") from error
 
 
 class SqlStorage(Storage):
@@ -63,6 +81,7 @@ class SqlStorage(Storage):
             file.fence = fence
             self = cls({number: SqlLog(file, number) for number in map(GroupId, range(config.store.raft_groups + 1))})
             self.file, self.unconfirmed = file, unconfirmed
+            self.rows = SqlRows(file)
             self.rows.database = await Database.open(source)
             file.make_views()
         except BaseException:
@@ -72,21 +91,11 @@ class SqlStorage(Storage):
         self._lock = lock
         return self
 
-    async def _write_rows(
-        self, changes: dict[GroupId, list[Changes]], marks: dict[GroupId, tuple[RaftIndex, Term]]
-    ) -> None:
-        if self.file.fence is not None:
-            self.file.fence()
-        try:
-            await super()._write_rows(changes, marks)
-        except SqlError as error:
-            raise NotNow(f"{self.file.path}: {error}") from error
-
     async def release(self, broker: Broker) -> None:  # noqa: ARG002 - as Storage has it
         """Release the entries that the flushed state covers, and let the logs delete rows that nothing needs."""
         for number, log in list(self.logs.items()):
             log.release(self.rows.flushed.get(number, RaftIndex(0)))
-            await self._offload(log.clean)
+            await self.offload(log.clean)
 
     async def close(self, *, clean: bool) -> None:
         """Close everything; *clean* when all writes are durable and flushed."""

@@ -19,6 +19,10 @@ ROWS_AT_ONCE: Final = 250
 """Changed rows of one group that are encoded in one turn of the event loop."""
 
 
+Marks = dict[GroupId, tuple[RaftIndex, Term]]
+"""By group: index and term of the entry as of which its state is."""
+
+
 class StateRows:
     """The rows of all groups; without a database (None, as with the memory store) nothing is written."""
 
@@ -91,12 +95,7 @@ class StateRows:
 
     # --- writing ----------------------------------------------------------------------------------------------------------
 
-    async def write(
-        self,
-        changes: dict[GroupId, list[Changes]],
-        marks: dict[GroupId, tuple[RaftIndex, Term]],
-        applied: Container[GroupId],
-    ) -> None:
+    async def write(self, changes: dict[GroupId, list[Changes]], marks: Marks, applied: Container[GroupId]) -> None:
         """Write changes by group, as of *marks*, after those that an earlier attempt could not write.
 
         A group that is not in *applied* once they are written has another state then.

@@ -1,4 +1,4 @@
-"""Storage of a node: one log per group, and the state database; opening, replaying, flushing, transfer, closing.
+"""Storage of a node: one log per group, and the state database; opening, flushing, transfer, closing.
 
 A data directory holds `stan.json` (the manifest), `lock`, `state.db`, `groups/<number>/` (segments and snapshots),
 `raft/<number>/` (memory of a cluster node's Raft members) and `lost+found/` (files that could not be used). No file is
@@ -12,29 +12,26 @@ from collections.abc import Sequence as Seq
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from stan_protocol.scalars import GroupId, MiB, Nanos, RaftIndex, Sequence, Term
+from stan_protocol.scalars import GroupId, MiB, Nanos, RaftIndex
 
 from stan.config import Config
 from stan.core.broker.broker import Broker
-from stan.core.services.node import META_GROUP
 from stan.edge.log import ServerLog
 from stan.edge.storage.data_directory import DataDirectory, Disk, claim_directory
 from stan.edge.storage.groupfiles import GroupFiles, groups_on_disk
 from stan.edge.storage.manifest import new_nuid, recorded_node_id
 from stan.edge.storage.raft_files import StoredMember, Voters
 from stan.edge.storage.snapshot_files import snapshot_bytes
-from stan.edge.storage.state_rows import StateRows
+from stan.edge.storage.state_rows import Marks, StateRows
 from stan.edge.storage.transfer import Export, Receiver, Sender, goes_on
-from stan.errors import Damage, Frozen, NotNow, StanError, StartError, fault
+from stan.errors import Damage, Frozen, NotNow, StanError, StartError
 from stan.log.files.filelog import FileLog
 from stan.log.memorylog import MemoryLog
-from stan.log.types import Entry, GroupLog
+from stan.log.types import GroupLog
 from stan.protocol.compressed_batches import require as require_compression
-from stan.protocol.entries import DEFERRED_UID, Kind, encode_batch
 from stan.protocol.proto import entries_pb2 as pb
-from stan.raft.solo import SOLO_TERM
 from stan.state.database import Changes, Database, StoredState
 
 REPLAY_BYTES = 4 * MiB
@@ -78,9 +75,9 @@ class Storage:
         self.fresh = False  # when it was opened, it had no entry, no term and no vote: the node has promised nothing
         self.differs: dict[GroupId, str] = {}  # text for each group whose state differs from that of other nodes
         self.members: dict[GroupId, StoredMember] = {}  # only a node of a cluster has them
-        self.applied: dict[GroupId, tuple[RaftIndex, Term]] = {}  # newest applied entry; the driver updates it
-        self._offload: Offload = offload or in_thread
-        self._note: Note = lambda _level, _text: None
+        self.applied: Marks = {}  # newest applied entry; the driver updates it
+        self.offload: Offload = offload or in_thread
+        self.note: Note = lambda _level, _text: None
         self._files: GroupFiles | None = None
         self._receivers: dict[GroupId, Receiver] = {}
 
@@ -88,7 +85,13 @@ class Storage:
 
     @classmethod
     async def open(
-        cls, config: Config, log: ServerLog, *, groups: Seq[GroupId] | None = None, node_id: str = ""
+        cls,
+        config: Config,
+        log: ServerLog,
+        *,
+        groups: Seq[GroupId] | None = None,
+        present: bool = False,
+        node_id: str = "",
     ) -> "Storage":
         """Open the store of `config.store`.
 
@@ -96,6 +99,7 @@ class Storage:
             config: settings.
             log: gets a line for each problem.
             groups: those that this node is a member of; by default all.
+            present: open also those of which the directory has files.
             node_id: name in the cluster; by default the one of the settings, else of the directory, else a new one.
 
         Raises:
@@ -117,11 +121,13 @@ class Storage:
         try:
             if config.cluster is not None and not node_id:
                 node_id = config.cluster.node_id or recorded_node_id(str(directory)) or new_nuid()
+            if present:
+                groups = sorted({*(groups or ()), *groups_on_disk(str(directory))})
             disk = Disk.of(directory, config.encryption, accepts_loss=config.store.truncate_bad_eof)
             self = cls.recover(
                 disk, config.cluster_id, config.store.raft_groups, groups=groups, node_id=node_id, lock=lock, note=note
             )
-            lost_found = Path(self._of_disk().lost_found.path)
+            lost_found = Path(self.files.lost_found.path)
             self.rows.database = await Database.recover(directory / "state.db", lost_found, log.error)
         except BaseException:
             os.close(lock)
@@ -160,7 +166,7 @@ class Storage:
         directory = DataDirectory.open(disk, cluster_id, raft_groups, node_id=node_id, lock=lock)
         files = GroupFiles(directory)
         self = cls({}, offload)
-        self.directory, self.unconfirmed, self._files, self._note = directory, directory.power_lost, files, note
+        self.directory, self.unconfirmed, self._files, self.note = directory, directory.power_lost, files, note
         for text in files.tidy():
             note("WRN", text)
         # Directories of other groups are from an unfinished growth.
@@ -178,15 +184,20 @@ class Storage:
         return self
 
     def _open_group(self, number: GroupId) -> None:
-        raft = self._of_disk().raft
-        if raft is not None:
-            member = self.members[number] = raft.open(number, self._note)
-            if member.answers_unsynced and self._in_directory().power_lost:
-                self._note("WRN", f"group {number}: {POWER_LOST}")
-                member.hard_state.mark_entries_forgotten()  # before anything else is changed
+        raft = self.files.raft
+        if raft is None:
+            self._open_log(number)
+            return
+        member = self.members[number] = raft.open(number, self.note)
+        if member.answers_unsynced and self.files.directory.power_lost:
+            self.note("WRN", f"group {number}: {POWER_LOST}")
+            member.hard_state.mark_entries_forgotten()  # before anything else is changed
         self._open_log(number)
-        if raft is not None:
-            self._expect_committed(number)
+        state, last = member.hard_state, self.logs[number].last_index
+        if state.commit_hint > last and self.files.directory.power_lost:
+            state.lower_hint(last)  # the log had that entry, but need not have synced it
+        elif state.commit_hint > last and not state.amnesiac:
+            self._lost(number, f"the log ends with entry {last}, {state.commit_hint} was committed here")
 
     def _encrypt_from_now_on(self, directory: DataDirectory, present: Seq[GroupId]) -> None:
         """Encrypt each batch that is appended from here on; those already in the logs may be in clear."""
@@ -194,19 +205,6 @@ class Storage:
         for number, log in self.logs.items():
             if isinstance(log, FileLog):
                 log.sealed_from(RaftIndex((log.last_index if number in present else 0) + 1))
-
-    def _expect_committed(self, number: GroupId) -> None:
-        """Notice a log that ends before a known committed entry.
-
-        The log had that entry, but need not have synced it: a loss of power may have taken it. Without one, entries are lost.
-        """
-        state, last = self.members[number].hard_state, self.logs[number].last_index
-        if state.commit_hint <= last:
-            return
-        if self._in_directory().power_lost:
-            state.lower_hint(last)
-        elif not state.amnesiac:
-            self._lost(number, f"the log ends with entry {last}, {state.commit_hint} was committed here")
 
     def _lost(self, number: GroupId, what: str) -> None:
         """Handle a log that has lost written entries.
@@ -217,12 +215,12 @@ class Storage:
         if self.node_id:
             self.members[number].hard_state.mark_amnesiac()
             more = "this node has no vote in the group until it holds again what the others hold"
-        elif self._accepts_loss:
+        elif self.accepts_loss:
             self.unconfirmed = True
             more = "it goes on without them, and sequences of messages that are lost may be given out again"
         else:
             raise StartError(f"group {number}: {what}; nothing was changed: {REMEDY}")
-        self._note("ERR", f"group {number}: {what}; {more}")
+        self.note("ERR", f"group {number}: {what}; {more}")
 
     def _open_log(self, number: GroupId) -> None:
         member, opening = self.members.get(number), True
@@ -234,25 +232,23 @@ class Storage:
                     member.hard_state.mark_amnesiac()
                 member.mark_damaged()
 
-        self.logs[number], texts = self._of_disk().open_log(number, damaged, partial(self._lost, number))
+        self.logs[number], texts = self.files.open_log(number, damaged, partial(self._lost, number))
         if member is not None:
             member.read_mark()
         opening = False
         for text in texts:
-            self._note("WRN", text)
+            self.note("WRN", text)
 
-    def _of_disk(self) -> GroupFiles:
+    @property
+    def files(self) -> GroupFiles:
+        """The files of the groups. Raises StartError: the store has none."""
         if self._files is None:
             raise StartError(NO_FILES)
         return self._files
 
-    def _in_directory(self) -> DataDirectory:
-        if self.directory is None:
-            raise StartError(NO_FILES)
-        return self.directory
-
     @property
-    def _accepts_loss(self) -> bool:
+    def accepts_loss(self) -> bool:
+        """True if the operator has accepted that a log has lost entries."""
         return self.directory is not None and self.directory.disk.accepts_loss
 
     @property
@@ -270,186 +266,6 @@ class Storage:
         member = self.members.get(number)
         return member is None or member.intact
 
-    # --- replay -----------------------------------------------------------------------------------------------------------
-
-    async def load(self, broker: Broker, *, replicated: bool = False) -> dict[GroupId, Exception]:
-        """Bring *broker* to the state of its logs: rows or snapshot, then every entry after them.
-
-        *replicated*: the later entries are neither committed nor applied, as the group's leader decides about them;
-        a group whose state and log do not fit together begins empty. Returns the errors of the groups whose log the program
-        could not replay; the other groups can be served.
-        """
-        if self.rows.database is not None and self.directory is not None:
-            for text in await self.rows.database.drop_strays(self.directory.manifest.groups):
-                self._note("ERR", text)
-        failed: dict[GroupId, Exception] = {}
-        await self.load_group(broker, META_GROUP, replicated=replicated)
-        if not broker.view.meta.founded and not replicated:
-            self._found_cluster(broker)
-        for number in broker.view.groups:
-            if number in self.logs:
-                error = await self.load_group(broker, number, replicated=replicated)
-                if error is not None:
-                    failed[number] = error
-                if not replicated:
-                    self._expect_known_channels(broker, number)
-        return failed
-
-    def _expect_known_channels(self, broker: Broker, number: GroupId) -> None:
-        """Raise Damage if the log has messages of a channel that the metadata has lost: the next channel would get its number."""
-        log, next_uid = self.logs[number], broker.view.meta.next_uid
-        unknown = [u for u in log.channels() if next_uid <= u < DEFERRED_UID and log.channel(u).last_sequence]
-        if unknown:
-            raise Damage(
-                f"group {number} has messages of channel number {unknown[0]}, of which the metadata has lost its name; "
-                f"{BACKUP}"
-            )
-
-    async def load_group(self, broker: Broker, number: GroupId, *, replicated: bool) -> Exception | None:
-        """Give the broker the state of one group, from its log and rows; *replicated* as in `load`.
-
-        It is made off the event loop, and takes the place of the old one in one step: until then the old metadata have
-        the channels and clients.
-
-        Returns the error if the program could not replay the log; then the failure of the group is reported to the broker.
-        """
-        snapshot, rewrites = await self._newest_state(number, replicated=replicated)
-        machine: Any = await self._offload(partial(broker.restored, number, snapshot, changed=rewrites))
-        broker.reset(number, machine)
-        if rewrites:
-            self.rows.mark_stale(number)
-        if snapshot.voters_index and number in self.members:  # a server alone has no members
-            self.members[number].set_voters(Voters(list(snapshot.voters), snapshot.voters_index))
-        applied = RaftIndex(snapshot.applied_index)
-        if replicated:
-            self.logs[number].commit(applied)
-            self.applied[number] = (applied, Term(snapshot.applied_term))
-        else:
-            try:
-                self._replay(broker, number, applied)
-            except (StanError, OSError):
-                raise
-            except Exception as error:  # the border of the group: the others are served
-                if number == META_GROUP:
-                    raise StartError(f"the metadata cannot be replayed: {fault(error)}") from error
-                broker.fail(number, fault(error))
-                return error
-            if self._accepts_loss and number != META_GROUP:
-                self._pass_over(broker, number)
-        if number != META_GROUP:
-            self._trim(broker, number)
-        return None
-
-    async def _newest_state(self, number: GroupId, *, replicated: bool) -> tuple[pb.Snapshot, bool]:
-        """Find the state to start from: the rows, or the newest snapshot if the rows are lost or older.
-
-        The second value is True if all rows have to be written again. Raises Damage if state and log do not fit together; a
-        replicated group begins empty then.
-        """
-        log = self.logs[number]
-        snapshot, why = await self.rows.read(number)
-        newest = self._files.snapshots.find(number) if self._files is not None else RaftIndex(0)
-        rewrites = bool(why)
-        if snapshot.applied_index < newest <= log.last_index:
-            try:
-                stored: Any = await self._offload(partial(self._of_disk().snapshots.read, number, newest))
-                snapshot, rewrites = stored, True
-            except Damage as error:
-                why += f"{error}; "
-        applied = snapshot.applied_index
-        if log.first_index - 1 <= applied <= log.last_index:
-            if why:
-                self._note("ERR", f"{why}group {number} is made again from entry {applied + 1} of its log on")
-            return snapshot, rewrites
-        why += (
-            f"group {number}: the state stands at entry {applied}, the log holds [{log.first_index}, {log.last_index}]"
-        )
-        if not replicated:
-            if applied > log.last_index and self._accepts_loss and isinstance(log, FileLog):
-                log.skip(RaftIndex(applied + 1))
-                return snapshot, rewrites
-            raise Damage(f"{why}; {self._remedy(lost=applied > log.last_index)}")
-        await self._begin_empty(number, why)
-        return pb.Snapshot(), False
-
-    def _remedy(self, *, lost: bool) -> str:
-        """The remedy for a group that cannot be loaded; *lost*: because its newest entries are missing."""
-        if self._files is None:
-            return "restore the file from a backup"
-        return REMEDY if lost else BACKUP
-
-    async def _begin_empty(self, number: GroupId, why: str) -> None:
-        """Move a group's log to lost+found, begin it empty, and delete the group's rows; other nodes have its entries."""
-        files = self._of_disk()
-        self.members[number].hard_state.mark_amnesiac()
-        self.logs[number].close()
-        aside = files.set_aside(number)
-        if files.raft is not None:
-            files.raft.mark_intact(number)  # like a new disk: the next log is complete from its beginning
-        self._note("ERR", f"{why}; moved to {aside}, this node gets the group's messages from others again")
-        self._in_directory().note_encrypted(number)
-        self._open_log(number)
-        files.snapshots.newest[number] = RaftIndex(0)
-        await self.rows.delete(number)
-
-    def _replay(self, broker: Broker, number: GroupId, applied: RaftIndex) -> None:
-        """Apply the entries after *applied*: a server alone has committed its whole log."""
-        log = self.logs[number]
-        log.commit(log.last_index)
-        at = RaftIndex(applied + 1)
-        term = SOLO_TERM
-        while at <= log.last_index:
-            entries = log.entries(at, log.last_index, REPLAY_BYTES)
-            for entry in entries:
-                broker.replay_entry(number, entry.index, entry.kind, entry.body)
-                term = entry.term
-            at = RaftIndex(entries[-1].index + 1)
-        self.applied[number] = (RaftIndex(max(applied, log.last_index)), term)
-
-    def _pass_over(self, broker: Broker, number: GroupId) -> None:
-        """Skip the sequences of messages that the log has lost and a cursor knows, so that no new message gets them.
-
-        In their place the log gets a batch without records, and a removal of its sequences.
-        """
-        log, group = self.logs[number], broker.view.groups[number]
-        first_sequences = group.first_sequences()
-        for uid, last in sorted(group.sent_until().items()):
-            index = log.channel(uid)
-            first = Sequence(index.last_sequence + 1)
-            if first > last:
-                continue
-            self._note(
-                "ERR", f"group {number}: messages {first} to {last} of {broker.view.meta.by_uid[uid].name!r} are lost"
-            )
-            oldest = Sequence(first_sequences.get(uid, 0))
-            gap = encode_batch(uid, first, last - first + 1, index.last_timestamp, oldest, b"")
-            removal = pb.GroupChange(removal=pb.Removal(uid=uid, deleted=[first, last]))
-            for kind, body in ((Kind.RECORDS, b"".join(gap)), (Kind.CHANGE, removal.SerializeToString())):
-                self._append(broker, number, kind, body)
-
-    def _append(self, broker: Broker, number: GroupId, kind: Kind, body: bytes) -> None:
-        """Append, sync, commit and apply an entry of a server alone, before it serves clients."""
-        log = self.logs[number]
-        index = RaftIndex(log.last_index + 1)
-        log.append([Entry(index, SOLO_TERM, kind, body)])
-        log.sync()
-        log.commit(index)
-        broker.replay_entry(number, index, kind, body)
-        self.applied[number] = (index, SOLO_TERM)
-
-    def _found_cluster(self, broker: Broker) -> None:
-        """Write the first entry of the metadata, which gives a new server its identity."""
-        body = pb.MetaChange(cluster_info=broker.roles.founding(new_nuid().encode())).SerializeToString()
-        self._append(broker, META_GROUP, Kind.META, body)
-
-    def _trim(self, broker: Broker, number: GroupId) -> None:
-        """Trim and drop the channels of a group's log as far as its loaded state has removed their messages."""
-        group, log = broker.view.groups[number], self.logs[number]
-        for uid, first_sequence in group.first_sequences().items():
-            log.trim(uid, Sequence(first_sequence))
-        for uid in [uid for uid in log.channels() if group.is_dropped(uid)]:
-            log.drop(uid)
-
     # --- flushing ---------------------------------------------------------------------------------------------------------
 
     async def flush(self, broker: Broker) -> None:
@@ -458,7 +274,42 @@ class Storage:
         Rows are never ahead of the log, as they are collected before its sync. A group whose log fails does not hold up the
         other groups: its rows stay as they are, and Frozen is raised once the rows of the others are written.
         """
-        await self._take_slices(broker)
+        marks, changes = await self._collect(broker)
+        failed = None
+        for number, log in list(self.logs.items()):
+            try:
+                if log.durable_index < log.last_index:
+                    await self.offload(log.sync)
+            except Frozen as error:
+                changes.pop(number, None)
+                if self.logs.get(number) is log:
+                    failed = error
+                    self.rows.freeze(number)
+                    # The failed log may lack deliveries that have left. On such a disk this may fail, too, and is tried again.
+                    if self.directory is not None:
+                        with suppress(OSError):
+                            await self.offload(self.directory.forget_boot)
+            except Exception as error:  # noqa: BLE001 - the border of the group
+                changes.pop(number, None)
+                self._fail(broker, number, error)
+        await self.rows.write(changes, marks, self.applied)
+        if self.directory is not None and self.directory.manifest.level < broker.view.meta.level:
+            await self.offload(partial(self.directory.change, level=broker.view.meta.level))
+        if failed is not None:
+            raise failed
+
+    async def _collect(self, broker: Broker) -> tuple[Marks, dict[GroupId, list[Changes]]]:
+        """Collect the changed rows of all groups, and the entries as of which they are. Many rows of one group are collected
+        slice by slice, each in a turn of the event loop of its own."""
+        for number in list(self.applied):
+            for _ in range(SLICES_MAX):
+                try:
+                    if number not in self.applied or not self.rows.take_some(broker, number):
+                        break
+                except Exception as error:  # noqa: BLE001 - the border of the group, whose rows stay as they are
+                    self._fail(broker, number, error)
+                    break
+                await self.offload(_nothing)
         marks = {number: mark for number, mark in self.applied.items() if mark[0] != self.rows.flushed.get(number)}
         changes: dict[GroupId, list[Changes]] = {}
         for number, mark in marks.items():
@@ -466,59 +317,13 @@ class Storage:
                 changes[number] = self.rows.take_changes(broker, number, mark)
             except Exception as error:  # noqa: BLE001 - the border of the group, whose rows stay as they are
                 self._fail(broker, number, error)
-        failed = None
-        for number, log in list(self.logs.items()):
-            try:
-                if log.durable_index < log.last_index:
-                    await self._offload(log.sync)
-            except Frozen as error:
-                changes.pop(number, None)
-                if self.logs.get(number) is log:
-                    failed = error
-                    self.rows.freeze(number)
-                    await self._forget_boot()
-            except Exception as error:  # noqa: BLE001 - the border of the group
-                changes.pop(number, None)
-                self._fail(broker, number, error)
-        await self._write_rows(changes, marks)
-        if self.directory is not None and self.directory.manifest.level < broker.view.meta.level:
-            await self._offload(partial(self.directory.change, level=broker.view.meta.level))
-        if failed is not None:
-            raise failed
-
-    async def _take_slices(self, broker: Broker) -> None:
-        """Collect the rows of groups with many changes slice by slice, each in a turn of the event loop of its own; later
-        changes are collected with the rest."""
-        for number in list(self.applied):
-            for _ in range(SLICES_MAX):
-                if not self._take_slice(broker, number):
-                    break
-                await self._offload(_nothing)
-
-    def _take_slice(self, broker: Broker, number: GroupId) -> bool:
-        try:
-            return number in self.applied and self.rows.take_some(broker, number)
-        except Exception as error:  # noqa: BLE001 - the border of the group, whose rows stay as they are
-            self._fail(broker, number, error)
-            return False
+        return marks, changes
 
     def _fail(self, broker: Broker, number: GroupId, error: Exception) -> None:
         """Write nothing more of a group in which the program failed; the driver freezes the group."""
         self.applied.pop(number, None)
         self.rows.freeze(number)
         broker.step_fault(number, error)
-
-    async def _forget_boot(self) -> None:
-        """Let the next start behave as after a loss of power: a failed log may lack deliveries that have left."""
-        if self.directory is None or not self.directory.manifest.boot_id:
-            return
-        with suppress(OSError):  # on such a disk this may fail, too, and is tried again
-            await self._offload(self.directory.forget_boot)
-
-    async def _write_rows(
-        self, changes: dict[GroupId, list[Changes]], marks: dict[GroupId, tuple[RaftIndex, Term]]
-    ) -> None:
-        await self.rows.write(changes, marks, self.applied)
 
     def hash_state(self, broker: Broker, number: GroupId) -> None:
         """Remember the hash of a group's state as of the newest applied entry."""
@@ -548,19 +353,19 @@ class Storage:
         if self.rows.database is None:
             log.release(self.applied[number][0])
             return
-        flushed, newest = self.rows.flushed.get(number, RaftIndex(0)), self._of_disk().snapshots.newest
+        flushed, newest = self.rows.flushed.get(number, RaftIndex(0)), self.files.snapshots.newest
         if newest.get(number, RaftIndex(0)) < log.sealed_index <= flushed:
             await self._snapshot(broker, number)
         if log.sealed_index and self.logs.get(number) is log:  # also if a segment is sealed before each call
             log.compact(broker.view.compactions(number, flushed))
-            await self._offload(log.clean)
+            await self.offload(log.clean)
             broker.step_compacted(number, log.compacted())
         if self.logs.get(number) is log:
             log.release(min(flushed, newest[number]))
 
     async def _snapshot(self, broker: Broker, number: GroupId) -> None:
         """Write a snapshot of a group's state from its rows, from which a lost database can be rebuilt."""
-        log, snapshots = self.logs[number], self._of_disk().snapshots
+        log, snapshots = self.logs[number], self.files.snapshots
         written: list[RaftIndex] = []
 
         def write() -> None:
@@ -569,7 +374,7 @@ class Storage:
             written.append(state.applied_index)
 
         try:
-            await self._offload(write)
+            await self.offload(write)
         except Damage as error:
             self.write_again(broker, number, error)
         if written and self.logs.get(number) is log:
@@ -591,7 +396,7 @@ class Storage:
 
     def write_again(self, broker: Broker, number: GroupId, error: Damage) -> None:
         """Have the next flush write all rows of a group again, as they are damaged in the database; the state is in memory."""
-        self._note("ERR", f"{error}; all rows of group {number} are written again")
+        self.note("ERR", f"{error}; all rows of group {number} are written again")
         self.rows.mark_stale(number)
         self.rows.flushed.pop(number, None)
         broker.touch_all(number)
@@ -600,7 +405,7 @@ class Storage:
 
     def sender(self, now: Callable[[], Nanos]) -> Sender:
         """Make the sender that answers other nodes' requests for groups of this node."""
-        files, data = self._of_disk(), self._in_directory()
+        files, data = self.files, self.files.directory
 
         def read(number: GroupId) -> StoredState:
             cipher = data.log_cipher(number)
@@ -619,9 +424,9 @@ class Storage:
 
     def receiver(self, number: GroupId) -> Receiver:
         """Return the receiver that gets a group from another node, for `install`; the same one until that is done."""
-        files = self._of_disk()
+        files = self.files
         if number not in self._receivers:
-            store_id, cipher = self._in_directory().manifest.store_bytes, self._in_directory().disk.cipher
+            store_id, cipher = self.files.directory.manifest.store_bytes, self.files.directory.disk.cipher
             self._receivers[number] = Receiver(files.files, files.path(number, ".incoming"), number, store_id, cipher)
         return self._receivers[number]
 
@@ -632,7 +437,7 @@ class Storage:
         finished, does not fit the old log, or cannot add its further entries; after OSError or Damage the group is
         of no use until a restart.
         """
-        files, receiver, old = self._of_disk(), self._receivers[number], self.logs[number]
+        files, receiver, old = self.files, self._receivers[number], self.logs[number]
         offer = receiver.offer
         if offer is None or not receiver.finished:
             raise NotNow(f"group {number} was not received")
@@ -652,7 +457,7 @@ class Storage:
         self.applied.pop(number, None)
         self.rows.forget_changes(number)
         files.take_place(number, keep_old=not (fits and self.is_intact(number)))
-        self._in_directory().note_encrypted(number)
+        self.files.directory.note_encrypted(number)
         self._open_log(number)
         self.rows.unfreeze(number)
         files.snapshots.newest[number] = offer.index
@@ -671,14 +476,28 @@ class Storage:
             votes: this data directory is the one named for this node; with another one it has no vote yet.
         """
         for number, names in voters.items():
-            self._of_disk().bootstrap(number, Voters(list(names)), votes=votes)
-        self._in_directory().note_pool(pool)
+            self.files.bootstrap(number, Voters(list(names)), votes=votes)
+        self.files.directory.note_pool(pool)
 
     async def begin_group(self, number: GroupId) -> None:
         """Begin another group, without entries and rows; `load_group` into a new machine comes next. Its directories are made, or
         are those that `found_groups` has made."""
         await self.rows.delete(number)
         self._open_group(number)
+
+    async def begin_empty_log(self, number: GroupId, why: str) -> None:
+        """Move a group's log to lost+found, begin it empty, and delete the group's rows; other nodes have its entries."""
+        files = self.files
+        self.members[number].hard_state.mark_amnesiac()
+        self.logs[number].close()
+        aside = files.set_aside(number)
+        if files.raft is not None:
+            files.raft.mark_intact(number)  # like a new disk: the next log is complete from its beginning
+        self.note("ERR", f"{why}; moved to {aside}, this node gets the group's messages from others again")
+        self.files.directory.note_encrypted(number)
+        self._open_log(number)
+        files.snapshots.newest[number] = RaftIndex(0)
+        await self.rows.delete(number)
 
     def abandon_group(self, number: GroupId) -> None:
         """Drop a group that could not be begun; its files are for the next `begin_group`."""
@@ -694,7 +513,7 @@ class Storage:
 
     async def end_group(self, number: GroupId) -> str:
         """End a group that nothing uses anymore; returns the directory into which its files were moved aside."""
-        log, files = self.logs.pop(number), self._of_disk()
+        log, files = self.logs.pop(number), self.files
         for known in (self.applied, files.snapshots.newest, self._receivers):
             known.pop(number, None)
         self.rows.forget(number)
@@ -702,7 +521,7 @@ class Storage:
             log.close()
         self.members.pop(number).hard_state.close()
         await self.rows.delete(number)
-        self._in_directory().note_encrypted(number)
+        self.files.directory.note_encrypted(number)
         return files.retire(number)
 
     # --- closing ----------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from stan.core.broker.broker import Broker
 from stan.edge.log import ServerLog
 from stan.edge.storage.raft_files import Voters
 from stan.edge.storage.snapshot_files import read_snapshot, snapshot_bytes
+from stan.edge.storage.state_loader import StateLoader
 from stan.edge.storage.storage import Storage
 from stan.errors import Damage, StanError
 from stan.log.files.disk import OsFiles
@@ -51,7 +52,7 @@ class Directory:
         self.storage = storage = await Storage.open(config, ServerLog(LogConfig()), node_id="a" * self.clustered)
         self.broker = Broker(config, lambda group, uid: storage.logs[group].channel(uid), b"_INBOX.x.")
         try:
-            await storage.load(self.broker, replicated=self.clustered)
+            await StateLoader(storage, self.broker, replicated=self.clustered).load()
         except BaseException:
             await storage.close(clean=False)
             raise
@@ -76,7 +77,7 @@ class Directory:
         log.sync()
         self.catch_up()
         state = state_of(storage, self.broker, ONE)
-        storage._of_disk().snapshots.write(ONE, state.applied_index, snapshot_bytes(state.SerializeToString()))
+        storage.files.snapshots.write(ONE, state.applied_index, snapshot_bytes(state.SerializeToString()))
         if self.clustered:
             for number in (0, 1):
                 storage.members[GroupId(number)].hard_state.save(3, "a")
@@ -87,7 +88,7 @@ class Directory:
         """Apply what is in the log, as a node does it by itself or as its leader tells it."""
         for number, last in ((GroupId(0), 2), (ONE, 13)):
             if self.storage.logs[number].last_index == last:
-                self.storage._replay(self.broker, number, self.storage.applied[number][0])
+                StateLoader(self.storage, self.broker).replay(number, self.storage.applied[number][0])
 
     def kept(self):
         """All of the group that a restart has to bring back."""

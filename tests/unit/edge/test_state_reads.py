@@ -9,6 +9,7 @@ from stan_protocol.scalars import GroupId
 
 from stan.edge.cluster.group_sync import GroupSync
 from stan.edge.storage import state_rows
+from stan.edge.storage.state_loader import StateLoader
 from stan.edge.storage.storage import in_thread
 from stan.edge.storage.transfer_codec import Header, Status, Verb, decode, encode
 from stan.errors import NotNow
@@ -35,13 +36,13 @@ def node():
 
 def on_disk(node):
     """The newest snapshot file of group 1."""
-    index = node.storage._of_disk().snapshots.find(ONE)
-    return node.storage._of_disk().snapshots.read(ONE, index)
+    index = node.storage.files.snapshots.find(ONE)
+    return node.storage.files.snapshots.read(ONE, index)
 
 
 async def test_a_worker_thread_reads_the_state_beside_the_flushes(node, tmp_path):
     rows = await Database.open(tmp_path / "state.db")
-    node.storage.rows.database, node.storage._offload = rows, in_thread
+    node.storage.rows.database, node.storage.offload = rows, in_thread
     node.broker.touch_all(ONE)
     node.storage.rows.flushed.clear()
     await node.storage.flush(node.broker)
@@ -64,8 +65,8 @@ async def test_a_worker_thread_makes_the_state_of_a_copy_which_replaces_the_old_
         return await in_thread(call)
 
     monkeypatch.setattr(node.broker, "reset", lambda *made: (calls.append("put in place"), reset(*made)))
-    monkeypatch.setattr(node.storage, "_offload", offload)
-    await node.storage.load_group(node.broker, ONE, replicated=True)
+    monkeypatch.setattr(node.storage, "offload", offload)
+    await StateLoader(node.storage, node.broker, replicated=True).load_group(ONE)
 
     assert calls[-2:] == ["restored", "put in place"]
     assert calls.count("put in place") == 1
@@ -89,7 +90,7 @@ def test_rows_that_are_damaged_while_the_node_runs_are_written_again_from_memory
     node.medium.medium.execute("UPDATE cursors SET last_sent = last_sent + 1 WHERE cursor_id = 1")
     node.release()
     assert [note for note in node.notes if "a row of cursors is damaged" in note and "written again" in note]
-    assert not node.storage._of_disk().snapshots.find(ONE)
+    assert not node.storage.files.snapshots.find(ONE)
     assert node.log.first_index == 1, "nothing is let go that the state is to be made of"
     node.flush()
     node.release()
@@ -116,7 +117,7 @@ def test_many_changed_rows_are_taken_slice_by_slice_and_written_as_of_one_entry(
             node.change(progress=[pb.Progress(cursor_id=number, last_sent=9) for number in range(1, DURABLES)])
 
     monkeypatch.setattr(state_rows, "add_some_rows", noted)
-    node.storage._offload = turn
+    node.storage.offload = turn
     node.broker.touch_all(ONE)
     node.change(trim=pb.Trim(first_sequences=[7, 2]))
     node.flush()

@@ -3,6 +3,7 @@
 import pytest
 from stan_protocol.scalars import GroupId
 
+from stan.edge.storage.state_loader import StateLoader
 from stan.errors import Damage, StartError
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
@@ -21,7 +22,7 @@ def begun(*, alone=False, named=True):
         if named:
             channels = [pb.Channel(name=b"c%d" % uid, group=1) for uid in range(1, 8)]
             change = pb.MetaChange(create_channels=pb.CreateChannels(channels=channels))
-            node.storage._append(node.broker, GroupId(0), Kind.META, change.SerializeToString())
+            StateLoader(node.storage, node.broker).append(GroupId(0), Kind.META, change.SerializeToString())
     else:
         node.storage.members[ONE].hard_state.save(1, "a")
         node.storage.members[ONE].hard_state.mark_readmitted()

@@ -7,6 +7,7 @@ import pytest
 from stan_protocol.scalars import GroupId
 
 from stan.edge.storage.manifest import RecordedNodes, read_manifest
+from stan.edge.storage.state_loader import StateLoader
 from stan.errors import Damage, Frozen, NotNow, StartError
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state.database import Changes
@@ -152,7 +153,7 @@ def test_a_log_that_seals_a_segment_before_each_release_is_cleaned_all_the_same(
     for _ in range(3):
         seal_another(node)
         node.flush()
-        assert node.storage._of_disk().snapshots.newest.get(1, 0) < node.log.sealed_index, "a snapshot comes first"
+        assert node.storage.files.snapshots.newest.get(1, 0) < node.log.sealed_index, "a snapshot comes first"
         node.release()
     assert len(node.files.content(path)) < whole / 2
     node.medium.close()
@@ -306,7 +307,7 @@ def test_server_alone_refuses_state_and_log_that_do_not_fit():
     changes.put("applied", 1, 99, 1, 1)
     run_now(storage.rows.database.flush(changes))
     with pytest.raises(Damage, match=r"the state stands at entry 99.*from a backup"):
-        run_now(storage.load(node.broker))
+        run_now(StateLoader(storage, node.broker).load())
 
 
 def test_frozen_log_holds_up_no_other_group(node):
@@ -336,7 +337,7 @@ def begin(node, number):
     """Hold a group, as a node does it while it runs."""
     run_now(node.storage.begin_group(number))
     node.broker.reset(number)
-    run_now(node.storage.load_group(node.broker, number, replicated=True))
+    run_now(StateLoader(node.storage, node.broker, replicated=True).load_group(number))
 
 
 def end(node, number):

@@ -374,7 +374,7 @@ def test_log_that_is_not_whole_is_not_sent(a, b):
 
 def test_log_that_lost_entries_is_mended_and_the_old_one_kept(a, b):
     b.receive(a.sender())
-    b.storage._of_disk().raft.mark_damaged(ONE)
+    b.storage.files.raft.mark_damaged(ONE)
     b.close()
     assert not b.boot().storage.is_intact(1)
     a.publish(3)
@@ -490,7 +490,7 @@ def test_flush_between_install_and_load_writes_nothing_of_the_group(a, b):
     assert ONE not in b.storage.applied
     b.flush()
     b.release()
-    b.storage._of_disk().snapshots.write(ONE, 2, rows.SerializeToString())  # a release that began before
+    b.storage.files.snapshots.write(ONE, 2, rows.SerializeToString())  # a release that began before
     assert run_now(b.medium.open().snapshot(1)) == rows
     b.load_again()
     b.flush()
@@ -503,14 +503,14 @@ def test_rows_on_their_way_while_the_group_is_installed_are_replaced(a, b):
     b.publish(1)
     carry(b.storage.receiver(ONE), a.sender())
     b.storage.receiver(ONE).finish()
-    flush = b.storage._offload
+    flush = b.storage.offload
 
     async def install_meanwhile(call):
-        b.storage._offload = flush
+        b.storage.offload = flush
         call()
         b.storage.install(ONE)
 
-    b.storage._offload = install_meanwhile
+    b.storage.offload = install_meanwhile
     b.storage.logs[2].append([entry(1)])
     b.flush()
     b.load_again()

@@ -6,6 +6,7 @@ from stan_protocol.scalars import GroupId
 from stan.config import Config, StoreConfig
 from stan.core.broker.broker import Broker
 from stan.edge.storage.sqlstorage import SqlStorage
+from stan.edge.storage.state_loader import StateLoader
 from stan.errors import StanError
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
@@ -19,7 +20,7 @@ async def opened(source):
     storage = await SqlStorage.open_file(config, None)
     broker = Broker(config, lambda group, uid: storage.logs[group].channel(uid), b"_INBOX.x.")
     try:
-        await storage.load(broker)
+        await StateLoader(storage, broker).load()
     except BaseException:
         await storage.close(clean=False)
         raise
@@ -29,11 +30,11 @@ async def opened(source):
 async def filled(source):
     storage, broker = await opened(source)
     body = pb.MetaChange(create_channels=pb.CreateChannels(channels=[pb.Channel(name=b"foo", group=1)]))
-    storage._append(broker, GroupId(0), Kind.META, body.SerializeToString())
+    StateLoader(storage, broker).append(GroupId(0), Kind.META, body.SerializeToString())
     for at in range(40):
         storage.logs[ONE].append([entry(1 + at, batch(1, 1 + at, 1, size=200), term=1)])
     storage.logs[ONE].sync()
-    storage._replay(broker, ONE, 0)
+    StateLoader(storage, broker).replay(ONE, 0)
     await storage.flush(broker)
     await storage.release(broker)
     kept = messages(storage)

@@ -8,6 +8,7 @@ from stan_protocol.scalars import GroupId, RaftIndex, Term
 from stan.config import Config, LogConfig, StoreConfig
 from stan.core.broker.broker import Broker
 from stan.edge.log import ServerLog
+from stan.edge.storage.state_loader import StateLoader
 from stan.edge.storage.storage import Storage
 from stan.errors import Damage, StartError
 from stan.log.files.segment import SegmentHeader, segment_name
@@ -173,7 +174,7 @@ async def opened(config):
     storage = await Storage.open(config, ServerLog(LogConfig()))
     broker = Broker(config, lambda group, uid: storage.logs[group].channel(uid), b"_INBOX.x.")
     try:
-        await storage.load(broker)
+        await StateLoader(storage, broker).load()
     except BaseException:
         await storage.close(clean=False)
         raise
