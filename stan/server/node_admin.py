@@ -118,7 +118,7 @@ class NodeAdmin:
             status.labels = str(places_of([membership.me.own_labels])[""])
             status.places.extend(place_rows(self._cluster_node.reconfiguration.places, pb.NodePlace))
             status.replica = membership.me.replica
-            replicas = membership.read_replicas(node.runtime.now())
+            replicas = membership.hellos.read_replicas(node.runtime.now())
             status.read_replicas.extend(
                 name for name in replicas if name not in self._cluster_node.reconfiguration.names
             )
@@ -149,7 +149,7 @@ class NodeAdmin:
         if group.leads:
             status.role = "leader"
             for peer, match in sorted(group.progress().items()):
-                status.replicas.add(node=peer, match=match, connected=membership.alive(peer, now))
+                status.replicas.add(node=peer, match=match, connected=membership.hellos.alive(peer, now))
         elif self._me not in group.members:
             status.role = "observer"
         else:

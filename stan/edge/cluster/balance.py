@@ -61,7 +61,7 @@ class Balance:
         Args:
             now: monotonic.
             led: groups that this node leads, and the beginning of each leadership.
-            alive: live nodes, and the time since which each was alive without a break; see Membership.alive_since.
+            alive: live nodes, and the time since which each was alive without a break; see `Hellos.alive_since`.
             draining: nodes that are to lead no group; may include this one.
             lag: for each group led, how many entries each other voter lacks; a voter that is left out gets no leadership.
         """

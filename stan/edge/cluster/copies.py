@@ -233,7 +233,7 @@ class GroupCopies:
         able = set(group.reconfigured[1]) - tried
         lag = {peer: missing for peer, missing in node.handovers.lag_of_voters(number).items() if peer in able}
         now, preferred = node.environment.runtime.now(), node.reconfiguration.placement[number].preferred
-        since = node.membership.alive_since(now)
+        since = node.membership.hellos.alive_since(now)
         if group.leads and lag:
             # Nodes that joined lately may refuse.
             lately = {peer for peer in lag if now - since.get(peer, now) < limits.BALANCE_SETTLE}

@@ -133,7 +133,9 @@ class GroupSync:
         """Receive a group again whose log here has lost entries, from its leader, which may not notice the loss."""
         node = self._node
         for number, member in node.storage.members.items():
-            source = next((name for name, known in node.membership.nodes.items() if number in known.hello.led), None)
+            source = next(
+                (name for name, known in node.membership.hellos.nodes.items() if number in known.hello.led), None
+            )
             lacking = not member.intact and number in node.groups and number not in self._spoilt
             if lacking and source is not None and source != self._me:
                 self._receive(number, source)

@@ -53,7 +53,7 @@ class PoolGrowth:
         """Return the growth of the pool to *groups*, placed on these nodes; or the reason why it has to wait."""
         node, meta = self._node, self._node.broker.view.meta
         membership, now = node.membership, node.environment.runtime.now()
-        stores = {name: membership.store_of(name, now) for name in names}
+        stores = {name: membership.hellos.store_of(name, now) for name in names}
         if silent := [name for name in names if not stores[name]]:
             return f"every node has to be there and tell its data directory, and these do not: {', '.join(silent)}"
         placed = place(groups, names, replicas, labels)
@@ -73,7 +73,7 @@ class PoolGrowth:
             return f"node {node.storage.node_id} has not made the directories of its new groups"
         leaderless, behind = list[GroupId](), set[str]()
         for number in map(GroupId, range(1, pool_groups + 1)):
-            leader = node.membership.led_by(number, now)
+            leader = node.membership.hellos.led_by(number, now)
             if leader is None:
                 leaderless.append(number)
             elif leader.pool < pool_groups:
@@ -85,7 +85,7 @@ class PoolGrowth:
     def lacking(self, numbers: Seq[GroupId]) -> str:
         """Describe groups and those of their voters that are not there: `3, 5 (not there: n2)`."""
         node = self._node
-        alive = node.membership.alive_since(node.environment.runtime.now())
+        alive = node.membership.hellos.alive_since(node.environment.runtime.now())
         voters = {name for number in numbers for name in node.reconfiguration.placement[number].voters}
         absent = f" (not there: {', '.join(sorted(voters - alive.keys()))})" if voters - alive.keys() else ""
         return ", ".join(map(str, numbers)) + absent

@@ -38,7 +38,7 @@ class Handovers:
             if self.drained is not None:
                 self.drained()
             return
-        cooling = set() if node.membership.me.draining else node.membership.in_transfer_cooldown(now)
+        cooling = set() if node.membership.me.draining else node.membership.hellos.in_transfer_cooldown(now)
         led = {
             number: leadership.since
             for number, leadership in node.leaderships.led.items()
@@ -52,8 +52,8 @@ class Handovers:
         moves = self._balance.moves(
             now,
             {number: led[number] for number in lag},
-            node.membership.alive_since(now),
-            node.membership.draining(now),
+            node.membership.hellos.alive_since(now),
+            node.membership.hellos.draining(now),
             lag,
         )
         for number, to in moves:  # between two turns, so that no turn changes a role halfway

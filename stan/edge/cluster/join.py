@@ -10,7 +10,8 @@ from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import Config
-from stan.edge.cluster.membership import Membership, Settings
+from stan.edge.cluster.hellos import Settings
+from stan.edge.cluster.membership import Membership
 from stan.edge.log import redacted
 from stan.edge.nats.connection import NatsConnection
 from stan.edge.runtime import Ticker
@@ -127,7 +128,7 @@ class _SettingsRequest:
                 connection.write(publication(self._subject.encode(), hello))
             if self._membership.refusal:
                 raise StartError(self._membership.refusal)
-            settings = self._membership.settings(now)
+            settings = self._membership.hellos.settings(now)
             if settings is not None:
                 return settings
             await asyncio.sleep(limits.MEMBER_TICK_INTERVAL / SECOND)

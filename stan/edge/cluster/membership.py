@@ -18,17 +18,16 @@ done because of it: a node that gets this node's vote then knows why this node m
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 from stan_protocol.refusals import go_quote
 from stan_protocol.scalars import GroupId, Nanos
 
 from stan import level, limits
+from stan.edge.cluster.hellos import Hellos, PeerInfo, Settings
 from stan.invariant import invariant
-from stan.labels import Labels, place_rows, places_of
+from stan.labels import place_rows
 from stan.protocol.proto.node_pb2 import NodeHello, NodeLabels, StateHash
 from stan.raft.placement import NOWHERE, Places, place
 
@@ -40,27 +39,6 @@ REJOIN = (
 )
 
 FOUNDED = ", the number with which the cluster was founded: it has grown since, and nodes learn that by themselves"
-
-
-@dataclass(slots=True)
-class PeerInfo:
-    """A node of the cluster, by its hellos."""
-
-    hello: NodeHello  # the newest
-    first: Nanos  # first hello of this instance
-    since: Nanos  # first hello of the current unbroken series
-    last: Nanos  # newest hello
-    noted: str = ""  # newest warning that was logged about it
-
-
-class Settings(NamedTuple):
-    """Settings that must be the same on all nodes."""
-
-    voters: tuple[str, ...]  # sorted
-    raft_groups: int  # with which the cluster was founded
-    replicas: int
-    version: int = 0  # of the voters: 0 if they come from the nodes' configuration, else from the metadata
-    places: tuple[tuple[str, Labels], ...] = ()  # labels of voters that have any, as of that version, sorted
 
 
 class Membership:
@@ -78,7 +56,7 @@ class Membership:
         self.me = NodeHello()
         self.me.CopyFrom(me)
         self.me.level_known = me.level_known or level.KNOWN
-        self.nodes: dict[str, PeerInfo] = {}
+        self.hellos = Hellos(self.me)
         self.refusal = ""  # the reason why this node must not run; stays once set. Send the result of `tick`, then stop
         self._random = random
         self._notes: list[str] = []
@@ -98,89 +76,10 @@ class Membership:
         """
         return bool(self.me.founders)
 
-    def alive(self, name: str, now: Nanos) -> bool:
-        """True if the node said hello within NODE_TIMEOUT; always True for this node."""
-        peer = self.nodes.get(name)
-        return name == self.me.node or (peer is not None and now - peer.last < limits.NODE_TIMEOUT)
-
-    def alive_since(self, now: Nanos) -> dict[str, Nanos]:
-        """Live nodes, this one included, and the time since which each has said hello without a break."""
-        return {self.me.node: self._began} | {name: self.nodes[name].since for name in self._living(now)}
-
-    def all_listen(self, now: Nanos) -> bool:
-        """True if all live nodes, this one included, listen to clients: messages through any nats-server from which their
-        hellos have come reach them all."""
-        return all(hello.listens for hello in self._hellos(now))
-
-    def draining(self, now: Nanos) -> set[str]:
-        """Live nodes, this one included, that are draining: they are to lead nothing."""
-        return {hello.node for hello in self._hellos(now) if hello.draining}
-
-    def levels(self, now: Nanos) -> dict[str, int]:
-        """The highest level that each live node knows, this one included, by name."""
-        return {hello.node: hello.level_known for hello in self._hellos(now)}
-
-    def labels(self, now: Nanos) -> dict[str, Labels]:
-        """The labels in the settings of each live node, this one included, by name; those without any are in it, too."""
-        return {hello.node: places_of([hello.own_labels])[""] for hello in self._hellos(now)}
-
-    def outdated(self) -> frozenset[str]:
-        """Nodes, live or not, whose version does not know the cluster's level: their messages cannot be relied on."""
-        return frozenset(
-            level.too_old({name: peer.hello.level_known for name, peer in self.nodes.items()}, self.me.level)
-        )
-
-    def read_replicas(self, now: Nanos) -> list[str]:
-        """Live read replicas, sorted; this node included if it is one."""
-        return sorted(hello.node for hello in self._hellos(now) if hello.replica)
-
-    def settings(self, now: Nanos) -> Settings | None:
-        """Newest settings that established nodes announce for the cluster; None without such a node, or if they disagree."""
-        announced = [
-            Settings(
-                tuple(hello.voters),
-                hello.raft_groups,
-                hello.replicas,
-                hello.nodes_version,
-                tuple(places_of(hello.labels).items()),
-            )
-            for hello in self._hellos(now)
-            if hello.established and hello.voters
-        ]
-        newest = max((settings.version for settings in announced), default=0)
-        agreed = {settings for settings in announced if settings.version == newest}
-        return agreed.pop() if len(agreed) == 1 else None
-
-    def store_of(self, name: str, now: Nanos) -> bytes:
-        """The store id of a live node's data directory, 16 bytes; b"" if the node is not there or its hello has none."""
-        return next((hello.store for hello in self._hellos(now) if hello.node == name), b"")
-
-    def holders(self, group: GroupId, now: Nanos) -> list[str]:
-        """Live nodes, this one included, with a copy of a group; sorted."""
-        return sorted(hello.node for hello in self._hellos(now) if group in hello.held)
-
-    def copies(self, group: GroupId, now: Nanos) -> list[NodeHello]:
-        """The hellos of live nodes that have a copy of a group and are not about to stop."""
-        return [hello for hello in self._hellos(now) if group in hello.held and not hello.draining]
-
-    def in_transfer_cooldown(self, now: Nanos) -> set[GroupId]:
-        """Groups that a live node has recently handed over for an operator: no node moves them for balance's sake."""
-        return {GroupId(number) for hello in self._hellos(now) for number in hello.resting}
-
-    def led_by(self, group: GroupId, now: Nanos) -> NodeHello | None:
-        """Hello of the node that leads a group; None while no live node announces it."""
-        return next((hello for hello in self._hellos(now) if group in hello.led), None)
-
     def take_notes(self) -> list[str]:
         """Warnings since the last call."""
         notes, self._notes = self._notes, []
         return notes
-
-    def _living(self, now: Nanos) -> list[str]:
-        return [name for name in self.nodes if self.alive(name, now)]
-
-    def _hellos(self, now: Nanos) -> list[NodeHello]:
-        return [self.me, *(self.nodes[name].hello for name in self._living(now))]
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -191,7 +90,7 @@ class Membership:
 
     def announce(self, now: Nanos) -> None:
         """Say hello at once, as the connection is up (again), and draw no conclusions from silence for HELLO_LISTEN."""
-        self._began = self._next_hello = now
+        self.hellos.began = self._next_hello = now
         self._listen_until = Nanos(now + limits.HELLO_LISTEN)
         self._listened = False
 
@@ -206,9 +105,9 @@ class Membership:
         if now < self.next_tick:
             return []
         self._listened = now >= self._listen_until
-        for name in [name for name, peer in self.nodes.items() if now - peer.last >= limits.NODE_FORGET]:
+        for name in [name for name, peer in self.hellos.nodes.items() if now - peer.last >= limits.NODE_FORGET]:
             if name not in self.me.voters:
-                del self.nodes[name]
+                del self.hellos.nodes[name]
         self._judge(now)
         if now < self._next_hello:
             return []
@@ -312,13 +211,13 @@ class Membership:
 
     def _note_hello(self, hello: NodeHello, now: Nanos) -> bool:
         """Note another node's hello; returns True if it has news."""
-        peer, alive = self.nodes.get(hello.node), self.alive(hello.node, now)
+        peer, alive = self.hellos.nodes.get(hello.node), self.hellos.alive(hello.node, now)
         if peer is None or peer.hello.instance != hello.instance:
             if peer is not None and alive and hello.started < peer.hello.started:
                 return False  # the last message of a process that was replaced
-            if peer is None and len(self.nodes) >= limits.NODES_MAX and hello.node not in self.me.voters:
+            if peer is None and len(self.hellos.nodes) >= limits.NODES_MAX and hello.node not in self.me.voters:
                 return False
-            peer = self.nodes[hello.node] = PeerInfo(hello, now, now, now)
+            peer = self.hellos.nodes[hello.node] = PeerInfo(hello, now, now, now)
             alive = False
         if not alive:  # it may not know this node either: answer with a hello
             peer.since = now
@@ -369,7 +268,7 @@ class Membership:
         if not blank or not hello.identity or epoch_number(hello.epoch) <= epoch_number(me.epoch):
             return False
         me.epoch = hello.epoch
-        self.nodes.clear()
+        self.hellos.nodes.clear()
         me.founders.clear()
         return True
 
@@ -405,17 +304,21 @@ class Membership:
 
     def _dispute(self, now: Nanos) -> set[str]:
         """Live nodes that disagree with this one about the cluster. Sets `refusal` if this node has to give way (R2)."""
-        me, living = self.me, self._living(now)
-        for hello in (self.nodes[name].hello for name in living):
+        me, living = self.me, self.hellos.living(now)
+        for hello in (self.hellos.nodes[name].hello for name in living):
             if _founds_alone(me) and _founds_alone(hello):
                 self._refuse(f"Server {hello.node} was also started with -cluster_bootstrap", now)
                 return set()
-        disputes = {name: text for name in living if (text := difference(me, self.nodes[name].hello))}
-        members = [name for name in living if not self.nodes[name].hello.replica and self.nodes[name].hello.voters]
+        disputes = {name: text for name in living if (text := difference(me, self.hellos.nodes[name].hello))}
+        members = [
+            name
+            for name in living
+            if not self.hellos.nodes[name].hello.replica and self.hellos.nodes[name].hello.voters
+        ]
         against = sum(name in disputes for name in members)
         outvoted = 2 * against > len(members)  # if the nodes, this one included, are split in halves, both give way
         for name, text in disputes.items():
-            peer = self.nodes[name]
+            peer = self.hellos.nodes[name]
             newcomer = not me.established and (peer.hello.established or outvoted)
             if newcomer and (peer.hello.established or now - peer.first >= limits.HELLO_LISTEN):
                 self._refuse(text, now)  # the others had time to take sides
@@ -429,7 +332,7 @@ class Membership:
         me = self.me
         if me.established or not me.identity or now < self._listen_until:
             return
-        agreeing = (self.nodes[name].hello.identity for name in self._living(now) if name not in disputes)
+        agreeing = (self.hellos.nodes[name].hello.identity for name in self.hellos.living(now) if name not in disputes)
         if list(me.voters) == [me.node] or me.identity in agreeing:
             me.established = True
             self._hello_by(now)
@@ -439,14 +342,14 @@ class Membership:
         me = self.me
         if not _is_pastless(me) or me.node not in me.voters:
             return
-        others = [self.nodes[name].hello for name in me.voters if name in self.nodes]
+        others = [self.hellos.nodes[name].hello for name in me.voters if name in self.hellos.nodes]
         if any(not self._is_blank(hello) and not self._founded_with(hello) for hello in others):
             if me.founders:
                 me.founders.clear()
                 self._hello_by(now)
             return
         if not me.founders:
-            there = {name for name in me.voters if self.alive(name, now)}
+            there = {name for name in me.voters if self.hellos.alive(name, now)}
             alone = any(_founds_alone(hello) for hello in (me, *others)) and now >= self._listen_until
             if len(there) < len(me.voters) and not (alone and self._can_lead_all(there)):
                 return  # the bootstrap flag may be older than the cluster; and a later node gets no vote in a leaderless group

@@ -141,13 +141,13 @@ class ClusterNode:
         return self.groups[number].lease_until() > self.environment.runtime.now()
 
     def _levels(self) -> dict[str, int]:
-        return self.membership.levels(self.environment.runtime.now())
+        return self.membership.hellos.levels(self.environment.runtime.now())
 
     def _labels(self) -> dict[str, Labels]:
-        return self.membership.labels(self.environment.runtime.now())
+        return self.membership.hellos.labels(self.environment.runtime.now())
 
     def _holders(self, number: GroupId) -> dict[str, CopyHolder]:
-        copies = self.membership.copies(number, self.environment.runtime.now())
+        copies = self.membership.hellos.copies(number, self.environment.runtime.now())
         return {hello.node: CopyHolder(hello.replica, hello.instance) for hello in copies}
 
     def _instance(self) -> int:
@@ -263,7 +263,7 @@ class ClusterNode:
         )
 
     def _compare_states(self) -> None:
-        self.copies.agreement.compare({name: known.hello for name, known in self.membership.nodes.items()})
+        self.copies.agreement.compare({name: known.hello for name, known in self.membership.hellos.nodes.items()})
 
     def _listen(self, now: Nanos) -> None:
         view = self.broker.view
@@ -277,7 +277,7 @@ class ClusterNode:
         """Report that clients are served once all live nodes listen to them, or at *until*. A node tells that
         behind its subscriptions, on their way through NATS: where the hello has come, no request misses the node any more. Any
         of them may be the leader that needs a request, and nothing forwards requests."""
-        if now >= until or self.membership.all_listen(now):
+        if now >= until or self.membership.hellos.all_listen(now):
             self.environment.listening()
         else:
             self.broker.step_alarm(
@@ -290,7 +290,7 @@ class ClusterNode:
         leader = None if group is None else group.leader
         if buffer is None or buffer.alone_since is None or leader is None or not self.gateway.listens:
             return
-        known = self.membership.nodes.get(leader)
+        known = self.membership.hellos.nodes.get(leader)
         if leader == self.membership.me.node:
             buffer.alone_since = None
         elif known is not None and known.last > buffer.alone_since:
@@ -313,7 +313,7 @@ class ClusterNode:
         membership, now = self.membership, self.environment.runtime.now()
         if membership.me.epoch != self.copies.links.mux.epoch and not self._begin_epoch(membership.me.epoch):
             return
-        self.copies.links.refused = membership.outdated()
+        self.copies.links.refused = membership.hellos.outdated()
         hellos = membership.tick(now)  # hellos leave before any action that follows from them
         for hello in hellos:
             self.gateway.connection.write(publication(self.broker.view.subjects.hello.encode(), hello))

@@ -78,14 +78,14 @@ class Reconfiguration:
     def observers(self, number: GroupId, voters: frozenset[str]) -> list[str]:
         """Names of the nodes that get a copy of a group without a vote."""
         membership, now = self._node.membership, self._node.environment.runtime.now()
-        holding = {*membership.read_replicas(now), *membership.holders(number, now)}
+        holding = {*membership.hellos.read_replicas(now), *membership.hellos.holders(number, now)}
         return observers(number, voters, self.placement[number].voters, self.names, holding)
 
     def peers(self, now: Nanos) -> list[str]:
         """Nodes to have a link with, sorted: the cluster's, the groups' voters, and live nodes with the same settings."""
         membership = self._node.membership
-        there = (membership.nodes[name].hello for name in membership.alive_since(now) if name in membership.nodes)
-        names = {hello.node for hello in there if not difference(membership.me, hello)}
+        others = (membership.hellos.nodes[name].hello for name in membership.hellos.living(now))
+        names = {hello.node for hello in others if not difference(membership.me, hello)}
         for group in self._node.groups.values():
             names.update(group.members)
         return sorted((names | set(self.names)) - {self._me})
@@ -98,7 +98,7 @@ class Reconfiguration:
             return "the cluster was rescued, and the nodes that were lost are being taken out of it"
         waiting = []
         for number in self.placement:
-            leader = node.membership.led_by(number, now)
+            leader = node.membership.hellos.led_by(number, now)
             if leader is None or leader.nodes_version != version or number in leader.walking:
                 waiting.append(number)
         return f"groups not yet where the last change wants them: {self.pool.lacking(waiting)}" if waiting else ""
@@ -221,7 +221,7 @@ class Reconfiguration:
         node, group = self._node, self._node.groups[number]
         if group.change_under_way or group.transferring or group.failed or not self._is_migrating(number):
             return
-        lag, alive = group.lag(), node.membership.alive_since(now)
+        lag, alive = group.lag(), node.membership.hellos.alive_since(now)
         seen = ReconfigurationView(
             self._me,
             frozenset(group.members),
@@ -256,7 +256,7 @@ class Reconfiguration:
     def _is_useless(self, number: GroupId, now: Nanos) -> bool:
         """True if this node's copy of a group may be closed, and has not been needed for a while."""
         node = self._node
-        leader = node.membership.led_by(number, now)
+        leader = node.membership.hellos.led_by(number, now)
         agreed = leader is not None and leader.nodes_version == self.version and number not in leader.walking
         placed = number == META_GROUP or self._is_replica or self._me in self.placement[number].voters
         copy = CopyView(placed=placed, votes=self._me in node.groups[number].members, agreed=agreed)

@@ -7,7 +7,8 @@ import pytest
 from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
-from stan.edge.cluster.membership import Membership, Settings
+from stan.edge.cluster.hellos import Settings
+from stan.edge.cluster.membership import Membership
 from stan.labels import Labels
 from stan.protocol.proto.node_pb2 import NodeHello, NodeLabels
 from stan.raft.placement import place
@@ -108,7 +109,7 @@ def test_newcomer_is_answered_soon_and_not_by_all_at_once(town):
     answers = {instance: at - begin for at, instance in town.said if instance != 3}
     assert answers.keys() == {1, 2}
     assert 0 < answers[1] != answers[2] > 0
-    assert [sorted(membership.nodes) for membership in (a, b, c)] == [["b", "c"], ["a", "c"], ["a", "b"]]
+    assert [sorted(membership.hellos.nodes) for membership in (a, b, c)] == [["b", "c"], ["a", "c"], ["a", "b"]]
 
 
 def test_restarted_node_is_answered_too(town):
@@ -130,13 +131,13 @@ def test_changes_are_told_at_once_and_groups_with_the_next_hello(town):
 
     a.update(town.now, led=[5, 2])
     town.settle()
-    assert list(b.nodes["a"].hello.led) == []
+    assert list(b.hellos.nodes["a"].hello.led) == []
     a.update(town.now, draining=True, fresh=False, identity=X)
     town.settle()
 
-    heard = b.nodes["a"].hello
+    heard = b.hellos.nodes["a"].hello
     assert (list(heard.led), heard.draining, heard.fresh, heard.identity) == ([2, 5], True, False, X)
-    assert b.draining(town.now) == {"a"} == a.draining(town.now)
+    assert b.hellos.draining(town.now) == {"a"} == a.hellos.draining(town.now)
 
 
 def test_garbage_echoes_and_other_clusters_are_not_listened_to(town):
@@ -150,7 +151,7 @@ def test_garbage_echoes_and_other_clusters_are_not_listened_to(town):
     ):
         a.receive(payload, town.now)
 
-    assert a.nodes == {}
+    assert a.hellos.nodes == {}
     assert a.refusal == ""
 
 
@@ -161,8 +162,8 @@ def test_number_of_nodes_is_bounded_but_voters_are_always_heard(town):
 
     town.start("b")
 
-    assert len(a.nodes) == limits.NODES_MAX + 1
-    assert "b" in a.nodes
+    assert len(a.hellos.nodes) == limits.NODES_MAX + 1
+    assert "b" in a.hellos.nodes
 
 
 # --- who is there ---------------------------------------------------------------------------------------------------------
@@ -172,18 +173,18 @@ def test_node_is_alive_while_it_is_heard_and_since_it_came_back(town):
     begin = town.now
     a, b = town.start("a"), town.start("b")
     town.run(10 * SECOND)
-    assert a.alive_since(town.now) == {"a": begin, "b": begin}
+    assert a.hellos.alive_since(town.now) == {"a": begin, "b": begin}
 
     town.mute = {b.me.instance}
     town.run(limits.NODE_TIMEOUT)
-    assert not a.alive("b", town.now)
-    assert a.alive("a", town.now)
-    assert not a.alive("nobody", town.now)
-    assert a.alive_since(town.now) == {"a": begin}
+    assert not a.hellos.alive("b", town.now)
+    assert a.hellos.alive("a", town.now)
+    assert not a.hellos.alive("nobody", town.now)
+    assert a.hellos.alive_since(town.now) == {"a": begin}
 
     town.mute = set()
     town.run(2 * SECOND)
-    assert begin + 10 * SECOND < a.alive_since(town.now)["b"] <= town.now
+    assert begin + 10 * SECOND < a.hellos.alive_since(town.now)["b"] <= town.now
 
 
 def test_reconnected_node_counts_from_then_on_and_says_so_at_once(town):
@@ -192,7 +193,7 @@ def test_reconnected_node_counts_from_then_on_and_says_so_at_once(town):
 
     a.announce(town.now)
 
-    assert a.alive_since(town.now) == {"a": town.now}
+    assert a.hellos.alive_since(town.now) == {"a": town.now}
     assert a.next_tick == town.now
 
 
@@ -201,13 +202,13 @@ def test_read_replicas_are_listed_and_forgotten(town):
     town.old("b")
     r, s = town.start("r", replica=True), town.start("s", replica=True)
     town.run(1 * SECOND)
-    assert a.read_replicas(town.now) == r.read_replicas(town.now) == ["r", "s"]
+    assert a.hellos.read_replicas(town.now) == r.hellos.read_replicas(town.now) == ["r", "s"]
 
     town.mute = {r.me.instance, s.me.instance, 2}
     town.run(limits.NODE_TIMEOUT)
-    assert a.read_replicas(town.now) == []
+    assert a.hellos.read_replicas(town.now) == []
     town.run(limits.NODE_FORGET)
-    assert list(a.nodes) == ["b"], "a voter that is away stays listed"
+    assert list(a.hellos.nodes) == ["b"], "a voter that is away stays listed"
 
 
 def test_last_words_of_a_replaced_process_are_not_believed(town):
@@ -218,7 +219,7 @@ def test_last_words_of_a_replaced_process_are_not_believed(town):
     again = town.start("b")
 
     a.receive(late, town.now)
-    assert a.nodes["b"].hello.instance == again.me.instance
+    assert a.hellos.nodes["b"].hello.instance == again.me.instance
 
 
 def test_process_whose_clock_is_behind_its_predecessors_is_known_once_that_is_silent(town):
@@ -226,11 +227,11 @@ def test_process_whose_clock_is_behind_its_predecessors_is_known_once_that_is_si
     town.run(SECOND)
     town.stop(b)
     again = town.start("b", started=1)
-    assert a.nodes["b"].hello.instance != again.me.instance
+    assert a.hellos.nodes["b"].hello.instance != again.me.instance
 
     town.run(limits.NODE_TIMEOUT + SECOND)
 
-    assert a.nodes["b"].hello.instance == again.me.instance
+    assert a.hellos.nodes["b"].hello.instance == again.me.instance
 
 
 # --- one node id, two processes ---------------------------------------------------------------------------------------------
@@ -663,15 +664,15 @@ def test_silent_voter_is_not_counted_as_there(town):
 def test_node_that_joins_is_told_by_the_established(town):
     j = town.start("j", voters=(), raft_groups=0, replicas=0)
     town.old("a")
-    assert j.settings(town.now) is None
+    assert j.hellos.settings(town.now) is None
     town.old("b")
     town.run(SECOND)
 
-    told = j.settings(town.now)
+    told = j.hellos.settings(town.now)
     assert told == Settings(ABC, 8, 3)
     j.adopt(told, town.now)
     town.settle()
-    assert list(town.rosters[1].nodes["j"].hello.voters) == list(ABC)
+    assert list(town.rosters[1].hellos.nodes["j"].hello.voters) == list(ABC)
     assert not any(membership.refusal or membership.take_notes() for membership in town.rosters)
 
 
@@ -680,7 +681,7 @@ def test_node_that_joins_a_cluster_of_one_is_told_too(town):
     town.old("a", voters=("a",), raft_groups=8, replicas=1)
     town.run(SECOND)
 
-    assert j.settings(town.now) == Settings(("a",), 8, 1)
+    assert j.hellos.settings(town.now) == Settings(("a",), 8, 1)
 
 
 def test_node_that_joins_is_told_nothing_by_those_who_disagree(town):
@@ -691,7 +692,7 @@ def test_node_that_joins_is_told_nothing_by_those_who_disagree(town):
         )
         j.receive(hello.SerializeToString(), town.now)
 
-    assert j.settings(town.now) is None
+    assert j.hellos.settings(town.now) is None
 
 
 def test_a_bootstrapped_cluster_is_founded_only_by_a_majority_of_each_groups_voters():
@@ -722,17 +723,17 @@ def test_all_listen_once_every_node_that_is_there_has_told_so(town):
     a, b = town.old("a"), town.old("b")
     town.run(SECOND)
     a.update(town.now, listens=True)
-    assert not a.all_listen(town.now)
+    assert not a.hellos.all_listen(town.now)
     begin = town.now
     b.update(town.now, listens=True)
     town.settle()
     assert town.said[-1][0] == begin, "it is told at once"
-    assert a.all_listen(town.now)
+    assert a.hellos.all_listen(town.now)
     c = town.old("c")
-    assert not a.all_listen(town.now)
+    assert not a.hellos.all_listen(town.now)
     town.stop(c)
     town.run(limits.NODE_TIMEOUT + SECOND)
-    assert a.all_listen(town.now)
+    assert a.hellos.all_listen(town.now)
 
 
 # --- nodes come and go ----------------------------------------------------------------------------------------------------------
@@ -760,23 +761,23 @@ def test_who_joins_is_told_the_newest_nodes(town):
     j = town.start("j", voters=(), raft_groups=0, replicas=0)
     town.run(SECOND)
 
-    told = j.settings(town.now)
+    told = j.hellos.settings(town.now)
     assert told == Settings(("a", "b"), 8, 3, 2)
     j.adopt(told, town.now)
     town.settle()
-    assert a.nodes["j"].hello.nodes_version == 2
+    assert a.hellos.nodes["j"].hello.nodes_version == 2
 
 
 def test_labels_are_heard_and_those_of_the_metadata_told_to_who_joins(town):
     a, b = town.old("a"), town.old("b", own_labels=NodeLabels(zone="z1", rack="3"))
     town.old("c", own_labels=NodeLabels(zone="not a label", host="h" * 65))
     town.run(2 * SECOND)
-    assert a.labels(town.now) == {"a": Labels(), "b": Labels("z1", "3"), "c": Labels()}
+    assert a.hellos.labels(town.now) == {"a": Labels(), "b": Labels("z1", "3"), "c": Labels()}
     for membership in (a, b):
         membership.set_nodes(("a", "b"), 2, town.now, replica=False, places={"b": Labels("z1", "3"), "a": Labels()})
     j = town.start("j", voters=(), raft_groups=0, replicas=0)
     town.run(SECOND)
-    told = j.settings(town.now)
+    told = j.hellos.settings(town.now)
     assert told == Settings(("a", "b"), 8, 3, 2, (("b", Labels("z1", "3")),))
     j.adopt(told, town.now)
     assert [one.node for one in j.me.labels] == ["b"]
@@ -787,33 +788,33 @@ def test_holders_and_leaders_of_groups_are_known_while_they_are_there(town):
     a.update(town.now, led=[2], held=[0, 2], walking=[2])
     b.update(town.now, held=[2, 3])
     town.run(2 * SECOND)
-    assert [a.holders(group, town.now) for group in (0, 1, 2, 3)] == [["a"], [], ["a", "b"], ["b"]]
-    assert list(b.led_by(2, town.now).walking) == [2]
-    assert b.led_by(3, town.now) is None
+    assert [a.hellos.holders(group, town.now) for group in (0, 1, 2, 3)] == [["a"], [], ["a", "b"], ["b"]]
+    assert list(b.hellos.led_by(2, town.now).walking) == [2]
+    assert b.hellos.led_by(3, town.now) is None
 
     town.stop(a)
     town.run(2 * limits.NODE_TIMEOUT)
-    assert b.holders(2, town.now) == ["b"]
-    assert b.led_by(2, town.now) is None
+    assert b.hellos.holders(2, town.now) == ["b"]
+    assert b.hellos.led_by(2, town.now) is None
 
 
 def test_groups_rest_as_long_as_somebody_says_so(town):
     a, b = town.old("a"), town.old("b")
     a.update(town.now, resting=[2])
     town.run(2 * SECOND)
-    assert a.in_transfer_cooldown(town.now) == b.in_transfer_cooldown(town.now) == {2}
+    assert a.hellos.in_transfer_cooldown(town.now) == b.hellos.in_transfer_cooldown(town.now) == {2}
     a.update(town.now, resting=[])
     town.run(2 * SECOND)
-    assert a.in_transfer_cooldown(town.now) == b.in_transfer_cooldown(town.now) == set()
+    assert a.hellos.in_transfer_cooldown(town.now) == b.hellos.in_transfer_cooldown(town.now) == set()
 
 
 def test_a_replica_that_became_a_node_is_a_replica_no_more(town):
     a, r = town.old("a"), town.old("r", replica=True)
     town.run(SECOND)
-    assert a.read_replicas(town.now) == ["r"]
+    assert a.hellos.read_replicas(town.now) == ["r"]
     r.set_nodes((*ABC, "r"), 1, town.now, replica=False)
     town.settle()
-    assert a.read_replicas(town.now) == []
+    assert a.hellos.read_replicas(town.now) == []
 
 
 # --- levels -------------------------------------------------------------------------------------------------------------
@@ -834,12 +835,12 @@ def test_what_an_outdated_node_sends_is_not_taken_once_the_level_is_raised(town)
     a, b = (town.old(name, level_known=2, established=True) for name in "ab")
     town.old("c", level_known=1, established=True)
     town.run(4 * SECOND)
-    assert a.levels(town.now) == {"a": 2, "b": 2, "c": 1}
-    assert a.outdated() == frozenset()
+    assert a.hellos.levels(town.now) == {"a": 2, "b": 2, "c": 1}
+    assert a.hellos.outdated() == frozenset()
     for membership in (a, b):
         membership.update(town.now, level=2)
     town.run(4 * SECOND)
-    assert a.outdated() == b.outdated() == {"c"}
+    assert a.hellos.outdated() == b.hellos.outdated() == {"c"}
     assert not a.refusal
     assert any("knows levels up to 1, the cluster is at level 2" in note for note in a.take_notes())
 
@@ -856,7 +857,7 @@ def test_a_node_from_before_a_rescue_ends_and_is_no_part_of_the_cluster(town):
     town.run(limits.HELLO_ANSWER_MAX)
     assert 'the cluster was rescued without node "c" (rescue 1 (00000005), node "a" says)' in c.refusal
     assert not a.refusal
-    assert a.nodes == c.nodes == {}
+    assert a.hellos.nodes == c.hellos.nodes == {}
     assert a.take_notes() == [
         'node "c" is refused: what it holds is from before the rescue of this cluster (rescue 1 (00000005))'
     ]
@@ -890,8 +891,8 @@ def test_an_empty_node_takes_the_epoch_over(town):
     town.run(2 * SECOND)
     assert d.me.epoch == RESCUED
     assert not d.refusal
-    assert sorted(a.nodes) == ["d"]
-    assert d.settings(town.now).voters == ("a",)
+    assert sorted(a.hellos.nodes) == ["d"]
+    assert d.hellos.settings(town.now).voters == ("a",)
 
 
 def test_a_node_with_data_never_takes_an_epoch_over(town):
@@ -914,6 +915,6 @@ def test_a_cluster_that_was_rescued_twice_by_different_survivors_is_told(town):
     a.receive(hello("b", identity=X, epoch=RESCUED + 1), town.now)
     assert not a.refusal
     assert "it was rescued twice, with different survivors" in a.take_notes()[0]
-    assert a.nodes == {}
+    assert a.hellos.nodes == {}
     a.receive(hello("b", identity=X, epoch=TWICE), town.now)
     assert a.refusal

@@ -95,8 +95,7 @@ class Rig:
         )
         membership = SimpleNamespace(
             me=NodeHello(replica=False, own_labels=NodeLabels(zone="a")),
-            read_replicas=lambda _now: ["n1", "r1"],
-            alive=lambda name, _now: name == "n2",
+            hellos=SimpleNamespace(read_replicas=lambda _now: ["n1", "r1"], alive=lambda name, _now: name == "n2"),
         )
         self.member = None
         if clustered:
