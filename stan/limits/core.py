@@ -232,14 +232,10 @@ STAGED_BYTES_MAX = 8 * GiB
 """Rows staged in one group; they lie on the disk."""
 STAGED_PARTS_MAX = 16_384
 """Parts staged in one group; the data about each are in memory."""
-COMMITS_WAITING_MAX = 64
-"""Requests that wait for the commits of one channel, or for a channel to exist; further ones are answered "retry"."""
-COMMIT_BYTES_IN_FLIGHT = 4 * MiB
-"""Bytes of a commit's rows that are proposed and not yet applied; above this the commit reads no further rows."""
+STAGES_WAITING_MAX = 64
+"""Requests to stage that wait for their channel to exist; further ones are answered "retry"."""
 COMMIT_RETRY = 1 * SECOND
-"""A commit whose rows could not be read or written goes on after this long ..."""
-COMMIT_READS_MAX = 30
-"""... and is given up by a standalone broker, which no other node can help, after this many attempts to read the same rows."""
+"""A commit whose rows could not be written, or one of whose channels is not known, goes on after this long."""
 APPS_MAX = 4096
 """Apps and channels of which one group knows the last committed version, and apps of which it knows the last finished one."""
 APP_MEMORY = 30 * 24 * 3600 * SECOND

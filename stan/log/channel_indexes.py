@@ -86,7 +86,7 @@ class ChannelIndexes:
         place = hidden.alone(row.staged)
         if place is None:  # nothing of the reference is live any more, or the entry with the rows is lost
             channel.add(row._replace(length=0, size=0), GAP, raft_index=index, hole=self._hole)
-        elif channel.add(row, segment, raft_index=index, hole=self._hole, staged=place):
+        elif channel.add(row, segment, raft_index=index, hole=self._hole, staged=place._replace(expiry=row.expiry)):
             hidden.referred = self._referred
             self._referred[row.staged] = row.uid, row.base_sequence
             self._accounting.added(segment, row)

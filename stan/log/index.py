@@ -157,7 +157,7 @@ class BatchIndex:
         batch of this channel can have been in it. A timestamp before its predecessor's counts as the predecessor's.
         """
         written = self._written
-        _, base, count, timestamp, _, position, length, size, _ = row
+        _, base, count, timestamp, _, position, length, size, *_ = row
         if base != written + 1 or count < 1:
             allowed = not written or (base > written and self.raft_index <= hole)
             invariant(
@@ -428,7 +428,7 @@ class BatchIndex:
             if refs and room < 0:
                 break
             place = (base[row], count, rows.timestamp[row], rows.segment[row], rows.position[row], length)
-            refs.append(BatchRef._make((*place, size if size != length else 0, 0, False)))
+            refs.append(BatchRef._make((*place, size if size != length else 0, 0, False, 0)))
         return refs if self.staged is None else [*map(self._placed, refs)]
 
     def _placed(self, ref: BatchRef) -> BatchRef:
@@ -436,8 +436,8 @@ class BatchIndex:
         place = self.staged.get(ref.base_sequence) if self.staged else None
         if place is None:
             return ref
-        sequence, segment, position, length = place
-        return ref._replace(segment=segment, position=position, length=length, size=0, staged=sequence)
+        sequence, segment, position, length, expiry = place
+        return ref._replace(segment=segment, position=position, length=length, size=0, staged=sequence, expiry=expiry)
 
     def refs_before(self, last: Sequence, bytes_max: int, batches_max: int) -> list[BatchRef]:
         """Batches that begin at *last* or before, the newest first, cut off as by `refs`."""

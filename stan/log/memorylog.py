@@ -94,9 +94,9 @@ class MemoryLog(Visible):
             invariant(entry.term >= term, "terms never go back", term=entry.term, last_term=term)
             segment = entry.index % GAP
             rows: list[BatchRow] = []
-            for uid, base, count, timestamp, first, records, at, size, staged in _batches(entry):
+            for uid, base, count, timestamp, first, records, at, size, staged, expiry in _batches(entry):
                 length = len(records) if not staged else REFERENCE.size
-                rows.append(BatchRow(uid, base, count, timestamp, first, at, length, size, staged))
+                rows.append(BatchRow(uid, base, count, timestamp, first, at, length, size, staged, expiry))
                 if staged:
                     continue
                 alone = at == BATCH_HEADER.size and at + len(records) == len(entry.body)

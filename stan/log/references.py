@@ -30,12 +30,13 @@ class StagedPlace(NamedTuple):
     segment: int
     position: int  # of the first byte of the records
     length: int  # of the records
+    expiry: int = 0  # of the batch that refers to it, as of BatchRef
 
 
 def reference_rows(records: bytes | bytearray | memoryview, position: int) -> list[BatchRow]:
     """The rows of the references in *records*, which begin at *position*. Raises Damage."""
     return [
-        BatchRow(*one[:5], position + at * REFERENCE.size, REFERENCE.size, one.size, one.staged)
+        BatchRow(*one[:5], position + at * REFERENCE.size, REFERENCE.size, one.size, one.staged, one.expiry)
         for at, one in enumerate(decode_references(records))
     ]
 

@@ -47,6 +47,7 @@ class BatchRef(NamedTuple):
     size: int = 0  # bytes of the records if they are stored compressed; 0: they are not
     staged: Sequence = Sequence(0)  # message of the hidden channel that has them; 0: they are the channel's own
     as_stored: bool = False  # read a compressed batch as it is stored, else its records
+    expiry: int = 0  # of messages that are `staged`: when they expire, in Unix seconds; 0: they do not
 
     @property
     def hidden(self) -> "BatchRef":
@@ -55,7 +56,7 @@ class BatchRef(NamedTuple):
 
     def records(self, stored: bytes | memoryview) -> bytes | memoryview:
         """The records that readers get, from the *stored* ones at the place; only if `staged`. Raises Damage."""
-        return sealed(stored, self.base_sequence, self.timestamp)
+        return sealed(stored, self.base_sequence, self.timestamp, self.expiry)
 
 
 class BatchRow(NamedTuple):
@@ -72,6 +73,7 @@ class BatchRow(NamedTuple):
         0  # bytes of the records that readers get, if they are made of these or of those referred to; 0: they are these
     )
     staged: Sequence = Sequence(0)  # message of the hidden channel that it refers to; 0: it is none
+    expiry: int = 0  # of a reference, as of BatchRef
 
     @property
     def clear_length(self) -> int:

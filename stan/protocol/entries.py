@@ -14,11 +14,12 @@ A batch of uid 0 (BESIDE_UID) is none, but something beside the batches, by its 
 entries_pb2.Marks, which replicated groups put behind the others. 1: they are an entries_pb2.GroupChange, applied with the
 entry and after its batches. 2: they are references, each a batch of a channel whose messages stay where they were staged:
 
-    reference  uid u32 | base_sequence u64 | count u32 | timestamp i64 | first_sequence u64 | staged u64 | size u32
+    reference  uid u32 | base_sequence u64 | count u32 | timestamp i64 | first_sequence u64 | staged u64 | size u32 | expiry u64
 
 `staged` is the message of the hidden channel STAGING_UID that has the rows (stan.protocol.staged), `size` the bytes of the
-records that readers get. In all others the lowest 8 bits of flags are 0 in memory and between nodes; on a disk they may be the
-number of the cipher (stan.log.encryption) with which the records are sealed, ENCRYPTION_BYTES longer.
+records that readers get, `expiry` when its messages expire, in Unix seconds; 0: they do not. In all others the lowest 8 bits of
+flags are 0 in memory and between nodes; on a disk they may be the number of the cipher (stan.log.encryption) with which the
+records are sealed, ENCRYPTION_BYTES longer.
 
 All integers little-endian. `first_sequence` is the channel's oldest stored message once this batch is applied, so that limits by
 count and bytes need no entry of their own. `crc` is CRC-32 (IEEE, zlib) of the records: DESIGN 6 names CRC-32C, which the
@@ -54,7 +55,7 @@ STAGING_UID = ChannelUid(0xFFFF_FFFF)
 DEFERRED_UID = ChannelUid(0xFFFF_FFFE)
 """Of another hidden channel of each group, whose messages wait until they are due; never registered either."""
 FINGERPRINTS_FLAG, CHANGE_FLAG, REFERENCES_FLAG = 0, 1, 2
-REFERENCE = Struct("<IQIqQQI")
+REFERENCE = Struct("<IQIqQQIQ")
 ENCRYPTION_BYTES = 40
 """By which records that are sealed on the disk are longer than their messages."""
 SIZE_SHIFT, CIPHER_MASK = 8, 0xFF
@@ -75,6 +76,7 @@ class RecordBatch(NamedTuple):
         0  # bytes of the records that are made of `records`, which are compressed, or were staged; 0: as they are
     )
     staged: Sequence = Sequence(0)
+    expiry: int = 0
 
 
 class Reference(NamedTuple):
@@ -87,6 +89,7 @@ class Reference(NamedTuple):
     first_sequence: Sequence
     staged: Sequence  # message of the hidden channel
     size: int  # bytes of the records that readers get
+    expiry: int = 0  # when its messages expire, in Unix seconds; 0: they do not
 
 
 RecordsBody = tuple[list[RecordBatch], memoryview | None, list[bytes]]
@@ -147,7 +150,7 @@ def decode_references(records: bytes | bytearray | memoryview) -> list[Reference
 def _referred(records: memoryview, start: int) -> list[RecordBatch]:
     """Return the referenced batches of a batch of references that begins at *start*."""
     return [
-        RecordBatch(*one[:5], records[:0], start + at * REFERENCE.size, one.size, one.staged)
+        RecordBatch(*one[:5], records[:0], start + at * REFERENCE.size, one.size, one.staged, one.expiry)
         for at, one in enumerate(decode_references(records))
     ]
 

@@ -5,11 +5,13 @@ Readers get them as if they had been published: `sealed` gives each its sequence
 as `kernel.seal` writes published ones.
 """
 
+from itertools import repeat
 from struct import Struct
 
 from stan_protocol.kernel.wire_py import number, read_fields, text, varint
 
 from stan.errors import Damage
+from stan.protocol.expiry import expiry_field, stamped
 from stan.protocol.kernel import server as kernel
 
 _LENGTH = Struct("<I")
@@ -24,20 +26,14 @@ def staged_body(channel: bytes, rows: bytes) -> bytes:
     return b"".join((_LENGTH.pack(len(head) + len(rows)), head, rows))
 
 
-def rows_of(message: bytes | memoryview) -> bytes:
-    """The rows in a message of the hidden channel. Raises ValueError: it is none; KeyError: it has none."""
-    return {field: bytes(message[start:stop]) for field, _, _, start, stop in read_fields(message) if field == _ROWS}[
-        _ROWS
-    ]
-
-
-def sealed(records: bytes | memoryview, base_sequence: int, timestamp: int) -> bytes:
+def sealed(records: bytes | memoryview, base_sequence: int, timestamp: int, expiry: int = 0) -> bytes:
     """The records that readers get of staged rows.
 
     Args:
         records: of the batch of the hidden channel that holds them, and nothing else.
         base_sequence: of the first row in its channel.
         timestamp: of the commit.
+        expiry: when the rows expire, in Unix seconds; 0: they do not.
 
     Raises:
         Damage: no such batch.
@@ -45,14 +41,19 @@ def sealed(records: bytes | memoryview, base_sequence: int, timestamp: int) -> b
     view = memoryview(records)[_LENGTH.size :]
     try:
         fields = {field: bytes(view[start:stop]) for field, _, _, start, stop in read_fields(view)}
-        return kernel.seal(fields[_CHANNEL], base_sequence, timestamp, [fields[_ROWS]])
+        rows = fields[_ROWS]
+        return kernel.seal(
+            fields[_CHANNEL], base_sequence, timestamp, [stamped(rows, repeat(expiry)) if expiry else rows]
+        )
     except (ValueError, KeyError) as error:
         raise Damage("not rows of a transaction") from error
 
 
-def sealed_size(channel: bytes, rows_bytes: int, count: int, base_sequence: int, timestamp: int) -> int:
+def sealed_size(
+    channel: bytes, rows_bytes: int, count: int, base_sequence: int, timestamp: int, expiry: int = 0
+) -> int:
     """Length of the result of `sealed`. *rows_bytes*: of the rows, as received."""
-    fixed = len(text(2, channel)) + len(number(5, timestamp))
+    fixed = len(text(2, channel)) + len(number(5, timestamp)) + len(expiry_field(expiry))
     size, at, end = rows_bytes + count * fixed, base_sequence, base_sequence + count
     while at < end:  # runs of sequences whose numbers take as many bytes
         width = len(varint(at))

@@ -5,11 +5,14 @@ import contextlib
 import signal
 import sqlite3
 import subprocess
+import threading
 
 import pytest
 import stan_client
+from stan_client.blocking import BlockingClient
 
 from tests.chaos.load import LASTING_KINDS, Load, Pace
+from tests.kit.batches import rows_of
 from tests.kit.ft_pair import STANDBY, Pair
 from tests.kit.server import CLUSTER_ID, COMMAND, ROOT, NatsServer, StanServer, until
 
@@ -70,6 +73,35 @@ async def test_messages_can_be_queried_and_retention_removes_them(tmp_path, nats
         async with await stan_client.connect(nats.url, client_id="me", cluster_id=CLUSTER_ID) as client:
             assert await client.publish("orders", b"more")
     assert query(path, "SELECT MAX(sequence) FROM messages") == [(61,)]
+
+
+@pytest.mark.parametrize("written", [0, 200_000, 2_000_000])
+def test_kill_in_the_middle_of_a_commit(tmp_path, nats, written):
+    """Its rows are messages of their channel, for readers and for people: all of them, once, or none."""
+    path, wal = tmp_path / "stan.db", tmp_path / "stan.db-wal"
+    parts = [[b"%d-%d " % (part, row) * 20 for row in range(2000)] for part in range(12)]
+    rows = [row for part in parts for row in part]
+    with sql_server(tmp_path / "a", nats) as server, BlockingClient(nats.url, cluster_id=CLUSTER_ID) as client:
+        for number, part in enumerate(parts):
+            client.stage("app", 0, "t", number, "foo", rows_of(part), len(part))
+        begun = wal.stat().st_size
+        committing = threading.Thread(target=commit, args=(client, {"foo": [("t", len(parts))]}))
+        committing.start()
+        while wal.stat().st_size < begun + written and committing.is_alive():
+            pass
+        server.kill9()
+        server.start()
+        committing.join()
+        client.commit("app", 0, {"foo": [("t", len(parts))]})
+        found = client.read_range("foo", 1, len(rows))
+        assert [message.data for batch in found for message in batch.messages()] == rows
+        seen = query(path, "SELECT data FROM messages WHERE channel = 'foo' ORDER BY sequence")
+        assert [data for (data,) in seen] == rows
+
+
+def commit(client, txns):
+    with contextlib.suppress(stan_client.StanClientError):
+        client.commit("app", 0, txns)
 
 
 def run(nats, *flags):

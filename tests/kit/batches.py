@@ -77,12 +77,12 @@ def staged_batch(sequence, channel, rows, timestamp=1, first=0):
     return b"".join(encode_batch(STAGING_UID, sequence, 1, timestamp, first, records))
 
 
-def references(*parts, uid, base, timestamp, first=0):
+def references(*parts, uid, base, timestamp, first=0, expiry=0):
     """References of a channel, one behind the other, to *parts*: each the records of a part, its sequence, and its count."""
     made = []
     for records, sequence, count in parts:
-        size = len(sealed(records, base, timestamp))
-        made.append(Reference(uid, base, count, timestamp, first, sequence, size))
+        size = len(sealed(records, base, timestamp, expiry))
+        made.append(Reference(uid, base, count, timestamp, first, sequence, size, expiry))
         base += count
     return b"".join(encode_references(made))
 

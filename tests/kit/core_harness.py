@@ -325,7 +325,7 @@ class CoreHarness:
             for batch in decode_batches(body):
                 if batch.staged:
                     *_, hidden = self.indexes[group, STAGING_UID].find(batch.staged)
-                    records = sealed(hidden, batch.base_sequence, batch.timestamp)
+                    records = sealed(hidden, batch.base_sequence, batch.timestamp, batch.expiry)
                     assert len(records) == batch.size
                 else:
                     records = bytes(in_clear(batch))

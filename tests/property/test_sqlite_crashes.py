@@ -10,9 +10,10 @@ from stan_protocol.scalars import GroupId
 from stan.edge.storage.state_loader import StateLoader
 from stan.log.sql.sqlfile import SqlFile
 from stan.log.sql.sqllog import SqlLog
-from stan.protocol.entries import Kind, decode_batches
+from stan.protocol.entries import STAGING_UID
+from stan.protocol.staged import sealed
 from stan.state.database import Changes, Database
-from tests.kit.batches import batch, change, entry
+from tests.kit.batches import batch, change, entry, records, references, rows_of, staged_batch, staged_records
 from tests.kit.files import CrashingFiles
 from tests.kit.power_loss import PowerLoss
 from tests.kit.storage import StorageNode
@@ -35,12 +36,15 @@ def last_before(marks, moment):
 
 
 class SqlRun:
-    """Some lives of a SQL log of one channel, as far as they come before the power goes."""
+    """Some lives of a SQL log of one channel, with rows that are staged for it, as far as they come before the power goes."""
 
     def __init__(self, power, path, seed):
         self.power, self.path, self.draw = power, path, random.Random(seed)
         self.entries = []
+        self.batches = []  # index, base sequence, count, records
         self.sequence = 0
+        self.staged = []  # records and number of rows of each part
+        self.referring = []  # for each of the parts that are referred to, the index of the entry
         self.synced = []  # (notes, index): what sync returned for
         self.trims = []  # (notes, first sequence that is wanted): before anything of that is done
         self.releases = []
@@ -64,20 +68,36 @@ class SqlRun:
         made = []
         for _ in range(self.draw.randint(1, 3)):
             index, count = len(self.entries) + 1, self.draw.randint(1, 3)
-            if self.draw.random() < 0.3:
+            size = self.draw.choice((10, 3000, 200_000))  # enough for checkpoints in the middle
+            kind = self.draw.choice(("change", "batch", "batch", "stage", "refer"))
+            if kind == "change":
                 made.append(change(index, b"a change"))
+            elif kind == "stage":
+                rows = rows_of([bytes([index]) * size] * count)
+                self.staged.append((staged_records(len(self.staged) + 1, b"foo", rows, 1), count))
+                made.append(entry(index, staged_batch(len(self.staged), b"foo", rows)))
+            elif kind == "refer" and len(self.referring) < len(self.staged):
+                found, count = self.staged[len(self.referring)]
+                self.referring.append(index)
+                part = (found, len(self.referring), count)
+                made.append(entry(index, references(part, uid=7, base=self.sequence + 1, timestamp=index)))
+                self.add(index, count, sealed(found, self.sequence + 1, index))
             else:
-                size = self.draw.choice((10, 3000, 200_000))  # enough for checkpoints in the middle
                 made.append(entry(index, batch(7, self.sequence + 1, count, size=size)))
-                self.sequence += count
+                self.add(index, count, records(7, self.sequence + 1, count, size))
             self.entries.append(made[-1])
         log.append(made)
         if self.draw.random() < 0.7:
             self.mark(self.synced, log.sync())
 
+    def add(self, index, count, made):
+        self.batches.append((index, self.sequence + 1, count, made))
+        self.sequence += count
+
     def remove(self, log):
         durable = self.synced[-1][1] if self.synced else 0
         log.commit(durable)
+        log.trim(STAGING_UID, 1 + sum(index <= durable for index in self.referring))
         if self.draw.random() < 0.4:
             first = self.draw.randint(1, log.channel(7).last_sequence + 1)
             first = max(first, self.trims[-1][1] if self.trims else 1)
@@ -101,20 +121,14 @@ class SqlRun:
             wanted = max(1, last_before(self.trims, moment))
             log.trim(7, wanted)
             found = [(ref.base_sequence, log.read(ref)) for ref in log.channel(7).refs(0, ALL, ALL, ALL)]
-            assert found == self.batches(log.last_index, wanted)
+            assert found == [
+                (base, made)
+                for index, base, count, made in self.batches
+                if index <= log.last_index and base + count > wanted
+            ]
             log.close()
         finally:
             file.close()
-
-    def batches(self, upto, first):
-        """(base sequence, records) of each batch in the entries up to an index that has a message at *first* or behind."""
-        return [
-            (one.base_sequence, bytes(one.records))
-            for wrote in self.entries[:upto]
-            if wrote.kind == Kind.RECORDS
-            for one in decode_batches(wrote.body)
-            if one.base_sequence + one.count > first
-        ]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -229,27 +229,22 @@ def forgets_a_row(original, frame, bytes_max):
     return rows[: 4 + int.from_bytes(rows[:4], "little")] * 2 if len(rows) > 100 else rows
 
 
-@breaks(Transactions, "visible", "cluster-transactions", range(31, 37))
-def shows_a_commit_under_way(_original, _self, _uid, index):
-    return index
+@breaks(Committing, "_propose", "cluster-transactions", 6)
+def commits_one_channel_after_the_other(original, self, decision, commit, channels):
+    for share, channel in zip(commit.channels, channels, strict=True):
+        original(self, decision, pb.Commit(channels=[share]), [channel])
 
 
 mutant("never shows a commit", "transactions", 6, "", (Dispatch, "uncovered", nothing))
 
 
-@breaks(Committing, "_begin", "transactions", range(77, 83))
-def begins_a_commit_anew(original, self, channel, commit, before):
-    done, commit.done = commit.done, 0
-    made = original(self, channel, commit, before)
-    commit.done = done
-    return made
+@breaks(Committing, "_propose", "transactions", 6)
+def carries_a_commit_out_twice(original, self, *about):
+    original(self, *about)
+    original(self, *about)
 
 
-@breaks(Committing, "_decide", "transactions", 6, "", (Transactions, "is_done", no))
-def forgets_versions(original, self, waiting):
-    for uid in waiting.channels:
-        self.group.machine.transactions.committed.pop((uid, waiting.accepted.request.app), None)
-    return original(self, waiting)
+mutant("forgets versions", "transactions", 6, "", (Transactions, "is_done", no))
 
 
 # --- compaction, deletions, times ---------------------------------------------------------------------------------------
@@ -485,7 +480,7 @@ def begins_without_an_entry(_original, self, channel):
     known = self.node.groups[info.group].machine.part(EphemeralEpochs).of(info.uid)
     block = known.block + 1
     self.channels.stores.begin(info.uid, Epoch(known.number + 1, (block << BLOCK_BITS) + 1, block))
-    self.stored.written = self.channels.stores
+    self.stored.source = self.channels.stores
     channel.next_sequence = (block << BLOCK_BITS) + 1
     for opened in self._epochs.pop(info.uid):
         opened("")

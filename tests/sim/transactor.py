@@ -5,22 +5,15 @@ to each channel, or to all of them at once, or all of it is aborted. Every reque
 the app has died and come back. Rows count as published once their commit was asked for: whatever else is seen is a phantom.
 """
 
-from contextlib import contextmanager, nullcontext
-
 from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.scalars import MILLISECOND
 
-from stan import limits
-from stan.core.features.transactions.committing import Committing
-from stan.core.publishing import publishing
 from stan.protocol.entries import STAGING_UID
 from tests.kit.batches import rows_of
 from tests.sim.clients import SimClient
 from tests.sim.history import Publish
 from tests.sim.scene import CHANNELS
 
-COPIED = 0.4
-"""Of the worlds, in which commits copy all rows."""
 JOINT = 0.6
 """Of the versions, which are committed to several channels by one request."""
 AT_ONCE = 4
@@ -277,10 +270,7 @@ class Transacting:
         super().make_clients(**options)
 
     def run(self):
-        copied = self.random.random() < COPIED
-        with small_steps(self.random.choice((1, 1, 300))), copies() if copied else nullcontext():
-            found = super().run()
-        return found + list(check_transactions(self))
+        return super().run() + list(check_transactions(self))
 
     def stored(self, node, batch):
         if batch.uid != STAGING_UID:
@@ -300,27 +290,6 @@ class Transacting:
     def read_all(self):
         self.fail_if(self.busy_apps(), f"no progress: {self.busy_apps()}")
         super().read_all()
-
-
-@contextmanager
-def copies():
-    """Commits copy all rows, as where a reference would not do."""
-    before, Committing._can_refer = Committing._can_refer, lambda *_: False
-    try:
-        yield
-    finally:
-        Committing._can_refer = before
-
-
-@contextmanager
-def small_steps(size):
-    """Commits as if *size* bytes were much."""
-    before = publishing.ENTRY_BYTES_TARGET, limits.READ_BYTES_MAX, limits.COMMIT_BYTES_IN_FLIGHT
-    publishing.ENTRY_BYTES_TARGET, limits.READ_BYTES_MAX, limits.COMMIT_BYTES_IN_FLIGHT = size, size, 2 * size
-    try:
-        yield
-    finally:
-        publishing.ENTRY_BYTES_TARGET, limits.READ_BYTES_MAX, limits.COMMIT_BYTES_IN_FLIGHT = before
 
 
 def check_transactions(world):

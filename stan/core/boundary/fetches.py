@@ -88,8 +88,7 @@ class FetchRules:
     def locate(self, accepted: AcceptedRequest, number: GroupId, uid: ChannelUid, index: Index) -> Place | Refusal:
         """The messages that are asked for and may be seen, by the *index* of the channel, or why the request is refused."""
         view = self._view
-        seen, deleted = view.visible(number, uid, index), view.deleted(number, uid)
-        place = locate(accepted.request, seen, view.payload_bytes_max, deleted)
+        place = locate(accepted.request, index, view.payload_bytes_max, view.deleted(number, uid))
         if place is None:
             return Refusal(INVALID_FETCH)
         place.response.uid = uid

@@ -216,12 +216,8 @@ class BrokerView:
     # --- messages -----------------------------------------------------------------------------------------------------
 
     def indexes(self, group: GroupId, uid: ChannelUid) -> Index:
-        """The index of a channel's visible messages."""
+        """The index of a channel's messages."""
         return self._services.stored.indexes(group, uid)
-
-    def visible(self, group: GroupId, uid: ChannelUid, index: Index) -> Index:
-        """The visible part of *index*, the index of all committed messages of a channel."""
-        return self._services.stored.visible(group, uid, index)
 
     def deleted(self, group: GroupId, uid: ChannelUid) -> Runs | None:
         """Sequences of a channel that were deleted one by one; None if there are none."""

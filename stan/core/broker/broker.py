@@ -30,14 +30,12 @@ from stan.core.broker.routes import handlers, original_handlers
 from stan.core.clients.authorization import PermissionAuthorizer
 from stan.core.clients.nodes import HeardNodes
 from stan.core.features import BrokerFeature, Features
-from stan.core.features.transactions.committing import Committing
 from stan.core.requests.original_requests import OriginalRequests
 from stan.core.requests.request import Send
 from stan.core.requests.router import Handler, RequestRouter
 from stan.core.requests.table import REQUESTS
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import make_services
-from stan.protocol.entries import STAGING_UID
 
 Numbers = Iterable[GroupId] | None
 NOTHING: Final[frozenset[GroupId]] = frozenset()
@@ -346,10 +344,6 @@ class Broker:
 
     def step_fetched(self, fetch: Fetch, batches: list[ReadResult]) -> None:
         """The answer to a Fetch."""
-        if fetch.uid == STAGING_UID:
-            if (commits := self.services.leading.part(fetch.group, Committing)) is not None:
-                commits.fetched(fetch, batches)
-            return
         if not fetch.cursor_id:
             self.roles.fetched(fetch, batches)
             return
@@ -359,10 +353,6 @@ class Broker:
 
     def step_fetch_failed(self, fetch: Fetch, why: str) -> None:
         """The log could not answer a Fetch; it is retried a second later."""
-        if fetch.uid == STAGING_UID:
-            if (commits := self.services.leading.part(fetch.group, Committing)) is not None:
-                commits.read_failed(fetch, why)
-            return
         if not fetch.cursor_id:
             self.roles.fetched(fetch, [], why)
             return
@@ -465,7 +455,7 @@ class Broker:
         if said or outgoing.trims or outgoing.drops:
             outgoing.drain_into(ready, self.services.leading.holds)
         progress: object = False  # true: a group that this node leads may have progress to write
-        goes_on: object = False  # true: a commit may go on, or messages may have to be moved
+        goes_on: object = False  # true: messages may have to be moved
         for number, group in self.services.leading.led:
             dispatch = group.dispatch
             if dispatch.scheduled:
@@ -478,7 +468,7 @@ class Broker:
                 or unreported.gone
                 or dispatch.stops.progress_blocked
             )
-            goes_on = goes_on or dispatch.cursors.given_up or group.machine.transactions.under_way
+            goes_on = goes_on or dispatch.cursors.given_up
         if progress or self.services.proposals.changes:
             self._propose_changes(ready)
         if goes_on or outgoing.fetches or self.services.leading.serving.groups:
@@ -532,10 +522,10 @@ class Broker:
         ready.proposals += changes
 
     def _go_on(self, ready: Ready, room: int) -> None:
-        """Deliver what this node serves for other leaders; continue commits, and moves into dead letter channels."""
+        """Deliver what this node serves for other leaders; continue moves into dead letter channels."""
         self.parts.serving.of_others.deliver(ready, room)
         for feature in self.features.pumped:
-            feature.pump(ready)
+            feature.pump()
         outgoing = self.services.outgoing
         ready.fetches += outgoing.fetches
         outgoing.fetches.clear()
@@ -567,7 +557,6 @@ class Broker:
         for change in self.services.proposals.changes:
             if change.group not in self.services.leading.write_blocked:
                 return True
-        commits = False
         for number, group in self.services.leading.serving.groups + self.services.leading.led:
             dispatch = group.dispatch
             try:
@@ -577,11 +566,7 @@ class Broker:
                 self.services.faults.fail(number, error)
             if dispatch.cursors.given_up and not dispatch.stops.mute:
                 return True
-            if group.machine.transactions.under_way:
-                commits = True
-        if self.parts.publishing.waiting and self.parts.publishing.can_seal:
-            return True
-        return commits and any(feature.has_work for feature in self.features.pumped)
+        return bool(self.parts.publishing.waiting) and self.parts.publishing.can_seal
 
     # --- outcome of proposals -----------------------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ from stan.core.services.services import Services
 from stan.core.state.deferred import Deferred
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo, MetaResult
-from stan.core.state.transactions import Ended
 from stan.protocol.entries import DEFERRED_UID, STAGING_UID, Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -101,7 +100,7 @@ class CommittedEntries:
         for feature in self.features.followers.get(name, ()):
             feature.applied(number, name, change, applied)
         for part in group.leadership.followers.get(name, ()) if group.leadership is not None else ():
-            part.followed(change, applied)
+            part.followed(change)
         return applied
 
     def _follow(self, number: GroupId, change: pb.GroupChange, applied: GroupResult) -> None:
@@ -119,9 +118,6 @@ class CommittedEntries:
                 self.parts.channels.epoch_begun(number, ChannelUid(change.ephemeral_epoch.uid))
             case "drop_channel":
                 self.parts.channels.drop_committed(number, ChannelUid(change.drop_channel.uid))
-        if isinstance(applied.of_part, Ended):
-            for commit in (*applied.of_part.committed, *applied.of_part.given_up):
-                self.node.groups[number].dispatch.uncovered(ChannelUid(commit.uid))
 
     def _cursor_changed(self, group: ChannelGroup, result: GroupResult) -> None:
         """An operator's change was applied: the live view of the cursor follows."""

@@ -218,8 +218,6 @@ class Subscribing:
         nearest end."""
         index = self.stored.indexes(channel.info.group, channel.info.uid)
         last = channel.next_sequence - 1 + channel.unsealed.count  # what was received before this request
-        if channel.reservation is not None:  # its rows, and messages that wait behind them, become visible when it ends
-            last = channel.reservation.first - 1
         first = index.first_sequence or 1
         match request.start_position:
             case 1:  # last received; the last one may have expired

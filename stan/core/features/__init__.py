@@ -108,13 +108,8 @@ class BrokerFeature:
         """Called in turns with a timer, with news in watched channels, or with channels that have a delay, and once the wall
         clock has reached `Timers.wall_next`."""
 
-    def pump(self, ready: Ready) -> None:
-        """Called in turns with commits under way, messages that were given up, or reads: add what is to be done to *ready*."""
-
-    @property
-    def has_work(self) -> bool:
-        """True if `pump` would continue a commit."""
-        return False
+    def pump(self) -> None:
+        """Called in turns with messages that were given up, or reads."""
 
 
 class Features:

@@ -106,7 +106,7 @@ class ChannelPolicies:
         error = self.delay_trouble(channel.info, delay)
         if error:
             return error
-        index = self.stored.written(channel.info.group, channel.info.uid)
+        index = self.stored.indexes(channel.info.group, channel.info.uid)
         waiting = channel.next_sequence - (index.first_sequence or channel.next_sequence) + channel.unsealed.count
         full = delay.room.msgs and waiting + count > delay.room.msgs
         if full or (delay.room.bytes and index.bytes + channel.uncommitted_bytes >= delay.room.bytes):

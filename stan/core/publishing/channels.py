@@ -26,7 +26,7 @@ from stan.core.base.runs import pairs
 from stan.core.leader.ephemeral_messages import EphemeralStores
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channel_policies import ChannelPolicies
-from stan.core.publishing.live_channel import LiveChannel, Opened, Reservation
+from stan.core.publishing.live_channel import LiveChannel, Opened
 from stan.core.publishing.retention import Retention
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.leading import LED_ELSEWHERE
@@ -100,7 +100,7 @@ class LiveChannels:
         self.by_uid: dict[ChannelUid, LiveChannel] = {}
         self.opening = Openings()
         self.policies = ChannelPolicies(services)
-        self.stores = EphemeralStores(services.stored.written)  # messages of ephemeral channels
+        self.stores = EphemeralStores(services.stored.source)  # messages of ephemeral channels
         self.retention = Retention(services, self.by_uid, self.policies, self.stores)
 
     # --- leadership -------------------------------------------------------------------------------------------------
@@ -302,13 +302,10 @@ class LiveChannels:
             deleting=info.uid in machine.dropped,  # dropped, but the registry still lists it
             limits=self.policies.limits_of(info, room),
             next_sequence=self.written_end(info),
-            last_timestamp=self.stored.written(info.group, info.uid).last_timestamp,
+            last_timestamp=self.stored.indexes(info.group, info.uid).last_timestamp,
             idle_since=self.node.clock.now,
             restoring=machine.restores.under_way(info.uid),
         )
-        commit = machine.transactions.under_way.get(info.uid)
-        if commit is not None:
-            channel.reservation = Reservation(commit.first_sequence or channel.next_sequence)
         self.by_name[info.name] = self.by_uid[info.uid] = channel
         self.retention.note(channel)
         if info.is_ephemeral:
@@ -317,8 +314,8 @@ class LiveChannels:
         return channel
 
     def written_end(self, info: ChannelInfo) -> int:
-        """The next sequence after all committed messages, visible or not."""
-        last = self.stored.written(info.group, info.uid).last_sequence
+        """The next sequence after all committed messages."""
+        last = self.stored.indexes(info.group, info.uid).last_sequence
         return max(last + 1, self.node.group_of(info).machine.channel(info.uid).first_sequence, 1)
 
     def trimmed(self, group: GroupId, trim: pb.Trim) -> None:
@@ -418,9 +415,9 @@ class LiveChannels:
             self.delete(channel)
 
     def _is_kept(self, channel: LiveChannel, now: Nanos) -> bool:
-        """True if a commit or restore of the channel is under way, or rows are staged for it, delayed messages wait, or messages
-        for its tier."""
-        if channel.reservation is not None or channel.restoring:
+        """True if a restore of the channel is under way, rows are staged for it, delayed messages wait, or messages for its
+        tier."""
+        if channel.restoring:
             return True
         tier = self.policies.tiers.by_channel.get(channel.info.uid)
         last = self.stored.indexes(channel.info.group, channel.info.uid).last_sequence
@@ -507,14 +504,14 @@ class LiveChannels:
     def keep_messages(self, channel: LiveChannel, epoch: Epoch) -> None:
         """This node has begun an epoch of an ephemeral channel: from now on its messages are here."""
         self.stores.begin(channel.info.uid, epoch)
-        self.stored.written = self.stores  # not before: most nodes never have such a channel
+        self.stored.source = self.stores  # not before: most nodes never have such a channel
         channel.next_sequence = epoch.first
 
     def _forget_messages(self, uid: ChannelUid) -> None:
         """This node does not lead an ephemeral channel any more, or it is gone."""
         self.stores.forget(uid)
         if not self.stores.by_uid:
-            self.stored.written = self.stores.logs
+            self.stored.source = self.stores.logs
 
     def drop_committed(self, group: GroupId, uid: ChannelUid) -> None:
         """A DropChannel entry was applied."""

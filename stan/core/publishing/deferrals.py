@@ -51,7 +51,7 @@ class Deferrals:
 def deferrals(services: Services, channels: LiveChannels, number: GroupId) -> Deferrals:
     """What a node keeps that leads a group from now on."""
     info = ChannelInfo(DEFERRED_NAME, DEFERRED_UID, number)
-    index = services.stored.written(number, DEFERRED_UID)
+    index = services.stored.indexes(number, DEFERRED_UID)
     hidden = LiveChannel(
         info=info,
         limits=ChannelLimits(msgs=0, bytes=0),

@@ -4,15 +4,13 @@ from array import array
 from struct import Struct
 
 from stan_protocol.fetches import LENGTH_PREFIX
-from stan_protocol.kernel.wire_py import varint
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import SECOND, ChannelUid
 
 from stan import limits
+from stan.protocol.expiry import TAG, stamped
 from stan.protocol.proto import entries_pb2 as pb
 
-TAG = b"\x90\x01"
-"""Of MsgProto.expires_at (18), a varint."""
 EXPIRY_BYTES = 12
 """Bytes of a message that tell when it expires."""
 _LENGTH = Struct("<I")
@@ -41,22 +39,6 @@ def times_of(ttls: bytes, count: int, wall: int, policy: int) -> "array[int]":
             at = known[ttl] = min(own, by_policy) if by_policy else own
         found.append(at)
     return found
-
-
-def stamped(bodies: bytes, times: "array[int]") -> bytes:
-    """Rows (see `Publishes.bodies`) that tell when they expire."""
-    fields: dict[int, bytes] = {0: b""}
-    out: list[bytes] = []
-    place = 0
-    for at in times:
-        (size,) = _LENGTH.unpack_from(bodies, place)
-        end = place + LENGTH_PREFIX + size
-        field = fields.get(at)
-        if field is None:
-            field = fields[at] = TAG + varint(at * SECOND)
-        out += (_LENGTH.pack(size + len(field)), bodies[place + LENGTH_PREFIX : end], field)
-        place = end
-    return b"".join(out)
 
 
 def restamped(bodies: bytes, wall: int, policy: int) -> tuple[bytes, "array[int]"]:

@@ -17,25 +17,16 @@ what is asked of the channel, or will, and this node answers nothing."""
 
 @dataclass(slots=True)
 class Unsealed:
-    """Batches of one channel that wait for their sequences, each list in order of arrival."""
+    """Batches of one channel that wait for their sequences."""
 
-    priority: list[RowBatch] = field(default_factory=list)  # to be sealed first, also while the channel is reserved
-    others: list[Publishes | RowBatch] = field(default_factory=list)
+    batches: list[Publishes | RowBatch] = field(default_factory=list)  # in order of arrival
     closed: bool = False  # nothing more is taken: the channel goes to another group, and this view of it is forgotten
     halted: bool = False  # nothing is taken for now: the channel is a part of one whose parts are being doubled
 
     @property
     def count(self) -> int:
         """Number of messages."""
-        return sum(batch.count for batch in (*self.priority, *self.others))
-
-
-@dataclass(slots=True)
-class Reservation:
-    """The commit of a transaction that a channel is reserved for: until it is complete, only its rows are sealed."""
-
-    first: int  # sequence of its first row
-    last: int = 0  # sequence of its last row; 0: not known yet
+        return sum(batch.count for batch in self.batches)
 
 
 @dataclass(slots=True)
@@ -49,7 +40,7 @@ class LiveChannel:
     idle_since: int  # Nanos: the last publish, or the end of the last subscription
     uncommitted_bytes: int = 0
     unsealed: Unsealed = field(default_factory=Unsealed)
-    reservation: Reservation | None = None  # while a commit is under way
+    reserved: int = 0  # entries made elsewhere that are on their way, see `Publishing.reserve`
     deleting: bool = False
     # Name of the restore under way: only its rows are stored, subscriptions are refused, and nothing is removed.
     restoring: bytes = b""

@@ -26,8 +26,8 @@ from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.compressing import Batch, Compressing, apart, frame_of
 from stan.core.publishing.deferrals import Deferrals, deferred_change
 from stan.core.publishing.ephemeral import BODIES_OF, COUNT_OF, EphemeralChannels
-from stan.core.publishing.expiry_rows import TAG, expiring_change, expiry, restamped, runs_of, stamped, times_of
-from stan.core.publishing.live_channel import LiveChannel, Reservation
+from stan.core.publishing.expiry_rows import expiring_change, expiry, restamped, runs_of, times_of
+from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.refusing import PASSING, refuse, refuse_as_leader
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.publishing.schema_checks import SchemaChecks
@@ -46,12 +46,11 @@ from stan.protocol.entries import (
     encode_change,
     encode_fingerprints,
 )
+from stan.protocol.expiry import TAG, stamped
 from stan.protocol.kernel import server as kernel
 
 TIMES, REFERENCES = "messages with a time", "messages that are stored together with a change"
 """What an ephemeral channel does not have."""
-UNBOUNDED = 1 << 63
-"""What is to be stored all the same, as the rows of a commit."""
 ENTRY_BYTES_TARGET = 1 * MiB
 """An entry is closed once it holds this many bytes (RAFT.md: larger entries only hurt the latency of others)."""
 
@@ -107,7 +106,7 @@ class Publishing:
                 times.ttls, batch.count, self.node.clock.wall, self.channels.policies.ttls.get(info.uid, 0)
             )
             rows = RowBatch(stamped(batch.bodies, expiries), batch.count, partial(self._stored, batch), source=batch)
-            if not self._list_expiring(channel, rows, expiries, limits.EXPIRING_RUNS_MAX):
+            if not self._list_expiring(channel, rows, expiries):
                 refuse(self._services, batch.acks, refusals.TOO_MANY_EXPIRING, batch.channel)
                 return
             queued = self._queue(channel, rows)
@@ -129,17 +128,16 @@ class Publishing:
 
     def add(self, channel: LiveChannel, rows: RowBatch) -> None:
         """Queue *rows* for a channel that this node leads; `rows.on_done` is called with the outcome."""
-        error = "" if rows.priority else self.channels.policies.delay_refusal(channel, rows.count)
+        error = self.channels.policies.delay_refusal(channel, rows.count)
         info, ttls = channel.info, self.channels.policies.ttls
         if info.is_ephemeral:
-            what = TIMES if TAG in rows.bodies else REFERENCES if rows.change or rows.priority or rows.expiring else ""
+            what = TIMES if TAG in rows.bodies else REFERENCES if rows.change or rows.expiring else ""
             error = refusals.NOT_OF_EPHEMERAL.format(refusals.go_quote(text(info.name)), what) if what else ""
         # What is put back into the hidden channel of delayed messages expires in its own channel, not there.
         if not error and info.uid != DEFERRED_UID and (info.uid in ttls or TAG in rows.bodies):
             rows.bodies, times = restamped(rows.bodies, self.node.clock.wall, ttls.get(info.uid, 0))
             rows.frame = b""
-            most = limits.EXPIRING_RUNS_MAX if not rows.priority else UNBOUNDED
-            error = "" if self._list_expiring(channel, rows, times, most) else refusals.TOO_MANY_EXPIRING
+            error = "" if self._list_expiring(channel, rows, times) else refusals.TOO_MANY_EXPIRING
         if not error:
             if rows.frame:
                 self.compressing.framed.add(info.uid)
@@ -147,8 +145,8 @@ class Publishing:
         if error:
             rows.on_done(StoreResult(error=error, retry=error in PASSING))
 
-    def _list_expiring(self, channel: LiveChannel, rows: RowBatch, times: "array[int]", most: int) -> bool:
-        """See to it that rows which expire are listed once they are stored; False if more than *most* runs would be."""
+    def _list_expiring(self, channel: LiveChannel, rows: RowBatch, times: "array[int]") -> bool:
+        """See to it that rows which expire are listed once they are stored; False if that would be too many runs."""
         info = channel.info
         runs, expiries = runs_of(times)
         if not expiries:
@@ -156,7 +154,7 @@ class Publishing:
         machine = self.node.group_of(info).machine
         gone = machine.tombstones.by_channel.get(info.uid)
         listed = machine.part(Expiries).pieces(info.uid) + (gone.pieces if gone is not None else 0)
-        if listed + len(expiries) > most:
+        if listed + len(expiries) > limits.EXPIRING_RUNS_MAX:
             return False
         rows.expiring = partial(expiring_change, info.uid, runs, expiries)
         return True
@@ -173,12 +171,9 @@ class Publishing:
             elif unsealed.halted:
                 refuse(self._services, batch.acks, error, batch.channel)
             return True  # the next leader of the channel has buffered the publishes
-        if isinstance(batch, RowBatch) and batch.priority:
-            unsealed.priority.append(batch)
-        elif (self.node.config.cluster is not None or channel.reservation is not None) and self.is_too_much():
+        if (self.node.config.cluster is not None or channel.reserved) and self.is_too_much():
             return False
-        else:
-            unsealed.others.append(batch)
+        unsealed.batches.append(batch)
         self.unsealed[number] += len(batch.bodies)
         self.waiting.setdefault(number, {})[channel.info.uid] = channel
         return True
@@ -189,29 +184,31 @@ class Publishing:
         return waiting + self.outgoing.waiting.bytes > limits.UNCOMMITTED_BYTES_MAX
 
     def reserve(self, channel: LiveChannel) -> None:
-        """Reserve a channel for the commit of a transaction: only rows with priority are stored, all other messages wait."""
-        channel.reservation = Reservation(channel.next_sequence)
+        """Reserve a channel for an entry that was made elsewhere (see `add_to`), until `release`: all other messages wait, so
+        that none with a later sequence comes into the log before it."""
+        channel.reserved += 1
 
     def release(self, channel: LiveChannel) -> None:
-        """End a reservation: messages that waited for its end are stored."""
-        channel.reservation = None
-        self.resume(channel)
+        """End a reservation: messages that waited for the end of all of them are stored."""
+        channel.reserved -= 1
+        if not channel.reserved:
+            self.resume(channel)
 
     def resume(self, channel: LiveChannel, error: str = "") -> None:
         """Seal the messages that wait in a channel, or refuse them with *error* as they would wait too long."""
         info, unsealed = channel.info, channel.unsealed
         if error:
-            waiting, unsealed.others = unsealed.others, []
+            waiting, unsealed.batches = unsealed.batches, []
             self.unsealed[info.group] -= sum(map(len, map(BODIES_OF, waiting)))
             self._give_up(waiting, error)
-        elif unsealed.others:
+        elif unsealed.batches:
             self.waiting.setdefault(info.group, {})[info.uid] = channel
 
     def leave(self, channel: LiveChannel) -> None:
         """A channel goes to another group: unsealed publishes are left to the leader of that group."""
         unsealed = channel.unsealed
-        waiting = [*unsealed.priority, *unsealed.others]
-        unsealed.closed, unsealed.priority, unsealed.others = True, [], []
+        waiting, unsealed.batches = unsealed.batches, []
+        unsealed.closed = True
         self.unsealed[channel.info.group] -= sum(map(len, map(BODIES_OF, waiting)))
         self.waiting.get(channel.info.group, {}).pop(channel.info.uid, None)
         self._give_up([batch for batch in waiting if isinstance(batch, RowBatch)], refusals.CHANNEL_MOVING)
@@ -262,7 +259,7 @@ class Publishing:
                 if entry.size >= ENTRY_BYTES_TARGET:
                     proposals.append(self._close(entry))
                     entry = Sealed(group)
-            if not channel.unsealed.others:
+            if not channel.unsealed.batches:
                 self.compressing.framed.discard(channel.info.uid)
         if entry.parts:
             proposals.append(self._close(entry))
@@ -274,7 +271,7 @@ class Publishing:
         count, base, bodies = sum(map(COUNT_OF, batches)), channel.next_sequence, [*map(BODIES_OF, batches)]
         timestamp = max(self.node.clock.wall, channel.last_timestamp)
         records = kernel.seal(info.name, base, timestamp, bodies)
-        index = self.stored.written(info.group, info.uid)
+        index = self.stored.indexes(info.group, info.uid)
         size = index.accounted(len(records), count)
         first = self.channels.retention.first_after(channel, index, count, size)
         logged, clear_bytes = records, 0
@@ -312,11 +309,9 @@ class Publishing:
         ephemeral = self.leading.leadership(info.group).part(EphemeralChannels) if info.commit == EPHEMERAL else None
         if ephemeral is not None and ephemeral.waits(channel) and not channel.deleting:
             return []  # `resume` comes back to it
-        waiting: list[Batch] = [*unsealed.priority]
-        unsealed.priority = []
-        if channel.reservation is None or channel.deleting:  # else only rows with priority are sealed
-            waiting += unsealed.others
-            unsealed.others = []
+        if channel.reserved and not channel.deleting:
+            return []  # `resume` comes back to it
+        waiting, unsealed.batches = unsealed.batches, []
         self.unsealed[info.group] -= sum(map(len, map(BODIES_OF, waiting)))
         if channel.deleting:
             self._give_up(waiting, refusals.CHANNEL_DELETING)
@@ -341,7 +336,7 @@ class Publishing:
             del parts[0]
         waiting = [*chain.from_iterable(parts)]
         if waiting:
-            channel.unsealed.others[:0] = waiting
+            channel.unsealed.batches[:0] = waiting
             self.unsealed[channel.info.group] += sum(map(len, map(BODIES_OF, waiting)))
             ephemeral.wait(channel, partial(self.resume, channel))
 
@@ -396,6 +391,7 @@ class Publishing:
             since = self.leading.heard_since
             group.replay_filter.apply(fingerprints, self.node.clock.now, since, old=index <= group.loaded)
         machine, cursors = group.machine, group.dispatch.cursors.by_channel
+        referring: set[ChannelUid] = set()  # channels with messages that are not in the entry
         for batch in batches:
             uid, base, count, _, first, *_ = batch
             channel = machine.channels.get(uid)
@@ -403,12 +399,15 @@ class Publishing:
                 machine.trim(uid, first)  # the log has trimmed its index by itself, when it indexed the batch
             if uid in outgoing.watched:
                 outgoing.news.add(uid)
-            # While a commit is under way the messages are not visible yet.
-            if uid not in machine.transactions.under_way and cursors.get(uid):
+            if batch.staged:
+                referring.add(uid)
+            elif cursors.get(uid):
                 records = batch.records if not batch.size else self.compressing.records(number, batch)
                 group.dispatch.committed(uid, ReadResult(base, count, records))
-            elif batch.size and not batch.staged:
+            elif batch.size:
                 self.compressing.forget(number, uid, base)
+        for uid in referring:
+            group.dispatch.uncovered(uid)
 
 
 class StoringPart(LeaderPart):

@@ -51,9 +51,8 @@ class Retention:
         lim = channel.limits
         newest = channel.next_sequence + count - 1
         oldest = index.first_sequence or 1
-        reserved = channel.reservation
-        if (reserved is not None and newest != reserved.last) or channel.restoring:
-            return oldest  # a commit removes nothing before it is complete
+        if channel.restoring:
+            return oldest
         first = _first_within(lim, channel, index, count, size)
         tier = self._policies.tiers.by_channel.get(channel.info.uid) if first > oldest else None
         if tier is not None:
@@ -71,14 +70,9 @@ class Retention:
         """How many messages of a channel its limits would remove, and its tier has not passed."""
         info = channel.info
         index = self.stored.indexes(info.group, info.uid)
-        if (
-            info.uid not in self._policies.tiers.by_channel
-            or not index.last_sequence
-            or channel.reservation
-            or channel.restoring
-        ):
+        if info.uid not in self._policies.tiers.by_channel or not index.last_sequence or channel.restoring:
             return 0
-        wanted = _first_within(channel.limits, channel, self.stored.written(info.group, info.uid), 0, 0)
+        wanted = _first_within(channel.limits, channel, index, 0, 0)
         wanted = max(wanted, _younger_than(channel.limits.age_ns, index, self.node.clock.wall))
         return max(0, min(wanted, index.last_sequence + 1) - max(index.first_sequence, 1))
 
@@ -98,8 +92,7 @@ class Retention:
     def _retain(self, channel: LiveChannel) -> None:
         index = self.stored.indexes(channel.info.group, channel.info.uid)
         if index.last_sequence:
-            written = self.stored.written(channel.info.group, channel.info.uid)
-            self._trim(channel, max(self.first_after(channel, written, 0, 0), self._unexpired(channel)))
+            self._trim(channel, max(self.first_after(channel, index, 0, 0), self._unexpired(channel)))
 
     def expire(self) -> None:
         """Remove messages older than their channel's age limit, and those that have waited for a tier that has them now."""
@@ -125,7 +118,7 @@ class Retention:
         info = channel.info
         index = self.stored.indexes(info.group, info.uid)
         known = self.node.group_of(info).machine.channel(info.uid).first_sequence
-        if channel.reservation is not None or channel.restoring or first <= max(index.first_sequence, known, 1):
+        if channel.restoring or first <= max(index.first_sequence, known, 1):
             return
         if info.is_ephemeral:
             self._stores.trim(info.uid, first)

@@ -45,8 +45,6 @@ class RowBatch:
     on_done: Callable[[StoreResult], None]
     change: Callable[[int], bytes] | None = None
     """Returns the encoded GroupChange that goes with the rows; called with their first sequence."""
-    priority: bool = False
-    """The rows are stored before others, also in a reserved channel: they are what it is reserved for."""
     source: Publishes | None = None
     """The publishes that the rows come from: whoever leads next has to know that they are in the log."""
     expiring: Callable[[int], bytes] | None = None

@@ -9,7 +9,6 @@ from stan.core.leader.local_group import LeaderParts, Leadership
 from stan.core.services.node import META_GROUP
 from stan.core.services.proposals import Done, InDoubt, nobody_waits
 from stan.core.services.services import Services
-from stan.core.state.group import GroupResult
 from stan.protocol.proto import entries_pb2 as pb
 
 
@@ -48,7 +47,7 @@ class LeaderPart(_Part):
         """Propose one CHANGE of the group (see `ProposedChanges.change_group`)."""
         self.proposals.change_group(self.number, done, in_doubt, **change)
 
-    def followed(self, change: pb.GroupChange, result: GroupResult) -> None:
+    def followed(self, change: pb.GroupChange) -> None:
         """A change in `follows` was applied."""
 
     def to_depart(self, uids: Set[ChannelUid], until: int) -> None:

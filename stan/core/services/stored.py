@@ -1,4 +1,4 @@
-"""Indexes of stored messages, and the part of them that readers may see."""
+"""Indexes of stored messages."""
 
 from dataclasses import dataclass
 
@@ -14,18 +14,11 @@ class StoredMessages:
     """The stored messages of the channels of one node."""
 
     node: Node
-    written: Indexes  # all messages committed in the logs; readers use `indexes`
+    source: Indexes
 
     def indexes(self, group: GroupId, uid: ChannelUid) -> Index:
-        """The index of a channel's visible messages: without those of a transaction that is not complete yet."""
-        return self.visible(group, uid, self.written(group, uid))
-
-    def visible(self, group: GroupId, uid: ChannelUid, index: Index) -> Index:
-        """The visible part of *index*, the index of all committed messages of a channel (see `indexes`)."""
-        found = self.node.groups.get(group)
-        if found is None or not found.machine.transactions.under_way:
-            return index
-        return found.machine.transactions.visible(uid, index)
+        """The index of a channel's messages."""
+        return self.source(group, uid)
 
     def deleted(self, group: GroupId, uid: ChannelUid) -> Runs | None:
         """Sequences of a channel that were deleted one by one; None if there are none."""

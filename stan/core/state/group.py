@@ -395,7 +395,6 @@ class GroupMachine:
                     self._maybe_sent(cursor_id, until)
             case "drop_channel":
                 self._drop(ChannelUid(change.drop_channel.uid))
-                return GroupResult(of_part=self.transactions.ended_by_drop)
             case str(name):
                 take = self._apply_operator_change if name in OPERATOR_CHANGES else self._of_part
                 return take(name, getattr(change, name), index)
@@ -418,8 +417,8 @@ class GroupMachine:
         A leader proposes none, so this is how a fault of a leader stays without effect."""
         if name in _OF_MOVES:
             return False
-        if name == "joint_commit":
-            return any(commit.uid in self.moves.held for commit in about.commits)
+        if name == "commit":
+            return any(share.uid in self.moves.held for share in about.channels)
         uid = self.uid_of(name, about)
         if name == "drop_channel" and (known := self.moves.by_channel.get(uid)) is not None:
             return known.stage is Stage.HELD  # what is left of a channel that is gone is forgotten
@@ -923,9 +922,8 @@ class GroupMachine:
             return ""
         if known is not None and not known.ended:
             return CHANNEL_RESTORING
-        channel, transactions = self.channel(uid), self.transactions
-        busy = channel.cursors or uid in transactions.parts or uid in transactions.under_way
-        if busy or channel.first_sequence > max(change.first_sequence, 1):
+        channel = self.channel(uid)
+        if channel.cursors or uid in self.transactions.parts or channel.first_sequence > max(change.first_sequence, 1):
             return CHANNEL_IN_USE
         restores.apply("restore", change, index)
         self.trim(uid, change.first_sequence)
@@ -1054,7 +1052,7 @@ class GroupMachine:
         """Why a channel cannot be moved to another group now; "" if it can."""
         if uid in self.dropped:
             return UNKNOWN_CHANNEL
-        if uid in self.transactions.parts or uid in self.transactions.under_way:
+        if uid in self.transactions.parts:
             return MOVE_WAITS_STAGED
         if self.restores.under_way(uid):
             return CHANNEL_RESTORING

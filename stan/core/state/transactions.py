@@ -1,26 +1,30 @@
-"""Transactions of one group: which parts are staged, which commit is under way in which channel, what was committed last.
+"""Transactions of one group: which parts are staged, which commits are under way, what was committed last.
 
 A component of the group's machine (see components.py), fed by committed entries alone. The rows of a staged part are a message of
-the group's hidden channel (STAGING_UID). A commit is decided by one entry; what follows only carries it out: steps put its rows
-into the channel, the last one makes them visible. One entry may decide the commits of several channels (a joint commit): they
-end together, with the last step of the last of them.
+the group's hidden channel (STAGING_UID). A commit, of one channel or of several, is decided by one entry, and is under way until
+another one has the references that put its rows into all of these channels.
 
-Promises: at most one commit is under way in a channel; a part that it needs stays until the commit is complete; a version of an
-app is committed at most once in a channel, and never after a later one; the rows of a joint commit are visible in all of its
-channels or in none; where users are known, an app belongs to the user who began it; where writers are told, a version that one
-has written is not taken for another's.
+Promises: a part that a commit needs stays until the commit is complete; a version of an app is committed at most once in a
+channel, and never after a later one; the rows of a commit are visible in all of its channels or in none; where users are known,
+an app belongs to the user who began it; where writers are told, a version that one has written is not taken for another's.
 """
 
-from collections.abc import Iterable, Mapping
-from collections.abc import Sequence as Seq
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, TypeVar
 
-from stan_protocol.refusals import ANOTHER_WRITER, APP_OF_ANOTHER, BUSY, STAGED_GONE, STAGED_OTHERWISE, TOO_MANY_APPS
-from stan_protocol.scalars import ChannelUid, RaftIndex, Sequence, WallNanos
+from stan_protocol.refusals import (
+    ANOTHER_WRITER,
+    APP_OF_ANOTHER,
+    BUSY,
+    STAGED_GONE,
+    STAGED_OTHERWISE,
+    STAGED_UNNAMED,
+    TOO_MANY_APPS,
+)
+from stan_protocol.scalars import ChannelUid, RaftIndex, Sequence
 
 from stan import limits
-from stan.core.base.ready import Index
 from stan.core.base.shares import Shares, share_left
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -30,6 +34,8 @@ STAGED, UNDER_WAY, COMMITTED, FINISHED = b"s", b"w", b"c", b"f"
 
 PartName = tuple[bytes, bytes, int]
 """User, txn, number of the part."""
+Last = TypeVar("Last", pb.Committed, pb.Finished)
+Key = TypeVar("Key")
 
 
 class TransactionRefused(NamedTuple):
@@ -38,11 +44,11 @@ class TransactionRefused(NamedTuple):
     error: str
 
 
-class Ended(NamedTuple):
-    """The result of a change that ended commits: those that are complete, and those that were given up."""
+class Decided(NamedTuple):
+    """The result of a commit that was not refused."""
 
-    committed: list[pb.Committed]
-    given_up: list[pb.Committed]
+    decision: int  # raft index by which it is under way; 0: it was complete at once
+    already: set[int]  # uids of the channels that had the version before
 
 
 @dataclass(slots=True)
@@ -50,19 +56,17 @@ class Transactions:
     """The component for transactions of a group's replicated state."""
 
     KIND: ClassVar[str] = "transactions"
-    CHANGES: ClassVar[tuple[str, ...]] = ("staged", "commit", "joint_commit", "commit_step", "drop_staged", "finished")
+    CHANGES: ClassVar[tuple[str, ...]] = ("staged", "commit", "commit_done", "drop_staged", "finished")
     dirty: set[bytes] = field(default_factory=set)
     staged: dict[int, pb.StagedPart] = field(default_factory=dict)  # by sequence of the hidden channel, ascending
     parts: dict[int, dict[PartName, int]] = field(default_factory=dict)  # uid -> name -> sequence
     # (uid, app) -> user -> number of staged parts
     beginners: dict[tuple[int, bytes], dict[bytes, int]] = field(default_factory=dict)
-    under_way: dict[int, pb.Commit] = field(default_factory=dict)  # by uid
-    unfinished: dict[int, set[int]] = field(default_factory=dict)  # joint commit -> uids that lack rows
+    under_way: dict[int, pb.Commit] = field(default_factory=dict)  # by raft index of the decision
     committed: dict[tuple[int, bytes], pb.Committed] = field(default_factory=dict)  # by uid and app
     finished: dict[bytes, pb.Finished] = field(default_factory=dict)  # by app
     staged_shares: Shares = field(default_factory=Shares)  # parts, by user
     byte_shares: Shares = field(default_factory=Shares)  # their bytes
-    ended_by_drop: Ended | None = None  # of the channel that was dropped last
     emptied: int = 0  # newest sequence of the hidden channel when its last staged part was forgotten
 
     # --- what readers ask -------------------------------------------------------------------------------------------
@@ -109,29 +113,20 @@ class Transactions:
             and self.byte_shares.left(user, limits.STAGED_BYTES_MAX) > 0
         )
 
-    def commits_refusal(self, keys: Iterable[tuple[int, bytes]], user: bytes, now: int) -> str:
-        """Why the last commits of a user by these uids and apps cannot be remembered; "" if they can."""
-        return _apps_refusal(self.committed, keys, user, now)
-
-    def finish_refusal(self, app: bytes, user: bytes, now: int) -> str:
-        """Why the last finished version of a user's app cannot be remembered; "" if it can."""
-        return _apps_refusal(self.finished, [app], user, now)
-
-    def staged_before(self, at: int) -> list[int]:
+    def staged_before(self, at: int) -> set[int]:
         """Sequences of parts that are older than *at* (Unix ns) and not needed by a commit under way."""
-        old = [sequence for sequence, part in self.staged.items() if part.at < at]
-        kept = {sequence for commit in self.under_way.values() for sequence in commit.sequences} if old else set()
-        return [sequence for sequence in old if sequence not in kept]
+        return {sequence for sequence, part in self.staged.items() if part.at < at} - self._needed()
 
-    def visible(self, uid: ChannelUid, index: Index) -> Index:
-        """The visible part of a channel's *index*: without the messages of a commit under way."""
-        commit = self.under_way.get(uid)
-        return index if commit is None or not commit.done else VisibleIndex(index, commit)
+    def _needed(self) -> set[int]:
+        """Sequences of the parts that the commits under way need."""
+        return {
+            sequence for commit in self.under_way.values() for share in commit.channels for sequence in share.sequences
+        }
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def apply(self, name: str, change: object, index: RaftIndex) -> object:  # noqa: ARG002 - as StateComponent has it
-        """Apply one committed change. Returns Ended, TransactionRefused, or None: the change was applied, or had no effect."""
+        """Apply one committed change. Returns Decided, TransactionRefused, or None: the change was applied, or had no effect."""
         newest = next(reversed(self.staged), 0)  # from rows on disk: the same before and after a restart
         result = self._apply(change, index)
         if not self.staged:
@@ -143,11 +138,9 @@ class Transactions:
             case pb.StagedPart():
                 return self._stage(change)
             case pb.Commit():
-                return self._decide([change], 0)
-            case pb.JointCommit():
-                return self._decide(change.commits, index)
-            case pb.CommitStep():
-                return self._step(change)
+                return self._decide(change, index)
+            case pb.CommitDone():
+                self._complete(change)
             case pb.DropStaged():
                 self._drop(change)
             case pb.Finished():
@@ -166,128 +159,92 @@ class Transactions:
         self.dirty.add(_key(STAGED, part.sequence))
         return None
 
-    def _decide(self, commits: Seq[pb.Commit], joint: int) -> object:
-        """Take a decision about a channel or, as the *joint* commit of that name, about several: all of it, or nothing. Channels
-        that have the version already are left as they are."""
-        wanted, known = [], []
-        for commit in commits:
-            if refused := self._refusal(commit):
+    def _decide(self, commit: pb.Commit, decision: RaftIndex) -> TransactionRefused | Decided:
+        """Take a decision about all channels of a commit, or refuse all of it. Channels that have the version already are left as
+        they are, those without rows have it now."""
+        uids = {share.uid for share in commit.channels}
+        already = {uid for uid in uids if self.is_done(uid, commit.app, commit.version)}
+        for share in commit.channels:
+            if refused := self._refusal(commit, share):
                 return TransactionRefused(refused)
-            if self.is_done(commit.uid, commit.app, commit.version):
-                known.append(self.committed[commit.uid, commit.app])
-            else:
-                wanted.append(commit)
-        new = sum((commit.uid, commit.app) not in self.committed for commit in wanted)
-        if new and not self._has_room(wanted[0].at, new):
+        forgotten = _make_room(self.committed, [(uid, commit.app) for uid in uids - already], commit.user, commit.at)
+        if forgotten is None:
             return TransactionRefused(TOO_MANY_APPS)
-        for last in known:
-            self._forget_versions(last.uid, last.app, last.version)
-        return self._begin(wanted, joint if len(wanted) > 1 else 0) if wanted else Ended(known, [])
+        self.dirty.update(_key(COMMITTED, *key) for key in forgotten)
+        shares = [share for share in commit.channels if share.uid not in already]
+        for uid in already:
+            self._forget_versions(uid, commit.app, commit.version)
+        for share in shares:
+            if not share.sequences:
+                self._end(commit, share.uid, 0, 0)
+        with_rows = [pb.CommitShare(uid=share.uid, sequences=share.sequences) for share in shares if share.sequences]
+        if not with_rows:
+            return Decided(0, already)
+        del commit.channels[:]
+        commit.channels.extend(with_rows)
+        self.under_way[decision] = commit
+        self.dirty.add(_key(UNDER_WAY, decision))
+        return Decided(decision, already)
 
-    def _refusal(self, commit: pb.Commit) -> str:
-        """Why a commit cannot be decided now; "" if it can, or if the version is committed already."""
-        uid, app = commit.uid, commit.app
-        if refused := self.claim_refusal(uid, app, commit.version, commit.user, commit.writer):
-            return refused
-        if self.is_done(uid, app, commit.version):
-            return ""
-        if uid in self.under_way:
-            return BUSY
-        parts = [self.staged.get(sequence) for sequence in commit.sequences]
-        wanted = commit.user, uid, app, commit.version
-        return STAGED_GONE if any(part is None or _owner(part) != wanted for part in parts) else ""
-
-    def claim_refusal(self, uid: int, app: bytes, version: int, user: bytes, writer: bytes) -> str:
-        """Why a user's writer may not commit a version of an app in a channel; "" if it may."""
-        if self.is_anothers(uid, app, user):
+    def _refusal(self, commit: pb.Commit, share: pb.CommitShare) -> str:
+        """Why a channel cannot be committed now; "" if it can, or if it has the version."""
+        uid, app, version = share.uid, commit.app, commit.version
+        if self.is_anothers(uid, app, commit.user):
             return APP_OF_ANOTHER
-        return writer_refusal(self.committed.get((uid, app)), version, writer)
+        if refused := writer_refusal(self.committed.get((uid, app)), version, commit.writer):
+            return refused
+        if self.is_done(uid, app, version):
+            return ""
+        if any(other.app == app and uid in (one.uid for one in other.channels) for other in self.under_way.values()):
+            return BUSY
+        return self._take_parts(commit, share)
 
-    def _begin(self, commits: list[pb.Commit], joint: int) -> object:
-        for commit in commits:
-            commit.count = sum(self.staged[sequence].count for sequence in commit.sequences)
-            commit.done, commit.joint = 0, joint
-            self.under_way[commit.uid] = commit
-            self.dirty.add(_key(UNDER_WAY, commit.uid))
-        unfinished = {commit.uid for commit in commits if commit.count}
-        if not unfinished:
-            return self._end(commits)
-        if joint:
-            self.unfinished[joint] = unfinished
-        return None
+    def _take_parts(self, commit: pb.Commit, share: pb.CommitShare) -> str:
+        """Tell *share* the sequences of its parts. Returns the error: a part is missing, or a transaction has a part more than is
+        told, whose rows would be dropped silently."""
+        for txn in share.txns:
+            for number in range(txn.parts):
+                part = self.find(share.uid, commit.user, txn.txn, number)
+                if part is None or (part.app, part.version) != (commit.app, commit.version):
+                    return STAGED_GONE
+                share.sequences.append(part.sequence)
+            if self.find(share.uid, commit.user, txn.txn, txn.parts):
+                return STAGED_UNNAMED
+        return ""
 
-    def _step(self, step: pb.CommitStep) -> object:
-        commit = self.under_way.get(step.uid)
-        if commit is None:
-            return None
-        self.dirty.add(_key(UNDER_WAY, step.uid))
-        if step.given_up:
-            return self._give_up(commit)
-        if not commit.done:
-            commit.first_sequence = step.first_sequence
-            commit.timestamp_before = step.timestamp_before
-        commit.done += step.count
-        if commit.done < commit.count:
-            return None
-        if not commit.joint:
-            return self._end([commit])
-        self.unfinished[commit.joint].discard(step.uid)
-        return self._end_joint(commit.joint)
+    def _complete(self, done: pb.CommitDone) -> None:
+        commit = self.under_way.pop(done.decision, None)
+        if commit is not None:
+            self.dirty.add(_key(UNDER_WAY, done.decision))
+            for rows in done.rows:
+                self._end(commit, rows.uid, rows.first_sequence, rows.last_sequence)
 
-    def _joint(self, joint: int) -> list[pb.Commit]:
-        """The commits under way that are of a joint commit."""
-        return [commit for commit in self.under_way.values() if commit.joint == joint]
-
-    def _end_joint(self, joint: int) -> Ended | None:
-        """End a joint commit if none of its channels lacks rows any more."""
-        if self.unfinished[joint]:
-            return None
-        del self.unfinished[joint]
-        return self._end(self._joint(joint))
-
-    def _give_up(self, commit: pb.Commit) -> Ended:
-        """Rows of a commit cannot be read. Channels of a joint commit that have all of theirs keep them, so that a repetition
-        does not add them again."""
-        together = self._joint(commit.joint) if commit.joint else [commit]
-        lacking = self.unfinished.pop(commit.joint, {commit.uid})
-        ended = self._end([one for one in together if one.uid not in lacking])
-        for one in together:
-            if one.uid in lacking:
-                del self.under_way[one.uid]
-                self.dirty.add(_key(UNDER_WAY, one.uid))
-                self._forget_versions(one.uid, one.app, one.version)
-                ended.given_up.append(
-                    pb.Committed(uid=one.uid, app=one.app, version=one.version, user=one.user, writer=one.writer)
-                )
-        return ended
-
-    def _end(self, commits: list[pb.Commit]) -> Ended:
-        return Ended([self._end_one(commit) for commit in commits], [])
-
-    def _end_one(self, commit: pb.Commit) -> pb.Committed:
-        uid, app = commit.uid, commit.app
+    def _end(self, commit: pb.Commit, uid: int, first: int, last_sequence: int) -> None:
+        """A commit is complete in a channel, with the sequences of its rows; 0 if it has none."""
+        app = commit.app
         committed = pb.Committed(
-            uid=uid, app=app, version=commit.version, at=commit.at, user=commit.user, writer=commit.writer
+            uid=uid,
+            app=app,
+            version=commit.version,
+            first_sequence=first,
+            last_sequence=last_sequence,
+            at=commit.at,
+            user=commit.user,
+            writer=commit.writer,
         )
         last = self.committed.get((uid, app))
         if last is not None and not committed.user:  # committed without a user: the app stays the last user's
             committed.user = last.user
-        if commit.count:
-            committed.first_sequence = commit.first_sequence
-            committed.last_sequence = commit.first_sequence + commit.count - 1
         self.committed[uid, app] = committed
-        del self.under_way[uid]
-        self.dirty.update((_key(UNDER_WAY, uid), _key(COMMITTED, uid, app)))
+        self.dirty.add(_key(COMMITTED, uid, app))
         self._forget_versions(uid, app, commit.version)
-        return committed
 
     def _drop(self, change: pb.DropStaged) -> None:
         txns = set(change.txns)
-        kept = {sequence for commit in self.under_way.values() for sequence in commit.sequences}
-        named = [
+        named = {
             at for (user, txn, _), at in self.parts.get(change.uid, {}).items() if txn in txns and user == change.user
-        ]
-        for sequence in {*named} - kept | {*self.staged_before(change.before)}:
+        }
+        for sequence in named - self._needed() | self.staged_before(change.before):
             self._forget(sequence)
 
     def _finish(self, change: pb.Finished) -> object:
@@ -296,29 +253,16 @@ class Transactions:
         known = self.finished.get(change.app)
         if refused := writer_refusal(known, change.version, change.writer):
             return TransactionRefused(refused)
-        if known is None and len(self.finished) >= limits.APPS_MAX:
-            old = [app for app, last in self.finished.items() if last.at < change.at - limits.APP_MEMORY]
-            for app in old:
-                del self.finished[app]
-                self.dirty.add(FINISHED + app)
-            if not old:
-                return TransactionRefused(TOO_MANY_APPS)
+        forgotten = _make_room(self.finished, [change.app], change.user, change.at)
+        if forgotten is None:
+            return TransactionRefused(TOO_MANY_APPS)
+        self.dirty.update(FINISHED + app for app in forgotten)
         if known is None or change.version >= known.version:
             if known is not None and not change.user:
                 change.user = known.user
             self.finished[change.app] = change
             self.dirty.add(FINISHED + change.app)
         return None
-
-    def _has_room(self, at: int, more: int) -> bool:
-        """True if *more* apps can be remembered; when full, apps without a commit for APP_MEMORY are forgotten first."""
-        if len(self.committed) + more <= limits.APPS_MAX:
-            return True
-        old = [key for key, last in self.committed.items() if last.at < at - limits.APP_MEMORY]
-        for uid, app in old:
-            del self.committed[uid, app]
-            self.dirty.add(_key(COMMITTED, uid, app))
-        return len(self.committed) + more <= limits.APPS_MAX
 
     # --- parts that come and go ---------------------------------------------------------------------------------------
 
@@ -354,17 +298,17 @@ class Transactions:
                 self._forget(part.sequence)
 
     def drop_channel(self, uid: ChannelUid) -> None:
-        """Forget the staged parts, the commit under way and the last commits of a channel that is gone. `ended_by_drop` tells
-        what that ends in others."""
+        """Forget the staged parts of a channel that is gone, its last commits, and its share in those under way."""
         for sequence in list(self.parts.get(uid, {}).values()):
             self._forget(sequence)
-        self.ended_by_drop = None
-        commit = self.under_way.pop(uid, None)
-        if commit is not None:
-            self.dirty.add(_key(UNDER_WAY, uid))
-        if commit is not None and commit.joint:
-            self.unfinished[commit.joint].discard(uid)
-            self.ended_by_drop = self._end_joint(commit.joint)
+        for decision, commit in [*self.under_way.items()]:
+            rest = [share for share in commit.channels if share.uid != uid]
+            if len(rest) < len(commit.channels):
+                self.dirty.add(_key(UNDER_WAY, decision))
+                del commit.channels[:]
+                commit.channels.extend(rest)
+            if not rest:
+                del self.under_way[decision]
         for key in [key for key in self.committed if key[0] == uid]:
             del self.committed[key]
             self.dirty.add(_key(COMMITTED, *key))
@@ -374,7 +318,7 @@ class Transactions:
     def keys(self) -> Iterable[bytes]:
         """The keys of all rows: staged parts, commits under way, last commits by channel and app, finished versions by app."""
         yield from (_key(STAGED, sequence) for sequence in self.staged)
-        yield from (_key(UNDER_WAY, uid) for uid in self.under_way)
+        yield from (_key(UNDER_WAY, decision) for decision in self.under_way)
         yield from (_key(COMMITTED, uid, app) for uid, app in self.committed)
         yield from (FINISHED + app for app in self.finished)
 
@@ -403,72 +347,13 @@ class Transactions:
             if out_of_order:
                 self.staged = dict(sorted(self.staged.items()))
         elif kind == UNDER_WAY:
-            commit = pb.Commit.FromString(state)
-            self.under_way[commit.uid] = commit
-            if commit.joint:
-                unfinished = self.unfinished.setdefault(commit.joint, set())
-                if commit.done < commit.count:
-                    unfinished.add(commit.uid)
+            self.under_way[int.from_bytes(key[1:9])] = pb.Commit.FromString(state)
         elif kind == COMMITTED:
             committed = pb.Committed.FromString(state)
             self.committed[committed.uid, committed.app] = committed
         else:
             finished = pb.Finished.FromString(state)
             self.finished[finished.app] = finished
-
-
-class VisibleIndex:
-    """A channel's index without the messages of the commit under way; only `bytes` and `accounted` include them."""
-
-    __slots__ = ("_commit", "_index", "_last")
-
-    def __init__(self, index: Index, commit: pb.Commit) -> None:
-        self._index = index
-        self._commit = commit
-        self._last = commit.first_sequence - 1
-
-    @property
-    def first_sequence(self) -> Sequence:
-        """Oldest kept; at most the one behind the last visible message. 0 if there is no message before the commit."""
-        return Sequence(min(self._index.first_sequence, self._last + 1) if self._last else 0)
-
-    @property
-    def last_sequence(self) -> Sequence:
-        """Newest visible message: the last one before the commit; 0 if there is none."""
-        return Sequence(min(self._index.last_sequence, self._last))
-
-    @property
-    def bytes(self) -> int:
-        """Bytes kept, those of the commit included."""
-        return self._index.bytes
-
-    @property
-    def compression(self) -> tuple[int, int]:
-        """Bytes of their records in clear, and as the log has them, those of the commit included, if some are compressed."""
-        return self._index.compression
-
-    def accounted(self, record_bytes: int, count: int) -> int:
-        """Bytes that *count* messages in *record_bytes* of records add to `bytes`."""
-        return self._index.accounted(record_bytes, count)
-
-    @property
-    def last_timestamp(self) -> WallNanos:
-        """Timestamp of the newest message before the commit, which the commit's first step has recorded."""
-        return WallNanos(self._commit.timestamp_before)
-
-    @property
-    def first_timestamp(self) -> WallNanos:
-        """Timestamp of the oldest kept message; 0 if no visible message is kept."""
-        return WallNanos(self._index.first_timestamp if self.first_sequence <= self._last else 0)
-
-    def sequence_at(self, timestamp: WallNanos) -> Sequence:
-        """First kept sequence at or after *timestamp*, at most the one behind the last visible message; 0 if there is no message
-        before the commit."""
-        return Sequence(min(self._index.sequence_at(timestamp), self._last + 1) if self._last else 0)
-
-    def first_within_bytes(self, bytes_max: int) -> Sequence:
-        """Smallest first sequence with which the kept bytes are within *bytes_max*, at most the last visible one."""
-        return Sequence(min(self._index.first_within_bytes(bytes_max), self._last))
 
 
 def writer_refusal(last: pb.Committed | pb.Finished | None, version: int, writer: bytes) -> str:
@@ -480,14 +365,21 @@ def writer_refusal(last: pb.Committed | pb.Finished | None, version: int, writer
     return ANOTHER_WRITER.format(version, app, other)
 
 
-def _apps_refusal(known: Mapping[Any, pb.Committed | pb.Finished], keys: Iterable[Any], user: bytes, now: int) -> str:
-    """Why apps that are not *known* yet are beyond a user's share; "" if they are not. Those older than APP_MEMORY at *now* (Unix
-    ns) do not count, as they are forgotten when the room is full."""
+def _make_room(known: dict[Key, Last], keys: Iterable[Key], user: bytes, now: int) -> list[Key] | None:
+    """Make room among the *known* apps for those by other *keys*: if it is full, apps without a version in the APP_MEMORY before
+    *now* (Unix ns) are forgotten. Returns their keys; None if there is no room, or a user has no more of it."""
     more = sum(key not in known for key in keys)
-    if not more or not user:
-        return ""
-    users = [one.user for one in known.values() if one.at >= now - limits.APP_MEMORY]
-    return TOO_MANY_APPS if more > share_left(user, limits.APPS_MAX, len(users), users.count(user)) else ""
+    if not more:
+        return []
+    old = [key for key, last in known.items() if last.at < now - limits.APP_MEMORY]
+    own = sum(last.user == user and last.at >= now - limits.APP_MEMORY for last in known.values())
+    if more > share_left(user, limits.APPS_MAX, len(known) - len(old), own):
+        return None
+    if len(known) + more <= limits.APPS_MAX:
+        return []
+    for key in old:
+        del known[key]
+    return old
 
 
 def is_same(one: pb.StagedPart, other: pb.StagedPart) -> bool:

@@ -73,12 +73,12 @@ class Explaining:
         if isinstance(cursor, str):
             accepted.refuse(cursor)
             return
-        index = self._view.visible(info.group, info.uid, group.log.channel(info.uid))
+        index = group.log.channel(info.uid)
         if request.sequence > index.last_sequence:
             accepted.refuse(beyond_end(text(info.name), request.sequence, index.last_sequence))
             return
         gone = self._is_gone(info, group.log, request.sequence)
-        before = group.log.channel(info.uid).refs_before(Sequence(request.sequence), 1, 1)
+        before = index.refs_before(Sequence(request.sequence), 1, 1)
         reading = Reading(group.log, cursor, request, before[0] if before else None, gone=gone)
         reading.response.node = self._view.node
         reading.response.state = live_group.state_of(cursor.cursor_id, request.sequence, gone=gone)

@@ -74,17 +74,16 @@ class Scrubber:
 
     def _range(self, info: ChannelInfo, log: GroupLog, request: pb.VerifyRequest) -> "ScrubRange":
         index = log.channel(info.uid)
-        seen = self._view.visible(info.group, info.uid, index)
         response = pb.VerifyResponse(
             node=self._node,
             group=info.group,
             uid=info.uid,
-            first_sequence=seen.first_sequence,
-            last_sequence=seen.last_sequence,
+            first_sequence=index.first_sequence,
+            last_sequence=index.last_sequence,
             crc=request.crc,
         )
-        first = Sequence(max(getattr(request, "from"), seen.first_sequence))
-        last = Sequence(min(request.to, seen.last_sequence))
+        first = Sequence(max(getattr(request, "from"), index.first_sequence))
+        last = Sequence(min(request.to, index.last_sequence))
         room = limits.VERIFY_BYTES_MAX
         refs = index.refs(first, last, room, limits.FETCH_BATCHES_MAX) if first <= last else []
         response.next_sequence = max(getattr(request, "from"), last + 1)

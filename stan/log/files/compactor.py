@@ -289,7 +289,9 @@ class Compactor:
         """Return the live part of a part beside the batches: references of channels that are not in the pass, and *changes*."""
         if flags == REFERENCES_FLAG:
             rest = [row for row in reference_rows(records, 0) if self.channels.is_live(row)]
-            return encode_references(Reference(*row[:5], row.staged, row.size) for row in rest) if rest else ()
+            return (
+                encode_references(Reference(*row[:5], row.staged, row.size, row.expiry) for row in rest) if rest else ()
+            )
         return (header, records) if flags == CHANGE_FLAG and changes else ()
 
     def _entries(self, segment: Segment) -> Iterator[EntryInSegment]:
@@ -323,7 +325,7 @@ class Compactor:
             place = self.channels.referred(reference.uid, reference.base_sequence)
             if place is None:
                 return None
-            ref = BatchRef(*reference[1:4], *place[1:], 0, place.sequence)
+            ref = BatchRef(*reference[1:4], *place[1:4], staged=place.sequence, expiry=place.expiry)
             with suppress(StaleRef):  # rewritten meanwhile
                 return ref.records(self.read(ref.hidden))
         raise Damage(f"what the batch {reference.base_sequence} of channel {reference.uid} refers to is not there")

@@ -128,7 +128,7 @@ def entry_at(position: int, header: bytes, entry: Entry) -> EntryInSegment:
             at += _BATCH_HEADER_SIZE
             if uid != BESIDE_UID:
                 clear = size - ENCRYPTION_BYTES if flags & CIPHER_MASK else size
-                made = (uid, base, count, timestamp, first, start + at, clear, flags >> SIZE_SHIFT, 0)
+                made = (uid, base, count, timestamp, first, start + at, clear, flags >> SIZE_SHIFT, 0, 0)
                 rows.append(tuple.__new__(BatchRow, made))
             elif flags == REFERENCES_FLAG:
                 outline.append(bytes(body[at : at + size]))

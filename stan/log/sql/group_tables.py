@@ -1,7 +1,8 @@
 """The rows of one group's log: every SQL statement of a log except those that make the tables (stan.log.sql.sqlfile).
 
 An entry is one row without the messages that it carries; each of its record batches is a row, and each message is a row until
-retention removes it, in steps of whole batches.
+retention removes it, in steps of whole batches. Rows that an entry refers to are copied: in the transaction that writes the entry
+they become messages of their channel, so that people find them there.
 
 Promises: a read gives the written rows, or Damage names file, group and entry. A transaction that adds or removes entries and
 fails freezes the tables of the group until the log is opened again; one that only frees space may fail and be tried again.
@@ -9,20 +10,23 @@ fails freezes the tables of the group until the log is opened again; one that on
 
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from struct import Struct
 from typing import Any, NamedTuple
 
-from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex, Term, WallNanos
+from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex, Sequence, Term, WallNanos
 
 from stan import limits
 from stan.errors import Damage, Frozen, InDoubt
 from stan.log.index import GAP
+from stan.log.references import reference_rows
 from stan.log.sql.sqlfile import SqlError, SqlFile, Step, row_checksum
 from stan.log.types import BatchRow, Entry
 from stan.log.uncommitted import Placed
-from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, SIZE_SHIFT, Kind
+from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, REFERENCES_FLAG, SIZE_SHIFT, STAGING_UID, Kind
 from stan.protocol.messages import data_span
+from stan.protocol.staged import sealed
 
 _LENGTH = Struct("<I")
 _ENTRIES = "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)"
@@ -46,6 +50,10 @@ _SUMS = (
     "SELECT COALESCE((SELECT batches_sum FROM logs WHERE raft_group = ?), 0), "
     "(SELECT COALESCE(SUM(checksum), 0) FROM batches WHERE raft_group = ?)"
 )
+_BATCH_AT = (
+    "SELECT raft_index, uid, base_sequence, count, length, crc FROM batches WHERE raft_group = ? AND uid = ? "
+    "AND base_sequence = ?"
+)
 _PLACES = (
     "SELECT b.raft_index, b.position, b.uid, b.base_sequence, b.count FROM json_each(?) j JOIN batches b ON b.raft_group = ? "
     "AND b.raft_index = json_extract(j.value, '$[0]') AND b.position = json_extract(j.value, '$[1]')"
@@ -53,10 +61,10 @@ _PLACES = (
 
 
 class EntryPart(NamedTuple):
-    """A part of the body of a RECORDS entry: a record batch, or something beside the batches."""
+    """A part of the body of a RECORDS entry: a record batch, references to such, or something else beside the batches."""
 
     header: bytes
-    row: BatchRow | None  # None beside the batches
+    rows: list[BatchRow]  # of the batch, or of those referred to
     crc: int
     records: bytes
 
@@ -70,11 +78,18 @@ def parts_of(entry: Entry) -> Iterator[EntryPart]:
         header = body[at : at + BATCH_HEADER.size]
         uid, base, count, timestamp, first, length, crc, flags = BATCH_HEADER.unpack(header)
         at += BATCH_HEADER.size
-        row = None
+        records, rows = body[at : at + length], []
         if uid != BESIDE_UID:
-            row = BatchRow(ChannelUid(uid), base, count, timestamp, first, at, length, flags >> SIZE_SHIFT)
-        yield EntryPart(header, row, crc, body[at : at + length])
+            rows = [BatchRow(ChannelUid(uid), base, count, timestamp, first, at, length, flags >> SIZE_SHIFT)]
+        elif flags == REFERENCES_FLAG:
+            rows = reference_rows(records, at)
+        yield EntryPart(header, rows, crc, records)
         at += length
+
+
+def as_written(row: BatchRow) -> BatchRow:
+    """The row of a batch in the tables: of a reference, that of the messages that it becomes there."""
+    return row._replace(length=row.size, size=0, staged=Sequence(0)) if row.staged else row
 
 
 class GroupTables:
@@ -141,30 +156,57 @@ class GroupTables:
         """Write entries with their batches and messages, in one transaction. Raises InDoubt, and is frozen then."""
         self._write(self._steps(entries))
 
-    def _steps(self, entries: list[Entry]) -> list[Step]:
-        group = self._group
+    def _steps(self, entries: list[Entry]) -> Iterator[Step]:
         written: list[tuple[Any, ...]] = []
         batches: list[tuple[Any, ...]] = []
-        messages: list[tuple[Any, ...]] = []
         for entry in entries:
-            if entry.kind != Kind.RECORDS:
-                written.append(_checked(group, entry.index, entry.term, int(entry.kind), bytes(entry.body)))
-                continue
-            frame = []
+            frame = entry.body
+            if entry.kind == Kind.RECORDS:
+                parts = parts_of(entry)
+                frame = b"".join(
+                    part.header + (part.records if not part.rows or part.rows[0].staged else b"") for part in parts
+                )
+            written.append(_checked(self._group, entry.index, entry.term, int(entry.kind), bytes(frame)))
+        yield _ENTRIES, written
+        yield _MESSAGES, self._messages(entries, batches)
+        if batches:
+            yield _BATCHES, batches
+            yield _LOGS, [(self._group,)]
+            yield _ADD, [(sum(batch[-1] for batch in batches), self._group)]
+
+    def _messages(self, entries: list[Entry], batches: list[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        """Yield the messages of *entries*, one batch in memory at a time, and put the rows of the batches into *batches*."""
+        unwritten: dict[int, bytes] = {}  # staged in the same transaction, by sequence
+        for entry in entries:
             for part in parts_of(entry):
-                frame.append(part.header)
-                row = part.row
-                if row is None:
-                    frame.append(part.records)
-                    continue
-                place = (group, entry.index, row.position, row.uid, row.base_sequence, row.count, row.timestamp)
-                batches.append(_checked(*place, row.first_sequence, row.length, part.crc))
-                for sequence, message in enumerate(_messages(part.records), row.base_sequence):
-                    messages.append((group, row.uid, sequence, row.timestamp, *data_span(message), message))
-            written.append(_checked(group, entry.index, entry.term, int(entry.kind), b"".join(frame)))
-        added: list[tuple[Any, ...]] = [(sum(batch[-1] for batch in batches), group)]
-        known: list[Step] = [(_LOGS, [(group,)]), (_ADD, added)] if batches else []
-        return [(_ENTRIES, written), (_BATCHES, batches), *known, (_MESSAGES, messages)]
+                for row in part.rows:
+                    records, crc = part.records, part.crc
+                    if row.staged:
+                        records = self._sealed(row, unwritten)
+                        crc = zlib.crc32(records)
+                    elif row.uid == STAGING_UID:
+                        unwritten[row.base_sequence] = records
+                    place = (
+                        self._group,
+                        entry.index,
+                        row.position,
+                        row.uid,
+                        row.base_sequence,
+                        row.count,
+                        row.timestamp,
+                    )
+                    batches.append(_checked(*place, row.first_sequence, as_written(row).length, crc))
+                    for sequence, message in enumerate(_messages(records), row.base_sequence):
+                        yield self._group, row.uid, sequence, row.timestamp, *data_span(message), message
+
+    def _sealed(self, row: BatchRow, unwritten: dict[int, bytes]) -> bytes:
+        """The records that a reference becomes; b"" if what it refers to is damaged, and whoever reads them gets Damage."""
+        staged = unwritten.get(row.staged)
+        with suppress(Damage):
+            for place in self.file.rows(_BATCH_AT, self._group, STAGING_UID, row.staged) if staged is None else ():
+                staged = self._of_batch(*place)
+            return bytes(sealed(staged or b"", row.base_sequence, row.timestamp, row.expiry))
+        return b""
 
     def remove_after(self, index: RaftIndex) -> None:
         """Delete all entries after *index* with all their rows, in one transaction. Raises InDoubt, and is frozen then."""
@@ -178,7 +220,7 @@ class GroupTables:
         fewer = (_TAKE.format("b.raft_index > ?"), [(index, self._group)])
         self._write([(of_messages, after), fewer, *tables])
 
-    def _write(self, steps: list[Step]) -> None:
+    def _write(self, steps: Iterable[Step]) -> None:
         try:
             self.file.write(steps)
         except (SqlError, OSError) as error:

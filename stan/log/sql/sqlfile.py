@@ -20,8 +20,8 @@ from stan.errors import Damage, StartError
 from stan.state.opening import connect, make_durable
 
 T = TypeVar("T")
-Step = tuple[str, list[tuple[Any, ...]]]
-"""A statement, and the parameters of each of its executions."""
+Step = tuple[str, Iterable[tuple[Any, ...]]]
+"""A statement, and the parameters of each of its executions; an iterator of these may read the file meanwhile."""
 
 SqlError = aiosqlite.Error
 """SQLite or the operating system refused the call."""

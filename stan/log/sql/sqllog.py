@@ -16,7 +16,7 @@ from stan.errors import Damage
 from stan.invariant import invariant
 from stan.log.channel_indexes import ChannelIndexes, Visible
 from stan.log.index import GAP, Removed
-from stan.log.sql.group_tables import GroupTables, parts_of
+from stan.log.sql.group_tables import GroupTables, as_written, parts_of
 from stan.log.sql.sqlfile import SqlError, SqlFile
 from stan.log.tail import TailCache
 from stan.log.types import BatchRef, BatchRow, Entry, StaleRef
@@ -220,13 +220,14 @@ class SqlLog(Visible):
             invariant(entry.index == last + 1, "entries are consecutive", index=entry.index, last_index=last)
             invariant(entry.term >= term, "terms never go back", term=entry.term, last_term=term)
             segment = entry.index % GAP
-            rows = [part.row for part in parts_of(entry) if part.row is not None]
-            invariant(not any(row.size for row in rows), "a SQL store has its messages as rows, in clear")
+            rows = [row for part in parts_of(entry) for row in part.rows]
+            own = [row for row in rows if not row.staged]
+            invariant(not any(row.size for row in own), "a SQL store has its messages as rows, in clear")
             view = memoryview(entry.body)
-            for row in rows:
+            for row in own:
                 self._records[segment, row.position] = view[row.position : row.position + row.length]
-            self._tail.put(segment, entry.body, 0, rows)
-            self._uncommitted.add(Placed(entry.index, segment, rows))
+            self._tail.put(segment, entry.body, 0, own)
+            self._uncommitted.add(Placed(entry.index, segment, [*map(as_written, rows)]))
             self._unwritten.append(entry)
             self._terms.add(entry.term)
 
@@ -240,8 +241,8 @@ class SqlLog(Visible):
                 for entry in entries:
                     self._unwritten.popleft()
                     for part in parts_of(entry):
-                        if part.row is not None:
-                            self._records.pop((entry.index % GAP, part.row.position), None)
+                        for row in part.rows:
+                            self._records.pop((entry.index % GAP, row.position), None)
                 self._durable = entries[-1].index
             return self._durable
 

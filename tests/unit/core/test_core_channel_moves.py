@@ -371,8 +371,11 @@ def full():
     apply(remember_ids=pb.RememberIds(uid=1, producer=b"p", version=1, ids=b"i" * 16, at=5))
     apply(expiring=pb.Expiring(uid=1, runs=[10, 12], at=[99]))
     apply(staged=pb.StagedPart(uid=1, app=b"a", version=1, txn=b"t", part=0, sequence=1, count=1, bytes=1))
-    apply(commit=pb.Commit(uid=1, app=b"a", version=1, sequences=[1], at=4))
-    apply(commit_step=pb.CommitStep(uid=1, first_sequence=12, count=1))
+    share = pb.CommitShare(uid=1, txns=[pb.StagedTxn(txn=b"t", parts=1)])
+    apply(commit=pb.Commit(app=b"a", version=1, at=4, channels=[share]))
+    apply(
+        commit_done=pb.CommitDone(decision=index, rows=[pb.CommittedRows(uid=1, first_sequence=12, last_sequence=12)])
+    )
     apply(subscribe=pb.Subscribe(uid=2, client_id=b"z", inbox=b"z", start_sequence=1, nuid=b"N"))
     return machine
 

@@ -12,7 +12,6 @@ from stan.config import Config, StoreLimits
 from stan.core.base.causes import Cause
 from stan.core.base.ready import ReportMoment
 from stan.core.features.queries.account import Account
-from stan.core.features.transactions.committing import Committing
 from stan.core.leader.cursors import LiveCursor, LiveCursors, MessagesAhead, Unreported
 from stan.core.leader.deliveries import Sending, recalled, recorded, withdrawn
 from stan.core.leader.progress import ProgressReports
@@ -502,11 +501,8 @@ def test_a_log_that_begins_later_says_so(harness):
     assert reading.response.begins_late
 
 
-@pytest.mark.parametrize("way", ["referred", "copied"])
-def test_a_message_that_was_committed_by_reference_is_told_from_its_staging_on(tmp_path, monkeypatch, way):
+def test_a_message_that_was_committed_is_told_from_its_staging_on(tmp_path):
     """Where its rows are is not its own entry: that is the one that has staged them, and a later one has committed them."""
-    if way == "copied":
-        monkeypatch.setattr(Committing, "_can_refer", lambda *_: False)
     harness = Transacting()
     harness.connect()
     sub = harness.subscribe("foo", **DUR)
@@ -530,9 +526,6 @@ def test_a_message_that_was_committed_by_reference_is_told_from_its_staging_on(t
 
     what = [step.what for step in reading.response.steps]
     staging, committing = [entry.index for entry in entries if STEPS.intersection(changes_of(entry))]
-    if way == "copied":
-        assert what == ["delivered", "acked"]
-        return
     assert what == ["staged", "committed", "delivered", "acked"]
     staged, committed, *_ = reading.response.steps
     assert (staged.at, staged.index, staged.sequence) == (begun, staging, 1)
@@ -542,7 +535,7 @@ def test_a_message_that_was_committed_by_reference_is_told_from_its_staging_on(t
     assert "staged by application etl, version 3, as message 1" in sentence_of(ExplainStep.from_pb(staged))
 
 
-STEPS = {"staged", "commit_step"}
+STEPS = {"staged", "commit_done"}
 
 
 def changes_of(entry):

@@ -5,10 +5,8 @@ from stan_protocol import refusals
 from stan_protocol.proto import extension_pb2 as ext
 
 from stan import limits
-from stan.core.features.transactions.committing import Committing
-from stan.core.publishing import publishing
 from stan.core.state.transactions import Transactions
-from stan.protocol.entries import STAGING_UID, Kind, decode_batches
+from stan.protocol.entries import Kind, decode_batches
 from stan.protocol.proto import entries_pb2 as pb
 from tests.unit.core.test_transactions import Transacting
 
@@ -20,20 +18,6 @@ def harness():
     made = Transacting()
     made.connect()
     return made
-
-
-@pytest.fixture(params=["referred", "copied", "mixed"])
-def way(request, monkeypatch):
-    """How the rows get into their channels; small entries, so that copying takes several."""
-    monkeypatch.setattr(publishing, "ENTRY_BYTES_TARGET", 1)
-    monkeypatch.setattr(limits, "READ_BYTES_MAX", 1)
-    if request.param != "referred":
-        monkeypatch.setattr(
-            Committing,
-            "_can_refer",
-            lambda _, channel: request.param == "mixed" and channel.info.name == b"bar",
-        )
-    return request.param
 
 
 def stage_all(harness, version=0, names=NAMES):
@@ -72,13 +56,12 @@ def answered(answer, group=1, already=False):  # noqa: FBT002
     return sorted(one.channel for one in answer.more)
 
 
-@pytest.mark.usefixtures("way")
 def test_channels_are_committed_together(harness):
     stage_all(harness)
     assert answered(harness.request("commit", joint(harness))) == [b"bar", b"baz"]
     assert seen(harness) == rows()
     assert answered(harness.request("commit", joint(harness)), already=True) == [b"bar", b"baz"]
-    assert harness.transactions.staged == harness.transactions.under_way == harness.transactions.unfinished == {}
+    assert harness.transactions.staged == harness.transactions.under_way == {}
     assert harness.publish("bar", b"behind") == [""]
 
 
@@ -87,7 +70,7 @@ def test_rows_that_are_referred_to_come_by_one_entry(harness):
     before = len(harness.logs[1])
     harness.request("commit", joint(harness))
     decision, entry = harness.logs[1][before:]
-    assert pb.GroupChange.FromString(decision[2]).WhichOneof("change") == "joint_commit"
+    assert pb.GroupChange.FromString(decision[2]).WhichOneof("change") == "commit"
     assert entry[1] == Kind.RECORDS
     assert [(batch.uid, bool(batch.staged)) for batch in decode_batches(entry[2])] == [
         (harness.uid(name.decode()), True) for name in NAMES for _ in (0, 1)
@@ -112,7 +95,6 @@ def crash_behind(harness, entries):
     return more > 0
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_crash_at_any_entry_leaves_all_or_nothing(asked):
     entries, more = 0, True
@@ -127,12 +109,11 @@ def test_a_crash_at_any_entry_leaves_all_or_nothing(asked):
             assert seen(harness) == (rows() if entries else nothing())
         assert harness.request("commit", joint(harness)).error == b""
         assert seen(harness) == rows(), entries
-        assert harness.transactions.under_way == harness.transactions.unfinished == {}
+        assert harness.transactions.under_way == {}
         entries += 1
     assert entries > 2
 
 
-@pytest.mark.usefixtures("way")
 def test_state_on_disk_has_what_is_under_way(harness):
     """The rows of the state, loaded at any entry, are the state."""
     stage_all(harness)
@@ -143,10 +124,7 @@ def test_state_on_disk_has_what_is_under_way(harness):
         loaded = Transactions()
         for key in machine.transactions.keys():  # noqa: SIM118 - no mapping
             loaded.load(key, machine.transactions.row(key))
-        assert (loaded.unfinished, loaded.under_way) == (
-            machine.transactions.unfinished,
-            machine.transactions.under_way,
-        )
+        assert loaded.under_way == machine.transactions.under_way
         harness._commit_entry(*harness.uncommitted.pop(0))
         harness.turn()
     assert seen(harness) == rows()
@@ -182,8 +160,8 @@ def test_an_abort_between_request_and_decision_refuses_all(harness):
     assert [harness.publish(name.decode(), b"next") for name in NAMES] == [[""]] * 3
 
 
-def test_commits_with_channels_in_common_wait_for_each_other_without_end(harness):
-    """In whichever order they name the channels: none waits for the other in one of them, and the other for it in the next."""
+def test_commits_with_channels_in_common_come_one_after_the_other(harness):
+    """In whichever order they name the channels: those that come meanwhile are to come again, and none waits for ever."""
     names = [(b"foo", b"bar"), (b"bar", b"foo"), (b"baz", b"bar"), (b"foo", b"baz", b"bar"), (b"foo",)]
     for version, named in enumerate(names):
         stage_all(harness, version, named)
@@ -191,27 +169,28 @@ def test_commits_with_channels_in_common_wait_for_each_other_without_end(harness
     sent = [harness.send("commit", joint(harness, version, named)) for version, named in enumerate(names)]
     harness.hold = False
     harness.turn()
-    for _ in names:
-        harness.turn()
-    assert [harness.answer(one).error for one in sent] == [b""] * len(names)
+    answers = [harness.answer(one) for one in sent]
+    assert [(one.error.decode(), one.retry) for one in answers] == [("", False)] + [(refusals.BUSY, True)] * 4
+    for version, named in enumerate(names[1:], 1):
+        assert harness.request("commit", joint(harness, version, named)).error == b""
     assert harness.visible("bar") == [b"bar-%d-%d" % (version, part) for version in range(4) for part in (0, 1)]
     assert harness.visible() == [b"foo-%d-%d" % (version, part) for version in (0, 1, 3, 4) for part in (0, 1)]
 
 
-def test_a_request_for_one_channel_is_answered_by_the_joint_commit(harness):
+def test_a_request_for_one_channel_is_told_of_the_joint_commit(harness):
     stage_all(harness)
     harness.hold = True
     all_of_them = harness.send("commit", joint(harness))
-    one = harness.send("commit", harness.commit_request((b"bar.0", 2), channel=b"bar"))
-    again = harness.send("commit", joint(harness, names=NAMES[::-1]))
+    one = harness.commit_request((b"bar.0", 2), channel=b"bar")
+    meanwhile = harness.send("commit", one)
     harness.hold = False
     harness.turn()
     assert answered(harness.answer(all_of_them)) == [b"bar", b"baz"]
-    assert harness.answer(one) == ext.CommitResponse(first_sequence=1, last_sequence=2)
-    assert answered(harness.answer(again)) == [b"bar", b"foo"]
+    assert harness.answer(meanwhile).retry
+    assert harness.request("commit", one) == ext.CommitResponse(already=True, first_sequence=1, last_sequence=2)
+    assert answered(harness.request("commit", joint(harness, names=NAMES[::-1])), already=True) == [b"bar", b"foo"]
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("behind", range(4))
 def test_a_channel_that_is_deleted_amid_it_does_not_hold_the_others(harness, behind):
     stage_all(harness)
@@ -227,7 +206,7 @@ def test_a_channel_that_is_deleted_amid_it_does_not_hold_the_others(harness, beh
     harness.pass_time(3)
     assert harness.answer(sent) is not None
     assert seen(harness, NAMES[:2]) in (rows(names=NAMES[:2]), nothing(NAMES[:2]))
-    assert harness.transactions.under_way == harness.transactions.unfinished == {}
+    assert harness.transactions.under_way == {}
     assert [harness.publish(name.decode(), b"next") for name in NAMES[:2]] == [[""]] * 2
 
 
@@ -247,19 +226,3 @@ def test_what_names_too_much_or_wrongly_is_refused(harness):
         refusals.TOO_MANY_COMMITTED.format(limits.COMMIT_CHANNELS_MAX),
     ]
     assert not any(seen(harness).values())
-
-
-@pytest.mark.parametrize("way", ["copied", "mixed"], indirect=True)
-@pytest.mark.usefixtures("way")
-def test_rows_that_are_lost_end_the_commit_and_what_is_whole_stays(harness):
-    """A damaged disk of a node alone: channels that have their rows keep them, with their version."""
-    stage_all(harness)
-    hidden = harness.indexes[1, STAGING_UID]
-    hidden.batches = [batch for batch in hidden.batches if b"baz-" not in batch[-1]]
-    harness.request("commit", joint(harness))
-    harness.pass_time(limits.COMMIT_READS_MAX + 2)
-    assert harness.transactions.under_way == harness.transactions.unfinished == {}
-    assert seen(harness) == rows() | {b"baz": []}
-    assert harness.request("commit", joint(harness)).error.decode() == refusals.STAGED_GONE
-    assert {uid for uid, _ in harness.transactions.committed} == {harness.uid("foo"), harness.uid("bar")}
-    assert [harness.publish(name.decode(), b"next") for name in NAMES] == [[""]] * 3

@@ -12,8 +12,9 @@ from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import Config, StoreLimits
-from stan.core.features.transactions.committing import Committing
+from stan.core.state.expiries import Expiries
 from stan.core.state.group import GroupMachine
+from stan.policies import PolicyRule
 from stan.protocol.entries import STAGING_UID, Kind, decode_batches
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
@@ -100,12 +101,6 @@ class Transacting(CoreHarness):
 
 
 @pytest.fixture
-def copied(monkeypatch):
-    """Commits copy the rows, as they do where a reference would not do."""
-    monkeypatch.setattr(Committing, "_can_refer", lambda *_: False)
-
-
-@pytest.fixture
 def harness():
     made = Transacting()
     made.connect()
@@ -170,7 +165,8 @@ def test_two_writers_that_wait_for_one_version_are_told_apart(harness):
     one, other = harness.send("commit", first), harness.send("commit", second)
     let_go(harness)
     assert harness.answer(one) == ext.CommitResponse(first_sequence=1, last_sequence=1)
-    assert harness.answer(other).error.decode() == refusals.ANOTHER_WRITER.format(0, "app", "q1")
+    assert harness.answer(other).retry
+    assert harness.request("commit", second).error.decode() == refusals.ANOTHER_WRITER.format(0, "app", "q1")
     assert harness.visible() == [b"t"]
 
 
@@ -363,53 +359,41 @@ def parts(harness, count, size=400_000, **named):
         harness.stage(b"%d" % number * (size // len(b"%d" % number)), part=number, **named)
 
 
-@pytest.mark.usefixtures("copied")
 def test_nothing_of_a_commit_is_seen_before_it_is_whole(harness):
     harness.publish("foo", b"before")
     harness.subscribe("foo")
     assert harness.received() == [(1, 0)]
     parts(harness, 12)
     sent = held_commit(harness, (b"t", 12))
-    steps = 0
-    while harness.answer(sent) is None:
-        assert harness.visible() == [b"before"]
-        index = harness.index()
-        assert (index.first_sequence, index.last_sequence) == (1, 1)
-        assert index.sequence_at(index.first_timestamp + 1) == 2
-        assert harness.received() == []
-        one_entry(harness)
-        steps += 1
-        if len(harness.stored()) == 13:
-            break
-    let_go(harness)
-    assert steps > 3
-    assert harness.received()[:3] == [(2, 0), (3, 0), (4, 0)]
+    one_entry(harness)
+    assert harness.visible() == [b"before"]
+    assert harness.answer(sent) is None
+    one_entry(harness)
     assert len(harness.visible()) == 13
+    assert harness.received()[:3] == [(2, 0), (3, 0), (4, 0)]
+    assert harness.answer(sent).last_sequence == 13
 
 
-def test_publishes_wait_behind_a_commit(harness):
+def test_publishes_go_on_until_the_rows_are_on_their_way(harness):
     parts(harness, 6)
     sent = held_commit(harness, (b"t", 6))
+    assert harness.publish("foo", b"before") == []
+    one_entry(harness)
     assert harness.publish("foo", b"behind") == []
-    one_entry(harness)
-    one_entry(harness)
-    assert harness.publish("foo", b"behind, too") == []
     assert harness.publish("bar", b"elsewhere") == []
     let_go(harness)
-    assert harness.answer(sent).last_sequence == 6
-    assert [data for _, data in harness.stored()[6:]] == [b"behind", b"behind, too"]
+    assert harness.answer(sent) == ext.CommitResponse(first_sequence=2, last_sequence=7)
+    assert [data for _, data in harness.stored() if len(data) < 10] == [b"before", b"behind"]
+    assert [sequence for sequence, _ in harness.stored()] == list(range(1, 9))
     assert harness.hear("_INBOX.acks")
 
 
-@pytest.mark.usefixtures("copied")
-@pytest.mark.parametrize(("start", "expected"), [(0, 2), (1, 1), (4, 1)])
-def test_new_subscription_starts_before_or_behind_a_commit_never_in_it(harness, start, expected):
+@pytest.mark.parametrize(("start", "expected"), [(0, 8), (1, 7), (4, 1)])
+def test_new_subscription_counts_the_rows_of_a_commit_as_received(harness, start, expected):
     harness.publish("foo", b"before")
     parts(harness, 6)
     held_commit(harness, (b"t", 6))
     one_entry(harness)
-    one_entry(harness)
-    assert len(harness.stored()) > 1
     request = wire.SubscriptionRequest(
         client_id=b"me", subject=b"foo", inbox=b"inbox", max_in_flight=99, ack_wait_s=30, start_position=start
     )
@@ -418,35 +402,44 @@ def test_new_subscription_starts_before_or_behind_a_commit_never_in_it(harness, 
     assert [sequence for sequence, _ in harness.received()] == list(range(expected, 8))
 
 
-def test_second_request_waits_for_the_same_outcome(harness):
+def test_second_request_comes_again_or_is_told_the_outcome(harness):
     parts(harness, 3)
     sent = held_commit(harness, (b"t", 3))
     again = harness.send("commit", harness.commit_request((b"t", 3)))
     one_entry(harness)
     third = harness.send("commit", harness.commit_request((b"t", 3)))
-    assert [harness.answer(one) for one in (sent, again, third)] == [None] * 3
     let_go(harness)
-    answers = [harness.answer(one) for one in (sent, again, third)]
-    assert answers == [ext.CommitResponse(first_sequence=1, last_sequence=3)] * 3
+    assert [harness.answer(one) for one in (sent, again, third)] == [
+        ext.CommitResponse(first_sequence=1, last_sequence=3),
+        ext.CommitResponse(error=refusals.BUSY.encode(), error_code="busy", retry=True),
+        ext.CommitResponse(first_sequence=1, last_sequence=3, already=True),
+    ]
     assert len(harness.stored()) == 3
 
 
-def test_next_version_waits_for_the_commit_under_way(harness):
+def test_next_version_comes_when_the_one_before_it_is_complete(harness):
     harness.stage(b"a", txn=b"a", version=1)
     harness.stage(b"b", txn=b"b", version=2)
     sent = held_commit(harness, (b"a", 1), version=1)
     later = harness.send("commit", harness.commit_request((b"b", 1), version=2))
     let_go(harness)
     assert harness.answer(sent).last_sequence == 1
-    assert harness.answer(later) == ext.CommitResponse(first_sequence=2, last_sequence=2)
+    assert (harness.answer(later).error.decode(), harness.answer(later)) == (refusals.BUSY, None)
+    assert harness.commit_rows((b"b", 1), version=2) == ext.CommitResponse(first_sequence=2, last_sequence=2)
 
 
-def test_too_many_who_wait_are_told_to_come_again(harness):
-    harness.stage(b"a")
-    held_commit(harness, (b"t", 1))
-    sent = [harness.send("commit", harness.commit_request((b"t", 1))) for _ in range(limits.COMMITS_WAITING_MAX)]
-    refused = harness.answer(sent[-1])
-    assert (refused.error.decode(), refused.retry) == (refusals.BUSY, True)
+def test_apps_commit_to_one_channel_beside_each_other(harness):
+    for app in (b"a", b"b"):
+        harness.stage(app, app + b"2", app=app, txn=app)
+    harness.hold = True
+    sent = [harness.send("commit", harness.commit_request((app, 1), app=app)) for app in (b"a", b"b")]
+    one_entry(harness)
+    one_entry(harness)
+    assert len(harness.transactions.under_way) == 2
+    let_go(harness)
+    assert [(one.first_sequence, one.last_sequence) for one in map(harness.answer, sent)] == [(1, 2), (3, 4)]
+    assert harness.visible() == [b"a", b"a2", b"b", b"b2"]
+    assert harness.publish("foo", b"behind") == [""]
 
 
 @pytest.mark.parametrize("entries", range(8))
@@ -468,33 +461,6 @@ def test_commit_goes_on_after_a_restart(harness, entries):
     assert (answered.already, answered.first_sequence, answered.last_sequence) == (decided, 2, 7)
     assert [data[:1] for data in harness.visible()] == [b"b", b"0", b"1", b"2", b"3", b"4", b"5"]
     assert [sequence for sequence, _ in harness.stored()] == list(range(1, 8))
-    assert harness.publish("foo", b"after") == [""]
-
-
-@pytest.mark.usefixtures("copied")
-def test_full_disk_in_the_middle_of_a_commit(harness):
-    parts(harness, 30)
-    sent = held_commit(harness, (b"t", 30))
-    one_entry(harness)
-    one_entry(harness)
-    behind = harness.publish("foo", b"behind")
-    harness.full = True
-    let_go(harness)
-    answer = harness.answer(sent)
-    assert behind == []
-    assert answer.retry
-    assert b"disk full" in answer.error
-    assert [wire.PubAck.FromString(said.payload).error for said in harness.hear("_INBOX.acks")] == [b"disk full"]
-    seen = len(harness.stored())
-    assert 0 < seen < 30
-    assert harness.visible() == []
-    harness.pass_time(3)
-    assert harness.stage(b"more", txn=b"more").retry
-    harness.full = False
-    harness.pass_time(2)
-    assert len(harness.visible()) == 30
-    assert harness.commit_rows((b"t", 30)) == ext.CommitResponse(already=True, first_sequence=1, last_sequence=30)
-    assert [sequence for sequence, _ in harness.stored()] == list(range(1, 31))
     assert harness.publish("foo", b"after") == [""]
 
 
@@ -547,13 +513,10 @@ def test_limits_smaller_than_the_commit():
     assert (harness.index().first_sequence, harness.index().last_sequence) == (11, 15)
 
 
-@pytest.mark.usefixtures("copied")
 def test_channel_that_is_deleted_takes_its_transactions_with_it(harness):
     parts(harness, 30)
     harness.stage(b"other", channel=b"bar", txn=b"other")
     sent = held_commit(harness, (b"t", 30))
-    one_entry(harness)
-    one_entry(harness)
     channel = harness.broker.parts.channels.by_name[b"foo"]
     harness.broker.parts.channels.delete(channel)
     let_go(harness)
@@ -635,30 +598,6 @@ def test_finished_version(harness):
     assert last() == 4
 
 
-@pytest.mark.usefixtures("copied")
-def test_rows_that_cannot_be_read_hold_the_commit_up(harness):
-    parts(harness, 3)
-    kept = harness.indexes[1, STAGING_UID].batches
-    harness.indexes[1, STAGING_UID].batches = kept[:1]
-    answer = harness.commit_rows((b"t", 3))
-    assert answer.retry
-    assert answer.error.decode() == refusals.UNREADABLE
-    harness.indexes[1, STAGING_UID].batches = kept
-    harness.pass_time(2)
-    assert len(harness.visible()) == 3
-
-
-@pytest.mark.usefixtures("copied")
-def test_rows_that_are_lost_end_the_commit(harness):
-    parts(harness, 3)
-    harness.indexes[1, STAGING_UID].batches = []
-    harness.commit_rows((b"t", 3))
-    harness.pass_time(limits.COMMIT_READS_MAX + 2)
-    assert harness.transactions.under_way == {}
-    assert harness.commit_rows((b"t", 3)).error.decode() == refusals.STAGED_GONE
-    assert harness.publish("foo", b"next") == [""]
-
-
 def test_state_is_the_same_after_a_snapshot(harness):
     parts(harness, 4)
     harness.stage(b"x", txn=b"x", channel=b"bar")
@@ -729,8 +668,12 @@ def test_rows_that_change_are_written(harness):
 def test_entries_that_make_no_sense_change_nothing(harness):
     machine = harness.follower()
     for change in (
-        pb.GroupChange(commit_step=pb.CommitStep(uid=9, count=1)),
-        pb.GroupChange(commit=pb.Commit(uid=9, app=b"a", sequences=[4])),
+        pb.GroupChange(commit_done=pb.CommitDone(decision=9)),
+        pb.GroupChange(
+            commit=pb.Commit(
+                app=b"a", channels=[pb.CommitShare(uid=9, txns=[pb.StagedTxn(txn=b"t", parts=1)], sequences=[4])]
+            )
+        ),
         pb.GroupChange(drop_staged=pb.DropStaged(uid=9, txns=[b"t"])),
     ):
         machine.apply(change, 99)
@@ -767,29 +710,45 @@ def test_commit_of_staged_parts_writes_one_entry_without_their_rows(harness):
     assert harness.visible() == [b"a", b"b", b"c", b"behind"]
 
 
-@pytest.mark.parametrize("kept", ["ttls", "compressed"])
-def test_commit_copies_where_the_policy_changes_what_is_stored(harness, kept):
-    harness.publish("foo", b"first")
-    harness.stage(b"a")
-    channels, uid = harness.broker.parts.channels, harness.uid()
-    if kept == "ttls":
-        channels.policies.ttls[uid] = 60 * SECOND
-    else:
-        channels.policies.compressed.add(uid)
-    before = len(harness.logs[1])
-    harness.commit_rows((b"t", 1))
-    assert entries_of(harness, before) == [[(uid, 1, False)]]
+@pytest.mark.parametrize("rule", [{"ttl": 60 * SECOND}, {"compress": 1}])
+def test_commit_refers_whatever_the_policy_wants(rule):
+    harness = Transacting(config=Config(policies=(PolicyRule(pattern="foo", **rule),)))
+    harness.connect()
+    assert staged_and_committed(harness) == [[(harness.uid(), 2, True), (harness.uid(), 1, True)]]
+
+
+def test_committed_rows_expire_as_published_ones(harness):
+    """The same bytes, listed alike, counted alike, and gone at the same time."""
+    ttl = PolicyRule(pattern="foo", ttl=60 * SECOND)
+    published, committed = (Transacting(config=Config(policies=(ttl,))) for _ in range(2))
+    for harness in (published, committed):
+        harness.connect()
+        harness.publish("foo", b"x")
+    published.publish("foo", b"a" * 200, b"b")
+    committed.stage(b"a" * 200, b"b")
+    committed.commit_rows((b"t", 1))
+    seen = [
+        (
+            harness.stored(),
+            harness.index().bytes,
+            harness.follower().part(Expiries).by_channel[harness.uid()].runs,
+            [records for *_, records in harness.indexes[1, harness.uid()].batches],
+        )
+        for harness in (published, committed)
+    ]
+    assert seen[0] == seen[1]
+    for harness in (published, committed):
+        harness.pass_time(62)
+        assert harness.index().first_sequence == 4
 
 
 def test_full_disk_refuses_the_entry_of_references_and_the_commit_goes_on_later(harness):
     parts(harness, 30)
     sent = held_commit(harness, (b"t", 30))
-    behind = harness.publish("foo", b"behind")
     harness.full = True
     let_go(harness)
-    answer = harness.answer(sent)
-    assert (behind, answer.retry) == ([], True)
-    assert [wire.PubAck.FromString(said.payload).error for said in harness.hear("_INBOX.acks")] == [b"disk full"]
+    assert harness.answer(sent) == ext.CommitResponse(error=b"disk full", retry=True)
+    assert harness.publish("foo", b"behind") == ["disk full"]
     assert harness.visible() == []
     harness.full = False
     harness.pass_time(3)
@@ -805,11 +764,9 @@ def test_what_is_referred_to_leaves_the_hidden_channel_but_not_the_log(harness):
     assert harness.hidden()[0] == 3
 
 
-def test_bytes_of_a_channel_are_the_same_whether_rows_were_copied_or_referred_to(harness, monkeypatch):
+def test_bytes_of_a_channel_are_the_same_whether_rows_were_published_or_referred_to(harness):
     harness.stage(b"a" * 100, b"b")
     harness.commit_rows((b"t", 1))
     referred = harness.index().bytes
-    monkeypatch.setattr(Committing, "_can_refer", lambda *_: False)
-    harness.stage(b"a" * 100, b"b", version=1)
-    harness.commit_rows((b"t", 1), version=1)
+    harness.publish("foo", b"a" * 100, b"b")
     assert harness.index().bytes == 2 * referred

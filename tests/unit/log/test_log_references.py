@@ -11,6 +11,8 @@ from stan.errors import Damage
 from stan.log.encryption import Cipher
 from stan.log.files.filelog import FileLog
 from stan.log.memorylog import MemoryLog
+from stan.log.sql.sqlfile import SqlFile
+from stan.log.sql.sqllog import SqlLog
 from stan.protocol.entries import STAGING_UID, decode_records, encode_batch
 from stan.protocol.kernel import server as kernel
 from stan.protocol.staged import sealed, sealed_size, staged_body
@@ -48,12 +50,17 @@ def file_log(files, cache=0, cipher=None):
     return made
 
 
-@pytest.fixture(params=["disk", "disk with cache", "encrypted disk", "memory"])
-def log(request):
+@pytest.fixture(params=["disk", "disk with cache", "encrypted disk", "memory", "sql"])
+def log(request, tmp_path):
     if request.param == "memory":
-        return MemoryLog(overhead=40)
-    cipher = Cipher(b"key") if request.param.startswith("encrypted") else None
-    return file_log(CrashingFiles(), 10_000 if request.param.endswith("cache") else 0, cipher)
+        yield MemoryLog(overhead=40)
+    elif request.param == "sql":
+        file = SqlFile(tmp_path / "stan.db")
+        yield SqlLog(file, 1, overhead=40)
+        file.close()
+    else:
+        cipher = Cipher(b"key") if request.param.startswith("encrypted") else None
+        yield file_log(CrashingFiles(), 10_000 if request.param.endswith("cache") else 0, cipher)
 
 
 def add(log, *parts):
@@ -73,8 +80,8 @@ def stage(log, *many, name=NAME):
     return parts
 
 
-def refer(log, *parts, uid=UID, timestamp=50, first=0):
-    add(log, references(*parts, uid=uid, base=log.channel(uid).last_sequence + 1, timestamp=timestamp, first=first))
+def refer(log, *parts, uid=UID, timestamp=50, **named):
+    add(log, references(*parts, uid=uid, base=log.channel(uid).last_sequence + 1, timestamp=timestamp, **named))
 
 
 def refs(log, uid=UID):
@@ -139,6 +146,14 @@ def test_readers_get_them_in_the_order_of_the_references(log):
     assert log.read(log.channel(UID).refs_before(4, ALL, ALL)[0]) == log.read(later[1])
     assert log.channel(UID).bytes == 2 * 60 + len(read) + 3 * 36
     assert (log.channel(UID).last_sequence, log.channel(UID).last_timestamp) == (5, 50)
+
+
+def test_rows_that_expire_say_so(log):
+    (one,) = stage(log, [b"a", b"b" * 200])
+    refer(log, one, expiry=1_700_000_060)
+    rows = [wire.MsgProto(data=data, expires_at=1_700_000_060 * 10**9) for data in (b"a", b"b" * 200)]
+    assert log.read(*refs(log)) == kernel.seal(NAME, 1, 50, [rows_of_messages(rows)])
+    assert log.channel(UID).bytes == len(log.read(*refs(log))) + 2 * 36
 
 
 def test_the_hidden_message_stays_for_as_long_as_something_of_the_batch_is_kept(log):
@@ -264,7 +279,7 @@ def test_compaction_leaves_out_messages_that_lie_where_they_were_staged(cipher):
         base = log.channel(UID).last_sequence + 1
         part = (staged_records(sequence, NAME, rows, 1), sequence, 4)
         if at % 3:
-            refer(log, part)
+            refer(log, part, expiry=at % 2)
         else:
             add(log, b"".join(encode_batch(UID, base, 4, 50, 0, kernel.seal(NAME, base, 50, [rows]))))
         newest |= {key: (base + row, 50, b"%d.%d" % (at, row)) for row, key in enumerate(keys)}

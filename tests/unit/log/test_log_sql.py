@@ -13,9 +13,10 @@ from stan.errors import Damage, Frozen, LostLock, StartError
 from stan.log.index import GAP
 from stan.log.sql.sqlfile import SqlFile
 from stan.log.sql.sqllog import SqlLog
-from stan.protocol.entries import encode_batch, encode_change, encode_fingerprints
+from stan.protocol.entries import STAGING_UID, encode_batch, encode_change, encode_fingerprints
 from stan.protocol.messages import data_span
-from tests.kit.batches import batch, change, entry, records
+from stan.protocol.staged import sealed
+from tests.kit.batches import batch, change, entry, records, references, rows_of, staged_batch, staged_records
 
 ALL = 10**9
 
@@ -361,3 +362,70 @@ def test_what_a_start_has_read_lies_in_the_file_itself(tmp_path):
     found = Store(power_lost)
     assert found.log.last_index == 1
     found.close()
+
+
+# --- rows that are referred to ------------------------------------------------------------------------------------------
+
+
+def staged_and_committed():
+    """Entries with messages, parts that are staged, and references to these; and what readers get of their channel."""
+    many = [rows_of([b"a", b"bb"]), rows_of([b"c" * 1000])]
+    parts = [(staged_records(at, b"foo", rows, 1), at, count) for at, rows, count in ((1, many[0], 2), (2, many[1], 1))]
+    staged = [staged_batch(at, b"foo", rows) for at, rows in enumerate(many, 1)]
+    committed = references(*parts, uid=7, base=4, timestamp=50)
+    want = [(1, 3, records(7, 1, 3)), (4, 2, sealed(parts[0][0], 4, 50)), (6, 1, sealed(parts[1][0], 6, 50))]
+    return [entry(1, batch(7, 1, 3)), entry(2, *staged), entry(3, committed, b"".join(encode_change(b"done")))], want
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_rows_that_an_entry_refers_to_become_messages_of_their_channel(store, together):
+    made, want = staged_and_committed()
+    for one in [made] if together else [[one] for one in made]:
+        store.log.append(one)
+        store.log.sync()
+    store.crash()
+    assert store.log.entries(1, 9, ALL) == made
+    store.log.commit(3)
+    assert store.kept() == want
+    store.log.trim(STAGING_UID, 3)
+    store.log.release(3)
+    store.log.clean()
+    assert store.query("SELECT uid, sequence, length(message) > 1000 FROM message_rows ORDER BY sequence") == [
+        (7, sequence, sequence == 6) for sequence in range(1, 7)
+    ]
+    assert store.kept() == want
+    store.crash()
+    store.log.commit(3)
+    assert store.kept() == want
+    store.log.trim(7, 6)
+    store.log.release(3)
+    store.log.clean()
+    assert store.query("SELECT sequence FROM message_rows") == [(6,)]
+
+
+def test_references_that_are_truncated_take_their_messages_with_them(store):
+    made, _ = staged_and_committed()
+    store.log.append(made)
+    store.log.sync()
+    store.log.truncate_after(2)
+    assert store.query("SELECT MAX(sequence) FROM message_rows WHERE uid = 7") == [(3,)]
+    store.log.append([made[2]])
+    store.log.sync()
+    store.log.commit(3)
+    assert len(store.kept()) == 3
+
+
+@pytest.mark.parametrize("harm", ["DELETE FROM message_rows", "UPDATE message_rows SET message = x'78'"])
+def test_rows_that_are_damaged_before_they_are_referred_to_are_not_served(store, harm):
+    made, want = staged_and_committed()
+    store.log.append(made[:2])
+    store.log.sync()
+    store.change(f"{harm} WHERE uid = ?", STAGING_UID)
+    store.log.append(made[2:])
+    store.log.sync()
+    store.log.commit(3)
+    first, *referring = store.log.channel(7).refs(0, ALL, ALL, ALL)
+    assert store.log.read(first) == want[0][2]
+    for ref in referring:
+        with pytest.raises(Damage, match="entry 3 of group 1"):
+            store.log.read(ref)

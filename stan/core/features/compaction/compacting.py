@@ -57,8 +57,6 @@ class Compacting(LeaderPart):
                 continue
             index, before = self.stored.indexes(self.number, info.uid), known.of(info.uid)
             until = self._older_than(index, policy.min_age)
-            if channel.reservation is not None:
-                until = min(until, channel.reservation.first - 1)
             tier = self.channels.policies.tiers.by_channel.get(info.uid)
             if tier is not None:
                 until = min(until, self.channels.policies.tiers.position(info, tier) - 1)

@@ -27,7 +27,7 @@ class DeadLettersFeature(BrokerFeature):
         for kind in (DeadLetters, Redriving):
             leadership.keep(kind(self.services, leadership, self.parts.channels, self.parts.publishing))
 
-    def pump(self, ready: Ready) -> None:  # noqa: ARG002 - as BrokerFeature has it
+    def pump(self) -> None:
         """Let the leader of each group move the messages that its positions have given up."""
         for letters in self.services.leading.all_parts(DeadLetters):
             self.services.faults.within(letters.number, letters.pump)

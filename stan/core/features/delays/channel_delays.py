@@ -99,7 +99,7 @@ class Delaying(StoringPart):
         """Begin to move what is due in a channel. Returns in how many ns to look again."""
         info = channel.info
         soon = min(limits.DELAY_LOOK, delay.delay)
-        if info.uid in self._under_way or channel.closed or channel.reservation is not None:
+        if info.uid in self._under_way or channel.closed:
             return soon
         index = self.stored.indexes(info.group, info.uid)
         first = max(index.first_sequence, self.node.group_of(info).machine.channel(info.uid).first_sequence)
@@ -243,7 +243,7 @@ class Delaying(StoringPart):
         text = f"Delayed messages of channel {shown(info.name)} cannot be moved to {shown(move.delay.target)}: {error}"
         self.reports.complain("WRN", text)
 
-    def followed(self, change: pb.GroupChange, _result: object) -> None:
+    def followed(self, change: pb.GroupChange) -> None:
         """A channel is gone: forget its move."""
         uid = ChannelUid(change.drop_channel.uid)
         self._under_way.pop(uid, None)

@@ -60,7 +60,7 @@ class Deferring(StoringPart):
     def _deferred(self) -> Deferred:
         return self.group.machine.part(Deferred)
 
-    def followed(self, change: pb.GroupChange, _result: object) -> None:
+    def followed(self, change: pb.GroupChange) -> None:
         """Messages were stored that wait."""
         due = min(change.deferred.dues)
         self.state.expect(due, change.deferred.sequence)

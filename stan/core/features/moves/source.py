@@ -130,8 +130,6 @@ class MoveSource(StoringPart):
         channel = self.channels.by_uid.get(info.uid)
         if half_done or channel is None:
             return half_done or BUSY
-        if channel.reservation is not None:
-            return MOVE_WAITS_STAGED
         return CHANNEL_DELETING if channel.deleting else CHANNEL_RESTORING if channel.restoring else ""
 
     def _departed(self, move: int, infos: list[ChannelInfo], result: object, _error: str) -> None:

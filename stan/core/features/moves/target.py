@@ -177,7 +177,7 @@ class MoveTarget(LeaderPart):
     # --- questions ------------------------------------------------------------------------------------------------------
 
     def _ask(self, arrival: Arrival, uid: ChannelUid, rows_from: int = 0) -> None:
-        last = self.stored.written(self.number, uid).last_sequence
+        last = self.stored.indexes(self.number, uid).last_sequence
         question = pb.MoveQuestion(
             move=arrival.move,
             uid=uid,
@@ -256,7 +256,7 @@ class MoveTarget(LeaderPart):
 
     def _entry(self, uid: ChannelUid, answer: pb.MoveAnswer) -> tuple[list[bytes], int]:
         """The parts of an entry with the messages that are not in the log yet, and the sequence with which they end."""
-        index = self.stored.written(self.number, uid)
+        index = self.stored.indexes(self.number, uid)
         end, timestamp = int(index.last_sequence), int(index.last_timestamp)
         parts: list[bytes] = []
         batches = list(answer.batches)
@@ -299,5 +299,5 @@ class MoveTarget(LeaderPart):
         """True if the messages are here up to what the rows say is the newest one."""
         rows = [row.first for row in arrival.rows if row.HasField("first")]
         return [row.uid for row in rows] == arrival.uids and all(
-            self.stored.written(self.number, ChannelUid(row.uid)).last_sequence == row.last_sequence for row in rows
+            self.stored.indexes(self.number, ChannelUid(row.uid)).last_sequence == row.last_sequence for row in rows
         )

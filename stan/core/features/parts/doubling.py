@@ -202,8 +202,7 @@ class PartDoubling:
     def _waits_for_log(self, channel: LiveChannel) -> bool:
         """True if messages of a part are on their way into the log: then it is looked at again a little later."""
         hidden = self.leading.leadership(channel.info.group).part(Deferrals).hidden
-        waits = channel.reservation is not None
-        waits |= any(one.unsealed.count or one.uncommitted_bytes for one in (channel, hidden))
+        waits = any(one.unsealed.count or one.uncommitted_bytes for one in (channel, hidden))
         if waits:
             self.timers.at(self.node.clock.now + LOOK_INTERVAL, partial(self._look, channel), channel.info.group)
         return waits

@@ -157,9 +157,9 @@ class Account:
             told = {"app": change.app, "app_version": change.version}
             self._note("staged", sequence=change.sequence, at=change.at, **told)
 
-    def _commit_step(self, change: pb.CommitStep, _index: int) -> None:
-        rows = range(change.first_sequence, change.first_sequence + change.count)
-        if self.staged is not None and change.uid == self.cursor.uid and self.sequence in rows:
+    def _commit_done(self, change: pb.CommitDone, _index: int) -> None:
+        rows = (one for one in change.rows if one.uid == self.cursor.uid)
+        if self.staged is not None and any(one.first_sequence <= self.sequence <= one.last_sequence for one in rows):
             self._note("committed", at=self.staged.committed_at)
 
     # --- other changes --------------------------------------------------------------------------------------------------

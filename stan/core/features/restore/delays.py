@@ -19,7 +19,7 @@ from stan import limits
 from stan.core.features.restore.rows import LATEST
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.deferrals import Deferrals
-from stan.core.publishing.expiry_rows import EXPIRY_BYTES, stamped
+from stan.core.publishing.expiry_rows import EXPIRY_BYTES
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.publishing import Publishing, Sealed
 from stan.core.publishing.row_batch import RowBatch, StoreResult, refusal
@@ -28,6 +28,7 @@ from stan.core.services.leader_part import LeaderPart
 from stan.core.services.services import Services
 from stan.core.state.deferred import Deferred
 from stan.protocol.entries import DEFERRED_UID, encode_batch
+from stan.protocol.expiry import stamped
 from stan.protocol.proto import entries_pb2 as pb
 
 _LENGTH = Struct("<I")
@@ -77,7 +78,7 @@ class RestoredDelays(LeaderPart):
             done(StoreResult(error=refusals.INVALID_RESTORE))
         elif gap <= 0:
             self._add(hidden, accepted.request, channel, messages, done)
-        elif hidden.unsealed.count or hidden.uncommitted_bytes or hidden.reservation is not None:
+        elif hidden.unsealed.count or hidden.uncommitted_bytes or hidden.reserved:
             done(StoreResult(error=refusals.BUSY, retry=True))
         else:
             self._skip(hidden, gap, partial(self._skipped, hidden, accepted.request, channel, messages, done))

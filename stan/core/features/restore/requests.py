@@ -101,7 +101,7 @@ class Restoring(StoringPart):
 
     def _is_used(self, channel: LiveChannel, first: int) -> bool:
         """True unless the channel is empty, not in use, and can begin at the sequence *first*."""
-        index = self.stored.written(channel.info.group, channel.info.uid)
+        index = self.stored.indexes(channel.info.group, channel.info.uid)
         known = self.group.machine.channel(channel.info.uid)
         last = max(index.last_sequence, known.first_sequence - 1)
         return bool(
@@ -110,7 +110,6 @@ class Restoring(StoringPart):
             or channel.pending_subscribes
             or channel.unsealed.count
             or channel.uncommitted_bytes
-            or channel.reservation is not None
             or last >= first
             or 0 < max(index.first_sequence, known.first_sequence) <= index.last_sequence
         )
@@ -152,7 +151,7 @@ class Restoring(StoringPart):
         """Store *parts* in one entry, with batches for the missing sequences before and between them and up to *last*, and with
         the end of the restore, *ended*, if it is given."""
         info = channel.info
-        index, machine = self.stored.written(info.group, info.uid), self.group.machine
+        index, machine = self.stored.indexes(info.group, info.uid), self.group.machine
         oldest = machine.channel(info.uid).first_sequence
         entry, base = Sealed(info.group), channel.next_sequence
         gaps: list[int] = []  # first, last, first, last, ...

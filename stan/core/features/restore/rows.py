@@ -15,11 +15,12 @@ from stan_protocol.scalars import SECOND, ChannelUid
 from stan import limits
 from stan.core.base.runs import pairs
 from stan.core.features.restore.cursors import SEQUENCE_END
-from stan.core.publishing.expiry_rows import EXPIRY_BYTES, expiring_change, runs_of, stamped
+from stan.core.publishing.expiry_rows import EXPIRY_BYTES, expiring_change, runs_of
 from stan.core.publishing.row_batch import refusal, sealed_size
 from stan.core.state.cursor_override import well_formed
 from stan.core.state.expiries import Expiries
 from stan.core.state.group import GroupMachine
+from stan.protocol.expiry import stamped
 
 _LENGTH = Struct("<I")
 LATEST: Final = ((1 << 63) - 1) // SECOND

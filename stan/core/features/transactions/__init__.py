@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from stan_protocol.scalars import Nanos
 
-from stan.core.base.ready import Ready
 from stan.core.features import BrokerFeature
 from stan.core.features.transactions.committing import Committing
 from stan.core.features.transactions.staging import Staging
@@ -34,14 +33,3 @@ class TransactionsFeature(BrokerFeature):
         """Drop staged parts that were not committed in time."""
         for staging in self.services.leading.all_parts(Staging):
             self.services.faults.within(staging.number, staging.expire)
-
-    def pump(self, ready: Ready) -> None:
-        """Continue the commits under way."""
-        for commits in self.services.leading.all_parts(Committing):
-            self.services.faults.within(commits.number, commits.pump, ready)
-
-    @property
-    def has_work(self) -> bool:
-        """True if a commit can be continued."""
-        within = self.services.faults.within
-        return any(within(one.number, one.has_work) for one in self.services.leading.all_parts(Committing))

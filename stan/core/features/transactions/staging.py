@@ -49,7 +49,7 @@ class Staging(StoringPart):
             info=info,
             limits=ChannelLimits(msgs=0, bytes=0),
             next_sequence=channels.written_end(info),
-            last_timestamp=services.stored.written(self.number, STAGING_UID).last_timestamp,
+            last_timestamp=services.stored.indexes(self.number, STAGING_UID).last_timestamp,
             idle_since=services.node.clock.now,
         )
         self._opening = Shares()  # requests that wait for their channel, by user
@@ -71,7 +71,7 @@ class Staging(StoringPart):
         error = refusal(request.channel, rows, request.count, payload_max)
         if error or not names:
             accepted.refuse(error if names else refusals.INVALID_TRANSACTION)
-        elif self._opening.left(accepted.user, limits.COMMITS_WAITING_MAX) <= 0:
+        elif self._opening.left(accepted.user, limits.STAGES_WAITING_MAX) <= 0:
             accepted.busy()
         else:
             self._opening.add(accepted.user, 1)
@@ -166,10 +166,6 @@ class Staging(StoringPart):
             user=accepted.user,
             writer=request.writer,
         )
-        known: Transactions = self.group.machine.transactions
-        if refused := known.finish_refusal(finished.app, finished.user, finished.at):
-            accepted.refuse(refused)
-            return
         self.change(partial(_respond, accepted), finished=finished)
 
     def last_committed(self, accepted: AcceptedRequest) -> None:

@@ -1,10 +1,5 @@
-"""Requests to commit that wait on the leader of their group, and their answers.
+"""A request to commit, from its arrival to its answer."""
 
-A request may name several channels. It stands in a queue of each of those that belong to the group, in the order of arrival, and
-is decided when it is the first one in all of them: so of two requests with channels in common one is before the other everywhere.
-"""
-
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from stan_protocol import refusals
@@ -28,9 +23,18 @@ class WaitingCommit:
     txns: dict[bytes, list[ext.Txn]]  # by channel of this group; the one that the request is placed by comes first
     elsewhere: dict[bytes, GroupId]  # channels that it names, and that belong to other groups
     channels: dict[ChannelUid, LiveChannel] = field(default_factory=dict)  # opened so far
-    already: set[ChannelUid] = field(default_factory=set)  # had the version before
-    left: set[ChannelUid] = field(default_factory=set)  # have not got the version yet
+    already: set[int] = field(default_factory=set)  # uids of channels that had the version before
     over: bool = False  # it was answered
+
+    def proposed(self, at: int) -> pb.Commit:
+        """Return the commit to decide about, at *at* (Unix ns)."""
+        request, user = self.accepted.request, self.accepted.user
+        commit = pb.Commit(app=request.app, version=request.version, at=at, user=user, writer=request.writer)
+        for uid, channel in self.channels.items():
+            share = commit.channels.add(uid=uid)
+            for txn in self.txns[channel.info.name]:
+                share.txns.add(txn=txn.txn, parts=txn.parts)
+        return commit
 
     def refuse(self, error: str, *, retry: bool = False) -> None:
         """Answer with an error."""
@@ -59,51 +63,6 @@ class WaitingCommit:
         self.accepted.answer_with(answer)
 
 
-class CommitQueues:
-    """The requests that wait for one group, by channel."""
-
-    def __init__(self) -> None:
-        self._by_channel: dict[ChannelUid, list[WaitingCommit]] = {}
-
-    def of(self, uid: ChannelUid) -> list[WaitingCommit]:
-        """Those that name a channel, in the order of arrival."""
-        return [*self._by_channel.get(uid, ())]
-
-    def first(self, uid: ChannelUid) -> WaitingCommit | None:
-        """The next one that names the channel, if it is the next one in all of its channels."""
-        queue = self._by_channel.get(uid)
-        if not queue:
-            return None
-        first = queue[0]
-        return first if all(self._by_channel[other][0] is first for other in first.channels) else None
-
-    def add(self, waiting: WaitingCommit) -> bool:
-        """Put a request at the end; False, and it is not put there, if too many wait for one of its channels."""
-        if any(len(self._by_channel.get(uid, ())) >= limits.COMMITS_WAITING_MAX for uid in waiting.channels):
-            return False
-        for uid in waiting.channels:
-            self._by_channel.setdefault(uid, []).append(waiting)
-        return True
-
-    def remove(self, waiting: WaitingCommit) -> None:
-        """Take a request out."""
-        for uid in waiting.channels:
-            queue = self._by_channel[uid]
-            queue.remove(waiting)
-            if not queue:
-                del self._by_channel[uid]
-
-    def of_version(self, commit: pb.Commit | pb.Committed) -> list[WaitingCommit]:
-        """Those that wait for one version of an app in a channel."""
-        return [
-            one
-            for one in self._by_channel.get(ChannelUid(commit.uid), ())
-            if (one.accepted.request.app, one.accepted.request.version) == (commit.app, commit.version)
-            and (one.accepted.user == commit.user or not (one.accepted.user and commit.user))
-            and (one.accepted.request.writer in (commit.writer, b"") or not commit.writer)
-        ]
-
-
 def waiting_commit(accepted: AcceptedRequest) -> WaitingCommit | str:
     """What a request wants; or why it is invalid, whatever is staged."""
     request, placement = accepted.request, accepted.services.placement
@@ -120,20 +79,3 @@ def waiting_commit(accepted: AcceptedRequest) -> WaitingCommit | str:
     groups = {name: placement.group_number(name) for name in shares}
     here = {name: txns for name, txns in shares.items() if name == request.channel or groups[name] == accepted.number}
     return WaitingCommit(accepted, here, {name: groups[name] for name in shares if name not in here})
-
-
-def sequences_of(
-    known: Transactions, uid: ChannelUid, accepted: AcceptedRequest, txns: Iterable[ext.Txn]
-) -> list[int] | str:
-    """The sequences of the parts that *txns* of a request name for a channel, in the order of their rows; or the error: a part is
-    missing, or a transaction has a part more, whose rows would be dropped silently."""
-    request, sequences = accepted.request, []
-    for txn in txns:
-        for number in range(txn.parts):
-            part = known.find(uid, accepted.user, txn.txn, number)
-            if part is None or (part.app, part.version) != (request.app, request.version):
-                return refusals.STAGED_GONE
-            sequences.append(part.sequence)
-        if known.find(uid, accepted.user, txn.txn, txn.parts):
-            return refusals.STAGED_UNNAMED
-    return sequences

@@ -66,7 +66,7 @@ class ExpiryClock:
 class Expiring(LeaderPart):
     """Removes expired messages of one group, while this node leads it."""
 
-    follows = frozenset({"expiring", "expired", "restore", "commit_step"})
+    follows = frozenset({"expiring", "expired", "restore"})
 
     def __init__(self, services: Services, leadership: Leadership, channels: LiveChannels, clock: ExpiryClock) -> None:
         super().__init__(services, leadership)
@@ -94,17 +94,17 @@ class Expiring(LeaderPart):
             self._known.add((at, uid))
             heapq.heappush(self.soonest, (at, uid))
 
-    def followed(self, change: pb.GroupChange, _result: object) -> None:
-        """Messages were stored that expire, or are removed, or more of a channel may be visible than before, and due already."""
+    def followed(self, change: pb.GroupChange) -> None:
+        """Messages were stored that expire, or are removed, or a restore has begun or ended: something may be due already."""
         match change.WhichOneof("change"):
             case "expiring":
                 self._expect(min(change.expiring.at), ChannelUid(change.expiring.uid))
             case "expired":
                 self._removed(change.expired)
-            case "restore" | "commit_step" as name:
+            case "restore":
                 if self._timers.wall_next == NEVER:
                     return
-                self._expect(0, ChannelUid(getattr(change, name).uid))
+                self._expect(0, ChannelUid(change.restore.uid))
         self.clock.set()
 
     def took_over(self, uid: ChannelUid) -> None:
@@ -167,9 +167,7 @@ class Expiring(LeaderPart):
     def _last_to_go(self, uid: ChannelUid) -> int:
         """The last sequence of a channel that may be removed now; 0: none may."""
         channel = self.channels.by_uid.get(uid)
-        if channel is None or channel.restoring:
-            return 0
-        return NO_END if channel.reservation is None else channel.reservation.first - 1
+        return 0 if channel is None or channel.restoring else NO_END
 
     def _goes_later(self, uid: ChannelUid) -> bool:
         """Whether what is due in a channel can be seen and may not be removed yet."""
