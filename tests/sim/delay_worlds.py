@@ -82,16 +82,16 @@ class _Delays(_Moving):
         self.policies = (PolicyRule(pattern=WAITING, delay=self.delay, target=TARGET),)
 
     def run(self, **patience):
-        with mock.patch.object(Delaying, "_store", self._watched(Delaying._store)):
+        with mock.patch.object(Delaying, "move", self._watched(Delaying.move)):
             return super().run(**patience)
 
-    def _watched(self, store):
-        def watched(delaying, move, target, messages, last):
+    def _watched(self, move):
+        def watched(delaying, into, messages, **settled):
             wall = wall_of(delaying)
             for message in messages:
                 self.moved += 1
                 self.fail_if(message.timestamp + self.delay > wall, f"{message.data} is moved before its time")
-            store(delaying, move, target, messages, last)
+            return move(delaying, into, messages, **settled)
 
         return watched
 
@@ -118,7 +118,7 @@ class _Deferred(_Moving):
             return super().run(**patience)
 
     def _watched(self, move):
-        def watched(deferring, uid, places, read):
+        def watched(deferring, uid, places, read, **late):
             wall, dues = wall_of(deferring), []
             for sequence, _ in places:
                 value = wire.MsgProto.FromString(read[sequence]).data
@@ -126,7 +126,7 @@ class _Deferred(_Moving):
                 self.moved += 1
                 self.fail_if(dues[-1] > wall, f"{value} is moved before its time")
             self.fail_if(dues != sorted(dues), f"{dues} are moved in another order than that of their times")
-            move(deferring, uid, places, read)
+            return move(deferring, uid, places, read, **late)
 
         return watched
 

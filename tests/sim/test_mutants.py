@@ -316,8 +316,8 @@ def defers_less(original, uid, batch, first):
 
 
 @breaks(Deferring, "_move", "deferred", 4)
-def drops_one(original, deferring, uid, places, read):
-    original(deferring, uid, places, dict([*read.items()][1:]))
+def drops_one(original, deferring, uid, places, read, **late):
+    return original(deferring, uid, places, dict([*read.items()][1:]), **late)
 
 
 @breaks(ExpiryClock, "pump", "ttl", 4)
@@ -395,15 +395,15 @@ def removes_no_dead_letter(original, self, redrive, first):
     return pb.GroupChange().SerializeToString() if first % 3 == 0 else original(self, redrive, first)
 
 
-@breaks(DeadLetters, "_read", "dead-letters", 4)
-def settles_before_it_is_stored(original, self, info, cursor_id, into, moves, picked, batches, error):
+@breaks(DeadLetters, "_letters", "dead-letters", 4)
+def settles_before_it_is_stored(original, self, info, cursor_id, into, moves, runs, batches):
     """A crash in between loses messages."""
     live = self._live(cursor_id, moves)
-    for run in picked if live is not None else ():
-        live.unreported.mark(run.first, run.last)
-        live.pending.settle(run.first, run.last)
+    for run in runs if live is not None else ():
+        live.unreported.mark(*run)
+        live.pending.settle(*run)
         self.group.dispatch.reports.mark(live)
-    original(self, info, cursor_id, into, moves, picked, batches, error)
+    return original(self, info, cursor_id, into, moves, runs, batches)
 
 
 # the copy is stored, and for whoever leads next the message is pending

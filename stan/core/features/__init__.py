@@ -11,7 +11,6 @@ from typing import ClassVar
 from stan_protocol.frames import Frame
 from stan_protocol.scalars import GroupId, Nanos
 
-from stan.core.base.ready import Ready
 from stan.core.clients.clients import Clients
 from stan.core.clients.nodes import NodeRequests
 from stan.core.clients.serving import Serving

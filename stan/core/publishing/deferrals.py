@@ -31,17 +31,9 @@ class Deferrals:
     soonest: list[tuple[int, int]] = field(
         default_factory=list
     )  # heap: when the next of a batch is due; its first sequence
-    reading: bool = False  # some that are due
     moving: dict[int, tuple[int, int]] = field(default_factory=dict)  # sequence -> first of its batch, due
     cancelling: set[int] = field(default_factory=set)  # sequences that are being cancelled: they stay where they are
-    entries: int = 0  # that are on their way with some of them
-    blocked: dict[ChannelUid, int] = field(default_factory=dict)  # channels that take nothing until then (Nanos)
     armed: int = 0  # Nanos: when to look next
-
-    @property
-    def busy(self) -> bool:
-        """True while messages are read or on their way into their channels."""
-        return self.reading or self.entries > 0
 
     def expect(self, due: int, first: int) -> None:
         """The next message of a batch is due then."""

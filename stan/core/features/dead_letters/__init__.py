@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from stan.core.base.ready import Ready
 from stan.core.features import BrokerFeature
 from stan.core.features.dead_letters.moving import DeadLetters
 from stan.core.features.dead_letters.redriving import Redriving

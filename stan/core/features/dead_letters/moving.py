@@ -9,14 +9,12 @@ their policy allows are paused: then it is not the messages that are wrong.
 """
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 from stan_protocol import dead_letters as letters
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.refusals import IN_ANOTHER_GROUP
 from stan_protocol.scalars import Nanos
 from stan_protocol.units import counted
 
@@ -29,9 +27,8 @@ from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.deliveries import lost_of, recalled
 from stan.core.leader.retries import Moves
 from stan.core.publishing.live_channel import LiveChannel
-from stan.core.publishing.publishing import StoringPart
-from stan.core.publishing.row_batch import RowBatch, StoreResult
-from stan.core.publishing.stored_reads import StoredReads, stored_messages
+from stan.core.publishing.relocating import Relocating, StepError, Steps
+from stan.core.publishing.stored_reads import stored_messages
 from stan.core.state.meta import ChannelInfo
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -52,22 +49,20 @@ class _Move:
     """Messages of one position that are being moved."""
 
     cursor_id: int
-    source: ChannelInfo
-    into: LiveChannel
     moves: Moves
-    moved: list[_Letter]
+    letters: list[_Letter]
     told: pb.GroupChange | None = None  # what goes with the copies
 
     @property
     def runs(self) -> Runs:
         """The sequences."""
         runs = Runs()
-        for letter in self.moved:
+        for letter in self.letters:
             runs.add(Run(letter.sequence, letter.sequence))
         return runs
 
 
-class DeadLetters(StoringPart):
+class DeadLetters(Relocating):
     """Moves messages that positions of one group have given up, while this node leads it."""
 
     def pump(self) -> None:
@@ -95,50 +90,50 @@ class DeadLetters(StoringPart):
         if info.group != self.number or self.group.is_held(info.uid):  # it comes from another group, or goes to one
             self._again(cursor_id, limits.DEAD_LETTER_RETRY)
             return
-        moves.busy = True
         rate = live.policy.dead_letter_rate
         if rate and moves.in_last_minute(self.node.clock.now) >= rate:
-            self._pause(info, live, moves)
+            self.begin(cursor_id, self._pause(info, live, moves))
         else:
-            into = live.policy.dead_letters_of(info.name)
-            self.channels.open(into, partial(self._opened, live.cursor.cursor_id, moves, into), self.number)
+            self.begin(cursor_id, self._move(info, cursor_id, moves, live.policy.dead_letters_of(info.name)))
 
     def _live(self, cursor_id: int, moves: Moves) -> LiveCursor | None:
-        """The position of a move; None if it is gone, or the leadership has ended."""
-        live = None if self.leadership.ended else self._view(cursor_id)
+        """The position of a move; None if it is gone."""
+        live = self._view(cursor_id)
         return live if live is not None and live.pending.moves is moves else None
 
-    # --- reading ------------------------------------------------------------------------------------------------------
+    # --- moving -----------------------------------------------------------------------------------------------------------
 
-    def _opened(
-        self,
-        cursor_id: int,
-        moves: Moves,
-        name: bytes,
-        into: LiveChannel | None,
-        error: str,
-    ) -> None:
-        if self.leadership.ended:
-            return
-        moves.busy = False
-        live = self._live(cursor_id, moves)
-        info = self.node.meta.by_uid.get(live.cursor.uid) if live is not None else None
-        if live is None or info is None:
-            return
-        if into is None or into.info.group != self.number:
-            why = error or IN_ANOTHER_GROUP.format(into.info.group if into else 0, self.number)
-            self._tell_fault(info, live, moves, f'"{shown(name)}" cannot be had: {why}')
-            self._again(cursor_id, limits.DEAD_LETTER_CHANNEL_RETRY)
-            return
-        picked = self._pick(live, moves)
-        if not picked:
-            return
+    def _move(self, info: ChannelInfo, cursor_id: int, moves: Moves, name: bytes) -> Steps[None]:
+        """Move the next messages of a position into the channel *name*."""
+        fault, pause, move = f'"{shown(name)}" cannot be had', limits.DEAD_LETTER_CHANNEL_RETRY, None
         moves.busy = True
-        for run in picked:
-            moves.picked.merge(Run(run.first, run.last))
-        read = partial(self._read, info, cursor_id, into, moves, picked)
-        runs = tuple((run.first, run.last) for run in picked)
-        self.leadership.part(StoredReads).ask(info.uid, runs, read)
+        try:
+            into = yield from self.open(name)
+            live = self._live(cursor_id, moves)
+            picked = self._pick(live, moves) if live is not None else []
+            if not picked:
+                return
+            fault, pause = "its messages cannot be read", limits.DEAD_LETTER_RETRY
+            runs = [(run.first, run.last) for run in picked]
+            moves.picked = Runs(Run(*run) for run in runs)
+            batches = yield from self.read(info.uid, tuple(runs))
+            move = self._letters(info, cursor_id, into, moves, runs, batches)
+            if move is None:
+                return
+            fault = "they cannot be stored"
+            moves.picked = move.runs
+            yield from self.store(into, [letter.row for letter in move.letters], partial(self._change, move))
+            self._moved(info, into, move)
+        except StepError as error:
+            live = self._live(cursor_id, moves)
+            if live is not None:
+                self._tell_fault(info, live, moves, f"{fault}: {error}")
+                self._again(cursor_id, pause)
+                if move is not None and live.members:  # nothing of it is reported but what a member does
+                    self._report_again(live, move)
+        finally:
+            moves.busy = moves.sealed = False
+            moves.picked.clear()
 
     def _pick(self, live: LiveCursor, moves: Moves) -> list[Run]:
         """The lowest messages that were given up, as many as one read may hold and the policy still allows."""
@@ -147,64 +142,43 @@ class DeadLetters(StoringPart):
             room = min(room, rate - moves.in_last_minute(self.node.clock.now))
         return live.pending.first_given_up(room)[: limits.BATCHES_PER_READ_MAX]
 
-    def _read(
-        self,
-        info: ChannelInfo,
-        cursor_id: int,
-        into: LiveChannel,
-        moves: Moves,
-        picked: list[Run],
-        batches: list[ReadResult],
-        error: str,
-    ) -> None:
-        """The stored messages have come: store their copies."""
-        live = self._live(cursor_id, moves)
-        moves.picked.clear()
-        moves.busy = False
-        if live is None:
-            return
-        gone = self.group.is_held(info.uid) or self.channels.by_uid.get(into.info.uid) is not into
-        if error or gone or into.closed or live.cursor.paused:
-            if error:
-                self._tell_fault(info, live, moves, f"its messages cannot be read: {error}")
-            self._again(cursor_id, limits.DEAD_LETTER_RETRY)
-            return
-        if live.members:
-            self._settle_gone(live, picked, batches)
-        move = _Move(cursor_id, info, into, moves, self._letters(live, info, into, picked, batches))
-        if not move.moved:  # they were acked or removed meanwhile
-            if live.members:  # what the log has lost is settled once a member is there
-                self.group.dispatch.cursors.give_up(live)
-            return
-        moves.busy = True
-        for run in move.runs:
-            moves.picked.merge(run)
-        rows = RowBatch(
-            b"".join(letter.row for letter in move.moved),
-            len(move.moved),
-            partial(self._done, move),
-            partial(self._change, move),
-        )
-        self.publishing.add(into, rows)
-
-    def _settle_gone(self, live: LiveCursor, picked: Iterable[Run], batches: list[ReadResult]) -> None:
-        """What the log does not hold any more is nothing to be moved: it is settled."""
-        for first, last in lost_of([(run.first, run.last) for run in picked], batches):
+    def _settle_gone(self, live: LiveCursor, runs: list[tuple[int, int]], batches: list[ReadResult]) -> None:
+        """Settle messages that the log has lost."""
+        for first, last in lost_of(runs, batches):
             for gone in live.pending.given_up.within(first, last):
                 live.pending.settle(gone.first, gone.last)
                 live.unreported.mark(gone.first, gone.last)
                 self.group.dispatch.reports.mark(live)
 
     def _letters(
-        self, live: LiveCursor, info: ChannelInfo, into: LiveChannel, picked: list[Run], batches: list[ReadResult]
-    ) -> list[_Letter]:
-        """The copies of the messages that are still given up."""
-        given_up, found = live.pending.given_up, []
-        for sequence, stored in stored_messages(batches, [(run.first, run.last) for run in picked]):
-            run = next(iter(given_up.within(sequence, sequence)), None)
+        self,
+        info: ChannelInfo,
+        cursor_id: int,
+        into: LiveChannel,
+        moves: Moves,
+        runs: list[tuple[int, int]],
+        batches: list[ReadResult],
+    ) -> _Move | None:
+        """The stored messages have come: make the copies of those that are still given up; None if nothing is stored now."""
+        live = self._live(cursor_id, moves)
+        if live is None:
+            return None
+        gone = self.group.is_held(info.uid) or self.channels.by_uid.get(into.info.uid) is not into
+        if gone or into.closed or live.cursor.paused:
+            self._again(cursor_id, limits.DEAD_LETTER_RETRY)
+            return None
+        if live.members:
+            self._settle_gone(live, runs, batches)
+        made = []
+        for sequence, stored in stored_messages(batches, runs):
+            run = next(iter(live.pending.given_up.within(sequence, sequence)), None)
             if run is not None:
-                found.append(self._letter(live, info, into, run, stored))
-        return found
+                made.append(self._letter(live, info, into, run, stored))
+        if (
+            not made and live.members
+        ):  # they were acked or removed; what the log has lost is settled once a member is there
+            self.group.dispatch.cursors.give_up(live)
+        return _Move(cursor_id, moves, made) if made else None
 
     def _letter(self, live: LiveCursor, info: ChannelInfo, into: LiveChannel, run: Run, stored: bytes) -> _Letter:
         most, message = self.nats.payload_bytes_max, wire.MsgProto.FromString(stored)
@@ -231,38 +205,26 @@ class DeadLetters(StoringPart):
         live = self._live(move.cursor_id, move.moves)
         moment = self.reports.moment
         progress = [live.report(pb.Progress(), moment)] if live is not None and live.has_unreported else []
-        runs = move.runs
         move.moves.sealed = True
-        settled = pb.DeadLetters(cursor_id=move.cursor_id, runs=runs.flat())
+        settled = pb.DeadLetters(cursor_id=move.cursor_id, runs=move.runs.flat())
         move.told = pb.GroupChange(progress=progress, dead_letters=settled)
         move.told.at, move.told.node = moment.wall, moment.node
         return move.told.SerializeToString()
 
-    def _done(self, move: _Move, stored: StoreResult) -> None:
+    def _moved(self, info: ChannelInfo, into: LiveChannel, move: _Move) -> None:
         moves = move.moves
-        moves.busy = False
-        moves.picked.clear()
-        moves.sealed = False
-        live = self._live(move.cursor_id, moves)
-        if stored.error:
-            if live is not None:
-                self._not_stored(move, live, stored.error)
-            return
         moves.fault = ""
-        moves.recent.append((self.node.clock.now, len(move.moved)))
-        moves.total += len(move.moved)
-        for letter in move.moved:
+        moves.recent.append((self.node.clock.now, len(move.letters)))
+        moves.total += len(move.letters)
+        for letter in move.letters:
             moves.errors.pop(letter.sequence, None)
-        self._report(move)
+        self._report(info, into, move)
+        live = self._live(move.cursor_id, moves)
         if live is not None:
             self.group.dispatch.cursors.give_up(live)
 
-    def _not_stored(self, move: _Move, live: LiveCursor, error: str) -> None:
-        """The messages stay pending; what was reported with them is reported again."""
-        self._tell_fault(move.source, live, move.moves, f"they cannot be stored: {error}")
-        self._again(move.cursor_id, limits.DEAD_LETTER_RETRY)
-        if not live.members:
-            return  # nothing of it is reported but what a member does
+    def _report_again(self, live: LiveCursor, move: _Move) -> None:
+        """Report the position once more: the entry that was to report it with the copies is not stored."""
         unreported, told, clock = live.unreported, move.told, self.node.clock
         unreported.last_sent = -1
         if told is not None and told.progress:
@@ -283,36 +245,35 @@ class DeadLetters(StoringPart):
 
     # --- the breaker --------------------------------------------------------------------------------------------------
 
-    def _pause(self, info: ChannelInfo, live: LiveCursor, moves: Moves) -> None:
+    def _pause(self, info: ChannelInfo, live: LiveCursor, moves: Moves) -> Steps[None]:
         """Too many messages were given up: nothing is sent until an operator has looked."""
         cursor, rate = live.cursor, live.policy.dead_letter_rate
         why = f"{counted(rate, 'message became a dead letter', 'messages became dead letters')} within a minute"
-        pause = pb.PauseCursor(cursor_id=cursor.cursor_id, paused=True, reason=why.encode())
-
-        def done(result: object = None, _error: str = "") -> None:
-            moves.busy = False
-            if result is None:
-                self._again(cursor.cursor_id, limits.DEAD_LETTER_RETRY)
-                return
+        moves.busy = True
+        try:
+            pause = pb.PauseCursor(cursor_id=cursor.cursor_id, paused=True, reason=why.encode())
+            yield from self.propose(pause_cursor=pause)
             text = f'{cursor.in_words} of "{shown(info.name)}" is paused: {why}'
             self._emit("paused", text, info, cursor.client_id, cursor.cursor_id)
-
-        self.change(done, done, pause_cursor=pause)
+        except StepError:
+            self._again(cursor.cursor_id, limits.DEAD_LETTER_RETRY)
+        finally:
+            moves.busy = False
 
     # --- what operators hear ------------------------------------------------------------------------------------------
 
-    def _report(self, move: _Move) -> None:
-        cursor, count = self.group.machine.cursors.get(move.cursor_id), len(move.moved)
-        which = f"message {move.moved[0].sequence}" if count == 1 else f"{count} messages"
-        reasons = Counter(letter.reason.decode() for letter in move.moved)
+    def _report(self, info: ChannelInfo, into: LiveChannel, move: _Move) -> None:
+        cursor, count = self.group.machine.cursors.get(move.cursor_id), len(move.letters)
+        which = f"message {move.letters[0].sequence}" if count == 1 else f"{count} messages"
+        reasons = Counter(letter.reason.decode() for letter in move.letters)
         why = (
             ", ".join(f"{number} {reason}" for reason, number in sorted(reasons.items()))
             if count > 1
             else next(iter(reasons))
         )
         of = f" of {cursor.in_words}" if cursor is not None else ""
-        text = f'{which} of "{shown(move.source.name)}" moved to "{shown(move.into.info.name)}"{of}: {why}'
-        self._emit("dead_letters", text, move.source, b"" if cursor is None else cursor.client_id, move.cursor_id)
+        text = f'{which} of "{shown(info.name)}" moved to "{shown(into.info.name)}"{of}: {why}'
+        self._emit("dead_letters", text, info, b"" if cursor is None else cursor.client_id, move.cursor_id)
 
     def _tell_fault(self, info: ChannelInfo, live: LiveCursor, moves: Moves, why: str) -> None:
         """Say, once, why messages stay where they are."""

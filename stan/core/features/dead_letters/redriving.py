@@ -10,7 +10,6 @@ Where a message comes from is known of those that the broker has moved; others g
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from stan_protocol import dead_letters as letters
 from stan_protocol import refusals
@@ -20,23 +19,19 @@ from stan_protocol.proto import wire_pb2 as wire
 
 from stan import limits
 from stan.core.base.payload_limit import MESSAGE_ROOM
-from stan.core.base.ready import ReadResult
 from stan.core.base.runs import Run, Runs, pairs
 from stan.core.leader.local_group import Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.live_channel import LiveChannel
-from stan.core.publishing.publishing import Publishing, StoringPart
-from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later
-from stan.core.publishing.stored_reads import StoredReads, stored_messages
+from stan.core.publishing.publishing import Publishing
+from stan.core.publishing.relocating import Relocating, StepError, Steps
+from stan.core.publishing.stored_reads import stored_messages
 from stan.core.requests.request import AcceptedRequest
 from stan.core.services.services import Services
 from stan.core.state.cursor_override import well_formed
 from stan.core.state.meta import ChannelInfo
 from stan.permissions import Right
 from stan.protocol.proto import entries_pb2 as pb
-
-if TYPE_CHECKING:
-    from stan_protocol.scalars import ChannelUid
 
 
 @dataclass(slots=True)
@@ -50,7 +45,7 @@ class _Redrive:
     told: admin.Redriven = field(default_factory=admin.Redriven)  # what became of the others
 
 
-class Redriving(StoringPart):
+class Redriving(Relocating):
     """Handles the request `redrive` in one group, while this node leads it."""
 
     def __init__(
@@ -58,7 +53,6 @@ class Redriving(StoringPart):
     ) -> None:
         super().__init__(services, leadership, channels, publishing)
         self.senders = services.senders
-        self._under_way: set[ChannelUid] = set()  # one request at a time of each channel
 
     def redrive(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
         """A RedriveRequest about a dead letter channel."""
@@ -67,7 +61,7 @@ class Redriving(StoringPart):
             accepted.refuse(refusals.INVALID_RUNS)
         elif request.to and (not is_channel_name(request.to) or request.to == info.name):
             accepted.refuse(refusals.INVALID_SUBJECT)
-        elif channel is None or info.uid in self._under_way:
+        elif channel is None or info.uid in self.running:
             accepted.busy()
         elif channel.closed:
             accepted.refuse(channel.closed, retry=True)
@@ -77,29 +71,37 @@ class Redriving(StoringPart):
             if not runs.size:
                 accepted.answer()
                 return
-            self._under_way.add(info.uid)
             wanted = tuple((run.first, run.last) for run in runs)[: limits.BATCHES_PER_READ_MAX]
-            read = partial(self._read, _Redrive(accepted, channel), wanted)
-            self.leadership.part(StoredReads).ask(info.uid, wanted, read)
+            self.begin(info.uid, self._redrive(_Redrive(accepted, channel), wanted))
 
-    def _end(self, redrive: _Redrive, error: str = "", *, retry: bool = False, changed: int = 0) -> None:
-        self._under_way.discard(redrive.source.info.uid)
-        if error:
-            redrive.asked.refuse(error, retry=retry)
-        else:
-            redrive.asked.answer(changed=changed, redriven=redrive.told)
-
-    # --- reading ------------------------------------------------------------------------------------------------------
-
-    def _read(
-        self, redrive: _Redrive, wanted: tuple[tuple[int, int], ...], batches: list[ReadResult], error: str
-    ) -> None:
-        if error:
-            self._end(redrive, refusals.UNREADABLE, retry=True)
+    def _redrive(self, redrive: _Redrive, wanted: tuple[tuple[int, int], ...]) -> Steps[None]:
+        asked, info = redrive.asked, redrive.source.info
+        try:
+            batches = yield from self.read(info.uid, wanted)
+        except StepError:
+            asked.refuse(refusals.UNREADABLE, retry=True)
             return
+        into = self._pick(redrive, stored_messages(batches, wanted))
+        if refusal := self._refusal(redrive, into):
+            asked.refuse(refusal)
+            return
+        try:
+            if redrive.rows:
+                target = yield from self.open(into)
+                if redrive.source.closed:
+                    asked.refuse(refusals.BUSY, retry=True)
+                    return
+                yield from self.store(target, redrive.rows, partial(self._change, redrive))
+        except StepError as error:
+            asked.refuse(str(error), retry=error.retry)
+        else:
+            asked.answer(changed=len(redrive.rows), redriven=redrive.told)
+
+    def _pick(self, redrive: _Redrive, messages: Iterable[tuple[int, bytes]]) -> bytes:
+        """Take the messages that go back into one channel; returns its name, b"" if there are none."""
         info, into = redrive.source.info, b""
         deleted = self.stored.deleted(info.group, info.uid)
-        for sequence, stored in stored_messages(batches, wanted):
+        for sequence, stored in messages:
             if deleted is not None and sequence in deleted:
                 continue
             message = wire.MsgProto.FromString(stored)
@@ -116,11 +118,7 @@ class Redriving(StoringPart):
             redrive.told.next_sequence = sequence + 1
             if len(redrive.rows) >= limits.REDRIVE_MESSAGES_MAX:
                 break
-        refusal = self._refusal(redrive, into)
-        if refusal or not redrive.rows:
-            self._end(redrive, refusal)
-        else:
-            self.channels.open(into, partial(self._opened, redrive), self.number)
+        return into
 
     def _take(self, redrive: _Redrive, sequence: int, message: wire.MsgProto, into: bytes) -> None:
         redriven = letters.redriven(message)
@@ -150,25 +148,11 @@ class Redriving(StoringPart):
         pieces = redrive.runs.pieces + (deleted.pieces if deleted is not None else 0)
         return refusals.TOO_MANY_DELETED if pieces > limits.DELETED_RUNS_MAX else ""
 
-    # --- storing ------------------------------------------------------------------------------------------------------
-
-    def _opened(self, redrive: _Redrive, into: LiveChannel | None, error: str) -> None:
-        if into is None or into.info.group != self.number or redrive.source.closed:
-            self._end(redrive, error or refusals.BUSY, retry=not error or can_open_later(error))
-            return
-        rows = RowBatch(
-            b"".join(redrive.rows), len(redrive.rows), partial(self._done, redrive), partial(self._change, redrive)
-        )
-        self.publishing.add(into, rows)
-
     def _change(self, redrive: _Redrive, _first: int) -> bytes:
         removal = self.channels.policies.tiers.tell(
             pb.Removal(uid=redrive.source.info.uid, deleted=redrive.runs.flat())
         )
         return pb.GroupChange(removal=removal).SerializeToString()
-
-    def _done(self, redrive: _Redrive, stored: StoreResult) -> None:
-        self._end(redrive, stored.error, retry=stored.retry, changed=len(redrive.rows))
 
 
 def _wanted(asked: Iterable[int], first: int, last: int) -> Runs:
