@@ -202,7 +202,7 @@ class Driver:
         for entry in entries:
             if entry.kind == Kind.CONFIG and not self._configured(number, entry):
                 break
-            self.broker.step_committed(number, entry.index, entry.kind, entry.body)
+            self.broker.entries.step_committed(number, entry.index, entry.kind, entry.body)
             self.applied[number] = (entry.index, entry.term)
             if not entry.index % limits.STATE_HASH_ENTRIES and self.hash_state is not None:
                 self.hash_state(number)
@@ -230,7 +230,7 @@ class Driver:
         if ready.proposals:
             self._propose_all(ready.proposals)
         if ready.sends:
-            if blocked := self.broker.progress.blocked:
+            if blocked := self.broker.stops.without_room:
                 self.broker.not_sent(
                     [send for send in ready.sends if isinstance(send, Delivery) and send.group in blocked]
                 )
@@ -278,11 +278,9 @@ class Driver:
         silent = self.faults.still_frozen()
         if self.leaderships is None:
             return silent
-        served_until = self.broker.view.serving_leases
-        if served_until:
-            now = self.runtime.now()
-            others = groups - self.leaderships.led.keys()
-            silent = silent | {number for number in others if served_until.get(number, now + 1) <= now}
+        scope = self.broker.view.scope
+        if scope.serves_others:
+            silent = silent | scope.lapsed(groups - self.leaderships.led.keys(), self.runtime.now())
         return silent | self.leaderships.lapsed(groups)
 
     def _propose_all(self, proposals: list[Proposal]) -> None:
@@ -306,7 +304,7 @@ class Driver:
             self.faults.within(number, self._not_written, number, together, refusal)
         for number, refusal in untold.items():
             if isinstance(refusal, Shortage):
-                self.broker.progress.no_room(number)
+                self.broker.stops.step_no_room(number)
                 self.turns.wake()
 
     def _propose(self, number: GroupId, proposals: list[Proposal], *, urgent: bool) -> NotNow | None:
@@ -323,7 +321,7 @@ class Driver:
         self.faults.note_written(number)
         try:
             for proposal in proposals:
-                self.broker.written(proposal, index)
+                self.broker.entries.step_written(proposal, index)
                 index = RaftIndex(index + 1)
         except Exception as error:  # noqa: BLE001 - the border of the group
             self.faults.fail(number, error)
@@ -343,11 +341,11 @@ class Driver:
         if isinstance(error, InDoubt) or is_left_open or group is None or not group.leads:
             # The entry may be in the log after a restart, or the next leader may accept the request: any answer could be wrong.
             for proposal in proposals:
-                self.broker.in_doubt(proposal)
+                self.broker.entries.step_in_doubt(proposal)
             return
         self.faults.note_refusal(number, error, size)
         for proposal in proposals:
-            self.broker.refused(proposal, error.told or NOT_NOW.format(why))
+            self.broker.entries.step_refused(proposal, error.told or NOT_NOW.format(why))
 
     # --- reads ------------------------------------------------------------------------------------------------------------
 
@@ -362,7 +360,7 @@ class Driver:
         refs = refs_of_runs(log.channel(fetch.uid), fetch.runs, fetch.bytes_max)
         batches = from_memory(log, refs)
         if batches is not None:
-            self.broker.step_fetched(fetch, batches)
+            self.broker.reads.step_fetched(fetch, batches)
             return
         self.runtime.read(log, refs, lambda result: self._fetched(fetch, attempt, result))
 
@@ -371,11 +369,11 @@ class Driver:
             return
         if isinstance(result, list):
             self.broker.tick(self.runtime.now(), self.runtime.wall())
-            self.faults.within(fetch.group, self.broker.step_fetched, fetch, result)
+            self.faults.within(fetch.group, self.broker.reads.step_fetched, fetch, result)
         elif isinstance(result, StaleRef) and attempt < LOOKUP_ATTEMPTS:  # the segment was rewritten: look it up again
             self._fetch(fetch, attempt + 1)
         else:
-            self.faults.within(fetch.group, self.broker.step_fetch_failed, fetch, str(result))
+            self.faults.within(fetch.group, self.broker.reads.step_fetch_failed, fetch, str(result))
         self.turns.wake()
 
     def apply_committed(self) -> None:

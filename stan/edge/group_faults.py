@@ -79,7 +79,7 @@ class GroupFaults:
                 self._leaderships.freeze(number, why)
             else:
                 self._groups[number].freeze(why)
-            self._broker.freeze(number)
+            self._broker.stops.step_frozen(number)
             self._trouble(number, f"{why}; it does nothing more until a restart")
 
     def fail(self, number: GroupId, error: Exception) -> None:
@@ -93,7 +93,7 @@ class GroupFaults:
         self.freeze(number, fault(error))
         if self._leaderships is not None:
             self._leaderships.leave(number)
-        self._broker.fail(number, self._groups[number].failed)
+        self._broker.stops.step_failed(number, self._groups[number].failed)
 
     def within(self, number: GroupId, call: Callable[[*Parts], object], *args: *Parts) -> None:
         """Call *call* for a group; an error fails this group only. Raises Aborted, which ends the process."""

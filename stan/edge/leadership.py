@@ -130,7 +130,7 @@ class Leaderships:
             return
         self.left_open.pop(number, None)
         broker = self._broker
-        broker.step_room(number, closed=False, full=False)
+        broker.stops.step_room(number, closed=False, full=False)
         self._note("INF", f"group {number}: leads no more")
         broker.emit("leader", f"node {broker.view.node} leads group {number} no more", group=number)
         try:
@@ -162,7 +162,7 @@ class Leaderships:
             full = not closed and not group.has_room
             if closed != led.closed or full != led.full:
                 led.closed, led.full = closed, full
-                self._broker.step_room(number, closed=closed, full=full)
+                self._broker.stops.step_room(number, closed=closed, full=full)
         if now >= self._leases_end:
             self.check_leases(now)
 
@@ -201,7 +201,7 @@ class Leaderships:
             self._leases_end = min(self._leases_end, led.lease_until if holds else Nanos(0))
             if holds != led.holds:
                 led.holds = holds
-                self._broker.step_lease(number, holds=holds)
+                self._broker.stops.step_lease(number, holds=holds)
                 changed = True
         return changed
 
@@ -217,7 +217,7 @@ class Leaderships:
                 if group is None or group.lease_until() <= now:
                     lapsed.add(number)
                     self.led[number].holds = False
-                    self._broker.step_lease(number, holds=False)
+                    self._broker.stops.step_lease(number, holds=False)
         if lapsed:
             self._leases_end = Nanos(0)
         return lapsed
@@ -242,7 +242,7 @@ class Leaderships:
         to, led = group.best_successor(), self.led.get(number)
         if to is not None:
             self._trouble(number, f"{error}; {to} is to lead")
-            self._broker.step_handover(number, under_way=True)  # until this leadership ends
+            self._broker.stops.step_handover(number, under_way=True)  # until this leadership ends
             group.transfer(to, partial(self._transfer_ended, number, group.term))
         elif led is not None and not led.waiting:
             led.waiting = True

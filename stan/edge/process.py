@@ -198,7 +198,7 @@ class BrokerProcess:
         except (StanError, OSError) as error:
             self.log.error(f"cannot write the state ({error})")
             return False
-        return not self.broker.progress.blocked
+        return not self.broker.stops.without_room
 
     async def close(self, *, clean: bool) -> None:
         """Close files and threads."""

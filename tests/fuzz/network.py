@@ -209,7 +209,8 @@ class _Asked:
 def requests() -> Iterator[Parser]:
     """Every request that a broker answers; the admin ones begin with what an empty message is."""
     good = _requests()
-    for subject in sorted({*CoreHarness().broker.requests, *(s.encode() for s in CoreHarness().broker.routes)}):
+    frames = CoreHarness().broker.frames
+    for subject in sorted({*frames.original, *(s.encode() for s in frames.routes)}):
         name = subject.decode()
         short = name.removeprefix("_STAN.x.test-cluster.")
         samples = good.get(name) or good.get(short) or [ADMIN.get(short, b"\x12\x03foo")]
@@ -247,11 +248,11 @@ def heard() -> Iterator[Parser]:
             node.__dict__.update(fresh.__dict__)
         scan = server_py.scan(data, 0, 1, 2, PREFIX)
         broker = node.broker
-        broker.step_publishes(scan.publishes)
-        broker.step_acks(scan.acks)
-        broker.step_malformed(scan.malformed, 1)
+        broker.frames.step_publishes(scan.publishes)
+        broker.frames.step_acks(scan.acks)
+        broker.frames.step_malformed(scan.malformed, 1)
         for frame in scan.others:
-            broker.step_frame(Frame(frame.sid, frame.subject, frame.reply, frame.header, frame.payload))
+            broker.frames.step_frame(Frame(frame.sid, frame.subject, frame.reply, frame.header, frame.payload))
         node.turn()
         node.said.clear()
 

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.timeout(120)
 
 LAUNCHER = """
 import sys
-import stan.core.broker.broker
+from stan.core.boundary.loading import GroupStates
+from stan.core.broker.entries import LogEntries
 from stan.server.main import main
 from stan.invariant import invariant
 
@@ -28,8 +29,8 @@ def checked(call):
         call(*arguments)
     return apply
 
-stan.core.broker.broker.Broker.step_committed = checked(stan.core.broker.broker.Broker.step_committed)
-stan.core.broker.broker.Broker.replay_entry = checked(stan.core.broker.broker.Broker.replay_entry)
+LogEntries.step_committed = checked(LogEntries.step_committed)
+GroupStates.replay_entry = checked(GroupStates.replay_entry)
 sys.exit(main())
 """
 WHY = "the program failed: InvariantError: nothing is poisoned"

@@ -36,7 +36,9 @@ OF_EDGE = (
     "none",
     "admin.none",
 )
-KINDS = sorted({name.removeprefix(f"_STAN.x.{CLUSTER_ID}.") for name in CoreHarness().broker.routes} | {*OF_EDGE})
+KINDS = sorted(
+    {name.removeprefix(f"_STAN.x.{CLUSTER_ID}.") for name in CoreHarness().broker.frames.routes} | {*OF_EDGE}
+)
 BEFORE = (
     "_STAN.from.alice.",
     "_STAN.from.mallory.",

@@ -152,7 +152,7 @@ class CoreHarness:
         if self.faults is None:
             raise error
         self.faults.setdefault(group, error)
-        self.broker.fail(group, str(error))
+        self.broker.stops.step_failed(group, str(error))
 
     def _boot(self):
         self.broker = self._make_broker()
@@ -162,7 +162,7 @@ class CoreHarness:
             self.logs[0].append((1, Kind.META, pb.MetaChange(cluster_info=info).SerializeToString()))
         for group in sorted(self.logs):
             for index, kind, body in self.logs[group]:
-                self.broker.replay_entry(group, index, kind, body)
+                self.broker.states.replay_entry(group, index, kind, body)
         self.broker.lead(self.now, self.wall, unconfirmed=self.power_lost)
         self.turn()
 
@@ -180,7 +180,7 @@ class CoreHarness:
         on_their_way = {(number, index) for number, index, _, _ in self.uncommitted}
         for index, kind, body in self.logs[group]:
             if (group, index) not in on_their_way:
-                node.replay_entry(group, index, kind, body)
+                node.states.replay_entry(group, index, kind, body)
         assert BrokerState(node).snapshot(group) == self.state.snapshot(group)
         return node.services.node.groups[group].machine if group else node.services.node.meta
 
@@ -255,21 +255,21 @@ class CoreHarness:
                 self.indexes.pop(key, None)
             for proposal in ready.proposals:
                 if self.in_doubt or proposal.group in frozen:
-                    broker.in_doubt(proposal)
+                    broker.entries.step_in_doubt(proposal)
                     continue
                 if self.full:
-                    broker.refused(proposal, "disk full")
+                    broker.entries.step_refused(proposal, "disk full")
                     if not proposal.urgent:
-                        broker.progress.no_room(proposal.group)
+                        broker.stops.step_no_room(proposal.group)
                     continue
                 log = self.logs[proposal.group]
                 index = len(log) + 1
                 log.append((index, proposal.kind, proposal.body))
-                self.within(proposal.group, broker.written, proposal, index)
+                self.within(proposal.group, broker.entries.step_written, proposal, index)
                 self.uncommitted.append((proposal.group, index, proposal.kind, proposal.body))
             lost = [send for send in ready.sends if self._is_silent(send)]
             for group in self.lapsed:
-                broker.step_lease(group, holds=False)
+                broker.stops.step_lease(group, holds=False)
             broker.not_sent(lost)
             for send in ready.sends:
                 if send not in lost:
@@ -299,12 +299,12 @@ class CoreHarness:
                 and base + count > index.first
                 and any(base <= last and base + count > first for first, last in fetch.runs)
             ]
-            self.within(fetch.group, self.broker.step_fetched, fetch, found)
+            self.within(fetch.group, self.broker.reads.step_fetched, fetch, found)
 
     def _is_silent(self, send):
         """Whether a send must not leave now."""
         if isinstance(send, Delivery):
-            return send.group in {*self.broker.progress.blocked, *self.lapsed, *(self.faults or ())}
+            return send.group in {*self.broker.stops.without_room, *self.lapsed, *(self.faults or ())}
         return isinstance(send, LeaseAnswer) and not self.lapsed.isdisjoint(send.groups)
 
     def leader_part(self, kind, group=1):
@@ -333,7 +333,7 @@ class CoreHarness:
                 channel = self.indexes[group, batch.uid]
                 channel.batches.append(entry)
                 channel.first = max(channel.first, batch.first_sequence)  # as the log does
-        self.broker.step_committed(group, index, kind, body)
+        self.broker.entries.step_committed(group, index, kind, body)
 
     def pass_time(self, seconds):
         """Let time go by, stopping at every deadline."""
@@ -357,7 +357,7 @@ class CoreHarness:
             send = send.data
         for said in _split(send):
             if said.reply and said.subject in self.alive:
-                self.broker.step_frame(Frame(3, said.reply.encode(), b"", b"", b""))
+                self.broker.frames.step_frame(Frame(3, said.reply.encode(), b"", b"", b""))
             elif said.subject.startswith("_STAN.x.test-cluster.events."):
                 self.events.append(Event.FromString(said.payload))
             else:
@@ -382,14 +382,14 @@ class CoreHarness:
     def asks(self, subject, payload, reply):
         """A request comes; what is said to it shows after the next turn."""
         raw = payload if isinstance(payload, bytes) else payload.SerializeToString()
-        handle = self.broker.routes.get(subject, self.broker.step_frame)
+        handle = self.broker.frames.routes.get(subject, self.broker.frames.step_frame)
         handle(Frame(10, subject.encode(), reply.encode(), b"", raw))
 
     def accepted(self, name, request):
         """A request that the edge handles comes; returns it if it is to be handled, as a list."""
         taken = []
         frame = Frame(10, f"_STAN.x.test-cluster.{name}".encode(), b"reply.edge", b"", request.SerializeToString())
-        self.broker.receiver(name, taken.append)(frame)
+        self.broker.frames.receiver(name, taken.append)(frame)
         return taken
 
     def connect(self, client_id="me", *, conn_id=None, alive=True, protocol=1):
@@ -425,8 +425,8 @@ class CoreHarness:
             subject = self._told(b"_STAN.pub.test-cluster." + channel.encode())
             frames.append(b"MSG %b 1 _INBOX.acks %d\r\n%b\r\n" % (subject, len(message), message))
         scan = self._scan(frames)
-        self.broker.step_publishes(scan.publishes)
-        self.broker.step_malformed([published(frame, rules(self.config)) for frame in scan.malformed], 1)
+        self.broker.frames.step_publishes(scan.publishes)
+        self.broker.frames.step_malformed([published(frame, rules(self.config)) for frame in scan.malformed], 1)
         self.turn()
         acks = self.hear(f"_STAN.to.{self.user}._INBOX.acks" if self.user else "_INBOX.acks")
         return [wire.PubAck.FromString(s.payload).error.decode() for s in acks]
@@ -481,13 +481,13 @@ class CoreHarness:
         for sequence in sequences:
             payload = wire.Ack(subject=channel, sequence=sequence).SerializeToString()
             frames.append(b"MSG %b 2 %d\r\n%b\r\n" % (self._told(ack_inbox), len(payload), payload))
-        self.broker.step_acks(self._scan(frames).acks)
+        self.broker.frames.step_acks(self._scan(frames).acks)
 
     def say(self, ack_inbox, sequence, kind, *, channel=b"foo", **more):
         """A client says something else about a message than that it is done; *more*: fields of the Ack."""
         payload = wire.Ack(subject=channel, sequence=sequence, kind=kind, **more).SerializeToString()
         frame = b"MSG %b 2 %d\r\n%b\r\n" % (self._told(ack_inbox), len(payload), payload)
-        self.broker.step_verdicts(self._scan([frame]).verdicts)
+        self.broker.frames.step_verdicts(self._scan([frame]).verdicts)
         self.turn()
 
     def received(self, inbox="inbox"):

@@ -13,9 +13,14 @@ from stan_protocol.scalars import SECOND
 
 from stan.core.base.ready import Delivery, Fetch, Proposal, Replay
 from stan.core.boundary.group_view import GroupView
+from stan.core.boundary.loading import GroupStates
 from stan.core.boundary.meta_view import MetaView
 from stan.core.boundary.view import BrokerView, ScopeView
 from stan.core.broker.broker import Broker
+from stan.core.broker.frames import ReceivedFrames
+from stan.core.broker.reads import FetchedMessages
+from stan.core.broker.replay import FrameReplay
+from stan.core.broker.stops import GroupStops
 from stan.core.features.moves.spreading import Spreading
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.local_group import ChannelGroup
@@ -50,6 +55,11 @@ OF_ALL_GROUPS = (
     MetaView,
     ScopeView,
     Broker,
+    ReceivedFrames,
+    FrameReplay,
+    FetchedMessages,
+    GroupStops,
+    GroupStates,
     MetaMachine,
     MetaPart,
     Spreading,
@@ -87,7 +97,7 @@ class Injector:
 
     def _is_for_group(self, frame):
         code, given = frame.f_code, frame.f_locals
-        if code.co_name.startswith("<") or code.co_name in LOOK_UPS:
+        if code.co_name.startswith(("<", "step_")) or code.co_name in LOOK_UPS:
             return False
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         first = given.get(names[0]) if names else None
@@ -121,4 +131,4 @@ def answer_to(broker, group, call):
     """*call* gets the answer to a request that a group has sent."""
     broker.services.requests.send(group, b"_INBOX.nobody", SECOND, call)
     number = broker.services.requests.newest
-    broker.step_frame(Frame(1, b"%b%d" % (broker.view.reply_prefix, number), b"", b"", b""))
+    broker.frames.step_frame(Frame(1, b"%b%d" % (broker.view.reply_prefix, number), b"", b"", b""))

@@ -92,7 +92,7 @@ class StorageNode:
         applied = self.storage.applied[1][0]
         log.commit(index)
         for one in log.entries(applied + 1, index, 10**9):
-            self.broker.replay_entry(GroupId(1), one.index, one.kind, one.body)
+            self.broker.states.replay_entry(GroupId(1), one.index, one.kind, one.body)
             self.storage.applied[1] = (one.index, one.term)
         machine = self.broker.services.node.groups[1].machine
         for uid, channel in machine.channels.items():

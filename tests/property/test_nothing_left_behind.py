@@ -64,9 +64,9 @@ def rows_of(harness):
     """How many rows there are; all are taken, as if they were written."""
     found = 0
     for group in groups(harness):
-        harness.broker.take_changed_rows(group)
-        harness.broker.touch_all(group)
-        rows = harness.broker.take_changed_rows(group)
+        harness.broker.states.take_changed_rows(group)
+        harness.broker.states.touch_all(group)
+        rows = harness.broker.states.take_changed_rows(group)
         found += sum(len(one) for one in rows if isinstance(one, list))
     return found
 

@@ -83,7 +83,7 @@ class Stage:
         frame = Frame(
             10, b"_STAN.discover.test-cluster", f"later.{client_id}".encode(), b"", request.SerializeToString()
         )
-        self.harness.broker.step_frame(frame)
+        self.harness.broker.frames.step_frame(frame)
         self.harness.turn()
 
     def do_close(self, client_id):

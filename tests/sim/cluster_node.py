@@ -377,7 +377,7 @@ class SimulatedNode:
     def _watch(self):
         cluster_node, world = self.cluster_node, self.world
         commit, send, ready = (
-            cluster_node.broker.step_committed,
+            cluster_node.broker.entries.step_committed,
             cluster_node.copies.links.mux.send,
             cluster_node.broker.ready,
         )
@@ -406,7 +406,7 @@ class SimulatedNode:
             return made
 
         cluster_node.broker.ready = ready_to_send
-        cluster_node.broker.step_committed = committed
+        cluster_node.broker.entries.step_committed = committed
         cluster_node.copies.links.mux.send = sent
 
     @property

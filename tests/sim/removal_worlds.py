@@ -148,7 +148,7 @@ class NodeRemovals(_Removing, World):
     def boot(self):
         super().boot()
         broker = self.node.broker
-        commit = broker.step_committed
+        commit = broker.entries.step_committed
         for (
             number,
             group,
@@ -162,7 +162,7 @@ class NodeRemovals(_Removing, World):
                 self._stored(group, batch.base_sequence, bytes(batch.records))
             commit(group, index, kind, body)
 
-        broker.step_committed = committed
+        broker.entries.step_committed = committed
 
     def look_up(self, name):
         """The log of a channel's group, and the broker."""

@@ -84,8 +84,8 @@ def break_publishes(node, number):
     filters.admit = lambda batch, *more: broken() if view.group_number(batch.channel) == number else admit(batch, *more)
 
 
-def broker(node, _number):
-    return node.broker
+def entries(node, _number):
+    return node.broker.entries
 
 
 def storage(node, _number):
@@ -105,9 +105,9 @@ def break_rows(node, number):
 def break_requests(node, number):
     """Of clients, for channels of the group, or for the metadata."""
     broker = node.broker
-    for subject, handle in list(broker.requests.items()):
-        broker.requests[subject] = lambda frame, handle=handle: (
-            broken() if broker.original_requests._group_of(frame) == number else handle(frame)
+    for subject, handle in list(broker.frames.original.items()):
+        broker.frames.original[subject] = lambda frame, handle=handle: (
+            broken() if broker.frames.original_requests._group_of(frame) == number else handle(frame)
         )
 
 
@@ -121,8 +121,8 @@ def break_timers(node, number):
 
 
 BORDERS = {
-    "an entry is applied": wrap(broker, "step_committed", of_group),
-    "an entry is applied in part": wrap(broker, "step_committed", half),
+    "an entry is applied": wrap(entries, "step_committed", of_group),
+    "an entry is applied in part": wrap(entries, "step_committed", half),
     "entries are handed out": break_attribute(lambda node, number: raft(node, number)._raft.journal, "entries"),
     "entries become visible": break_attribute(lambda node, number: node.storage.logs[number], "commit"),
     "messages are delivered": lambda node, number: break_delivery(node.broker, number, "pump", broken),
@@ -134,7 +134,7 @@ BORDERS = {
     "a message of a node arrives": break_attribute(lambda node, number: raft(node, number)._raft, "receive"),
     "a turn": break_attribute(lambda node, number: raft(node, number)._raft, "turn"),
     "the state is written": break_rows,
-    "a proposal is noted": wrap(broker, "written", of_named),
+    "a proposal is noted": wrap(entries, "step_written", of_named),
     "deliveries are made frames": wrap(lambda node, _number: node.cluster_node.gateway, "send", of_deliveries),
     "the log is let go": break_attribute(lambda node, number: node.storage.logs[number], "release"),
     "a sync is done": break_attribute(lambda node, number: raft(node, number)._raft, "synced"),
@@ -228,7 +228,7 @@ def test_a_node_without_the_metadata_leads_nothing_and_the_others_go_on(world, b
 def test_a_role_that_cannot_begin_freezes_the_group(world, number):
     old = world.leader(number)
     node = next(node for node in world.nodes.values() if node is not old)
-    wrap(lambda node, number: broker(node, number).roles, "lead_group", of_group)(node, number)
+    wrap(lambda node, _number: node.broker.roles, "lead_group", of_group)(node, number)
     old.run(old.cluster_node.handovers.hand_over, number, node.name)
     world.run_for(5)
     assert node.alive

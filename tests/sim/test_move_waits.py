@@ -78,7 +78,7 @@ class MovingWorld(Moved, ClusterWorld):
     def strike_at(self, victim, step):
         """It dies when it has applied the entry of that step."""
         broker, struck = victim.cluster_node.broker, []
-        commit = broker.step_committed
+        commit = broker.entries.step_committed
 
         def committed(group, index, kind, body):
             commit(group, index, kind, body)
@@ -87,7 +87,7 @@ class MovingWorld(Moved, ClusterWorld):
                 struck.append(self.loop.now)
                 self.loop.after(0, partial(victim.crash, power=False, length=DOWN))
 
-        broker.step_committed = committed
+        broker.entries.step_committed = committed
         return struck
 
 

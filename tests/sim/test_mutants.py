@@ -15,6 +15,7 @@ from stan_protocol.scalars import SECOND
 from stan import limits
 from stan.core.base.causes import Cause
 from stan.core.base.runs import Run, Runs
+from stan.core.boundary.view import ScopeView
 from stan.core.broker.broker import Broker
 from stan.core.clients.serving_leader import ServingLeader
 from stan.core.clients.serving_node import ServingNode
@@ -39,7 +40,6 @@ from stan.core.publishing.channel_policies import ChannelPolicies
 from stan.core.publishing.ephemeral import EphemeralChannels
 from stan.core.publishing.filters import PublishFilters
 from stan.core.publishing.part_routing import PartRouting
-from stan.core.services.leading import ServingState
 from stan.core.services.placement import ChannelPlacement
 from stan.core.state import group
 from stan.core.state.bookmarks import Bookmarks, NotedPlace
@@ -582,7 +582,7 @@ def takes_back_and_does_not_flag(original, self, cursor, now, wall, *, unconfirm
 NO_TIME = ((limits, "SERVING_TAKEN_BACK", 1), (limits, "SERVING_LEASE", 1 << 60))
 
 
-@breaks(ServingState, "lapsed", "replica-push", 20, "", *NO_TIME)
+@breaks(ScopeView, "lapsed", "replica-push", 20, "", *NO_TIME)
 def waits_for_no_lease(*_):
     return set()
 

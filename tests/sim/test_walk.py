@@ -77,7 +77,7 @@ def test_one_publish_goes_the_way_that_the_page_tells():
 
 def test_few_functions_of_the_core_lie_between_a_read_and_its_entry():
     calls = called_until_acknowledged(*quiet_world())
-    start, end = calls.index(("core/broker/broker.py", "step_publishes")), calls.index(("edge/driver.py", "_propose"))
+    start, end = calls.index(("core/broker/frames.py", "step_publishes")), calls.index(("edge/driver.py", "_propose"))
     passed = {call for call in calls[start:end] if call[0].startswith("core/")}
     assert len(passed) <= FUNCTIONS_MAX, sorted(passed)
 

@@ -18,7 +18,7 @@ class NodeTransactions(Transacting, World):
     def boot(self):
         super().boot()
         node, draw = self.node, self.random
-        commit = node.broker.step_committed
+        commit = node.broker.entries.step_committed
 
         def committed(group, index, kind, body):
             commit(group, index, kind, body)
@@ -33,7 +33,7 @@ class NodeTransactions(Transacting, World):
                 self.faults.append((self.loop.now, "aimed"))
                 self._node_dies(draw.random() < 0.5)
 
-        node.broker.step_committed = committed
+        node.broker.entries.step_committed = committed
 
 
 class ClusterTransactions(Transacting, ClusterWorld):

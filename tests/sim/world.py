@@ -88,7 +88,7 @@ class Node:
 
     def _watch(self, world):
         """The world hears of each change that is applied, also by the replay of a start."""
-        broker = self.broker
+        broker, entries, states = self.broker, self.broker.entries, self.broker.states
 
         def listened(apply):
             def applied(group, index, kind, body):
@@ -98,7 +98,7 @@ class Node:
 
             return applied
 
-        broker.step_committed, broker.replay_entry = listened(broker.step_committed), listened(broker.replay_entry)
+        entries.step_committed, states.replay_entry = listened(entries.step_committed), listened(states.replay_entry)
 
     def _flush_soon(self):
         self.runtime._later(self.world.loop.random.randint(50, 400) * MILLISECOND, self._flush)

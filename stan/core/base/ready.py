@@ -99,7 +99,7 @@ class ReportMoment(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """A read of records; answered by `Broker.step_fetched` or `Broker.step_fetch_failed`."""
+    """A read of records; answered by `FetchedMessages.step_fetched` or `step_fetch_failed`."""
 
     group: GroupId
     uid: ChannelUid

@@ -1,4 +1,4 @@
-"""One channel group of this node as pages, metrics, traces and requests of operators read it: values, computed when asked for.
+"""The read-only view of one channel group, for pages, metrics, traces and requests of operators: values, computed at each call.
 
 Where this node serves a cursor, positions are those of its live view, else those that the log has.
 """

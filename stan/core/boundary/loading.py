@@ -13,7 +13,7 @@ from stan.core.base.delivery_policy import NOT_KNOWN, DeliveryPolicy
 from stan.core.boundary.failures import tell_failure
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.local_group import ChannelGroup
-from stan.core.services.node import META_GROUP, Node
+from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
 from stan.core.state.group import Cursor, GroupMachine, GroupRows
 from stan.core.state.meta import MetaMachine, MetaRows
@@ -50,56 +50,79 @@ def restored(number: GroupId, snapshot: pb.Snapshot, *, changed: bool) -> Machin
     return machine
 
 
-def reset(services: Services, number: GroupId, machine: Machine | None = None) -> None:
-    """Put *machine* in place of a group's state, or an empty one; this node does not lead the group."""
-    services.leading.faulty.pop(number, None)
-    if number == META_GROUP:
-        services.node.meta = machine if isinstance(machine, MetaMachine) else MetaMachine()
-        return
-    machine = machine if isinstance(machine, GroupMachine) else GroupMachine(number)
-    tell, policy_of = partial(tell_failure, services, number), partial(_policy_of, services)
-    made = ChannelGroup(
-        machine, Dispatch(machine, services.stored.indexes, services.timers.of(number), tell, policy_of)
-    )
-    old = services.node.groups.get(number)
-    if old is not None:  # numbers continue, so that late answers for the old state are recognised
-        made.leadership_epoch, made.dispatch.fetches, made.dispatch.stops.disconnected = (
-            old.leadership_epoch,
-            old.dispatch.fetches,
-            old.dispatch.stops.disconnected,
-        )
-    made.replay_filter.complete_since = services.node.clock.now
-    services.node.groups[number] = made
-    services.leading.groups_changed()
+class GroupStates:
+    """The replicated state of the metadata and of each group that this node holds."""
 
+    restored = staticmethod(restored)
 
-def touch_all(node: Node, number: GroupId) -> None:
-    """Mark all of a group's state as changed: the stored rows are lost."""
-    (node.meta if number == META_GROUP else node.groups[number].machine).touch_all()
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self.leading, self.node = services.leading, services.node
 
+    def reset(self, number: GroupId, machine: Machine | None = None) -> None:
+        """Put *machine* in place of a group's state, or an empty one; this node does not lead the group."""
+        self.leading.faulty.pop(number, None)
+        if number == META_GROUP:
+            self.node.meta = machine if isinstance(machine, MetaMachine) else MetaMachine()
+        else:
+            self._reset(number, machine if isinstance(machine, GroupMachine) else GroupMachine(number))
+        self.leading.stop_serving(number)
 
-def take_some_rows(node: Node, number: GroupId, most: int) -> SomeRows | None:
-    """Return some of the changed rows of a group's state, if there are more than *most*."""
-    return None if number == META_GROUP else node.groups[number].machine.take_some_rows(most)
+    def _reset(self, number: GroupId, machine: GroupMachine) -> None:
+        services = self._services
+        tell, policy_of = partial(tell_failure, services, number), partial(_policy_of, services)
+        dispatch = Dispatch(machine, services.stored.indexes, services.timers.of(number), tell, policy_of)
+        made, old = ChannelGroup(machine, dispatch), self.node.groups.get(number)
+        if old is not None:  # numbers continue, so that late answers for the old state are recognised
+            made.leadership_epoch = old.leadership_epoch
+            dispatch.fetches, dispatch.stops.disconnected = old.dispatch.fetches, old.dispatch.stops.disconnected
+        made.replay_filter.complete_since = self.node.clock.now
+        self.node.groups[number] = made
+        self.leading.groups_changed()
 
+    def drop(self, number: GroupId) -> None:
+        """Forget a channel group that this node no longer holds; this node does not lead the group."""
+        self.node.groups.pop(number, None)
+        self.leading.groups_changed()
+        self.leading.stop_serving(number)
 
-def take_changed_rows(node: Node, number: GroupId) -> ChangedRows:
-    """Return the rows of a group's state that have changed since the last call."""
-    return node.meta.take_changed_rows() if number == META_GROUP else node.groups[number].machine.take_changed_rows()
+    def step_loaded(self, number: GroupId, last: RaftIndex) -> None:
+        """*last* is the newest entry that the log of a group had when this node began to listen."""
+        if number != META_GROUP:
+            group = self.node.groups[number]
+            group.loaded = last
+            if last:
+                group.replay_filter.complete_since = self.node.clock.now
 
+    def touch_all(self, number: GroupId) -> None:
+        """Mark all of a group's state as changed: the stored rows are lost."""
+        self._machine(number).touch_all()
 
-def replay(node: Node, number: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
-    """Apply one entry to the replicated state alone."""
-    if kind == Kind.META:
-        node.meta.apply(pb.MetaChange.FromString(body), index)
-    elif kind == Kind.CHANGE:
-        node.groups[number].machine.apply(pb.GroupChange.FromString(body), index)
-    elif kind == Kind.RECORDS:
-        machine = node.groups[number].machine
-        batches, _, changes = decode_records(body)
-        for batch in batches:
-            machine.trim(batch.uid, batch.first_sequence)
-        for told in changes:
-            machine.apply(pb.GroupChange.FromString(told), index)
-    elif number == META_GROUP:  # the first entry of a new leader
-        node.meta.applied = index
+    def take_some_rows(self, number: GroupId, most: int) -> SomeRows | None:
+        """Return some of the changed rows of a group's state, to be encoded at once and written with the others; None: there are
+        no more than *most*."""
+        return None if number == META_GROUP else self.node.groups[number].machine.take_some_rows(most)
+
+    def take_changed_rows(self, number: GroupId) -> ChangedRows:
+        """Return the rows of a group's state that have changed since the last call, to be encoded before the next event and
+        written with the group's applied index."""
+        return self._machine(number).take_changed_rows()
+
+    def replay_entry(self, number: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
+        """Apply one entry to the replicated state alone: no request is answered and nothing is delivered."""
+        if kind == Kind.META:
+            self.node.meta.apply(pb.MetaChange.FromString(body), index)
+        elif kind == Kind.CHANGE:
+            self.node.groups[number].machine.apply(pb.GroupChange.FromString(body), index)
+        elif kind == Kind.RECORDS:
+            machine = self.node.groups[number].machine
+            batches, _, changes = decode_records(body)
+            for batch in batches:
+                machine.trim(batch.uid, batch.first_sequence)
+            for told in changes:
+                machine.apply(pb.GroupChange.FromString(told), index)
+        elif number == META_GROUP:  # the first entry of a new leader
+            self.node.meta.applied = index
+
+    def _machine(self, number: GroupId) -> Machine:
+        return self.node.meta if number == META_GROUP else self.node.groups[number].machine

@@ -15,7 +15,7 @@ Copied = TypeVar("Copied", bound=Message)
 
 
 class ClientFacts(NamedTuple):
-    """One registered connection of a client id."""
+    """A registered connection of a client id."""
 
     client_id: bytes
     heartbeat_inbox: bytes
@@ -68,7 +68,7 @@ class MetaView:
         return self._node.meta.moves_paused
 
     def commit_of(self, group: GroupId) -> int:
-        """What an ack of the channels in a group means: SYNCED or REPLICATED (stan.policies)."""
+        """Return the meaning of an ack of the channels in a group: SYNCED or REPLICATED (stan.policies)."""
         return self._node.meta.commit_of(group)
 
     # --- clients ------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ The edge, the monitor and the server step the broker with events and read it her
 returns cannot be changed, or is a copy.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -76,10 +76,15 @@ class ScopeView:
         known = group.dispatch.cursors.ack_groups.items() if group is not None else ()
         return {number, *(other for other, count in known if count)}
 
-    def replay_bounds(self, number: GroupId) -> set[Nanos]:
-        """Times at which it changes which publishes that were heard are replayed for a group (see `Broker.to_replay`)."""
-        group = self._node.groups.get(number)
-        return set() if group is None else group.replay_filter.bounds()
+    @property
+    def serves_others(self) -> bool:
+        """True if this node has served groups that others lead."""
+        return bool(self._leading.serving.leases)
+
+    def lapsed(self, groups: Set[GroupId], now: Nanos) -> set[GroupId]:
+        """Return those of *groups*, led by other nodes, that this node has served and may not serve now."""
+        leases = self._leading.serving.leases
+        return {number for number in groups if leases.get(number, now + 1) <= now}
 
     def follow(self, placed: Callable[[], None], acks: Callable[[], None]) -> None:
         """Call *placed* whenever names of channels may belong to other groups than before, and *acks* whenever this node takes
@@ -193,11 +198,6 @@ class BrokerView:
     def leads(self, number: GroupId) -> bool:
         """True if this node leads the group; also for the metadata group."""
         return self._services.node.leads(number)
-
-    @property
-    def serving_leases(self) -> Mapping[GroupId, Nanos]:
-        """Groups that other nodes lead and this node has served, and until when it may do so."""
-        return MappingProxyType(self._services.leading.serving.leases)
 
     def group_number(self, channel: bytes) -> GroupId:
         """The group of a channel."""

@@ -52,7 +52,7 @@ class ProgressWriter:
             group.reported_deliveries = sent
             return True
         if not group.report_at:
-            self._retry_later(number, group)
+            self.retry_later(number, group)
         return False
 
     def written(self, proposal: Proposal) -> None:
@@ -60,7 +60,8 @@ class ProgressWriter:
         if self.unwritten.pop(proposal.ticket, None) is not None:
             self.node.groups[proposal.group].dispatch.stops.progress_blocked = False
 
-    def _retry_later(self, number: GroupId, group: ChannelGroup) -> None:
+    def retry_later(self, number: GroupId, group: ChannelGroup) -> None:
+        """Look again in a turn some time later if a progress entry of the group is due."""
         group.report_at = self.node.clock.now + limits.PROGRESS_INTERVAL
         self.timers.wake_at(group.report_at, number)
 
@@ -81,20 +82,3 @@ class ProgressWriter:
         if change is not None and self.node.leads(proposal.group):
             dispatch, clock = self.node.groups[proposal.group].dispatch, self.node.clock
             dispatch.reports.lost(change, dispatch.cursors, Nanos(clock.now - (clock.wall - change.at)))
-
-    @property
-    def blocked(self) -> set[GroupId]:
-        """Groups that may send nothing because their logs had no room for a progress entry."""
-        blocked = set()
-        for number, group in self.leading.led:
-            if group.dispatch.stops.progress_blocked:
-                blocked.add(number)
-        return blocked
-
-    def no_room(self, number: GroupId) -> None:
-        """The log of a group had no room for a progress entry: the group sends nothing until there is room. Call `ready` once
-        more."""
-        group = self.node.groups.get(number)
-        if group is not None and group.leads:
-            group.dispatch.stops.progress_blocked = True
-            self._retry_later(number, group)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from stan_protocol.channels import whole_of
 from stan_protocol.scalars import ChannelUid, GroupId
 
-from stan.core.base.ready import Fetch, ReadResult
 from stan.core.clients.registration import Registration
 from stan.core.features import BrokerFeature, BrokerParts
 from stan.core.leader.local_group import ChannelGroup, LeaderParts, Leadership
@@ -114,12 +113,6 @@ class GroupRoles:
             for uid in moves.by_channel
             if uid in moves.held or (info := known.get(uid)) is None or info.group != number
         )
-
-    def fetched(self, fetch: Fetch, batches: list[ReadResult], error: str = "") -> None:
-        """The answer to a Fetch of stored messages that a part of a group's leader asked for."""
-        reads = self.leading.part(fetch.group, StoredReads)
-        if reads is not None:
-            reads.fetched(fetch, batches, error)
 
     def reconnected(self) -> None:
         """The NATS connection is back: clients that could not be reached until now get their time once more."""

@@ -47,7 +47,7 @@ class GroupCopies:
         node = self._node
         environment, storage = node.environment, node.storage
         member = storage.members[number]
-        node.broker.step_loaded(number, storage.logs[number].last_index)
+        node.broker.states.step_loaded(number, storage.logs[number].last_index)
         replicated = member.answers_unsynced or node.broker.view.meta.commit_of(number) == REPLICATED
         if replicated:
             member.mark_unsynced()
@@ -118,7 +118,7 @@ class GroupCopies:
                 self._node.environment.note("INF", f"group {number}: is held here from now on")
             except Exception as error:  # noqa: BLE001 - the border of the group
                 problem = error
-                self._node.broker.drop(number)
+                self._node.broker.states.drop(number)
                 self._node.storage.abandon_group(number)
             done(problem)
 
@@ -161,7 +161,7 @@ class GroupCopies:
         node.storage.install(number)
         try:
             if number != META_GROUP:
-                node.broker.reset(number)  # until it is loaded, nothing is served of a state whose log is gone
+                node.broker.states.reset(number)  # until it is loaded, nothing is served of a state whose log is gone
             await self._loader.load_group(number)
             node.broker.roles.was_reset(number)
             node.gateway.forget_replay(number)
@@ -197,7 +197,7 @@ class GroupCopies:
 
     async def _end(self, number: GroupId) -> None:
         node = self._node
-        node.broker.drop(number)
+        node.broker.states.drop(number)
         aside = await node.storage.end_group(number)
         node.environment.note("INF", f"group {number}: is not held here any more, what it was is in {aside}")
 

@@ -93,7 +93,7 @@ class Handovers:
             return
         node.environment.note("DBG", f"group {number}: is handed over to {to}")
         self._under_way[number] = node.groups[number].term
-        node.broker.step_handover(number, under_way=True)
+        node.broker.stops.step_handover(number, under_way=True)
         runtime, begin = node.environment.runtime, partial(node.within, number, self._begin, number, to, ended)
         node.broker.step_alarm(runtime.now(), lambda _now: runtime.soon(begin), number)
         node.driver.turns.wake()  # the next turn writes the group's progress
@@ -114,7 +114,7 @@ class Handovers:
 
     def _ended(self, number: GroupId, report: Callable[[bool], None], done: bool) -> None:  # noqa: FBT001 - an answer
         self._under_way.pop(number, None)
-        self._node.broker.step_handover(number, under_way=False)
+        self._node.broker.stops.step_handover(number, under_way=False)
         self._node.driver.turns.wake()
         report(done)
 

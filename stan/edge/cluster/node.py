@@ -88,8 +88,8 @@ class ClusterNode:
             plans.growth,
             plans.pool.waits_for,
         )
-        self.broker.join_cluster(me, names, heard)
-        self.broker.step_epoch(storage.epoch)
+        self.broker.cluster.join(me, names, heard)
+        self.broker.cluster.step_epoch(storage.epoch)
         self.gateway = Gateway(self.broker, "", environment.note)
         turns = Turns(environment.runtime, environment.crashed)
         self.gateway.read_buffer.wake = turns.look
@@ -306,7 +306,7 @@ class ClusterNode:
             return False
         self.environment.note("INF", f"the cluster was rescued before this node came: {epoch_name(epoch)}")
         self.copies.links.mux.begin_epoch(epoch)
-        self.broker.step_epoch(epoch)
+        self.broker.cluster.step_epoch(epoch)
         return True
 
     def _follow_membership(self) -> None:

@@ -119,8 +119,8 @@ class Reconfiguration:
         if self.pool.heed(now):
             self._place()
         self._heed_metadata(now)
-        node.broker.follow_labels()
-        node.broker.follow_pool()
+        node.broker.cluster.follow_labels()
+        node.broker.cluster.follow_pool()
         walking = [number for number in node.leaderships.led if self._is_migrating(number)]
         node.membership.update(now, held=node.groups, walking=walking)
         node.environment.runtime.soon(self._act)  # between two turns, so that no role changes amid a turn
@@ -176,7 +176,7 @@ class Reconfiguration:
             return
         now, rescue = node.environment.runtime.now(), self._rescue
         if rescue is not None and META_GROUP in node.leaderships.led:
-            node.broker.step_survivors(tuple(rescue.survivors), rescue.nodes_version)
+            node.broker.cluster.step_survivors(tuple(rescue.survivors), rescue.nodes_version)
             node.driver.turns.wake()
         for number in sorted(node.leaderships.led):
             node.driver.faults.within(number, self._migrate, number, now)
@@ -247,7 +247,7 @@ class Reconfiguration:
     def _change(self, group: RaftGroup, voters: frozenset[str]) -> None:
         group.change(sorted(voters))
         # The group is handed over once this is committed, and gets no progress entry before.
-        self._node.broker.step_handover(group.group, under_way=True)
+        self._node.broker.stops.step_handover(group.group, under_way=True)
         self._node.driver.turns.wake()
         self._node.environment.note("INF", f"group {group.group}: its voters become {', '.join(sorted(voters))}")
 

@@ -38,7 +38,7 @@ class Admission:
         """Subject to subscribe to for *subject*. If clients send requests on it, its frames are authorised from now on."""
         subjects = self._broker.view.subjects
         admit = subject.startswith(f"{subjects.extension}.") and not subject.startswith(f"{subjects.extension}.events.")
-        admit |= subject.encode() in self._broker.requests and not subject.startswith(f"{subjects.node}.")
+        admit |= subject.encode() in self._broker.frames.original and not subject.startswith(f"{subjects.node}.")
         if not admit:
             return subject
         self.judged.add(sid)

@@ -133,7 +133,7 @@ class Gateway:
         self.own_requests = OwnRequests(view, lambda data: self.connection.write(data))  # noqa: PLW0108 - it changes
         self.subscriptions = NatsSubscriptions()
         self._subscribe_broker(ack_subject)
-        for name, handler in broker.routes.items():
+        for name, handler in broker.frames.routes.items():
             self.serve_requests(name, handler)
 
     def _subscribe_broker(self, ack_subject: str) -> None:
@@ -146,7 +146,7 @@ class Gateway:
         subjects[REPLY_SID] = view.reply_prefix.decode() + (">" if users else "*")
         if self.own_requests.inbox != view.reply_prefix:
             subjects[ASK_SID] = self.own_requests.inbox.decode() + "*"
-        for at, subject in enumerate(self.broker.requests):
+        for at, subject in enumerate(self.broker.frames.original):
             subjects[FIRST_REQUEST_SID + at] = admission.judge(FIRST_REQUEST_SID + at, subject.decode())
         if users:  # another server of the same name, which sends its discovery before it knows of users
             subjects[max(subjects) + 1] = view.subjects.discover
@@ -256,11 +256,11 @@ class Gateway:
                 at += scan.consumed
                 work += scan.work
                 if scan.publishes:
-                    self.broker.step_publishes(scan.publishes)
+                    self.broker.frames.step_publishes(scan.publishes)
                 if scan.acks:
-                    self.broker.step_acks(scan.acks)
+                    self.broker.frames.step_acks(scan.acks)
                 if scan.verdicts:
-                    self.broker.step_verdicts(scan.verdicts)
+                    self.broker.frames.step_verdicts(scan.verdicts)
                 if scan.malformed:
                     self._malformed(scan.malformed)
                 stepped_any |= bool(scan.publishes or scan.acks or scan.verdicts or scan.malformed)
@@ -276,7 +276,9 @@ class Gateway:
             now = self.broker.view.now
             if matters:  # messages between nodes are not replayed
                 self.replay_buffer.add(now, data, at)
-            self.broker.step_heard_since(max(self.replay_buffer.complete_since, Nanos(now - limits.REPLAY_AGE_MAX)))
+            self.broker.replay.step_heard_since(
+                max(self.replay_buffer.complete_since, Nanos(now - limits.REPLAY_AGE_MAX))
+            )
         return stepped_any, at, work
 
     def _rest(self, data: bytes, at: int) -> bytes:
@@ -301,7 +303,7 @@ class Gateway:
             if frame.sid == PUB_SID and not rules.answers(frame.reply):
                 self.admission.note_reply(frame)
         sent = [published(frame, rules) if frame.sid == PUB_SID else frame for frame in frames]
-        self.broker.step_malformed(sent, PUB_SID)
+        self.broker.frames.step_malformed(sent, PUB_SID)
 
     def _handle(self, frame: Frame) -> None:
         """Handle a frame that is neither a publish nor an ack. If a client's request fails, only this request stays without an
@@ -326,7 +328,7 @@ class Gateway:
         elif frame.subject in takers:
             takers[frame.subject](frame)
         else:
-            self.broker.step_frame(frame)
+            self.broker.frames.step_frame(frame)
 
     def _control(self, frame: Frame) -> None:
         if frame.subject == b"PING":
@@ -381,7 +383,7 @@ class Gateway:
         everything = publishes_since is None
         forgotten = max(buffer.forgotten(group), publishes_since or Nanos(0))
         recent = Nanos(view.now - limits.REPLAY_REQUEST_AGE_MAX - 1)
-        for arrived_at, data in buffer.joined(forgotten, recent, *view.scope.replay_bounds(group)):
+        for arrived_at, data in buffer.joined(forgotten, recent, *self.broker.replay.bounds(group)):
             between_steps()
             at = 0
             while at < len(data):
@@ -395,15 +397,15 @@ class Gateway:
                     steps.append(Verdicts(scan.verdicts))
                 if arrived_at <= forgotten:
                     continue
-                replayed = self.broker.to_replay(group, scan.publishes, arrived_at)
+                replayed = self.broker.replay.publishes(group, scan.publishes, arrived_at)
                 steps += [one for one in replayed if take[one.channel]]
                 if everything and arrived_at > recent:
                     requests = [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
                     if channels is not None:
-                        requests = [frame for frame in requests if self.broker.is_about(frame, channels)]
-                    requests = self.broker.requests_to_replay(group, requests, arrived_at)
+                        requests = [frame for frame in requests if self.broker.replay.is_about(frame, channels)]
+                    requests = self.broker.replay.requests(group, requests, arrived_at)
                     steps += filter(None, map(self.admission.admitted, requests))
-        self.broker.replay(group, steps, max(buffer.since(view.now, group), forgotten), channels)
+        self.broker.replay.run(group, steps, max(buffer.since(view.now, group), forgotten), channels)
 
     def pass_on_connects(self) -> None:
         """Publish again recent connects whose client is not registered, for a leader that the nats-server of this node did not
@@ -423,7 +425,7 @@ class Gateway:
                 at += scan.consumed
                 batch = [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
                 requests += [(frame, inner) for frame in batch if (inner := self.admission.admitted(frame)) is not None]
-        lost = {id(inner) for inner in self.broker.unregistered(inner for _, inner in requests)}
+        lost = {id(inner) for inner in self.broker.replay.unregistered(inner for _, inner in requests)}
         connects = [frame for frame, inner in requests if id(inner) in lost]
         for frame in connects[: limits.CONNECTS_PASSED_ON_MAX]:
             self.connection.write(publication(frame.subject, frame.payload, frame.reply))
@@ -489,13 +491,13 @@ class Gateway:
         """Serve the request *name* of the table outside the core, from `listen` on: its answers leave at once, not with the next
         Ready. *queue*: the NATS queue group of the servers of which only one gets each request."""
         subject = REQUESTS[name].subject(self.broker.view.subjects)
-        receive = self.broker.receiver(name, handler, self._answer)
+        receive = self.broker.frames.receiver(name, handler, self._answer)
         self.serve_requests(f"{subject} {queue}" if queue else subject, receive)
 
     def serve_early(self, name: str, handler: Handler) -> None:
         """Serve a request like `serve`, and also before `listen`; *handler* never steps the broker."""
         subject = REQUESTS[name].subject(self.broker.view.subjects)
-        self.subscribe(subject, self.broker.receiver(name, handler, self._answer), quiet=True)
+        self.subscribe(subject, self.broker.frames.receiver(name, handler, self._answer), quiet=True)
 
     def _answer(self, reply: bytes, payload: bytes, _groups: tuple[GroupId, ...]) -> None:
         self.connection.write(publication(reply, payload))

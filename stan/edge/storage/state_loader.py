@@ -69,8 +69,10 @@ class StateLoader:
         Returns the error if the program could not replay the log; then the failure of the group is reported to the self._broker.
         """
         snapshot, rewrites = await self._newest_state(number)
-        machine: Any = await self._storage.offload(partial(self._broker.restored, number, snapshot, changed=rewrites))
-        self._broker.reset(number, machine)
+        machine: Any = await self._storage.offload(
+            partial(self._broker.states.restored, number, snapshot, changed=rewrites)
+        )
+        self._broker.states.reset(number, machine)
         if rewrites:
             self._storage.rows.mark_stale(number)
         if snapshot.voters_index and number in self._storage.members:  # a server alone has no members
@@ -87,7 +89,7 @@ class StateLoader:
             except Exception as error:  # the border of the group: the others are served
                 if number == META_GROUP:
                     raise StartError(f"the metadata cannot be replayed: {fault(error)}") from error
-                self._broker.fail(number, fault(error))
+                self._broker.stops.step_failed(number, fault(error))
                 return error
             if self._storage.accepts_loss and number != META_GROUP:
                 self._pass_over(number)
@@ -137,7 +139,7 @@ class StateLoader:
         while at <= log.last_index:
             entries = log.entries(at, log.last_index, REPLAY_BYTES)
             for entry in entries:
-                self._broker.replay_entry(number, entry.index, entry.kind, entry.body)
+                self._broker.states.replay_entry(number, entry.index, entry.kind, entry.body)
                 term = entry.term
             at = RaftIndex(entries[-1].index + 1)
         self._storage.applied[number] = (RaftIndex(max(applied, log.last_index)), term)
@@ -171,7 +173,7 @@ class StateLoader:
         log.append([Entry(index, SOLO_TERM, kind, body)])
         log.sync()
         log.commit(index)
-        self._broker.replay_entry(number, index, kind, body)
+        self._broker.states.replay_entry(number, index, kind, body)
         self._storage.applied[number] = (index, SOLO_TERM)
 
     def _trim(self, number: GroupId) -> None:

@@ -54,7 +54,7 @@ class StateRows:
     def take_some(self, broker: Broker, number: GroupId) -> bool:
         """Collect some of a group's changed rows, if there are many, for the next flush, in which the others follow: one event
         loop's turn is too short for all. Returns False if there are few."""
-        rows = broker.take_some_rows(number, ROWS_AT_ONCE)
+        rows = broker.states.take_some_rows(number, ROWS_AT_ONCE)
         if rows is None:
             return False
         changes = self._begun(number)
@@ -74,7 +74,7 @@ class StateRows:
     def changes(self, broker: Broker, number: GroupId, mark: tuple[RaftIndex, Term]) -> Changes:
         """Return the changed rows of a group as of the entry *mark*; they count as collected."""
         changes = self._begun(number)
-        add_rows(changes, number, broker.take_changed_rows(number), mark)
+        add_rows(changes, number, broker.states.take_changed_rows(number), mark)
         if self.database is not None:
             self.database.seal(changes)
         return changes

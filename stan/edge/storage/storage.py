@@ -399,7 +399,7 @@ class Storage:
         self.note("ERR", f"{error}; all rows of group {number} are written again")
         self.rows.mark_stale(number)
         self.rows.flushed.pop(number, None)
-        broker.touch_all(number)
+        broker.states.touch_all(number)
 
     # --- transfer ---------------------------------------------------------------------------------------------------------
 

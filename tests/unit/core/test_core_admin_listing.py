@@ -25,7 +25,9 @@ def begin(harness, kind, payload=None, reply="answer", **asked):
     """Ask without waiting."""
     payload = KINDS[kind][0](**asked).SerializeToString() if payload is None else payload
     harness.broker.tick(harness.now, harness.wall)
-    harness.broker.routes[f"{PREFIX}.{kind}"](Frame(20, f"{PREFIX}.{kind}".encode(), reply.encode(), b"", payload))
+    harness.broker.frames.routes[f"{PREFIX}.{kind}"](
+        Frame(20, f"{PREFIX}.{kind}".encode(), reply.encode(), b"", payload)
+    )
     harness.turn()
 
 
@@ -363,8 +365,8 @@ def test_followers_are_silent(node) -> None:
 
 def test_who_may_be_replaced_says_ask_again(node) -> None:
     node.lead(0)
-    node.broker.step_lease(1, holds=False)
-    node.broker.step_lease(0, holds=False)
+    node.broker.stops.step_lease(1, holds=False)
+    node.broker.stops.step_lease(0, holds=False)
     for kind in KINDS:
         begin(node, kind)
         (response,) = answers(node, kind)

@@ -171,7 +171,7 @@ def test_what_happens_is_told(harness) -> None:
 
 
 def test_event_names_what_it_is_about(harness) -> None:
-    harness.broker.join_cluster("n7", (), HeardNodes())
+    harness.broker.cluster.join("n7", (), HeardNodes())
     harness.subscribe("foo", "in")
     event = harness.events[-1]
     assert (event.kind, event.node, event.time, event.channel, event.client_id) == (

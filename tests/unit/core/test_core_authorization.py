@@ -49,7 +49,7 @@ class Guarded(CoreHarness):
         authorizer, frame = self.broker.view.authorizer, Frame(10, told.encode(), reply.encode(), b"", raw)
         frame = frame if authorizer is None else authorizer.admit(frame)
         if frame is not None:
-            self.broker.routes.get(frame.subject.decode(), self.broker.step_frame)(frame)
+            self.broker.frames.routes.get(frame.subject.decode(), self.broker.frames.step_frame)(frame)
 
     def as_user(self, user):
         self.user = user
@@ -214,9 +214,9 @@ def test_nobody_answers_heartbeats_for_another_user(harness):
     assert beat.reply.endswith(".alice")
     number = beat.reply.split(".")[-2].encode()
     for suffix in (number, number + b".bob", b"x.alice", b"1" * 20 + b".alice"):
-        harness.broker.step_frame(Frame(3, b"_INBOX.node." + suffix, b"", b"", b""))
+        harness.broker.frames.step_frame(Frame(3, b"_INBOX.node." + suffix, b"", b"", b""))
         assert harness.state.waiting().requests == 1
-    harness.broker.step_frame(Frame(3, b"_INBOX.node." + number + b".alice", b"", b"", b""))
+    harness.broker.frames.step_frame(Frame(3, b"_INBOX.node." + number + b".alice", b"", b"", b""))
     assert harness.state.waiting().requests == 0
 
 

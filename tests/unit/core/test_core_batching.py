@@ -179,12 +179,12 @@ def test_what_waits_for_a_majority_is_bounded(monkeypatch):
 
 
 def test_much_that_waits_goes_into_entries_of_a_sensible_size_and_no_request_into_two(harness):
-    harness.broker.step_room(1, closed=False, full=True)
+    harness.broker.stops.step_room(1, closed=False, full=True)
     for number in range(5):
         harness.asks(SUBJECT, request(*[b"x" * 400] * 1000), f"r.{number}")
     harness.publish("foo", b"last")
     assert not entries_of(harness)
-    harness.broker.step_room(1, closed=False, full=False)
+    harness.broker.stops.step_room(1, closed=False, full=False)
     harness.turn()
     assert [answer(harness, f"r.{number}") for number in range(5)] == [
         stored(1000 * number + 1, 1000 * number + 1000) for number in range(5)
@@ -385,7 +385,7 @@ def test_who_leads_no_more_answers_nothing_and_begins_anew():
 
 def test_who_may_have_been_replaced_says_so_only_where_a_repetition_does_no_harm():
     node = leader()
-    node.broker.step_lease(1, holds=False)
+    node.broker.stops.step_lease(1, holds=False)
     assert send(node, b"a", ids=[1]) == refused(refusals.BUSY, retry=True)
     assert send(node, b"a") is None
     assert node.stored() == []
@@ -411,7 +411,7 @@ def test_a_snapshot_holds_the_windows():
     send(harness, b"a", b"b", ids=[1, 2], version=3)
     send(harness, b"c", ids=[3], version=4)
     snapshot = harness.state.snapshot()
-    harness.broker.reset(1, harness.state.copy())
+    harness.broker.states.reset(1, harness.state.copy())
     assert harness.state.snapshot() == snapshot
     harness.broker.roles.lead_group(1, unconfirmed=False)
     assert send(harness, b"a", b"c", b"d", ids=[1, 3, 4], version=4) == stored(4, 4, duplicates=2)

@@ -33,7 +33,7 @@ def begin(harness, kind, reply="answer", **asked):
     payload = KINDS[kind][0](**asked).SerializeToString()
     frame = Frame(20, f"{PREFIX}.{kind}".encode(), reply.encode(), b"", payload)
     harness.broker.tick(harness.now, harness.wall)
-    harness.broker.routes[f"{PREFIX}.{kind}"](frame)
+    harness.broker.frames.routes[f"{PREFIX}.{kind}"](frame)
     harness.turn()
 
 
@@ -126,7 +126,7 @@ def test_dropped_channel_is_not_told(harness) -> None:
 def test_garbage_is_refused(harness) -> None:
     for kind, (_, response) in KINDS.items():
         frame = Frame(20, b"s", b"answer", b"", b"\xff")
-        harness.broker.routes[f"{PREFIX}.{kind}"](frame)
+        harness.broker.frames.routes[f"{PREFIX}.{kind}"](frame)
         harness.turn()
         (said,) = harness.hear("answer")
         assert response.FromString(said.payload).error.decode() == refusals.INVALID_QUERY
@@ -380,7 +380,7 @@ def test_metadata_that_cannot_be_had_is_no_answer(node) -> None:
 
 def test_leader_without_a_lease_says_nothing_about_channels(node) -> None:
     node.lead(1)
-    node.broker.step_lease(1, holds=False)
+    node.broker.stops.step_lease(1, holds=False)
     for kind, asked in [("info", {"channels": [b"one"]}), ("cursors", {}), ("seq_at_time", {"channel": b"one"})]:
         response = ask(node, kind, **asked)
         assert (response.error.decode(), response.retry) == (refusals.BUSY, True)
@@ -389,7 +389,7 @@ def test_leader_without_a_lease_says_nothing_about_channels(node) -> None:
 def test_leader_that_loses_its_lease_while_it_waits_for_the_metadata_says_so(node) -> None:
     node.lead(1)
     begin(node, "seq_at_time", channel=b"three")
-    node.broker.step_lease(1, holds=False)
+    node.broker.stops.step_lease(1, holds=False)
     node.meta_says(len(node.logs[0]))
     (response,) = answers(node, "seq_at_time")
     assert (response.error.decode(), response.retry) == (refusals.BUSY, True)
@@ -422,10 +422,10 @@ def test_leader_of_nothing_that_is_watched_answers_at_once(node) -> None:
 def test_news_are_not_told_without_a_lease(node) -> None:
     node.lead(1)
     assert wait(node, one=0) == []
-    node.broker.step_lease(1, holds=False)
+    node.broker.stops.step_lease(1, holds=False)
     node.publish("one", b"1")
     assert answers(node, "info") == []
-    node.broker.step_lease(1, holds=True)
+    node.broker.stops.step_lease(1, holds=True)
     node.turn()
     assert answers(node, "info")[0].channels[0].last_sequence == 1
 

@@ -36,7 +36,7 @@ def connect_later(harness, client_id, inbox):
     """Ask to connect without waiting for an answer; returns the subject on which it will come."""
     reply = f"later.{inbox}"
     request = wire.ConnectRequest(client_id=client_id.encode(), heartbeat_inbox=inbox.encode(), conn_id=inbox.encode())
-    harness.broker.step_frame(
+    harness.broker.frames.step_frame(
         Frame(10, b"_STAN.discover.test-cluster", reply.encode(), b"", request.SerializeToString())
     )
     harness.turn()
@@ -105,7 +105,7 @@ def test_no_responders_counts_as_no_answer(calm):
     calm.connect("me", alive=False)
     reply = connect_later(calm, "me", "hb.new")
     asked = calm.hear("hb.me.0")[0]
-    calm.broker.step_frame(Frame(3, asked.reply.encode(), b"", b"NATS/1.0 503\r\n\r\n", b""))
+    calm.broker.frames.step_frame(Frame(3, asked.reply.encode(), b"", b"NATS/1.0 503\r\n\r\n", b""))
     calm.turn()
 
     assert not answer(calm, reply).error
@@ -338,7 +338,7 @@ def test_close_that_cannot_be_written_is_refused_and_the_client_stays(calm):
 
 @pytest.mark.parametrize("number", [b"", b"x", b"7", b"9" * 5000, b"-1", b"\xb2"])
 def test_answer_to_a_request_that_nobody_made_is_ignored(calm, number):
-    calm.broker.step_frame(Frame(3, b"_INBOX.node." + number, b"", b"", b""))
+    calm.broker.frames.step_frame(Frame(3, b"_INBOX.node." + number, b"", b"", b""))
     calm.turn()
 
     assert not calm.connect("me").error

@@ -367,7 +367,7 @@ def test_a_close_is_answered_although_the_group_goes_to_another_leader_meanwhile
     node.lead(0, 1)
     node.connect()
     node.subscribe("foo", "in")
-    node.broker.step_room(1, closed=True, full=False)
+    node.broker.stops.step_room(1, closed=True, full=False)
     node.hears(closes(node))
     assert node.hear("r") == []
     node.follow(1)
@@ -469,41 +469,41 @@ def test_publishing_goes_on_over_a_change_of_the_metadatas_leader(beating):
 
 def test_a_leader_without_a_lease_answers_once_it_has_it_again(node):
     node.lead(0)
-    node.broker.step_lease(0, holds=False)
+    node.broker.stops.step_lease(0, holds=False)
     node.hears(node.request(PINGS, wire.Ping(conn_id=b"newer"), "p"), connects(node), closes(node, "newer", "c"))
     node.pass_time(0.5)
     assert node.hear("p") == node.hear("r") == node.hear("c") == []
-    node.broker.step_lease(0, holds=True)
+    node.broker.stops.step_lease(0, holds=True)
     node.turn()
     assert [len(node.hear(reply)) for reply in ("p", "r", "c")] == [1, 1, 1]
 
 
 def test_a_leader_that_was_replaced_tells_clients_of_the_next_one_nothing(node):
     node.lead(0)
-    node.broker.step_lease(0, holds=False)
+    node.broker.stops.step_lease(0, holds=False)
     node.hears(node.request(PINGS, wire.Ping(conn_id=b"newer"), "p"), connects(node), closes(node, "newer", "c"))
     node.follow(0)
     node.pass_time(1)
     assert node.hear("p") == node.hear("r") == node.hear("c") == []
-    assert not node.broker.original_requests.pending
+    assert not node.broker.frames.original_requests.pending
 
 
 def test_a_group_without_a_lease_answers_no_requests_either(leader):
-    leader.broker.step_lease(1, holds=False)
+    leader.broker.stops.step_lease(1, holds=False)
     request = wire.UnsubscribeRequest(client_id=b"me", subject=b"foo", inbox=b"of the next leader")
     leader.hears(leader.request("_STAN.unsub.test-cluster", request, "u"))
     assert leader.hear("u") == []
-    leader.broker.step_lease(1, holds=True)
+    leader.broker.stops.step_lease(1, holds=True)
     leader.turn()
     assert len(leader.hear("u")) == 1
 
 
 def test_requests_that_wait_for_a_lease_are_bounded(node):
     node.lead(0)
-    node.broker.step_lease(0, holds=False)
+    node.broker.stops.step_lease(0, holds=False)
     ping = node.request(PINGS, wire.Ping(conn_id=b"c"), "p")
     node.hears(*([ping] * (limits.PENDING_REQUESTS_MAX + 5)))
-    node.broker.step_lease(0, holds=True)
+    node.broker.stops.step_lease(0, holds=True)
     node.turn()
     assert len(node.hear("p")) == limits.PENDING_REQUESTS_MAX
 

@@ -56,10 +56,10 @@ def test_alone_and_on_the_leader_nobody_waits(node, calls):
 
 def test_a_leader_that_may_have_been_replaced_asks_like_everybody(node, calls):
     node.lead(0)
-    node.broker.step_lease(0, holds=False)
+    node.broker.stops.step_lease(0, holds=False)
     node.broker.parts.read_index.wait(calls.of("a"), 0)
     assert calls == []
-    node.broker.step_lease(0, holds=True)
+    node.broker.stops.step_lease(0, holds=True)
     node.pass_time(0.3)
     node.meta_says(len(node.logs[0]))
     assert calls == [("a", True)]
@@ -104,7 +104,7 @@ def test_a_copy_gets_there_by_an_entry_without_a_change(node, calls):
     node.feed(0, Kind.NOOP, b"")
     assert calls == [("a", True)]
     other = Node()
-    other.broker.replay_entry(0, 3, Kind.NOOP, b"")
+    other.broker.states.replay_entry(0, 3, Kind.NOOP, b"")
     assert other.state.applied == 3
 
 
@@ -191,10 +191,10 @@ def test_only_a_leader_with_a_lease_answers(node):
     node.hears(asked)
     assert node.hear("_INBOX._STAN.other.1") == []
     node.lead(0, replay=False)
-    node.broker.step_lease(0, holds=False)
+    node.broker.stops.step_lease(0, holds=False)
     node.hears(asked)
     assert node.hear("_INBOX._STAN.other.1") == []
-    node.broker.step_lease(0, holds=True)
+    node.broker.stops.step_lease(0, holds=True)
     node.hears(asked)
     assert [said.payload for said in node.hear("_INBOX._STAN.other.1")] == [b"%d" % len(node.logs[0])] * 2
 
@@ -325,10 +325,10 @@ def test_a_dropped_channel_is_asked_out_of_the_registry_until_it_is(node):
 def test_a_removal_that_was_lost_with_the_leadership_of_the_metadata_is_asked_for_again(node):
     node.feed_channel()
     node.lead(0, 1)
-    node.broker.step_room(0, closed=True, full=False)
+    node.broker.stops.step_room(0, closed=True, full=False)
     drop(node)
     node.follow(0)
-    node.broker.step_room(1, closed=False, full=False)
+    node.broker.stops.step_room(1, closed=False, full=False)
     node.pass_time(0.3)
     assert node.forwarded() == ["delete_channel"]
 
@@ -365,7 +365,7 @@ def test_metadata_that_was_replaced_as_a_whole_is_taken_in(node, calls):
     snapshot = pb.Snapshot(channels=[pb.Channel(name=b"new", uid=9, group=1)], applied_index=50)
     node.broker.parts.read_index.wait(calls.of("a"), 0)
     answer(node, *[reply for reply in questions(node) if reply], 40)
-    node.broker.reset(0, restored(0, snapshot, changed=False))
+    node.broker.states.reset(0, restored(0, snapshot, changed=False))
     node.broker.roles.was_reset(0)
     node.broker.roles.was_reset(0)  # what is on its way already is not told twice
     node.turn()

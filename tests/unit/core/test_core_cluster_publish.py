@@ -200,7 +200,7 @@ def test_what_the_network_held_back_is_acknowledged_and_not_stored_again(leader,
 
 def test_a_mark_of_before_this_node_started_is_not_waited_for(leader, node):
     leader.publish("foo", b"1")
-    node.broker.step_loaded(1, len(leader.logs[1]))
+    node.broker.states.step_loaded(1, len(leader.logs[1]))
     node.pass_time(2)
     node.publish("foo", b"2")
     node.pass_time(2)
@@ -304,9 +304,9 @@ def test_a_leader_that_is_elected_again_takes_what_its_first_life_could_not_comm
 
 def test_nothing_is_left_of_a_life_that_ended(node):
     node.lead()
-    node.broker.step_room(1, closed=False, full=True)
+    node.broker.stops.step_room(1, closed=False, full=True)
     node.publish("foo", b"1")
-    node.broker.step_room(1, closed=False, full=False)
+    node.broker.stops.step_room(1, closed=False, full=False)
     node.hold = True
     node.publish("foo", b"2")
     assert node.broker.view.uncommitted_bytes
@@ -321,10 +321,10 @@ def test_nothing_is_left_of_a_life_that_ended(node):
 def test_a_full_group_grows_a_batch_and_a_closed_one_waits(node):
     node.lead()
     for closed, full in ((False, True), (True, False)):
-        node.broker.step_room(1, closed=closed, full=full)
+        node.broker.stops.step_room(1, closed=closed, full=full)
         assert node.publish("foo", b"closed" if closed else b"full") == []
         assert not node.broker.has_work
-        node.broker.step_room(1, closed=False, full=False)
+        node.broker.stops.step_room(1, closed=False, full=False)
         node.turn()
         assert node.pub_acks() == [""]
 

@@ -147,10 +147,10 @@ def test_what_an_earlier_connection_asked_for_is_not_given_to_the_next_one(node)
 
 def test_what_an_earlier_connection_asked_for_while_nobody_knew_who_leads_is_not_given_to_the_next_one(node):
     node.lead()
-    node.broker.step_lease(1, holds=False)
+    node.broker.stops.step_lease(1, holds=False)
     node.hears(subscription(node))
     reconnected(node)
-    node.broker.step_lease(1, holds=True)
+    node.broker.stops.step_lease(1, holds=True)
     node.turn()
     told(node)
     assert members(node) == []
@@ -348,12 +348,12 @@ def test_a_closed_group_tells_its_positions_when_it_is_open_again_and_before_the
     node.lead()
     ack_inbox = subscribed(node, durable="d").ack_inbox
     node.publish("foo", b"1")
-    node.broker.step_room(1, closed=True, full=False)
+    node.broker.stops.step_room(1, closed=True, full=False)
     node.hears(unsubscription(node, ack_inbox))
     node.pass_time(1)
     entries = node.entries()
     assert "progress" not in entries
-    node.broker.step_room(1, closed=False, full=False)
+    node.broker.stops.step_room(1, closed=False, full=False)
     node.turn()
     assert node.entries() == [*entries, "progress", "leave"]
 
@@ -428,11 +428,11 @@ def test_acks_that_come_later_count_too_as_far_as_there_is_doubt(node):
     ack_inbox = subscribed(node, in_flight=100).ack_inbox
     node.publish("foo", b"1", b"2")
     other.publish("foo", b"1", b"2")
-    other.broker.step_lease(1, holds=False)  # it has no lease yet
+    other.broker.stops.step_lease(1, holds=False)  # it has no lease yet
     succeed(node, other)
     other.ack(ack_inbox, 1, 2, 3)
     other.publish("foo", b"3")
-    other.broker.step_lease(1, holds=True)
+    other.broker.stops.step_lease(1, holds=True)
     other.turn()
     assert other.received() == [(3, 0)]
 
@@ -455,11 +455,11 @@ def test_a_doubt_is_part_of_the_state_only_once_it_is_committed(node):
 def test_nothing_is_sent_without_a_lease_and_everything_with_it(node):
     node.lead()
     subscribed(node)
-    node.broker.step_lease(1, holds=False)
+    node.broker.stops.step_lease(1, holds=False)
     node.publish("foo", b"1")
     assert node.received() == []
     assert not node.broker.has_work
-    node.broker.step_lease(1, holds=True)
+    node.broker.stops.step_lease(1, holds=True)
     assert node.broker.has_work
     node.turn()
     assert node.received() == [(1, 0)]
@@ -488,9 +488,9 @@ def test_an_answer_to_a_read_of_an_earlier_life_is_ignored(node):
     node.follow()
     node.lead()
     _, new = node.reads
-    node.broker.step_fetched(old, [])
+    node.broker.reads.step_fetched(old, [])
     assert node.state.live_position().last_sent == 0
-    node.broker.step_fetch_failed(old, "gone")
+    node.broker.reads.step_fetch_failed(old, "gone")
     assert node.state.live_position().reading == new.number
     node.answer_reads()
     node.turn()
@@ -505,7 +505,7 @@ def test_reads_of_a_group_that_was_replaced_have_numbers_of_their_own(node):
     assert reads
     node.follow()
     node.broker.step_disconnected()
-    node.broker.reset(1)
+    node.broker.states.reset(1)
     assert (node.state.reads(), node.state.leadership_epoch(), node.state.stops().disconnected) == (reads, life, True)
 
 
@@ -527,12 +527,12 @@ def test_pending_messages_keep_their_member_and_are_sent_again_in_time(node):
 
 def test_a_request_that_waited_for_a_lease_is_not_handled_again_after_a_replay(node):
     node.lead(0, 1)
-    node.broker.step_lease(1, holds=False)
+    node.broker.stops.step_lease(1, holds=False)
     node.hears(subscription(node), node.request("_STAN.close.test-cluster", b"\x0a\x03you", "c"))
     node.broker.roles.follow_group(1)
     node.broker.roles.lead_group(1, unconfirmed=True)
     node.gateway.replay(1)
-    node.broker.step_lease(1, holds=True)
+    node.broker.stops.step_lease(1, holds=True)
     node.turn()
     assert members(node) == ["in"]
     assert len(node.hear("r")) == len(node.hear("c")) == 1

@@ -30,7 +30,7 @@ class Kinds(Everywhere):
         self.feed_meta(grow_pool=pb.GrowPool(groups=MORE, before=OLD, nodes=nodes, voters=voters, commit=commit))
         self.feed_meta(open_pool=MORE)
         for number in (3, 4):
-            self.broker.reset(number)
+            self.broker.states.reset(number)
         self.lead(0, 1, 2, 3, 4)
         self.feed_client()
         self.feed_channel("foo", 1)

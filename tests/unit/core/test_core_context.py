@@ -15,8 +15,8 @@ def publish(harness, *messages):
         payload = message.SerializeToString()
         frames.append(b"MSG _STAN.pub.test-cluster.foo 1 _INBOX.acks %d\r\n%b\r\n" % (len(payload), payload))
     scan = harness._scan(frames)
-    harness.broker.step_publishes(scan.publishes)
-    harness.broker.step_malformed(scan.malformed, 1)
+    harness.broker.frames.step_publishes(scan.publishes)
+    harness.broker.frames.step_malformed(scan.malformed, 1)
     harness.turn()
     return [wire.PubAck.FromString(said.payload) for said in harness.hear("_INBOX.acks")]
 

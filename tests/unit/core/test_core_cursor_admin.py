@@ -656,7 +656,7 @@ def test_followers_that_never_led_know_the_same(node):
 
 
 def test_a_leader_that_may_be_replaced_says_so(node):
-    node.broker.step_lease(1, holds=False)
+    node.broker.stops.step_lease(1, holds=False)
     begin(node, "pause", **DUR)
 
     assert answer(node).retry

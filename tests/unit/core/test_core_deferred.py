@@ -31,7 +31,7 @@ def send(harness, channel, *messages, client_id="me", numbered=True):
             deliver_at=harness.wall + round(after * SECOND) if after else 0,
         ).SerializeToString()
         frames.append(b"MSG _STAN.pub.test-cluster.%b 1 _INBOX.acks %d\r\n%b\r\n" % (channel.encode(), len(sent), sent))
-    harness.broker.step_publishes(harness._scan(frames).publishes)
+    harness.broker.frames.step_publishes(harness._scan(frames).publishes)
     harness.turn()
     return [wire.PubAck.FromString(said.payload) for said in harness.hear("_INBOX.acks")]
 
@@ -101,15 +101,15 @@ def test_a_clock_that_is_set_forward_makes_messages_due_and_one_set_back_only_de
 
 def test_a_clock_that_is_set_back_while_messages_are_read_keeps_them_where_they_are(harness) -> None:
     send(harness, "foo", (b"1", 5))
-    broker, real = harness.broker, harness.broker.step_fetched
+    broker, real = harness.broker, harness.broker.reads.step_fetched
 
     def set_back(fetch, found):
         harness.wall -= 60 * SECOND
         broker.tick(harness.now, harness.wall)
-        broker.step_fetched = real
+        broker.reads.step_fetched = real
         real(fetch, found)
 
-    broker.step_fetched = set_back
+    broker.reads.step_fetched = set_back
     harness.pass_time(55)
     assert data(harness, b"foo") == []
     harness.pass_time(12)

@@ -121,15 +121,15 @@ def test_a_clock_that_is_set_forward_makes_messages_due_and_one_set_back_only_de
 
 def test_a_clock_that_is_set_back_while_messages_are_read_keeps_them_where_they_are(harness) -> None:
     harness.publish("orders.in5s", b"1")
-    broker, real = harness.broker, harness.broker.step_fetched
+    broker, real = harness.broker, harness.broker.reads.step_fetched
 
     def set_back(fetch, found):
         harness.wall -= 60 * SECOND
         broker.tick(harness.now, harness.wall)
-        broker.step_fetched = real
+        broker.reads.step_fetched = real
         real(fetch, found)
 
-    broker.step_fetched = set_back
+    broker.reads.step_fetched = set_back
     harness.pass_time(DELAY + 50)
     assert data(harness, b"orders") == []
     harness.pass_time(12)
@@ -155,7 +155,7 @@ def test_headers_keys_and_replies_go_with_a_message(harness) -> None:
         headers=[wire.Header(key=b"a", value=b"b")],
     ).SerializeToString()
     frame = b"MSG _STAN.pub.test-cluster.orders.in5s 1 _INBOX.acks %d\r\n%b\r\n" % (len(sent), sent)
-    harness.broker.step_publishes(harness._scan([frame]).publishes)
+    harness.broker.frames.step_publishes(harness._scan([frame]).publishes)
     harness.turn()
     harness.pass_time(DELAY + 0.01)
     (message,) = stored(harness, b"orders")
@@ -270,10 +270,10 @@ def test_a_policy_that_goes_leaves_its_messages_where_they_are(harness) -> None:
 def test_a_read_that_fails_is_tried_again(harness) -> None:
     harness.publish("orders.in5s", b"1")
     batches = harness.indexes[1, uid_of(harness, b"orders.in5s")].batches
-    broker, real = harness.broker, harness.broker.step_fetched
-    broker.step_fetched = lambda fetch, _found: broker.step_fetch_failed(fetch, "bad disk")
+    broker, real = harness.broker, harness.broker.reads.step_fetched
+    broker.reads.step_fetched = lambda fetch, _found: broker.reads.step_fetch_failed(fetch, "bad disk")
     harness.pass_time(DELAY + 0.5)
-    broker.step_fetched = real
+    broker.reads.step_fetched = real
     assert any("bad disk" in text for _, text in harness.notes)
     assert data(harness, b"orders") == []
     harness.pass_time(limits.DELAY_RETRY / SECOND + 1)

@@ -222,7 +222,7 @@ def test_acks_wait_for_the_lease_in_their_order_as_long_as_the_leader_stays(node
     node.lapsed = set()
     node.turn()
     assert node.pub_acks() == [], "nobody has said that the lease holds"
-    node.broker.step_lease(1, holds=True)
+    node.broker.stops.step_lease(1, holds=True)
     assert node.publish("e", b"4", conn_id="") == [""] * 4
     assert [sequence % BLOCK for sequence, _ in node.received("in")] == [1, 2, 3, 4]
     assert (node.state.waiting().answers, node.state.waiting().answer_bytes) == (0, 0)
@@ -242,10 +242,10 @@ def test_refusals_and_answers_to_requests_wait_for_the_lease_too():
     node.hears(refused())
     assert node.said == []
     node.lapsed = set()
-    node.broker.step_lease(home, holds=True)
+    node.broker.stops.step_lease(home, holds=True)
     node.turn()
     assert [said.subject for said in node.said] == ["_INBOX.refused"]
-    node.broker.step_lease(3 - home, holds=True)
+    node.broker.stops.step_lease(3 - home, holds=True)
     node.turn()
     assert [said.subject for said in node.said] == ["_INBOX.refused", "asked"]
 
@@ -275,7 +275,7 @@ def test_where_too_many_acks_wait_for_a_lease_nothing_more_is_published(node, mo
     assert node.state.waiting().answer_bytes <= 2000
     assert any("too many wait for a lease" in text for _, text in node.notes)
     node.lapsed = set()
-    node.broker.step_lease(1, holds=True)
+    node.broker.stops.step_lease(1, holds=True)
     node.turn()
     assert node.pub_acks() == [""] * (stored - 1), "each that was stored is acked"
 

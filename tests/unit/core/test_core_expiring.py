@@ -34,7 +34,7 @@ def send(harness, channel, *messages, client_id="me", after=0):
             deliver_at=harness.wall + round(after * SECOND) if after else 0,
         ).SerializeToString()
         frames.append(b"MSG _STAN.pub.test-cluster.%b 1 _INBOX.acks %d\r\n%b\r\n" % (channel.encode(), len(sent), sent))
-    harness.broker.step_publishes(harness._scan(frames).publishes)
+    harness.broker.frames.step_publishes(harness._scan(frames).publishes)
     harness.turn()
     return [wire.PubAck.FromString(said.payload) for said in harness.hear("_INBOX.acks")]
 

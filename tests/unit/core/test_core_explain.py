@@ -158,7 +158,7 @@ def test_what_may_have_been_sent_is_told(harness):
 def test_owed_messages_keep_their_cause_over_a_change_of_leaders(harness):
     sub = harness.subscribe("foo", wait=1, in_flight=1, **DUR)
     harness.publish("foo", b"a")
-    harness.broker.step_lease(1, holds=False)  # nothing is sent: what is taken back stays owed
+    harness.broker.stops.step_lease(1, holds=False)  # nothing is sent: what is taken back stays owed
     harness.say(sub.ack_inbox, 1, wire.NAK)
     harness.pass_time(0.5)
     harness.restart()

@@ -110,7 +110,7 @@ def labelled(node):
 
 def follow(node, seconds=3):
     for _ in range(seconds + 1):
-        node.broker.follow_labels()
+        node.broker.cluster.follow_labels()
         node.turn()
         node.now += SECOND
         node.turn()

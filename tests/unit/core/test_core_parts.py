@@ -616,7 +616,7 @@ def test_what_was_published_to_an_old_part_by_name_is_refused_afterwards_if_it_b
 
 def test_who_was_started_a_moment_ago_knows_no_fingerprints_of_before(node) -> None:
     """Of what was in the log when it started: the clock of the broker stood still while that was loaded."""
-    node.broker.step_loaded(1, 17)
+    node.broker.states.step_loaded(1, 17)
     node.broker.start(node.now, node.wall)
     node.lead(1)
     begin_doubling(node)
@@ -644,7 +644,7 @@ def miss_doubling(node, client):
     begin_doubling(other, (2, 2, 3, 1))
     end_doubling(other)
     other.follower(0).snapshot(snapshot)
-    node.broker.reset(0, restored(0, snapshot, changed=True))
+    node.broker.states.reset(0, restored(0, snapshot, changed=True))
     node.broker.roles.was_reset(0)
 
 
@@ -770,7 +770,7 @@ def test_who_led_before_the_metadata_came_as_a_whole_takes_what_comes_to_new_par
         node.feed(2, kind, body)
     node.lead(2)
     snapshot = other.state.snapshot(0)
-    node.broker.reset(0, restored(0, snapshot, changed=True))
+    node.broker.states.reset(0, restored(0, snapshot, changed=True))
     node.broker.roles.was_reset(0)
     node.turn()
     node.hears(keyed(goes, b"2"))

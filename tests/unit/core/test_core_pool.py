@@ -124,7 +124,7 @@ def test_requests_grow_it(node) -> None:
     assert pool(node) == (MORE, GROUPS)
     assert ask(node, MORE) == ("", 0), "asked again"
     assert ask(node, MORE + 1) == (POOL_GROWS, 0)
-    node.broker.follow_pool()
+    node.broker.cluster.follow_pool()
     node.turn()
     assert pool(node) == (MORE, MORE)
     node.broker.parts.nodes.heard = HeardNodes(growth=lambda _groups: "something is under way")
@@ -135,12 +135,12 @@ def test_requests_grow_it(node) -> None:
 
 def test_it_is_opened_by_the_leader_of_the_metadata_once_all_groups_have_leaders(node) -> None:
     node.feed_meta(grow_pool=growth())
-    node.broker.follow_pool()
+    node.broker.cluster.follow_pool()
     node.turn()
     assert pool(node) == (MORE, GROUPS), "another node leads the metadata"
     node.lead(0)
     node.broker.parts.nodes.heard = HeardNodes(growth=growth)
-    node.broker.follow_pool()
+    node.broker.cluster.follow_pool()
     node.turn()
     assert pool(node) == (MORE, GROUPS)
 
@@ -153,7 +153,7 @@ def test_operators_are_told_once_for_which_node_a_growth_waits(node) -> None:
     for seconds in range(1, 30):
         node.now += SECOND
         node.turn()
-        node.broker.follow_pool()
+        node.broker.cluster.follow_pool()
         node.turn()
         if seconds == 20:
             told.append("groups without a leader: 5 (not there: n2)")

@@ -15,10 +15,10 @@ def harness(harness):
 
 def failing(harness):
     """Let reads fail from now on; returns what ends that."""
-    broker = harness.broker
-    answer = broker.step_fetched
-    broker.step_fetched = lambda fetch, _found: broker.step_fetch_failed(fetch, "disk on fire")
-    return lambda: setattr(broker, "step_fetched", answer)
+    reads = harness.broker.reads
+    answer = reads.step_fetched
+    reads.step_fetched = lambda fetch, _found: reads.step_fetch_failed(fetch, "disk on fire")
+    return lambda: setattr(reads, "step_fetched", answer)
 
 
 def test_failed_read_of_new_messages_is_told_and_tried_again(harness):
@@ -75,7 +75,7 @@ def test_an_answer_to_a_read_of_an_earlier_leadership_is_not_taken_for_one_of_th
         if name == "earlier":
             node.follow(1)
     earlier, this = node.reads
-    node.broker.step_fetched(earlier, [])
+    node.broker.reads.step_fetched(earlier, [])
     assert heard == []
-    node.broker.step_fetched(this, [])
+    node.broker.reads.step_fetched(this, [])
     assert heard == ["this"]

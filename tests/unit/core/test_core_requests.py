@@ -141,7 +141,7 @@ def test_largest_message_that_is_taken_is_within_the_limit_when_redelivered(harn
 def test_refusal_with_a_guid_as_long_as_a_message_is_not_sent(harness):
     harness.broker.step_payload_limit(4096)
     payload = wire.PubMsg(client_id=b"me", guid=b"g" * 4000, subject=b"*").SerializeToString()
-    harness.broker.step_malformed([Frame(1, b"_STAN.pub.test-cluster.*", b"answer", b"", payload)], 1)
+    harness.broker.frames.step_malformed([Frame(1, b"_STAN.pub.test-cluster.*", b"answer", b"", payload)], 1)
     harness.turn()
     assert harness.hear("answer") == []
 
@@ -180,7 +180,7 @@ def test_leave_twice_in_one_read_is_an_invalid_subscription_the_second_time(harn
     sub = harness.subscribe("foo")
     payload = wire.UnsubscribeRequest(client_id=b"me", subject=b"foo", inbox=sub.ack_inbox).SerializeToString()
     for reply in (b"one", b"two"):
-        harness.broker.step_frame(Frame(10, b"_STAN.unsub.test-cluster", reply, b"", payload))
+        harness.broker.frames.step_frame(Frame(10, b"_STAN.unsub.test-cluster", reply, b"", payload))
     harness.turn()
 
     errors = {s.subject: wire.SubscriptionResponse.FromString(s.payload).error for s in harness.hear()}
@@ -216,7 +216,7 @@ def test_requests_without_a_reply_subject_are_carried_out_and_not_answered(harne
         ("_STAN.discover.test-cluster.pings", wire.Ping(conn_id=b"unknown")),
         ("_STAN.close.test-cluster", wire.CloseRequest(client_id=b"me")),
     ):
-        harness.broker.step_frame(Frame(10, subject.encode(), b"", b"", request.SerializeToString()))
+        harness.broker.frames.step_frame(Frame(10, subject.encode(), b"", b"", request.SerializeToString()))
         harness.turn()
 
     assert harness.hear() == []
@@ -232,12 +232,12 @@ GARBAGE = [b"dummy", b"", b"\xff" * 30, b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x03\
 def test_garbage_on_every_subject_is_refused_and_changes_nothing(harness, payload):
     harness.subscribe("foo", "in")
     before = harness.state.subscriptions()
-    for subject in harness.broker.requests:
+    for subject in harness.broker.frames.original:
         for reply in (b"", b"answer"):
-            harness.broker.step_frame(Frame(10, subject, reply, b"", payload))
+            harness.broker.frames.step_frame(Frame(10, subject, reply, b"", payload))
             harness.turn()
     for sid, subject in ((1, b"_STAN.pub.test-cluster.foo"), (2, b"_INBOX.NUID.1.2"), (2, b"_INBOX.NUID.x")):
-        harness.broker.step_malformed([Frame(sid, subject, b"answer", b"", payload)], 1)
+        harness.broker.frames.step_malformed([Frame(sid, subject, b"answer", b"", payload)], 1)
         harness.turn()
 
     assert harness.state.subscriptions() == before
@@ -248,7 +248,7 @@ def test_garbage_on_every_subject_is_refused_and_changes_nothing(harness, payloa
 
 def test_control_message_of_an_old_server_on_the_publish_subject_is_ignored(harness):
     control = wire.CtrlMsg(msg_type=3, server_id=b"s").SerializeToString()
-    harness.broker.step_malformed([Frame(1, b"_STAN.pub.test-cluster.foo", b"answer", b"", control)], 1)
+    harness.broker.frames.step_malformed([Frame(1, b"_STAN.pub.test-cluster.foo", b"answer", b"", control)], 1)
     harness.turn()
 
     assert harness.hear("answer") == []

@@ -19,7 +19,7 @@ async def test_rows_give_back_the_same_state_and_no_id_is_used_twice(harness, tm
     newest = harness.subscribe("foo", "newest")
     harness.leave("foo", newest.ack_inbox)
     machine, changes = harness.follower(), Changes()
-    add_rows(changes, 1, harness.broker.take_changed_rows(1), (7, 1))
+    add_rows(changes, 1, harness.broker.states.take_changed_rows(1), (7, 1))
 
     database = await Database.open(tmp_path / "state.db")
     await database.flush(changes)
@@ -48,7 +48,7 @@ async def test_what_operators_have_changed_is_in_the_rows(harness, tmp_path):
     for kind, told in (("move", {"sequence": 2}), ("skip", {"runs": [7, 8]}), ("pause", {})):
         change(harness, kind, durable_name="d", **told)
     machine, changes = harness.follower(), Changes()
-    add_rows(changes, 1, harness.broker.take_changed_rows(1), (7, 1))
+    add_rows(changes, 1, harness.broker.states.take_changed_rows(1), (7, 1))
 
     database = await Database.open(tmp_path / "state.db")
     await database.flush(changes)

@@ -85,7 +85,7 @@ def publish(node, *messages, channel="orders", **more):
         frames.append(b"MSG %b 1 _INBOX.acks %d\r\n%b\r\n" % (subject, len(message), message))
     scan = kernel.scan(b"".join(frames), 0, 1, 2, b"_STAN.pub.test-cluster.")
     assert not scan.malformed
-    node.broker.step_publishes(scan.publishes)
+    node.broker.frames.step_publishes(scan.publishes)
     node.turn()
     return [wire.PubAck.FromString(said.payload).error.decode() for said in node.hear("_INBOX.acks")]
 

@@ -20,7 +20,7 @@ SERVING = "_STAN.node.test-cluster.serving"
 def node():
     """A follower that has a copy of the channel `foo`, and knows of one plain subscription."""
     made = Node()
-    made.broker.join_cluster(ME, (), HeardNodes(instance=lambda: THIS_LIFE))
+    made.broker.cluster.join(ME, (), HeardNodes(instance=lambda: THIS_LIFE))
     client = made.feed_client()
     made.feed_channel()
     subscribe = pb.Subscribe(
@@ -68,11 +68,11 @@ def test_the_leader_hears_at_once_that_what_an_earlier_life_was_given_is_not_ser
 def test_a_node_whose_copy_says_that_it_serves_reports_when_it_goes_on(node) -> None:
     serve(node, EARLIER_LIFE)
     again = Node()
-    again.broker.join_cluster(ME, (), HeardNodes(instance=lambda: THIS_LIFE))
+    again.broker.cluster.join(ME, (), HeardNodes(instance=lambda: THIS_LIFE))
     for index, kind, body in node.logs[0]:
-        again.broker.replay_entry(0, index, kind, body)
+        again.broker.states.replay_entry(0, index, kind, body)
     for index, kind, body in node.logs[1]:
-        again.broker.replay_entry(1, index, kind, body)
+        again.broker.states.replay_entry(1, index, kind, body)
     again.broker.start(again.now, again.wall)
     again.turn()
     assert [(one.node, one.instance) for one in reports(again)] == [(ME, THIS_LIFE)]

@@ -29,7 +29,7 @@ STAY = [name for name in NAMES if name not in GO]
 
 def grow(node, groups, before):
     for number in range(before + 1, groups + 1):
-        node.broker.reset(number)
+        node.broker.states.reset(number)
     node.feed_meta(grow_pool=growth(groups, before))
     node.feed_meta(open_pool=groups)
 

@@ -150,7 +150,9 @@ def guarded():
     harness.publish("foo", b"a", client_id="c-1", conn_id=harness.state.clients[b"c-1"].conn_id.decode())
     payload = wire.Ack(subject=b"foo", sequence=1, kind=wire.REJECT).SerializeToString()
     said = sub.ack_inbox
-    harness.broker.step_verdicts(harness._scan([b"MSG %b 2 %d\r\n%b\r\n" % (said, len(payload), payload)]).verdicts)
+    harness.broker.frames.step_verdicts(
+        harness._scan([b"MSG %b 2 %d\r\n%b\r\n" % (said, len(payload), payload)]).verdicts
+    )
     harness.turn()
     return harness
 

@@ -58,5 +58,5 @@ def test_each_request_of_the_table_belongs_to_the_broker_one_feature_or_the_edge
 
 def requests_of(kind):
     """The requests that a broker answers with one feature, and does not answer with none."""
-    with_it, without = (CoreHarness(features=features).broker.routes.keys() for features in ((kind,), ()))
+    with_it, without = (CoreHarness(features=features).broker.frames.routes.keys() for features in ((kind,), ()))
     return [subject.removeprefix(PREFIX) for subject in with_it - without]

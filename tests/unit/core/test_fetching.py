@@ -73,7 +73,7 @@ class Node:
         self.leases = {GROUP}
         Fetching(self.broker, {GROUP: Group()}, self.gateway, self.disk, lambda group: group in self.leases)
         created = pb.CreateChannels(channels=[pb.Channel(name=b"foo", uid=1, group=GROUP)])
-        self.broker.step_committed(0, 1, Kind.META, pb.MetaChange(create_channels=created).SerializeToString())
+        self.broker.entries.step_committed(0, 1, Kind.META, pb.MetaChange(create_channels=created).SerializeToString())
         if leads:
             self.broker.lead(0, 0, unconfirmed=False)
 

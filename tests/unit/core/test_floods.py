@@ -81,7 +81,7 @@ def test_acks_from_the_newest_to_the_oldest_are_taken_out_of_the_window_in_one_g
 def said(harness, ack_inbox, count):
     payload = wire.Ack(subject=b"foo", sequence=1, kind=wire.WORKING).SerializeToString()
     frame = Frame(2, ack_inbox, b"", b"", payload)
-    return calls_of(harness.broker.step_verdicts, [frame] * count)
+    return calls_of(harness.broker.frames.step_verdicts, [frame] * count)
 
 
 def test_verdicts_in_a_row_on_one_inbox_are_judged_once(harness):

@@ -91,7 +91,7 @@ def test_the_page_about_permissions_says_which_right_a_request_needs():
 
 
 def test_each_request_is_served_once():
-    of_core = {subject.removeprefix(PREFIX) for subject in CoreHarness().broker.routes}
+    of_core = {subject.removeprefix(PREFIX) for subject in CoreHarness().broker.frames.routes}
     assert not of_core & OF_EDGE
     assert of_core | OF_EDGE == REQUESTS.keys()
 
@@ -99,7 +99,7 @@ def test_each_request_is_served_once():
 def test_each_request_of_the_original_is_served():
     config = replace(CLUSTERED, cluster=replace(CLUSTERED.cluster, allow_add_remove=True))
     broker = CoreHarness(config=config).broker
-    assert {getattr(broker.view.subjects, name).encode() for name in ORIGINAL} == broker.requests.keys()
+    assert {getattr(broker.view.subjects, name).encode() for name in ORIGINAL} == broker.frames.original.keys()
 
 
 @pytest.mark.parametrize("name", REQUESTS)

@@ -112,7 +112,7 @@ class Guarded(CoreHarness):
         told = f"_STAN.from.u.{subject}".encode()
         frame = self.broker.view.authorizer.admit(Frame(10, told, reply.encode(), b"", payload.SerializeToString()))
         if frame is not None:
-            self.broker.routes.get(frame.subject.decode(), self.broker.step_frame)(frame)
+            self.broker.frames.routes.get(frame.subject.decode(), self.broker.frames.step_frame)(frame)
 
 
 EXTENSIONS = [
@@ -152,7 +152,7 @@ def test_huge_names_in_requests_are_neither_judged_nor_told_nor_kept(harness, ki
 def test_all_requests_of_operators_are_among_the_kinds(harness):
     known = {name.removesuffix("Request").lower() for kind in KINDS for name in [kind.DESCRIPTOR.name]}
     prefix = "_STAN.x.test-cluster.admin."
-    asked = {name.removeprefix(prefix) for name in harness.broker.routes if name.startswith(prefix)}
+    asked = {name.removeprefix(prefix) for name in harness.broker.frames.routes if name.startswith(prefix)}
     assert len(asked) > 15
     kinds = {kind.replace("_", "") for kind in asked} - {"addnode", "removenode"}
     assert {kind.removesuffix("member") for kind in kinds} <= known | {"evict"}

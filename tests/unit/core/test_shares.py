@@ -121,7 +121,7 @@ def delayed(harness, _number):
     raw = sent.SerializeToString()
     subject = harness._told(b"_STAN.pub.test-cluster.foo")
     scan = harness._scan([b"MSG %b 1 _INBOX.acks %d\r\n%b\r\n" % (subject, len(raw), raw)])
-    harness.broker.step_publishes(scan.publishes)
+    harness.broker.frames.step_publishes(scan.publishes)
     harness.turn()
     (heard,) = harness.hear(f"_STAN.to.{harness.user}._INBOX.acks" if harness.user else "_INBOX.acks")
     return wire.PubAck.FromString(heard.payload)

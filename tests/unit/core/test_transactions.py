@@ -38,7 +38,7 @@ class Transacting(CoreHarness):
         self.inboxes += 1
         reply = f"_STAN.to.{self.user}._INBOX.{self.inboxes}" if self.user else f"reply.{self.inboxes}"
         self.broker.tick(self.now, self.wall)
-        handle = self.broker.routes[f"_STAN.x.test-cluster.{kind}"]
+        handle = self.broker.frames.routes[f"_STAN.x.test-cluster.{kind}"]
         handle(Frame(20, b"x", reply.encode(), b"", request.SerializeToString()))
         self.turn()
         return kind, reply
@@ -397,7 +397,7 @@ def test_new_subscription_counts_the_rows_of_a_commit_as_received(harness, start
     request = wire.SubscriptionRequest(
         client_id=b"me", subject=b"foo", inbox=b"inbox", max_in_flight=99, ack_wait_s=30, start_position=start
     )
-    harness.broker.step_frame(Frame(10, b"_STAN.sub.test-cluster", b"sub", b"", request.SerializeToString()))
+    harness.broker.frames.step_frame(Frame(10, b"_STAN.sub.test-cluster", b"sub", b"", request.SerializeToString()))
     let_go(harness)
     assert [sequence for sequence, _ in harness.received()] == list(range(expected, 8))
 
@@ -468,7 +468,7 @@ def test_commit_goes_on_after_a_restart(harness, entries):
 def test_disk_that_is_full_for_one_write_loses_no_part(harness, before):
     """What was being read meanwhile is not stored in front of what was refused."""
     parts(harness, 12)
-    broker, written, refused = harness.broker, harness.broker.written, harness.broker.refused
+    broker, written, refused = harness.broker, harness.broker.entries.step_written, harness.broker.entries.step_refused
     entries = []
 
     def write(proposal, index):
@@ -480,7 +480,7 @@ def test_disk_that_is_full_for_one_write_loses_no_part(harness, before):
         refused(proposal, why)
         harness.full = False
 
-    broker.written, broker.refused = write, refuse
+    broker.entries.step_written, broker.entries.step_refused = write, refuse
     harness.commit_rows((b"t", 12))
     harness.pass_time(3)
     harness.full = False
@@ -641,7 +641,7 @@ def test_rows_that_change_are_written(harness):
     rows = {}
 
     def flush():
-        for _, key, row in harness.broker.take_changed_rows(1).parts:
+        for _, key, row in harness.broker.states.take_changed_rows(1).parts:
             if row is None:
                 rows.pop(key, None)
             else:

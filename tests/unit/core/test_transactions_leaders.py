@@ -43,7 +43,7 @@ def test_who_does_not_lead_is_silent(node):
 
 
 def test_leader_without_lease_says_nothing_but_come_again(node):
-    node.broker.step_lease(1, holds=False)
+    node.broker.stops.step_lease(1, holds=False)
     for kind, request, response in (
         ("stage", STAGE, ext.StageResponse),
         (

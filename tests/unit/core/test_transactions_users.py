@@ -97,7 +97,7 @@ def test_ids_of_a_producer_are_of_its_user(harness):
         harness.inboxes += 1
         reply = f"_STAN.to.{user}._INBOX.{harness.inboxes}"
         payload = batch_of(b"x", ids=[1], version=7).SerializeToString()
-        harness.broker.routes["_STAN.x.test-cluster.batch"](Frame(20, b"x", reply.encode(), b"", payload))
+        harness.broker.frames.routes["_STAN.x.test-cluster.batch"](Frame(20, b"x", reply.encode(), b"", payload))
         harness.turn()
         return ext.BatchResponse.FromString(harness.hear(reply)[0].payload).duplicates
 

@@ -36,8 +36,8 @@ def test_a_change_of_the_voters_that_cannot_be_written_down_is_left_to_the_next_
         raise OSError("broken")
 
     broker = SimpleNamespace(
-        step_committed=lambda _number, index, _kind, _body: stepped.append(index),
-        freeze=frozen.append,
+        entries=SimpleNamespace(step_committed=lambda _number, index, _kind, _body: stepped.append(index)),
+        stops=SimpleNamespace(step_frozen=frozen.append),
         emit=lambda kind, _text, **_about: said.append(kind),
     )
     nothing = lambda *_: None  # noqa: E731
@@ -76,9 +76,11 @@ def test_no_change_is_in_the_log_without_the_progress_before_it_and_nothing_of_t
     groups = {1: NearlyFull(5), 2: NearlyFull(50)}
     told, sent, not_sent, progress_blocked = [], [], [], set()
     broker = SimpleNamespace(
-        refused=lambda proposal, _why: told.append(proposal.ticket),
-        written=lambda _proposal, _index: None,
-        progress=SimpleNamespace(no_room=progress_blocked.add, blocked=progress_blocked),
+        entries=SimpleNamespace(
+            step_refused=lambda proposal, _why: told.append(proposal.ticket),
+            step_written=lambda _proposal, _index: None,
+        ),
+        stops=SimpleNamespace(step_no_room=progress_blocked.add, without_room=progress_blocked),
         not_sent=not_sent.extend,
         emit=lambda *_, **__: None,
     )
@@ -115,7 +117,7 @@ def test_no_change_is_in_the_log_without_the_progress_before_it_and_nothing_of_t
 def test_a_sync_that_ends_when_its_group_has_left_the_node_freezes_nothing(now_there, durable):
     """The log was closed under it, and the process ended with a KeyError; or the copy in its place froze."""
     frozen = []
-    broker = SimpleNamespace(freeze=frozen.append, emit=lambda *_, **__: None)
+    broker = SimpleNamespace(stops=SimpleNamespace(step_frozen=frozen.append), emit=lambda *_, **__: None)
     leaderships = SimpleNamespace(freeze=lambda number, _why: frozen.append(number))
     nothing = lambda *_: None  # noqa: E731
     driver = Driver(broker, now_there, None, None, Turns(None, None), applied={}, note=nothing, leaderships=leaderships)
@@ -129,8 +131,8 @@ def test_a_sync_that_ends_when_its_group_has_left_the_node_freezes_nothing(now_t
 def test_what_is_to_be_done_for_a_group_that_has_left_the_node_in_the_same_turn_is_left_out():
     in_doubt, notes = [], []
     broker = SimpleNamespace(
-        in_doubt=in_doubt.append,
-        progress=SimpleNamespace(blocked=set()),
+        entries=SimpleNamespace(step_in_doubt=in_doubt.append),
+        stops=SimpleNamespace(without_room=set()),
         not_sent=lambda _: None,
         emit=lambda *_, **__: None,
     )
@@ -150,7 +152,9 @@ def test_a_group_that_has_left_something_open_writes_nothing():
     group, in_doubt = FakeGroup(), []
     group.leads, group.propose = True, pytest.fail
     broker = SimpleNamespace(
-        in_doubt=in_doubt.append, progress=SimpleNamespace(blocked=set()), emit=lambda *_, **__: None
+        entries=SimpleNamespace(step_in_doubt=in_doubt.append),
+        stops=SimpleNamespace(without_room=set()),
+        emit=lambda *_, **__: None,
     )
     leaderships = SimpleNamespace(is_left_open=lambda *_: True, left_open={1: DiskFull("full")})
     nothing = lambda *_: None  # noqa: E731
@@ -190,10 +194,9 @@ class Failing:
 def test_who_publishes_is_not_told_where_the_files_of_the_server_are_and_the_log_is(error, told):
     refused, notes = [], []
     broker = SimpleNamespace(
-        refused=lambda _proposal, why: refused.append(why),
-        freeze=lambda _number: None,
+        entries=SimpleNamespace(step_refused=lambda _proposal, why: refused.append(why)),
+        stops=SimpleNamespace(step_frozen=lambda _number: None, without_room=set()),
         emit=lambda *_, **__: None,
-        progress=SimpleNamespace(blocked=set()),
         not_sent=lambda _deliveries: None,
     )
     gateway, runtime = (

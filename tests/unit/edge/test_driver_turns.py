@@ -37,7 +37,7 @@ class World:
         self.speaks = {"n2"}
         self.owner, self.leaves_some = SimpleNamespace(runs=False), False
         self.read_buffer, self.went_up, self.went_down = self, False, False
-        self.progress = SimpleNamespace(blocked=set())
+        self.stops = SimpleNamespace(without_room=set())
         self.backlog, self.held = Backlog(), []
         self.unsent, self.connection, self.view, self.uncommitted_bytes, self.has_work = 0, self, self, 0, False
         self.turns = Turns(self, self.crashed)

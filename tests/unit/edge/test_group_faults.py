@@ -17,7 +17,8 @@ class Rig:
         self.room, self.time, self.notes, self.events, self.tried = 0, 0, [], [], []
         log = SimpleNamespace(has_room=self.has_room)
         self.groups = {1: SimpleNamespace(log=log, failed="", freeze=lambda why: None)}
-        broker = SimpleNamespace(emit=lambda kind, text, group: self.events.append(text), freeze=lambda number: None)
+        stops = SimpleNamespace(step_frozen=lambda number: None)
+        broker = SimpleNamespace(emit=lambda kind, text, group: self.events.append(text), stops=stops)
         clock = SimpleNamespace(now=lambda: self.time, wall=lambda: 1000 + self.time)
         self.faults = GroupFaults(
             broker, self.groups, None, {}, lambda level, text: self.notes.append((level, text)), clock

@@ -236,7 +236,8 @@ def test_what_is_kept_in_mind_is_bounded(monkeypatch):
 
 def test_a_fault_in_tracing_ends_the_tracing_and_nothing_else():
     said, stepped = [], []
-    broker = SimpleNamespace(step_committed=lambda _number, index, _kind, _body: stepped.append(index))
+    entries = SimpleNamespace(step_committed=lambda _number, index, _kind, _body: stepped.append(index))
+    broker = SimpleNamespace(entries=entries)
     log = SimpleNamespace(commit=lambda _index: None)
     group = SimpleNamespace(failed="", leads=True, log=log, take_committed=lambda: [Entry(4, 1, Kind.CHANGE, b"")])
     turns = Turns(None, said.append)

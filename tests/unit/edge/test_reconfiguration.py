@@ -65,9 +65,8 @@ class FakeMember:
         self.meta = MetaMachine()
         self.broker = SimpleNamespace(
             view=SimpleNamespace(meta=MetaView(SimpleNamespace(meta=self.meta))),
-            follow_labels=lambda: None,
-            follow_pool=lambda: None,
-            step_handover=lambda number, *, under_way: self.silenced.append((number, under_way)),
+            cluster=SimpleNamespace(follow_labels=lambda: None, follow_pool=lambda: None),
+            stops=SimpleNamespace(step_handover=lambda number, *, under_way: self.silenced.append((number, under_way))),
         )
         self.meta.info = pb.ClusterInfo()
         runtime = SimpleNamespace(now=lambda: self.now, soon=lambda call: call())

@@ -154,7 +154,7 @@ def test_recent_connects_are_passed_on_once_to_a_leader_that_may_have_missed_the
 
 def test_connects_that_were_answered_or_whose_client_has_given_up_are_not_passed_on(node):
     node.feed_client("known")
-    inbox = next(iter(node.alive))
+    inbox = node.state.clients[b"known"].heartbeat_inbox.decode()
     node.hears(connect(node, "known", "r1", inbox), connect(node, "closed", "r2"), connect(node, "again", "r3"))
     node.hears(node.request("_STAN.close.test-cluster", wire.CloseRequest(client_id=b"closed"), "r4"))
     node.hears(connect(node, "again", "r5", "hb.y"), node.request("_STAN.discover.test-cluster", b"\xff", "r6"))
@@ -250,7 +250,7 @@ def test_acks_of_before_a_connection_was_lost_are_looked_at_again(node):
     node.gateway.read_buffer.on_down()
     node.gateway.take_in()
     acked = []
-    node.broker.step_acks = lambda batches: acked.extend((batch.key, batch.ranges) for batch in batches)
+    node.broker.frames.step_acks = lambda batches: acked.extend((batch.key, batch.ranges) for batch in batches)
     node.lead(1)
     assert acked == [(7, [(1, 1)])]
     node.lead(0)
@@ -287,7 +287,7 @@ def test_of_a_group_whose_messages_came_by_another_way_only_acks_are_looked_at_a
     node.pass_time(0.1)
     node.hears(pub_frame("foo", "b", b"b"))
     acked = []
-    node.broker.step_acks = lambda batches: acked.extend((batch.key, batch.ranges) for batch in batches)
+    node.broker.frames.step_acks = lambda batches: acked.extend((batch.key, batch.ranges) for batch in batches)
     node.lead(1)
     assert node.stored() == [b"b"]
     assert acked == [(7, [(1, 1)])]

@@ -114,10 +114,10 @@ class Node:
 def register(broker):
     """A channel foo, uid 1, of the group, and an ephemeral one."""
     founded = entries.MetaChange(cluster_info=entries.ClusterInfo(level=KNOWN))
-    broker.step_committed(0, 1, Kind.META, founded.SerializeToString())
+    broker.entries.step_committed(0, 1, Kind.META, founded.SerializeToString())
     ephemeral = entries.Channel(name=b"brief", uid=2, group=GROUP, commit=EPHEMERAL)
     created = entries.CreateChannels(channels=[entries.Channel(name=b"foo", uid=1, group=GROUP), ephemeral])
-    broker.step_committed(0, 2, Kind.META, entries.MetaChange(create_channels=created).SerializeToString())
+    broker.entries.step_committed(0, 2, Kind.META, entries.MetaChange(create_channels=created).SerializeToString())
 
 
 def test_a_copy_is_counted_and_summed_up():

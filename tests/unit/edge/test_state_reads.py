@@ -43,7 +43,7 @@ def on_disk(node):
 async def test_a_worker_thread_reads_the_state_beside_the_flushes(node, tmp_path):
     rows = await Database.open(tmp_path / "state.db")
     node.storage.rows.database, node.storage.offload = rows, in_thread
-    node.broker.touch_all(ONE)
+    node.broker.states.touch_all(ONE)
     node.storage.rows.flushed.clear()
     await node.storage.flush(node.broker)
     before, threads, read = node.state(), [], rows.read_state
@@ -58,13 +58,13 @@ async def test_a_worker_thread_reads_the_state_beside_the_flushes(node, tmp_path
 
 
 async def test_a_worker_thread_makes_the_state_of_a_copy_which_replaces_the_old_one_in_one_step(node, monkeypatch):
-    before, calls, reset = node.state(), [], node.broker.reset
+    before, calls, reset = node.state(), [], node.broker.states.reset
 
     async def offload(call):
         calls.append(call.func.__name__)
         return await in_thread(call)
 
-    monkeypatch.setattr(node.broker, "reset", lambda *made: (calls.append("put in place"), reset(*made)))
+    monkeypatch.setattr(node.broker.states, "reset", lambda *made: (calls.append("put in place"), reset(*made)))
     monkeypatch.setattr(node.storage, "offload", offload)
     await StateLoader(node.storage, node.broker, replicated=True).load_group(ONE)
 
@@ -118,7 +118,7 @@ def test_many_changed_rows_are_taken_slice_by_slice_and_written_as_of_one_entry(
 
     monkeypatch.setattr(state_rows, "add_some_rows", noted)
     node.storage.offload = turn
-    node.broker.touch_all(ONE)
+    node.broker.states.touch_all(ONE)
     node.change(trim=pb.Trim(first_sequences=[7, 2]))
     node.flush()
 

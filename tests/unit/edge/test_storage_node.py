@@ -336,12 +336,12 @@ def test_two_directories_on_one_disk_do_not_meet():
 def begin(node, number):
     """Hold a group, as a node does it while it runs."""
     run_now(node.storage.begin_group(number))
-    node.broker.reset(number)
+    node.broker.states.reset(number)
     run_now(StateLoader(node.storage, node.broker, replicated=True).load_group(number))
 
 
 def end(node, number):
-    node.broker.drop(number)
+    node.broker.states.drop(number)
     return run_now(node.storage.end_group(number))
 
 

@@ -95,7 +95,7 @@ def test_node_that_serves_is_ready():
 
 def test_node_that_waits_says_for_what():
     harness = CoreHarness()
-    harness.broker.reset(0)
+    harness.broker.states.reset(0)
     found = view(node(harness, serving=False, connection=None))
     waits = ["clients are not served yet", "there is no connection to NATS", "the metadata is not known yet"]
     assert health.startup(found) == health.ready(found) == waits

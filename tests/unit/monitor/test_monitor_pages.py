@@ -275,14 +275,14 @@ def test_client_of_many_members_of_one_group(scene):
 
 
 def test_what_was_sent_and_has_to_be_sent_again_is_pending(scene):
-    scene.harness.broker.step_lease(1, holds=False)
+    scene.harness.broker.stops.step_lease(1, holds=False)
     scene.harness.pass_time(31)
     assert any(live.name == b"ledger" and live.owed for live in scene.harness.state.live_positions())
     assert scene.get("channelsz", channel="orders", subs="1")["subscriptions"][0]["pending_count"] == 20
 
 
 def test_groups_that_this_node_does_not_hold_are_left_out(scene):
-    scene.harness.broker.drop(1)
+    scene.harness.broker.states.drop(1)
     assert scene.get("channelsz")["total"] == 0
     assert (scene.get("serverz")["total_msgs"], scene.get("serverz")["channels"]) == (0, 3)
     with pytest.raises(UnknownNameError):

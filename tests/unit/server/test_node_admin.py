@@ -70,7 +70,7 @@ class Rig:
         self.rests = []
         self.groups = {0: FakeGroup(0), 1: FakeGroup(1)}
         if clustered:
-            self.harness.broker.join_cluster("n1", (), HeardNodes(levels=lambda: {"n1": level.KNOWN}))
+            self.harness.broker.cluster.join("n1", (), HeardNodes(levels=lambda: {"n1": level.KNOWN}))
         gateway = SimpleNamespace(serve=self.serve, serve_early=self.serve)
         self.node = SimpleNamespace(
             broker=self.harness.broker,
@@ -114,7 +114,7 @@ class Rig:
         def send(reply, payload, _groups):
             self.written.append(publication(reply, payload))
 
-        self.handlers[REQUESTS[name].subject(self.harness.broker.view.subjects)] = self.harness.broker.receiver(
+        self.handlers[REQUESTS[name].subject(self.harness.broker.view.subjects)] = self.harness.broker.frames.receiver(
             name, handler, send
         )
 

@@ -1,10 +1,16 @@
-"""What the broker does with each committed entry: the replicated state applies it, then the live view follows."""
+"""Entries of the groups' logs: progress and changes are proposed, and each committed entry is applied.
+
+The replicated state applies it, then the live view follows, then the request that proposed it is answered.
+"""
 
 from functools import partial
+from typing import Final
 
 from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex
 
+from stan.core.base.ready import Proposal, Ready
 from stan.core.base.runs import flat_of, size_of
+from stan.core.broker.progress import ProgressWriter
 from stan.core.features import BrokerParts, Features
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.services.node import META_GROUP
@@ -15,17 +21,76 @@ from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.protocol.entries import DEFERRED_UID, STAGING_UID, Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
 
+NOTHING: Final[frozenset[GroupId]] = frozenset()
 
-class CommittedEntries:
-    """Applies committed entries, on every node, in the order of their indexes."""
 
-    def __init__(self, services: Services, parts: BrokerParts, features: Features) -> None:
+class LogEntries:
+    """Proposes entries as the leader of groups, and applies those that are committed, on every node, in index order."""
+
+    def __init__(self, services: Services, parts: BrokerParts, features: Features, progress: ProgressWriter) -> None:
         self.faults, self.leading, self.node = services.faults, services.leading, services.node
         self.outgoing, self.placement, self.reports = services.outgoing, services.placement, services.reports
+        self.proposals = services.proposals
         self.parts = parts
         self.features = features
+        self.progress = progress
 
-    def apply(self, group: GroupId, index: RaftIndex, kind: int, body: bytes) -> object:
+    # --- proposals ----------------------------------------------------------------------------------------------------
+
+    def propose(self, ready: Ready) -> None:
+        """Add the progress entries that are due to *ready*, and behind them the changes of this turn."""
+        changes = self.proposals.take(self.leading.write_blocked) if self.proposals.changes else []
+        changing = {change.group for change in changes} if changes else NOTHING
+        for number, group in self.leading.led:
+            reports = group.dispatch.reports
+            if reports.cursors or reports.unconfirmed or reports.gone or group.dispatch.stops.progress_blocked:
+                try:
+                    self.progress.report(number, group, ready, changing)
+                except Exception as error:  # noqa: BLE001 - the border of the group
+                    self.faults.fail(number, error)
+        ready.proposals += changes
+
+    def step_written(self, proposal: Proposal, index: RaftIndex) -> None:
+        """A proposal is in the log at *index*; its commit follows."""
+        self.proposals.by_index[proposal.group, index] = proposal.ticket
+        if self.progress.unwritten:
+            self.progress.written(proposal)
+
+    def step_refused(self, proposal: Proposal, why: str) -> None:
+        """A proposal could not be written (a full disk, a frozen log): nothing of it happened."""
+        self.progress.lost(proposal)
+        waiting = self.proposals.waiting.pop(proposal.ticket, None)
+        if waiting is not None:
+            done, _ = waiting
+            done(None, why)
+
+    def step_in_doubt(self, proposal: Proposal) -> None:
+        """It is unknown whether a proposal is in the log, or another leader has to take it: the request behind the proposal is
+        not answered."""
+        self.progress.lost(proposal)
+        waiting = self.proposals.waiting.pop(proposal.ticket, None)
+        if waiting is not None:
+            _, in_doubt = waiting
+            in_doubt()
+
+    # --- committed entries --------------------------------------------------------------------------------------------
+
+    def step_committed(self, group: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
+        """An entry is committed, and its record batches are indexed. On every node, in index order."""
+        held = self.node.groups.get(group)
+        if held is not None:
+            if not held.applied:
+                held.begun = index - 1
+                self.parts.serving.of_others.begin(group)
+            held.applied = index
+        ticket = self.proposals.by_index.pop((group, index), None)
+        result = self._apply(group, index, kind, body)
+        waiting = self.proposals.waiting.pop(ticket, None) if ticket is not None else None
+        if waiting is not None:
+            done, _ = waiting
+            done(result, "")
+
+    def _apply(self, group: GroupId, index: RaftIndex, kind: int, body: bytes) -> object:
         """Apply an entry whose record batches are indexed; returns its result, for the request that proposed it."""
         result: object = None
         if kind == Kind.RECORDS:
