@@ -54,6 +54,7 @@ def test_a_group_that_is_neither_what_it_was_nor_what_came_is_not_received_again
     node = rig.member
     node.storage.members = {1: SimpleNamespace(intact=False)}
     node.groups = {1: SimpleNamespace(followers_needing_snapshot=list, failed="its disk")}
-    node.membership = SimpleNamespace(nodes={"n2": SimpleNamespace(hello=SimpleNamespace(led=[1]))})
+    heard = {"n2": SimpleNamespace(hello=SimpleNamespace(led=[1]))}
+    node.membership = SimpleNamespace(hellos=SimpleNamespace(nodes=heard))
     rig.group_sync.tick(1 << 40)
     assert not rig.group_sync.receives(1)
