@@ -334,9 +334,9 @@ class BrokerState:
         return {
             "positions": len(cursors.by_id) + len(cursors.by_channel),
             "members": len(cursors.by_subscription) + len(cursors.by_ack_key),
-            "scheduled": len(dispatch.scheduled),
+            "scheduled": len(dispatch.cursors.scheduled),
             "reports": len(dispatch.reports.cursors),
-            "batches": len(dispatch.keep_batches),
+            "batches": len(dispatch.cursors.keep_batches),
         }
 
     def lags(self, group: int = 1) -> bool:
@@ -419,7 +419,7 @@ def propose(broker: Broker, **change: object) -> None:
 def policies_changed(broker: Broker) -> None:
     """Let a broker look at the policies of all its positions."""
     for group in broker.services.node.groups.values():
-        group.dispatch.policies_changed()
+        group.dispatch.members.policies_changed()
 
 
 def wall_of(part: Part) -> int:

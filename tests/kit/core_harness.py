@@ -188,7 +188,7 @@ class CoreHarness:
         if self.policy is None:
             return
         for group in self.broker.services.node.groups.values():
-            group.dispatch.policy_of = lambda _cursor: self.policy
+            group.dispatch.members.policy_of = lambda _cursor: self.policy
 
     def set_policy(self, policy=None, **options):
         """Another policy is in force for all positions: *policy*, or the one with these options."""

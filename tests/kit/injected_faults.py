@@ -22,8 +22,11 @@ from stan.core.broker.reads import FetchedMessages
 from stan.core.broker.replay import FrameReplay
 from stan.core.broker.stops import GroupStops
 from stan.core.features.moves.spreading import Spreading
+from stan.core.leader.acks import AckProcessor
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.local_group import ChannelGroup
+from stan.core.leader.membership import LiveMembership
+from stan.core.leader.redelivery import Redelivery
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.requests.request import AcceptedRequest
 from stan.core.services.leader_part import MetaPart
@@ -36,6 +39,7 @@ CORE = str(Path(sys.modules["stan.core"].__file__).parent)
 NAMED = {"number", "group", "to"}
 """Arguments that are the number of a group."""
 GROUP_OF = {
+    AckProcessor: lambda acks: acks.redelivery.timers.group,
     AcceptedRequest: lambda accepted: accepted.border if accepted.groups else None,
     ChannelGroup: lambda group: group.machine.group,
     ChannelInfo: lambda info: info.group,
@@ -44,7 +48,9 @@ GROUP_OF = {
     Fetch: lambda fetch: fetch.group,
     GroupMachine: lambda machine: machine.group,
     LiveChannel: lambda channel: channel.info.group,
+    LiveMembership: lambda members: members.machine.group,
     Proposal: lambda proposal: proposal.group,
+    Redelivery: lambda redelivery: redelivery.timers.group,
     Replay: lambda replay: replay.group,
 }
 LOOK_UPS = {"__init__", "leads"}
@@ -124,7 +130,8 @@ def break_delivery(broker, group, name, broken):
     """From now on the leader of a group fails where it sends messages (*name*: `pump`), gets acks (`ack`), or tells the log what
     it has sent (`take`)."""
     dispatch = broker.services.node.groups[group].dispatch
-    setattr(dispatch.reports if name == "take" else dispatch, name, broken)
+    owner = {"take": dispatch.reports, "ack": dispatch.acks}.get(name, dispatch)
+    setattr(owner, name, broken)
 
 
 def answer_to(broker, group, call):

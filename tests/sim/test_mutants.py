@@ -28,12 +28,14 @@ from stan.core.features.moves.spreading import Spreading
 from stan.core.features.parts.doubling import PartDoubling
 from stan.core.features.transactions.committing import Committing
 from stan.core.features.ttl.expiring import Expiring, ExpiryClock
-from stan.core.leader import cursor_override_live, dispatch
+from stan.core.leader import acks, cursor_override_live
 from stan.core.leader.cursors import LiveCursor, LiveMember, MessagesAhead, Unreported
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.key_order import KeyOrder
+from stan.core.leader.membership import LiveMembership
 from stan.core.leader.pending import Pending
 from stan.core.leader.publish_replay import ReplayFilter
+from stan.core.leader.redelivery import Redelivery
 from stan.core.publishing import publishing
 from stan.core.publishing.batching import Batching
 from stan.core.publishing.channel_policies import ChannelPolicies
@@ -183,7 +185,7 @@ def does_not_sync(_original, self):
     return self.durable_index
 
 
-mutant("never sends again", "node", 20, "check_at_least_once", (Dispatch, "_arm", nothing), stops=True)
+mutant("never sends again", "node", 20, "check_at_least_once", (Redelivery, "arm", nothing), stops=True)
 mutant(
     "overfills windows", "node", 20, "check_windows", (LiveMember, "open_slots", property(one_slot_more)), stops=True
 )
@@ -269,7 +271,7 @@ def tombstones_go_at_once(original, self, row, target, keys, tombstones):
 mutant("forgets deletions at a restart", "removals", 12, "differs after a restart", (Tombstones, "load", nothing))
 
 
-@breaks(Tombstones, "apply", "removals", 12, "check_removed", (Dispatch, "removed", nothing))
+@breaks(Tombstones, "apply", "removals", 12, "check_removed", (LiveMembership, "removed", nothing))
 def delivers_what_was_deleted(*_):
     return ""
 
@@ -325,7 +327,7 @@ def never_looks_for_what_has_expired(_original, self):
     self.next += 10**9
 
 
-mutant("settles nothing that expires", "ttl", 4, "", (Dispatch, "removed", nothing))
+mutant("settles nothing that expires", "ttl", 4, "", (LiveMembership, "removed", nothing))
 
 
 @breaks(Expiring, "_remove", "ttl", 4)
@@ -372,7 +374,7 @@ def forgets_counts(_original, flat, _counts):
     return iter(Runs([Run(first, last) for first, last in group.pairs(flat)]))
 
 
-@breaks(dispatch, "pause_after_nak", "verdicts", 6)
+@breaks(acks, "pause_after_nak", "verdicts", 6)
 def knows_no_pause(_original, _policy, _run, _cursor, _sent, now, _delay):
     return now
 
@@ -574,7 +576,7 @@ def heeds_no_pins(original, self, change):
 # --- what other nodes serve ---------------------------------------------------------------------------------------------
 
 
-@breaks(Dispatch, "serve", "replica-push", 20, "came again unflagged", stops=True)
+@breaks(LiveMembership, "serve", "replica-push", 20, "came again unflagged", stops=True)
 def takes_back_and_does_not_flag(original, self, cursor, now, wall, *, unconfirmed):
     original(self, cursor, now, wall, unconfirmed=False)
 

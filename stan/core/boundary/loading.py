@@ -12,7 +12,9 @@ from stan_protocol.scalars import GroupId, RaftIndex
 from stan.core.base.delivery_policy import NOT_KNOWN, DeliveryPolicy
 from stan.core.boundary.failures import tell_failure
 from stan.core.leader.dispatch import Dispatch
+from stan.core.leader.live_view import LiveView
 from stan.core.leader.local_group import ChannelGroup
+from stan.core.leader.redelivery import Redelivery
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
 from stan.core.state.group import Cursor, GroupMachine, GroupRows
@@ -71,7 +73,8 @@ class GroupStates:
     def _reset(self, number: GroupId, machine: GroupMachine) -> None:
         services = self._services
         tell, policy_of = partial(tell_failure, services, number), partial(_policy_of, services)
-        dispatch = Dispatch(machine, services.stored.indexes, services.timers.of(number), tell, policy_of)
+        redelivery = Redelivery(LiveView(), services.timers.of(number), tell)
+        dispatch = Dispatch(machine, services.stored.indexes, redelivery, policy_of)
         made, old = ChannelGroup(machine, dispatch), self.node.groups.get(number)
         if old is not None:  # numbers continue, so that late answers for the old state are recognised
             made.leadership_epoch = old.leadership_epoch

@@ -110,7 +110,7 @@ class Broker:
         self.services.nats.connected = False
         self.services.requests.lose_all()
         for number, group in self.services.node.groups.items():
-            self.services.faults.within(number, group.dispatch.pause)
+            self.services.faults.within(number, group.dispatch.redelivery.pause)
 
     def step_reconnected(self, away_ns: int) -> None:
         """The connection is back after *away_ns*."""
@@ -118,7 +118,7 @@ class Broker:
         self.parts.arrival_order.gap()
         self.roles.reconnected()
         for number, group in self.services.node.groups.items():
-            self.services.faults.within(number, group.dispatch.resume, away_ns)
+            self.services.faults.within(number, group.dispatch.redelivery.resume, away_ns)
 
     def step_payload_limit(self, most: int) -> None:
         """NATS takes payloads of at most *most* bytes from us."""
@@ -166,7 +166,7 @@ class Broker:
         goes_on: object = False  # true: messages may have to be moved
         for number, group in self.services.leading.led:
             dispatch = group.dispatch
-            if dispatch.scheduled:
+            if dispatch.cursors.scheduled:
                 room = self._deliver(number, ready, room)
             unreported = dispatch.reports
             progress = (
@@ -244,7 +244,7 @@ class Broker:
         for number, group in self.services.leading.serving.groups + self.services.leading.led:
             dispatch = group.dispatch
             try:
-                if dispatch.scheduled and dispatch.has_work:
+                if dispatch.cursors.scheduled and dispatch.has_work:
                     return True
             except Exception as error:  # noqa: BLE001 - the border of the group
                 self.services.faults.fail(number, error)
@@ -259,7 +259,7 @@ class Broker:
         self._keep_answers([one for one in sends if isinstance(one, LeaseAnswer)])
         for number, group in (*self.services.leading.led, *self.services.leading.serving.groups):
             lost = [one for one in deliveries if one.group == number]
-            self.services.faults.within(number, group.dispatch.not_sent, lost)
+            self.services.faults.within(number, group.dispatch.redelivery.not_sent, lost)
 
     def _keep_answers(self, answers: list[LeaseAnswer]) -> None:
         lost = self.services.outgoing.waiting.add(

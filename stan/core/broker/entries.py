@@ -141,7 +141,7 @@ class LogEntries:
         self.parts.channels.registered(info)
         group = self.node.groups.get(info.group)
         if group is not None:
-            group.dispatch.policies_changed(info.uid)
+            group.dispatch.members.policies_changed(info.uid)
 
     def _apply_change(self, number: GroupId, change: pb.GroupChange, index: RaftIndex) -> GroupResult:
         group, name = self.node.groups[number], change.WhichOneof("change")
@@ -188,7 +188,7 @@ class LogEntries:
         """An operator's change was applied: the live view of the cursor follows."""
         if result.cursor is None:
             return
-        group.dispatch.cursor_changed(result)
+        group.dispatch.members.cursor_changed(result)
         channel = self.parts.channels.by_uid.get(result.cursor.uid)
         if group.leads and result.ended and channel is not None:
             self.parts.channels.watch_idle(channel)

@@ -72,7 +72,7 @@ class ReceivedFrames:
                 if found is None or not authorizer.may_ack(acks.user, found[1].sub):
                     continue
             try:
-                dispatch.ack(place, acks.ranges, clock.now, clock.wall)
+                dispatch.acks.ack(place, acks.ranges, clock.now, clock.wall)
             except Exception as error:  # noqa: BLE001 - the border of the group
                 self.faults.fail(group.machine.group, error)
 
@@ -87,10 +87,10 @@ class ReceivedFrames:
                 continue
             group, key = taker
             number, found = group.machine.group, group.dispatch.cursors.by_ack_key.get(key)
-            if found is None or (replayed and group.dispatch.is_outdated(key, clock.wall)):
+            if found is None or (replayed and group.dispatch.acks.is_outdated(key, clock.wall)):
                 continue
             try:
-                refusal = group.dispatch.verdict(key, wire.Ack.FromString(frame.payload), clock.now, clock.wall)
+                refusal = group.dispatch.acks.verdict(key, wire.Ack.FromString(frame.payload), clock.now, clock.wall)
             except DecodeError:
                 refusal = "it is no Ack"
             except Exception as error:  # noqa: BLE001 - the border of the group

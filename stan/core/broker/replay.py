@@ -62,7 +62,7 @@ class FrameReplay:
                 self.parts.filters.admit_replayed(parts)
             elif isinstance(step, Acks):
                 found = self.leading.acked(step.group, step.key)
-                if found is not None and not found[0].dispatch.is_outdated(found[1], self.node.clock.wall):
+                if found is not None and not found[0].dispatch.acks.is_outdated(found[1], self.node.clock.wall):
                     self.frames.step_acks((step,))
             elif isinstance(step, Verdicts):
                 self.frames.step_verdicts(step.frames, replayed=True)

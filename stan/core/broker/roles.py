@@ -78,15 +78,15 @@ class GroupRoles:
         unreported = []
         if number in self.leading.serving.leases:
             unreported = self.parts.serving.of_others.take_unreported(number)
-            group.dispatch.follow()
+            group.dispatch.members.follow()
             self.leading.stop_serving(number)
         leadership = group.lead()
         self.leading.groups_changed()
         self.parts.channels.lead(number)
         self._make_parts(leadership)
-        group.dispatch.lead(self.node.clock.now, self.node.clock.wall, self._not_led(number, group))
+        group.dispatch.members.lead(self.node.clock.now, self.node.clock.wall, self._not_led(number, group))
         if unconfirmed:
-            group.dispatch.mark_unconfirmed()
+            group.dispatch.members.mark_unconfirmed()
         self.parts.clients.lead_group(number)
         self.parts.subscribing.lead_group(number)
         self.parts.channels.lead_live(number)
@@ -134,7 +134,7 @@ class GroupRoles:
         self.parts.clients.follow_group(number)
         self.parts.publishing.follow(number)
         self.parts.channels.follow(number)
-        self.node.groups[number].dispatch.follow()
+        self.node.groups[number].dispatch.members.follow()
         self.leading.serving_changed()
         for feature in self.features:
             feature.follow_group(number)

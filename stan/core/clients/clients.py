@@ -105,7 +105,7 @@ class Clients:
                 self.close_subscriptions(incarnation, number)
         for client in self.node.meta.clients.values():
             if client.failing:
-                group.dispatch.set_failed_heartbeat(client.incarnation, failed=True)
+                group.dispatch.members.set_failed_heartbeat(client.incarnation, failed=True)
 
     def follow_group(self, number: GroupId) -> None:
         """This node no longer leads a group: the next leader closes the subscriptions that are left."""
@@ -191,7 +191,7 @@ class Clients:
         if result.beaten is not None:
             beaten = result.beaten
             for number, group in (*self.leading.led, *self.leading.serving.groups):
-                told = partial(group.dispatch.set_failed_heartbeat, beaten.incarnation, failed=beaten.failing)
+                told = partial(group.dispatch.members.set_failed_heartbeat, beaten.incarnation, failed=beaten.failing)
                 self.faults.within(number, told)
 
     def _gone(self, client: Client, *, asked: bool) -> None:

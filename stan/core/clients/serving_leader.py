@@ -65,16 +65,16 @@ class ServingLeader(LeaderPart):
         """A Serve entry was applied."""
         group, clock = self.group, self.node.clock
         for cursor in cursors:
-            group.dispatch.release(cursor.cursor_id)
+            group.dispatch.members.release(cursor.cursor_id)
             if cursor.server:
                 self._until[cursor.server] = max(
                     self._until.get(cursor.server, Nanos(0)), Nanos(clock.now + limits.SERVING_TAKEN_BACK)
                 )
                 continue
-            group.dispatch.serve(cursor, clock.now, clock.wall, unconfirmed=True)
+            group.dispatch.members.serve(cursor, clock.now, clock.wall, unconfirmed=True)
             client = self.node.meta.clients.get(cursor.client_id)
             if client is not None and client.failing:
-                group.dispatch.set_failed_heartbeat(client.incarnation, failed=True)
+                group.dispatch.members.set_failed_heartbeat(client.incarnation, failed=True)
         self.leading.serving_changed()
 
     def reported(self, report: ServingReport, reply: bytes) -> None:
@@ -133,7 +133,7 @@ class ServingLeader(LeaderPart):
                 self._take_back(node, cursors, "leads the group now")
             elif until <= now:
                 self._take_back(node, cursors, "has not reported in time")
-            elif not all(serves_plainly(group.dispatch.policy_of(cursor)) for cursor in cursors):
+            elif not all(serves_plainly(group.dispatch.members.policy_of(cursor)) for cursor in cursors):
                 self._unwanted.add(node)  # a policy wants what only the leader can do
         if free:
             self._give(free)

@@ -49,14 +49,14 @@ class ServingNode:
         group, clock, me = self.node.groups[number], self.node.clock, self._me
         instance = self.nodes.heard.instance()
         for cursor in cursors:
-            group.dispatch.release(cursor.cursor_id)
+            group.dispatch.members.release(cursor.cursor_id)
             if cursor.server != me or cursor.members[0].served.instance != instance:
                 continue
             self.leading.serving.leases.setdefault(number, Nanos(0))
-            group.dispatch.serve(cursor, clock.now, clock.wall, unconfirmed=False)
+            group.dispatch.members.serve(cursor, clock.now, clock.wall, unconfirmed=False)
             client = self.node.meta.clients.get(cursor.client_id)
             if client is not None and client.failing:
-                group.dispatch.set_failed_heartbeat(client.incarnation, failed=True)
+                group.dispatch.members.set_failed_heartbeat(client.incarnation, failed=True)
         self.leading.serving_changed()
         if any(cursor.server == me for cursor in cursors):
             self._report_from_now_on(number, group)
@@ -67,7 +67,7 @@ class ServingNode:
         for number, group in self.leading.serving.groups:
             dispatch = group.dispatch
             dispatch.stops.lease_lapsed = self.leading.serving.leases.get(number, 0) <= now
-            if dispatch.scheduled:
+            if dispatch.cursors.scheduled:
                 try:
                     room = dispatch.pump(ready, now, room)
                 except Exception as error:  # noqa: BLE001 - the border of the group

@@ -370,17 +370,17 @@ class Subscribing:
             self.remember(part, result.joined)
         if not part.leads:
             if result.left is not None and part.dispatch.cursors.by_id:
-                part.dispatch.leave(result.left, gone=True)
+                part.dispatch.members.leave(result.left, gone=True)
                 self.leading.serving_changed()
             return
         self._tell(group, result)
         dispatch = part.dispatch
         if result.replaced is not None:
-            dispatch.leave(result.replaced, gone=True)
+            dispatch.members.leave(result.replaced, gone=True)
         if result.joined is not None and result.cursor is not None:
-            dispatch.join(result.cursor, result.joined)
+            dispatch.members.join(result.cursor, result.joined)
         if result.left is not None and result.cursor is not None:
-            dispatch.leave(result.left, gone=not result.cursor.members)
+            dispatch.members.leave(result.left, gone=not result.cursor.members)
             channel = self.channels.by_uid.get(result.cursor.uid)
             if channel is not None:
                 self.channels.watch_idle(channel)

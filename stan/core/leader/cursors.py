@@ -363,6 +363,14 @@ class LiveCursors:
     given_up: dict[int, None] = field(default_factory=dict)  # may have messages to be moved into a dead letter channel
     moves: dict[int, Moves] = field(default_factory=dict)  # of cursors that had any
     wishes: set[int] = field(default_factory=set)  # subscriptions that another node than the leader may serve
+    scheduled: deque[LiveCursor] = field(default_factory=deque)  # for the next pump
+    keep_batches: set[int] = field(default_factory=set)  # cursors that keep batches while their window is full
+
+    def schedule(self, live: LiveCursor) -> None:
+        """Queue a cursor for the next pump."""
+        if not live.scheduled:
+            live.scheduled = True
+            self.scheduled.append(live)
 
     def add(self, live: LiveCursor) -> None:
         """Add a cursor, which has no members yet."""
@@ -426,5 +434,5 @@ class LiveCursors:
             live.members.clear()
         for found in (self.by_id, self.by_channel, self.by_ack_key, self.by_subscription, self.given_up, self.moves):
             found.clear()
-        self.wishes.clear()
-        self.ack_groups.clear()
+        for queued in (self.wishes, self.ack_groups, self.scheduled, self.keep_batches):
+            queued.clear()

@@ -31,6 +31,12 @@ class ProgressReports:
             return
         self.cursors[live.cursor.cursor_id] = live
 
+    def skip(self, live: LiveCursor, to: int) -> None:
+        """Messages up to *to* are gone: move `last_sent` past them."""
+        if to > live.last_sent:
+            live.last_sent = to
+            self.mark(live)
+
     @property
     def waiting(self) -> bool:
         """True if there may be something to write in a progress entry."""

@@ -327,13 +327,13 @@ class LiveChannels:
         """An epoch of an ephemeral channel has begun; on every node, so that all logs tell the same of it: it has no messages."""
         part = self.node.groups[group]
         self.outgoing.trims.append((group, uid, Sequence(part.machine.channel(uid).first_sequence)))
-        part.dispatch.begin_epoch(uid)
+        part.dispatch.members.begin_epoch(uid)
 
     def removed(self, group: GroupId, removal: pb.Removal) -> None:
         """A Removal entry was applied."""
         uid, part = ChannelUid(removal.uid), self.node.groups[group]
         self.outgoing.trims.append((group, uid, Sequence(part.machine.channel(uid).first_sequence)))
-        part.dispatch.removed(uid, removal)
+        part.dispatch.members.removed(uid, removal)
 
     def reconfigure(self) -> None:
         """Apply changed limits, also to messages that are stored already, and changed policies of delivery."""
@@ -341,7 +341,7 @@ class LiveChannels:
         self.retention.retain([one for one in channels if self.faults.within(one.info.group, self._limit, one)])
         self.placement.changed()
         for number, group in self.leading.led:
-            self.faults.within(number, group.dispatch.policies_changed)
+            self.faults.within(number, group.dispatch.members.policies_changed)
 
     def refresh(self, uid: ChannelUid) -> None:
         """A channel's limits were edited."""
@@ -515,6 +515,6 @@ class LiveChannels:
 
     def drop_committed(self, group: GroupId, uid: ChannelUid) -> None:
         """A DropChannel entry was applied."""
-        self.node.groups[group].dispatch.drop_channel(uid)
+        self.node.groups[group].dispatch.members.drop_channel(uid)
         self._forget_messages(uid)
         self.outgoing.drops.append((group, uid))

@@ -13,7 +13,7 @@ from stan_protocol.scalars import SECOND, RaftIndex
 from stan import limits
 from stan.config import Config
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
-from stan.core.leader.dispatch import Dispatch
+from stan.core.leader.membership import LiveMembership
 from stan.core.state.meta import MetaMachine
 from stan.core.state.policies import TOO_MANY, Policies, row_of, rule_of, shown_policy
 from stan.policies import OPTIONS, PolicyRule
@@ -234,7 +234,9 @@ def test_positions_tell_their_policy(harness) -> None:
 
 def test_led_groups_hear_of_changes_of_metadata_and_configuration(harness, monkeypatch) -> None:
     heard = []
-    monkeypatch.setattr(Dispatch, "policies_changed", lambda _: heard.append(harness.state.policy(b"a").max_deliver))
+    monkeypatch.setattr(
+        LiveMembership, "policies_changed", lambda _: heard.append(harness.state.policy(b"a").max_deliver)
+    )
     set_policy(harness, "a", pb.DeliveryPolicy(max_deliver=2))
     set_policy(harness, "a", pb.DeliveryPolicy(max_deliver=2))  # no change
     set_policy(harness, "a")

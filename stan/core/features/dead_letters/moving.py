@@ -75,7 +75,7 @@ class DeadLetters(Relocating):
 
     def _view(self, cursor_id: int) -> LiveCursor | None:
         """The position, also without members; None if it is gone."""
-        return self.group.live(cursor_id) or self.group.dispatch.offline_view(cursor_id)
+        return self.group.live(cursor_id) or self.group.dispatch.members.offline_view(cursor_id)
 
     def _look(self, cursor_id: int) -> None:
         """Begin the next move of a position, if it may have one now."""
@@ -241,7 +241,7 @@ class DeadLetters(Relocating):
             if live is not None:
                 self.group.dispatch.cursors.give_up(live)
 
-        self.group.dispatch.timers.at(self.node.clock.now + pause, look)
+        self.group.dispatch.redelivery.timers.at(self.node.clock.now + pause, look)
 
     # --- the breaker --------------------------------------------------------------------------------------------------
 

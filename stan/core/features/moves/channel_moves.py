@@ -163,7 +163,7 @@ class ChannelMoves:
         group = self.node.groups[number]
         for uid in map(ChannelUid, moving.uids):
             if uid in group.machine.moves.held:
-                group.dispatch.drop_channel(uid)
+                group.dispatch.members.drop_channel(uid)
 
     def _arrived(self, number: GroupId, arrived: pb.Arrived) -> None:
         """Everything of some channels has come to a group; they are not its own before the metadata say so."""

@@ -65,7 +65,7 @@ class GroupMoves(LeaderPart):
         for info in infos:
             arrived = self.group.machine.moves.by_channel.get(info.uid)
             if arrived is not None and arrived.stage is Stage.ARRIVED and info.uid not in self._unsent:
-                self.group.dispatch.mark_unconfirmed(info.uid)
+                self.group.dispatch.members.mark_unconfirmed(info.uid)
             self.reports.note("INF", f"Channel {go_quote(text(info.name))} goes on in group {self.number}")
             for part in self.leadership.all(LeaderPart):
                 part.took_over(info.uid)

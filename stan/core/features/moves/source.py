@@ -157,7 +157,7 @@ class MoveSource(StoringPart):
         self.channels.take(infos)
         for info in infos:
             if anew:
-                group.dispatch.take(info.uid, self.node.clock.now, self.node.clock.wall)
+                group.dispatch.members.take(info.uid, self.node.clock.now, self.node.clock.wall)
             else:
                 group.dispatch.uncovered(info.uid)
         self.placement.changed()
