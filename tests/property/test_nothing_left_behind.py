@@ -27,7 +27,7 @@ def harness():
 
 def delete(harness, name):
     channels = harness.broker.parts.channels
-    channels.delete(channels.by_name[name.encode()])
+    channels.removal.delete(channels.by_name[name.encode()])
     harness.turn()
     assert name.encode() not in harness.state.channels
 

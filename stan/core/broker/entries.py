@@ -191,7 +191,7 @@ class LogEntries:
         group.dispatch.members.cursor_changed(result)
         channel = self.parts.channels.by_uid.get(result.cursor.uid)
         if group.leads and result.ended and channel is not None:
-            self.parts.channels.watch_idle(channel)
+            self.parts.channels.removal.watch_idle(channel)
 
     def _trim_deferred(self, number: GroupId) -> None:
         """Remove messages of the hidden channel that wait no more."""

@@ -136,10 +136,10 @@ class Subscribing:
         error = self._refusal(request) if new else refusals.NO_METADATA
         if self.senders.authorizer is not None and not error:
             error = self.senders.authorizer.subscription_refusal(request, reply)
-        if error := error or self.channels.parts_refusal(request.subject):
+        if error := error or self.channels.openings.parts_refusal(request.subject):
             self._refuse(reply, error)
         else:
-            self.channels.open(request.subject, partial(self._opened, request, reply))
+            self.channels.openings.open(request.subject, partial(self._opened, request, reply))
 
     @property
     def _unknown_client(self) -> str:
@@ -246,7 +246,7 @@ class Subscribing:
         channel.pending_subscribes -= 1
         if not isinstance(result, GroupResult) or result.joined is None:
             self._refuse(reply, result.error if isinstance(result, GroupResult) else error)
-            self.channels.watch_idle(channel)
+            self.channels.removal.watch_idle(channel)
             return
         sub = result.joined
         client = self.node.meta.clients.get(sub.client_id)
@@ -359,7 +359,7 @@ class Subscribing:
             self._refuse(reply, error)
             return
         self._refuse(reply, result.error)  # an empty error is the answer to a success
-        self.channels.watch_idle(channel)
+        self.channels.removal.watch_idle(channel)
 
     # --- applied ------------------------------------------------------------------------------------------------------
 
@@ -383,7 +383,7 @@ class Subscribing:
             dispatch.members.leave(result.left, gone=not result.cursor.members)
             channel = self.channels.by_uid.get(result.cursor.uid)
             if channel is not None:
-                self.channels.watch_idle(channel)
+                self.channels.removal.watch_idle(channel)
         if result.joined is not None and result.joined.served.wish:
             self.leading.serving_changed()
 

@@ -111,7 +111,7 @@ class Batching(StoringPart):
             self.reports.totals.in_messages += batch.number
             self.reports.totals.in_bytes += accepted.request.ByteSize()
             self.waiting.add(user, len(batch.rows))
-            self.channels.open(batch.channel, partial(self._found, batch))
+            self.channels.openings.open(batch.channel, partial(self._found, batch))
 
     def _found(self, batch: _Batch, channel: LiveChannel | None, error: str) -> None:
         if channel is not None and (error := rows_refusal(self.node.meta, channel, batch.rows)):

@@ -197,12 +197,12 @@ class PublishFilters:
             return batch, b"", ""
         if not is_channel_name(name):
             return None, batch.acks, refusals.INVALID_PUBLISH
-        if self.channels.is_left_to_another(name):
+        if self.channels.openings.is_left_to_another(name):
             return NOTHING
         if self.node.clustered and self.publishing.is_too_much():
             return None, batch.acks, refusals.TOO_MUCH_WAITING
         waiting = WaitingBatch(self.placement.group_number(name), batch, Attempt(attempt.replayed, admitted=True))
-        self.channels.open(name, partial(self._opened, self.waiting.add(self.waiting.for_channel, waiting)))
+        self.channels.openings.open(name, partial(self._opened, self.waiting.add(self.waiting.for_channel, waiting)))
         return NOTHING
 
     def _fits_schema(self, batch: Publishes, attempt: Attempt) -> Filtered:

@@ -73,7 +73,7 @@ class Relocating(StoringPart):
 
     def open(self, name: bytes) -> Steps[LiveChannel]:
         """Open or create a channel, in the group of the messages: they could not be stored in another one by the same entry."""
-        channel, error = yield lambda go_on: self.channels.open(name, go_on, self.number)
+        channel, error = yield lambda go_on: self.channels.openings.open(name, go_on, self.number)
         if channel is None:
             raise StepError(error, retry=can_open_later(error))
         if channel.info.group != self.number:

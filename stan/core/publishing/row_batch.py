@@ -86,7 +86,7 @@ _LASTING = frozenset(("too_many_channels", "case_conflict", "has_parts", "name_o
 
 
 def can_open_later(error: str) -> bool:
-    """True if *error*, with which `LiveChannels.open` failed, may pass."""
+    """True if *error*, with which `ChannelOpening.open` failed, may pass."""
     return refusals.code_of(error) not in _LASTING
 
 

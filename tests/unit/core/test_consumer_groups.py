@@ -230,7 +230,7 @@ def test_channel_that_was_made_again_has_another_position(harness) -> None:
     old = a.owned["orders.1"]
     a.note("orders.1", 2, claim=True)
     a.asks()
-    harness.broker.parts.channels.delete(harness.broker.parts.channels.by_name[b"orders.1"])
+    harness.broker.parts.channels.removal.delete(harness.broker.parts.channels.by_name[b"orders.1"])
     harness.turn()
     a.hears()
     assert a.channels == ["orders.0", "orders.2", "orders.3"]

@@ -115,7 +115,7 @@ def test_empty_channel_and_one_that_is_gone(harness) -> None:
     harness.subscribe("empty")
     (shown,) = ask(harness, "channels", pattern=b"empty").channels
     assert (shown.first_sequence, shown.last_sequence, shown.messages) == (0, 0, 0)
-    harness.broker.parts.channels.delete(harness.broker.parts.channels.by_name[b"baz"])
+    harness.broker.parts.channels.removal.delete(harness.broker.parts.channels.by_name[b"baz"])
     harness.turn()
     assert channels(harness) == ["empty", "foo", "foo.bar"]
 
@@ -302,7 +302,7 @@ def test_one_turn_looks_at_a_bounded_part(harness, monkeypatch) -> None:
 def test_channel_that_goes_while_an_answer_is_made_is_left_out(harness, monkeypatch) -> None:
     monkeypatch.setattr(limits, "REPORT_STEPS", 2)
     begin(harness, "channels")
-    harness.broker.parts.channels.delete(harness.broker.parts.channels.by_name[b"foo.bar"])
+    harness.broker.parts.channels.removal.delete(harness.broker.parts.channels.by_name[b"foo.bar"])
     harness.pass_time(0.1)
     (response,) = answers(harness, "channels")
     assert [channel.name for channel in response.channels] == [b"baz", b"foo"]

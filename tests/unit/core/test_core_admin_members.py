@@ -158,7 +158,7 @@ def test_what_happens_is_told(harness) -> None:
     response = harness.subscribe("foo", "in", durable="d")
     harness.leave("foo", response.ack_inbox)
     harness.close()
-    harness.broker.parts.channels.delete(harness.broker.parts.channels.by_name[b"foo"])
+    harness.broker.parts.channels.removal.delete(harness.broker.parts.channels.by_name[b"foo"])
     harness.turn()
     assert told(harness) == [
         ("client_connected", 'client "me" has connected'),

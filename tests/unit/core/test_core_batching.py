@@ -198,7 +198,7 @@ def test_a_channel_that_is_being_deleted_is_made_again_later():
     send(harness, b"a", ids=[1])
     channel = harness.broker.parts.channels.by_name[b"foo"]
     harness.hold = True
-    harness.broker.parts.channels.delete(channel)
+    harness.broker.parts.channels.removal.delete(channel)
     assert send(harness, b"b") == refused(refusals.CHANNEL_DELETING, retry=True)
     harness.hold = False
     harness.turn()
@@ -421,7 +421,7 @@ def test_a_dropped_channel_takes_its_windows_along():
     harness = CoreHarness()
     send(harness, b"a", ids=[1])
     send(harness, b"a", ids=[1], channel="bar")
-    harness.broker.parts.channels.delete(harness.broker.parts.channels.by_name[b"foo"])
+    harness.broker.parts.channels.removal.delete(harness.broker.parts.channels.by_name[b"foo"])
     harness.turn()
     windows = windows_of(harness)
     assert list(windows.producers) == [(2, b"p")]

@@ -118,7 +118,7 @@ def test_new_channels_are_in_the_next_answer(harness) -> None:
 
 def test_dropped_channel_is_not_told(harness) -> None:
     channel = harness.broker.parts.channels.by_name[b"baz"]
-    harness.broker.parts.channels.delete(channel)
+    harness.broker.parts.channels.removal.delete(channel)
     harness.turn()
     assert ask(harness, "info", channels=[b"baz"]).channels == []
 
@@ -199,7 +199,7 @@ def test_channel_may_be_waited_for_before_it_exists(harness) -> None:
 
 def test_wait_ends_with_the_channel(harness) -> None:
     assert wait(harness, foo=3) == []
-    harness.broker.parts.channels.delete(harness.broker.parts.channels.by_name[b"foo"])
+    harness.broker.parts.channels.removal.delete(harness.broker.parts.channels.by_name[b"foo"])
     harness.turn()
     (response,) = answers(harness, "info")
     assert names(response) == []
@@ -292,7 +292,7 @@ def test_positions_outlive_the_process_and_go_with_the_channel(harness) -> None:
     note(harness, "n", "baz", 2)
     harness.restart()
     assert [channel for _, channel, *_ in cursors(harness)] == ["baz", "foo"]
-    harness.broker.parts.channels.delete(harness.broker.parts.channels.by_name[b"foo"])
+    harness.broker.parts.channels.removal.delete(harness.broker.parts.channels.by_name[b"foo"])
     harness.turn()
     assert [channel for _, channel, *_ in cursors(harness)] == ["baz"]
 

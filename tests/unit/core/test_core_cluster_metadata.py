@@ -223,7 +223,7 @@ def test_who_waits_for_a_channel_is_not_answered_when_there_is_no_metadata(node)
     node.publish("foo", b"1")
     node.pass_time(limits.FORWARD_PATIENCE / SECOND + 1)
     assert node.pub_acks() == []
-    assert not node.broker.parts.channels.opening
+    assert not node.broker.parts.channels.openings.pending
     assert ("WRN", f"publishes are not answered ({NO_METADATA})") in node.notes
     node.hear()
     node.pass_time(1)
@@ -270,7 +270,7 @@ def test_who_waited_for_a_channel_is_left_to_the_next_leader(node):
     node.turn()
     assert node.pub_acks() == []
     assert not node.logs[1]
-    assert not node.broker.parts.channels.opening
+    assert not node.broker.parts.channels.openings.pending
 
 
 def test_a_race_for_a_spelling_on_the_leader_itself_is_told_as_such(node):
@@ -306,7 +306,7 @@ def test_garbage_between_nodes_changes_nothing(node):
 
 
 def drop(node):
-    node.broker.parts.channels.delete(node.broker.parts.channels.by_name[b"foo"])
+    node.broker.parts.channels.removal.delete(node.broker.parts.channels.by_name[b"foo"])
     node.turn()
 
 

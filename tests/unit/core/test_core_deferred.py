@@ -193,7 +193,7 @@ def test_what_waits_for_a_channel_goes_with_it(harness) -> None:
     send(harness, "foo", (b"1", 5))
     send(harness, "bar", (b"2", 5))
     channels = harness.broker.parts.channels
-    channels.delete(channels.by_name[b"foo"])
+    channels.removal.delete(channels.by_name[b"foo"])
     harness.turn()
     assert waiting(harness) == 1
     harness.pass_time(6)

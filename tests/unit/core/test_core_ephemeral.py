@@ -132,7 +132,7 @@ def changes(harness, group=1):
 def test_a_deleted_channel_is_made_anew(harness):
     harness.publish("e", b"1")
     channels = harness.broker.parts.channels
-    channels.delete(channels.by_name[b"e"])
+    channels.removal.delete(channels.by_name[b"e"])
     harness.turn()
     assert not channels.stores.by_uid
     harness.pass_time(1)

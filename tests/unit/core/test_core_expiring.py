@@ -259,7 +259,7 @@ def test_the_expiries_of_a_channel_go_with_it(harness) -> None:
     send(harness, "foo", (b"1", 5))
     send(harness, "bar", (b"2", 5))
     channels = harness.broker.parts.channels
-    channels.delete(channels.by_name[b"foo"])
+    channels.removal.delete(channels.by_name[b"foo"])
     harness.turn()
     here = harness.follower().part(Expiries)
     assert list(here.by_channel) == [2]

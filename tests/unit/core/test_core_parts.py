@@ -355,7 +355,7 @@ def test_who_was_about_to_make_the_channel_itself_answers_nothing(node) -> None:
     node.pass_time(1)
     assert node.pub_acks() == []
     assert b"late" not in node.state.channels
-    assert not node.broker.parts.channels.opening
+    assert not node.broker.parts.channels.openings.pending
 
 
 def test_parts_spread_over_the_groups() -> None:
@@ -803,7 +803,7 @@ def test_what_came_to_a_part_before_it_was_known_to_be_one_is_not_taken_unseen(n
     node.turn()
     assert node.pub_acks() == []
     assert node.stored("late.~0", home) == []
-    assert not node.broker.parts.channels.opening
+    assert not node.broker.parts.channels.openings.pending
     node.hears(keyed(wrong, b"3", "late.~0"))
     assert node.pub_acks() == [refusals.WRONG_PART.format('"late.~0"', '"late"')]
 

@@ -73,7 +73,7 @@ def test_who_has_not_heard_of_the_pin_makes_the_channel_there_all_the_same(node)
     node.feed_meta(pin_channel=pb.Pin(channel=b"foo", group=THERE))
     node.feed_meta(create_channels=pb.CreateChannels(channels=[pb.Channel(name=b"foo", group=HOME)]))
     assert node.state.channels[b"foo"].group == THERE
-    assert not node.broker.parts.channels.opening
+    assert not node.broker.parts.channels.openings.pending
 
 
 def test_a_channel_that_belongs_to_another_is_with_that_one_although_its_name_is_pinned(node) -> None:

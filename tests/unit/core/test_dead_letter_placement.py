@@ -97,7 +97,7 @@ def test_who_has_led_the_other_group_takes_no_publish_any_more(node):
     node.turn()
     assert node.publish(OTHER, b"y") == []
 
-    assert not node.broker.parts.channels.opening
+    assert not node.broker.parts.channels.openings.pending
     assert not node.logs[THERE]
 
 

@@ -86,6 +86,6 @@ def test_the_leader_joins_the_runs(monkeypatch):
     for name in ("a", "b", "c", "d", "e", "f", "g"):
         harness.publish(name, b"1")
     for name in (b"a", b"c", b"e", b"f", b"g", b"b", b"d"):
-        channels.delete(channels.by_name[name])
+        channels.removal.delete(channels.by_name[name])
         harness.turn()
     assert harness.follower().dropped.runs.flat() == [1, 7]

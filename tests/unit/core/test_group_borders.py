@@ -58,7 +58,7 @@ def test_a_timer_that_fails_is_its_groups_fault():
 @pytest.mark.parametrize("name", ["_idle", "_expire"])
 def test_a_channel_whose_timer_fails_freezes_its_group_and_not_the_metadata(node, monkeypatch, name):
     channels = node.broker.parts.channels
-    part = channels.retention if name == "_expire" else channels
+    part = channels.retention if name == "_expire" else channels.removal
     call = getattr(part, name)
 
     def fails(channel, *more):
@@ -84,7 +84,9 @@ def test_a_long_poll_that_fails_at_a_new_channel_freezes_its_group_and_not_the_m
 
 def opened(channels, *arguments):
     answers = []
-    channels.open(*arguments[:1], lambda channel, error: answers.append((channel is not None, error)), *arguments[1:])
+    channels.openings.open(
+        *arguments[:1], lambda channel, error: answers.append((channel is not None, error)), *arguments[1:]
+    )
     return answers
 
 

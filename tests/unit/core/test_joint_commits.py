@@ -200,7 +200,7 @@ def test_a_channel_that_is_deleted_amid_it_does_not_hold_the_others(harness, beh
         if harness.uncommitted:
             harness._commit_entry(*harness.uncommitted.pop(0))
             harness.turn()
-    harness.broker.parts.channels.delete(harness.broker.parts.channels.by_name[b"baz"])
+    harness.broker.parts.channels.removal.delete(harness.broker.parts.channels.by_name[b"baz"])
     harness.hold = False
     harness.turn()
     harness.pass_time(3)

@@ -518,7 +518,7 @@ def test_channel_that_is_deleted_takes_its_transactions_with_it(harness):
     harness.stage(b"other", channel=b"bar", txn=b"other")
     sent = held_commit(harness, (b"t", 30))
     channel = harness.broker.parts.channels.by_name[b"foo"]
-    harness.broker.parts.channels.delete(channel)
+    harness.broker.parts.channels.removal.delete(channel)
     let_go(harness)
     assert harness.answer(sent).error.decode() == refusals.CHANNEL_DELETING
     known = harness.transactions
@@ -660,7 +660,7 @@ def test_rows_that_change_are_written(harness):
     harness.abort(b"a")
     harness.request("finish", ext.FinishRequest(app=b"app", version=2))
     flush()
-    harness.broker.parts.channels.delete(harness.broker.parts.channels.by_name[b"foo"])
+    harness.broker.parts.channels.removal.delete(harness.broker.parts.channels.by_name[b"foo"])
     harness.turn()
     flush()
 

@@ -168,7 +168,7 @@ class ChannelChanges:
             accepted.busy()
         else:
             self.opening += 1
-            self.channels.open(name, partial(self._opened, accepted, new=name not in self.channels.by_name))
+            self.channels.openings.open(name, partial(self._opened, accepted, new=name not in self.channels.by_name))
 
     def _opened(self, accepted: AcceptedRequest, channel: LiveChannel | None, error: str, *, new: bool) -> None:
         self.opening -= 1
@@ -215,7 +215,7 @@ class ChannelChanges:
             if error:
                 deletions.end(info.uid, error)
 
-        self.channels.delete(channel, dropped)
+        self.channels.removal.delete(channel, dropped)
 
     def unregistered(self, info: ChannelInfo) -> None:
         """A channel was removed from the registry: answer the request to delete it."""

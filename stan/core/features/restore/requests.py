@@ -71,7 +71,7 @@ class Restoring(StoringPart):
             accepted.busy()
         else:
             self._opening += 1
-            self.channels.open(request.channel, partial(self._opened, accepted))
+            self.channels.openings.open(request.channel, partial(self._opened, accepted))
 
     def _opened(self, accepted: AcceptedRequest, channel: LiveChannel | None, error: str) -> None:
         self._opening -= 1

@@ -60,7 +60,7 @@ class Committing(StoringPart):
             return
         for name in waiting.txns:
             if not waiting.over:
-                self.channels.open(name, partial(self._opened, waiting))
+                self.channels.openings.open(name, partial(self._opened, waiting))
 
     def _opened(self, waiting: WaitingCommit, channel: LiveChannel | None, error: str) -> None:
         if waiting.over:

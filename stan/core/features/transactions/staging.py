@@ -75,7 +75,7 @@ class Staging(StoringPart):
             accepted.busy()
         else:
             self._opening.add(accepted.user, 1)
-            self.channels.open(request.channel, partial(self._found, accepted, rows))
+            self.channels.openings.open(request.channel, partial(self._found, accepted, rows))
 
     def _found(self, accepted: AcceptedRequest, rows: bytes, channel: LiveChannel | None, error: str) -> None:
         if channel is not None and (error := rows_refusal(self.node.meta, channel, rows)):
