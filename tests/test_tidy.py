@@ -38,7 +38,7 @@ ARROWS_MAX = {
 WORDS = {
     *(f"stan.{path.stem}" for path in (ROOT / "stan").glob("*.py")),
     *("stan.limits", "stan.protocol", "stan.status", "stan_protocol", "stan_client.errors", "pyspark_stan.errors"),
-    *("stan.core.base.names", "stan.core.services", "stan.core.publishing.live_channel"),
+    *("stan.core.base.names", "stan.core.services", "stan.core.publishing.live_channel", "stan.core.state.cursors"),
 }
 """Modules whose names everybody may use: words, and what all parts of a broker share."""
 FAN_OUT_MAX = 13
@@ -48,7 +48,6 @@ COMPOSED = {
     "stan.core.broker.parts": 26,
     "stan.core.features": 16,
     "stan.core.publishing.publishing": 14,
-    "stan.core.state.group": 15,
     "stan.core.broker.broker": 17,
     "stan.server.compose": 27,
     "stan.edge.cluster.node": 20,

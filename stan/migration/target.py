@@ -16,7 +16,6 @@ from stan_protocol.scalars import ChannelUid, GroupId, MiB, RaftIndex, Sequence,
 from stan import level
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
-from stan.core.state.state_codec import snapshot_group
 from stan.edge.storage.manifest import MIGRATING, NAME, Manifest, boot_id, lock_directory, new_nuid, write_manifest
 from stan.edge.storage.snapshot_files import snapshot_bytes, snapshot_path
 from stan.errors import StartError
@@ -171,7 +170,7 @@ class MigrationTarget:
             if number == _META:
                 self._meta.snapshot(snapshot)
             else:
-                snapshot_group(self._machines[number], snapshot)
+                self._machines[number].snapshot(snapshot)
             path = snapshot_path(str(self._directory / "groups" / str(number)), index)
             write_durably(OsFiles(), path, snapshot_bytes(snapshot.SerializeToString()))
 

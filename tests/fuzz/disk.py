@@ -10,7 +10,6 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from stan.core.state.group import GroupMachine
-from stan.core.state.state_codec import restore_group
 from stan.edge.storage.manifest import Manifest, read_manifest
 from stan.errors import Damage, StanError
 from stan.invariant import InvariantError
@@ -98,7 +97,7 @@ def _hard_states() -> tuple[bytes, ...]:
 
 
 def _machine(data: bytes) -> None:
-    restore_group(GroupMachine(1), pb.Snapshot.FromString(data))
+    GroupMachine(1).restore(pb.Snapshot.FromString(data))
 
 
 def states() -> Iterator[Parser]:

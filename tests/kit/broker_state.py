@@ -25,9 +25,9 @@ from stan.core.publishing.batching import Batching
 from stan.core.services.node import META_GROUP, Node
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
-from stan.core.state.group import Cursor, CursorKind, CursorPast, GroupMachine, Subscription, SubscriptionSettings
+from stan.core.state.cursors import Cursor, CursorKind, CursorPast, Subscription, SubscriptionSettings
+from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
-from stan.core.state.state_codec import snapshot_group
 from stan.invariant import InvariantError
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -224,7 +224,7 @@ class BrokerState:
         if group == META_GROUP:
             self._services.node.meta.snapshot(taken)
         else:
-            snapshot_group(self._group(group).machine, taken)
+            self._group(group).machine.snapshot(taken)
         return taken
 
     def copy(self, group: int = 1) -> GroupMachine:

@@ -2,7 +2,6 @@
 
 from stan_protocol.proto import admin_pb2 as admin
 
-from stan.core.state.state_codec import snapshot_group
 from stan.protocol.proto import entries_pb2 as pb
 
 PREFIX = "_STAN.x.test-cluster.admin."
@@ -62,5 +61,5 @@ def agrees(harness, group=1):
     """A follower that applies what the log holds, and a restart that reads it from rows, know the same as the harness."""
     harness.follower(group)
     again = pb.Snapshot()
-    snapshot_group(harness.state.copy(group), again)
+    harness.state.copy(group).snapshot(again)
     assert again == harness.state.snapshot(group)

@@ -4,7 +4,6 @@ from stan_protocol.scalars import GroupId
 
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.broker.broker import Broker
-from stan.core.state.state_codec import snapshot_group
 from stan.edge.storage.data_directory import Disk
 from stan.edge.storage.state_loader import StateLoader
 from stan.edge.storage.storage import Storage
@@ -208,7 +207,7 @@ def state_of(storage, broker, number):
     if number == 0:
         broker.services.node.meta.snapshot(snapshot)
     else:
-        snapshot_group(broker.services.node.groups[number].machine, snapshot)
+        broker.services.node.groups[number].machine.snapshot(snapshot)
     return snapshot
 
 

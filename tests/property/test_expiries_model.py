@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.scalars import SECOND, ChannelUid, RaftIndex
+from stan_protocol.scalars import SECOND, ChannelUid
 
 from stan.core.base.runs import pairs
 from stan.core.publishing.expiry_rows import expiring_change, restamped, runs_of, stamped, times_of
@@ -32,7 +32,7 @@ def stored(state, first, times):
     runs, found = runs_of(times)
     if found:
         change = pb.GroupChange.FromString(expiring_change(UID, runs, found, first)).expiring
-        state.apply("expiring", change, RaftIndex(1))
+        state.add(change)
     return {first + place: at for place, at in enumerate(times) if at}
 
 

@@ -13,7 +13,6 @@ from stan_protocol.scalars import MILLISECOND
 
 from stan import limits
 from stan.core.base.delivery_policy import KEEP_LAST
-from stan.core.state.compactions import Compactions
 from stan.log.files.compactor import Compactor
 from stan.policies import PolicyRule
 from stan.protocol.compressed_batches import in_clear
@@ -134,7 +133,7 @@ class _Compacting:
 
     def left(self, log, machine, uid):
         """What a log has of a channel that has to be there: with what others may have left out it is the same everywhere."""
-        mark = machine.part(Compactions).of(uid)
+        mark = machine.compactions.of(uid)
         index, there, newest = log.channel(uid), [], {}
         for ref in index.refs(1, 1 << 40, 1 << 40, 1 << 40):
             for sequence, message in enumerate(messages_of(log.read(ref)), ref.base_sequence):

@@ -14,7 +14,6 @@ from stan_protocol.refusals import CHANNEL_DELETING, OUTDATED_GENERATION, UNKNOW
 from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.core.services.node import META_GROUP
-from stan.core.state.bookmarks import Bookmarks
 from tests.kit.broker_state import BrokerState
 from tests.sim.clients import SimClient
 from tests.sim.cluster_world import ClusterWorld
@@ -350,7 +349,7 @@ class ConsumerGroupScene:
             if not broker or info is None:
                 return f"nobody leads {channel}"
             last = broker.view.indexes(info.group, info.uid).last_sequence
-            place = BrokerState(broker).copy(info.group).part(Bookmarks).by_channel.get(info.uid, {})
+            place = BrokerState(broker).copy(info.group).bookmarks.by_channel.get(info.uid, {})
             at = place[GROUP.encode()].sequence if GROUP.encode() in place else 0
             if at <= last:
                 return f"the group is at {at} of {last} in {channel}"

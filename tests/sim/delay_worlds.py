@@ -132,7 +132,7 @@ class _Deferred(_Moving):
 
     def waits(self, broker, number):
         """Whether messages of a group wait for their time."""
-        return BrokerState(broker).copy(number).delayed() > 0
+        return BrokerState(broker).copy(number).deferred.waiting > 0
 
 
 class _OneNode:

@@ -5,7 +5,7 @@ import re
 
 from stan_protocol.scalars import MILLISECOND, SECOND
 
-from stan.core.state.group import Cursor
+from stan.core.state.cursors import Cursor
 from stan.protocol.entries import Kind, decode_records
 from stan.protocol.proto import entries_pb2 as entries
 from stan.protocol.user_subjects import ACK_GROUPS

@@ -6,7 +6,7 @@ import pytest
 from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.core.base.causes import Cause
-from stan.core.state.group import Cursor, CursorKind
+from stan.core.state.cursors import Cursor, CursorKind
 from stan.protocol.proto import entries_pb2 as entries
 from tests.sim import history as checks
 from tests.sim.history import KEPT_AFTER, Acked, Delivered, Ended, Failed, History, Publish, Reset, Sub, Working

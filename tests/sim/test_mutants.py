@@ -43,13 +43,14 @@ from stan.core.publishing.ephemeral import EphemeralChannels
 from stan.core.publishing.filters import PublishFilters
 from stan.core.publishing.part_routing import PartRouting
 from stan.core.services.placement import ChannelPlacement
-from stan.core.state import group
+from stan.core.state import operator_changes, progress
 from stan.core.state.bookmarks import Bookmarks, NotedPlace
+from stan.core.state.cursors import Cursor
 from stan.core.state.dedup import ProducerDedup
 from stan.core.state.deferred import Deferred
-from stan.core.state.ephemeral import BLOCK_BITS, EphemeralEpochs, Epoch
+from stan.core.state.ephemeral import BLOCK_BITS, Epoch
 from stan.core.state.expiries import Expiries
-from stan.core.state.group import Cursor, GroupMachine
+from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
 from stan.core.state.tombstones import Tombstones
 from stan.core.state.transactions import Transactions
@@ -252,7 +253,7 @@ mutant("forgets versions", "transactions", 6, "", (Transactions, "is_done", no))
 # --- compaction, deletions, times ---------------------------------------------------------------------------------------
 
 
-mutant("compacts over positions", "compaction", 12, "", (GroupMachine, "passed", nothing))
+mutant("compacts over positions", "compaction", 12, "", (GroupMachine, "slowest", nothing))
 
 
 @breaks(KeyMap, "learn", "compaction", 12)
@@ -271,16 +272,16 @@ def tombstones_go_at_once(original, self, row, target, keys, tombstones):
 mutant("forgets deletions at a restart", "removals", 12, "differs after a restart", (Tombstones, "load", nothing))
 
 
-@breaks(Tombstones, "apply", "removals", 12, "check_removed", (LiveMembership, "removed", nothing))
+@breaks(Tombstones, "delete", "removals", 12, "check_removed", (LiveMembership, "removed", nothing))
 def delivers_what_was_deleted(*_):
     return ""
 
 
-@breaks(Tombstones, "apply", "removals", 12, "check_lost")
-def removes_one_too_many(original, self, name, change, index):
+@breaks(Tombstones, "delete", "removals", 12, "check_lost")
+def removes_one_too_many(original, self, change):
     if change.deleted and change.deleted[0] > 1:
         change.deleted[0] -= 1
-    return original(self, name, change, index)
+    return original(self, change)
 
 
 @breaks(delaying, "_trim", "delays", 4)
@@ -335,13 +336,13 @@ def removes_early(original, self, second, held):
     return original(self, second + 2, held)
 
 
-@breaks(Expiries, "apply", "ttl", 4)
-def forgets_a_run_once(original, state, name, change, index, forgotten=[]):  # noqa: B006
+@breaks(Expiries, "add", "ttl", 4)
+def forgets_a_run_once(original, state, change, forgotten=[]):  # noqa: B006
     if not forgotten and change.runs:
         forgotten.append(1)
         del change.runs[:]
         del change.at[:]
-    return original(state, name, change, index)
+    return original(state, change)
 
 
 @breaks(publishing, "stamped", "ttl", 4)
@@ -369,9 +370,9 @@ mutant("keeps what it holds", "operator", 6, "", (cursor_override_live, "_moved"
 mutant("skips nothing", "operator", 6, "", (cursor_override_live, "_skipped", nothing))
 
 
-@breaks(group, "counted_runs", "verdicts", 6)
+@breaks(progress, "counted_runs", "verdicts", 6)
 def forgets_counts(_original, flat, _counts):
-    return iter(Runs([Run(first, last) for first, last in group.pairs(flat)]))
+    return iter(Runs([Run(first, last) for first, last in progress.pairs(flat)]))
 
 
 @breaks(acks, "pause_after_nak", "verdicts", 6)
@@ -409,7 +410,7 @@ def settles_before_it_is_stored(original, self, info, cursor_id, into, moves, ru
 
 
 # the copy is stored, and for whoever leads next the message is pending
-mutant("settles no dead letter", "dead-letters", 4, "", (GroupMachine, "_give_up", nothing))
+mutant("settles no dead letter", "dead-letters", 4, "", (operator_changes, "settle_dead_letters", nothing))
 mutant("forgets the reason", "dead-letters", 4, "", (letters, "REJECTED", letters.EXHAUSTED))
 
 
@@ -479,7 +480,7 @@ def stores_later_what_wants_no_ack(original, self, batch, held=[]):  # noqa: B00
 def begins_without_an_entry(_original, self, channel):
     """The leader takes the next epoch for its own before the log has it."""
     info = channel.info
-    known = self.node.groups[info.group].machine.part(EphemeralEpochs).of(info.uid)
+    known = self.node.groups[info.group].machine.epochs.of(info.uid)
     block = known.block + 1
     self.channels.stores.begin(info.uid, Epoch(known.number + 1, (block << BLOCK_BITS) + 1, block))
     self.stored.source = self.channels.stores

@@ -14,8 +14,7 @@ from stan_protocol.scalars import MILLISECOND, SECOND
 from stan.core.base.ready import Delivery
 from stan.core.broker.broker import Broker
 from stan.core.services.proposals import ProposedChanges
-from stan.core.state.expiries import Expiries
-from stan.core.state.group import GroupMachine
+from stan.core.state.group import CHANGES
 from stan.policies import PolicyRule
 from tests.kit.broker_state import BrokerState
 from tests.sim.clients import Publisher
@@ -63,11 +62,11 @@ class _Expiring(ClockSet):
             self.operator._make = lambda: None
 
     def run(self, **patience):
-        ready, change, expire = Broker.ready, ProposedChanges.change_group, GroupMachine._expire
+        ready, change = Broker.ready, ProposedChanges.change_group
         with (
             mock.patch.object(Broker, "ready", self._watched_turn(ready)),
             mock.patch.object(ProposedChanges, "change_group", self._watched_change(change)),
-            mock.patch.object(GroupMachine, "_expire", self._watched_expiry(expire)),
+            mock.patch.dict(CHANGES, expired=self._watched_expiry(CHANGES["expired"])),
         ):
             return super().run(**patience)
 
@@ -101,9 +100,9 @@ class _Expiring(ClockSet):
                 self.history.shown.append((message.subject.decode(), message.sequence, wall))
 
     def _watched_expiry(self, expire):
-        def watched(machine, change):
-            found = expire(machine, change)
-            for uid, runs in found.items():
+        def watched(state, change, index):
+            found = expire(state, change, index)
+            for uid, runs in found.of_part.items():
                 name = self.channel_names[uid]
                 sequences = [at for first, last in runs for at in range(first, last + 1)]
                 for sequence in sequences:
@@ -138,7 +137,7 @@ class _Expiring(ClockSet):
 
     def _listed(self):
         states = [(BrokerState(broker), number) for broker in self._brokers() for number in broker.view.groups]
-        expiries = [state.copy(number).part(Expiries) for state, number in states]
+        expiries = [state.copy(number).expiries for state, number in states]
         return [one.by_channel for one in expiries if one.by_channel]
 
     def _has_read(self, channel):

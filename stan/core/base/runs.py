@@ -341,3 +341,8 @@ def counted_runs(flat: Iterable[int], counts: Collection[int]) -> Iterator[Run]:
 def from_flat(flat: Iterable[int], counts: Collection[int] = ()) -> Runs:
     """The set whose `flat` form is given, or the `counted` one."""
     return Runs(counted_runs(flat, counts))
+
+
+def removed_runs(first_sequence: int, deleted: Iterable[int]) -> list[tuple[int, int]]:
+    """The runs (first, last) of what is purged below *first_sequence*, and of *deleted*, first, last, first, last, ..."""
+    return [(1, first_sequence - 1), *pairs(deleted)] if first_sequence > 1 else list(pairs(deleted))

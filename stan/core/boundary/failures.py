@@ -8,7 +8,7 @@ from stan_protocol.scalars import GroupId
 from stan.core.base.names import shown
 from stan.core.base.runs import Run
 from stan.core.services.services import Services
-from stan.core.state.group import Cursor
+from stan.core.state.cursors import Cursor
 
 
 def tell_failure(services: Services, number: GroupId, kind: str, cursor: Cursor, run: Run, reason: bytes) -> None:

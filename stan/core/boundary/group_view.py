@@ -9,7 +9,7 @@ from typing import NamedTuple
 from stan_protocol.scalars import ChannelUid
 
 from stan.core.leader.local_group import ChannelGroup
-from stan.core.state.group import Cursor, CursorKind, SubscriptionSettings
+from stan.core.state.cursors import Cursor, CursorKind, SubscriptionSettings
 
 
 class CursorIdentity(NamedTuple):
@@ -81,7 +81,7 @@ class GroupView:
     @property
     def delayed(self) -> int:
         """Messages that wait for the time which their publishers have set."""
-        return self._group.machine.delayed()
+        return self._group.machine.deferred.waiting
 
     def cursor(self, cursor_id: int) -> CursorIdentity | None:
         """A cursor by its number; None: there is none."""

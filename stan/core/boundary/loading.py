@@ -17,9 +17,10 @@ from stan.core.leader.local_group import ChannelGroup
 from stan.core.leader.redelivery import Redelivery
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
-from stan.core.state.group import Cursor, GroupMachine, GroupRows
+from stan.core.state.cursors import Cursor
+from stan.core.state.group import GroupMachine
+from stan.core.state.group_state import GroupRows
 from stan.core.state.meta import MetaMachine, MetaRows
-from stan.core.state.state_codec import restore_group
 from stan.protocol.entries import Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -46,7 +47,7 @@ def restored(number: GroupId, snapshot: pb.Snapshot, *, changed: bool) -> Machin
         meta.restore(snapshot)
     else:
         machine = GroupMachine(number)
-        restore_group(machine, snapshot)
+        machine.restore(snapshot)
     if changed:
         machine.touch_all()
     return machine

@@ -24,7 +24,6 @@ from stan.core.publishing.compressing import CompressedTotals
 from stan.core.publishing.publishing import Publishing
 from stan.core.services.senders import Authorizer
 from stan.core.services.services import Services
-from stan.core.state.compactions import Compactions
 
 
 class BrokerTotals(NamedTuple):
@@ -234,11 +233,11 @@ class BrokerView:
         found = self._services.node.groups.get(group)
         if found is None:
             return {}
-        marks = found.machine.part(Compactions).up_to(index)
+        marks = found.machine.compactions.up_to(index)
         for uid, mark in marks.items():
-            passed = found.machine.passed(uid)
-            if passed is not None and passed < mark.tombstones_until:
-                marks[uid] = mark._replace(tombstones_until=Sequence(max(passed, mark.overdue_until)))
+            slowest = found.machine.slowest(uid)
+            if slowest is not None and slowest[0] < mark.tombstones_until:
+                marks[uid] = mark._replace(tombstones_until=Sequence(max(slowest[0], mark.overdue_until)))
         return marks
 
     def is_held(self, group: GroupId, uid: ChannelUid) -> bool:

@@ -15,8 +15,7 @@ from stan.core.features import BrokerParts, Features
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
-from stan.core.state.deferred import Deferred
-from stan.core.state.group import GroupResult
+from stan.core.state.group_state import GroupResult
 from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.protocol.entries import DEFERRED_UID, STAGING_UID, Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
@@ -195,7 +194,7 @@ class LogEntries:
 
     def _trim_deferred(self, number: GroupId) -> None:
         """Remove messages of the hidden channel that wait no more."""
-        floor = self.node.groups[number].machine.part(Deferred).floor
+        floor = self.node.groups[number].machine.deferred.floor
         if floor > 1:
             self.outgoing.trims.append((number, DEFERRED_UID, floor))
 

@@ -19,7 +19,7 @@ from stan.core.base.names import text
 from stan.core.requests.table import ALL, REQUESTS, UNKNOWN, RequestKind, Scope
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
-from stan.core.state.group import Subscription
+from stan.core.state.cursors import Subscription
 from stan.core.state.meta import Client
 from stan.permissions import EVERYTHING, Permissions, Right
 from stan.protocol.requests import decode

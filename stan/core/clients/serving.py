@@ -12,7 +12,7 @@ from stan.core.clients.serving_leader import ServingLeader
 from stan.core.clients.serving_node import ServingNode
 from stan.core.leader.local_group import Leadership
 from stan.core.services.services import Services
-from stan.core.state.group import Cursor, CursorKind, Subscription, kind_and_name
+from stan.core.state.cursors import Cursor, CursorKind, Subscription, kind_and_name
 from stan.core.state.serving import ANY
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto.node_pb2 import ServingReport

@@ -23,7 +23,7 @@ from stan.core.leader.local_group import Leadership
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
-from stan.core.state.group import Cursor, Subscription
+from stan.core.state.cursors import Cursor, Subscription
 from stan.core.state.serving import willing
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb

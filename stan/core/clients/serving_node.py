@@ -18,7 +18,7 @@ from stan.core.base.ready import Ready
 from stan.core.clients.nodes import NodeRequests
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.services.services import Services
-from stan.core.state.group import Cursor
+from stan.core.state.cursors import Cursor
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto.node_pb2 import ServingAnswer, ServingReport
 

@@ -26,7 +26,9 @@ from stan.core.requests.request_order import ArrivalOrder
 from stan.core.services.leading import LED_ELSEWHERE
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
-from stan.core.state.group import GroupResult, Subscription
+from stan.core.state.cursors import Subscription
+from stan.core.state.group_state import GroupResult
+from stan.core.state.subscribing import cursor_for
 from stan.core.state.tombstones import below_newest
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.requests import TooLong, because, decode
@@ -207,7 +209,7 @@ class Subscribing:
         )
         if authorizer is not None and (owner := self.senders.user_of(reply)):
             subscribe.user = owner
-            meant = self.node.group_of(channel.info).machine.meant(subscribe)
+            meant = cursor_for(self.node.group_of(channel.info).machine, subscribe)
             if meant is not None and not authorizer.is_user(meant.user):
                 subscribe.former_user = meant.user
         done = partial(self._subscribed, request, reply, channel, start)

@@ -25,7 +25,7 @@ from stan.core.requests.read_index import ReadIndex
 from stan.core.requests.request_order import ArrivalOrder
 from stan.core.requests.router import Handler
 from stan.core.services.services import Services
-from stan.core.state.group import GroupResult
+from stan.core.state.group_state import GroupResult
 from stan.core.state.meta import MetaResult
 from stan.protocol.proto import entries_pb2 as pb
 

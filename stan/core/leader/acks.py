@@ -12,7 +12,7 @@ from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.leader.ordered_delivery import acked_together
 from stan.core.leader.redelivery import Redelivery
 from stan.core.leader.retries import is_last, pause_after_nak
-from stan.core.state.group import CursorPast
+from stan.core.state.cursors import CursorPast
 
 ACKED_TOGETHER = 16
 """Ranges acked in one read above which they are sorted and taken out of the window in one go: each by itself costs a pass over

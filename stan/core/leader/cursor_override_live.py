@@ -7,7 +7,7 @@ reported with the previous epoch, so that a repeat of them is flagged, whichever
 
 from stan.core.base.runs import Run, Runs
 from stan.core.leader.cursors import LiveCursor
-from stan.core.state.group import OperatorChange
+from stan.core.state.group_state import OperatorChange
 from stan.protocol.proto import entries_pb2 as pb
 
 

@@ -20,7 +20,7 @@ from stan.core.leader.deliveries import CLIENT_ID_BYTES_MAX, MICROSECOND, Sendin
 from stan.core.leader.key_order import KeyOrder
 from stan.core.leader.pending import ANYWAY, CAUSE, REJECTED, Pending
 from stan.core.leader.retries import Moves
-from stan.core.state.group import Cursor, CursorPast, Subscription
+from stan.core.state.cursors import Cursor, CursorPast, Subscription
 from stan.invariant import invariant
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb

@@ -23,7 +23,8 @@ from stan.core.leader.membership import LiveMembership
 from stan.core.leader.ordered_delivery import OrderedTurn, answered, next_turn, wanted_of
 from stan.core.leader.pending import CAUSE, alike
 from stan.core.leader.redelivery import Redelivery
-from stan.core.state.group import Cursor, GroupMachine
+from stan.core.state.cursors import Cursor
+from stan.core.state.group_state import GroupState
 
 
 class Dispatch:
@@ -31,7 +32,7 @@ class Dispatch:
 
     def __init__(
         self,
-        machine: GroupMachine,
+        machine: GroupState,
         indexes: Indexes,
         redelivery: Redelivery,
         policy_of: Callable[[Cursor], DeliveryPolicy],

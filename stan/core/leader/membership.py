@@ -7,13 +7,14 @@ from stan_protocol.scalars import ChannelUid, Nanos, WallNanos
 from stan.core.base.causes import Cause
 from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.core.base.ready import Indexes
-from stan.core.base.runs import Run, Runs, without
+from stan.core.base.runs import Run, Runs, removed_runs, without
 from stan.core.leader.cursor_override_live import adopt_override, begin_anew, follow
 from stan.core.leader.cursors import LiveCursor, MessagesAhead, Unreported
 from stan.core.leader.pending import CAUSE, Pending
 from stan.core.leader.redelivery import Redelivery
 from stan.core.leader.retries import Moves, is_last
-from stan.core.state.group import Cursor, GroupMachine, GroupResult, Subscription, removed_runs
+from stan.core.state.cursors import Cursor, Subscription
+from stan.core.state.group_state import GroupResult, GroupState
 from stan.protocol.proto import entries_pb2 as pb
 
 
@@ -22,7 +23,7 @@ class LiveMembership:
 
     def __init__(
         self,
-        machine: GroupMachine,
+        machine: GroupState,
         indexes: Indexes,
         redelivery: Redelivery,
         policy_of: Callable[[Cursor], DeliveryPolicy],
@@ -171,7 +172,7 @@ class LiveMembership:
     def removed(self, uid: ChannelUid, removal: pb.Removal) -> None:
         """An operator removed messages: they count as acked, whichever member holds them."""
         for live in self.cursors.by_channel.get(uid, {}).values():
-            for first, last in removed_runs(removal):
+            for first, last in removed_runs(removal.first_sequence, removal.deleted):
                 for run in live.pending.settle(first, last):
                     live.unreported.gone(run.first, run.last)
             self.reports.skip(live, removal.first_sequence - 1)

@@ -19,7 +19,7 @@ from stan.core.leader.deliveries import withdrawn
 from stan.core.leader.live_view import LiveView
 from stan.core.leader.pending import alike
 from stan.core.leader.retries import pause_after_ack_wait
-from stan.core.state.group import Cursor
+from stan.core.state.cursors import Cursor
 
 OnGivenUp = Callable[[str, Cursor, Run, bytes], None]
 """Called with messages that a cursor has given up: `rejected` or `exhausted`, and the reason that a client gave."""

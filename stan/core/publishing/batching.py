@@ -146,7 +146,7 @@ class Batching(StoringPart):
         line.going = True
         while line.waiting and not line.busy:
             taken = self._take(line)
-            dedup = self.group.machine.part(ProducerDedup)
+            dedup = self.group.machine.dedup
             self._propose(line, named, taken, dedup)
         line.going = False
         if not line.busy:

@@ -11,7 +11,7 @@ from stan.core.base.names import text
 from stan.core.publishing.channel_policies import ChannelPolicies
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.services.services import Services
-from stan.core.state.group import GroupResult
+from stan.core.state.group_state import GroupResult
 from stan.protocol.proto import entries_pb2 as pb
 
 
@@ -62,7 +62,7 @@ class ChannelRemoval:
             self.delete(channel)
 
     def _is_kept(self, channel: LiveChannel, now: Nanos) -> bool:
-        """True if a commit or restore of the channel is under way, or rows are staged for it, delayed messages wait, or messages
+        """True if a restore of the channel is under way, rows are staged for it, delayed messages wait, or messages
         for its tier."""
         if channel.restoring:
             return True
@@ -73,7 +73,7 @@ class ChannelRemoval:
             if not room or now < channel.idle_since + room:
                 return True
         machine = self.node.group_of(channel.info).machine
-        return channel.info.uid in machine.transactions.parts or machine.delayed(channel.info.uid) > 0
+        return channel.info.uid in machine.transactions.parts or channel.info.uid in machine.deferred.counts
 
     def delete(self, channel: LiveChannel, done: Callable[[str], None] = lambda _error: None) -> None:
         """Remove a channel with its messages and cursors; until that is committed, requests for it are refused. *done* is called

@@ -11,7 +11,6 @@ from stan.config import ChannelLimits
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.services.services import Services
-from stan.core.state.deferred import Deferred
 from stan.core.state.meta import ChannelInfo
 from stan.protocol.entries import DEFERRED_UID
 from stan.protocol.proto import entries_pb2 as pb
@@ -51,7 +50,7 @@ def deferrals(services: Services, channels: LiveChannels, number: GroupId) -> De
         last_timestamp=index.last_timestamp,
         idle_since=services.node.clock.now,
     )
-    batches = services.node.groups[number].machine.part(Deferred).batches
+    batches = services.node.groups[number].machine.deferred.batches
     soonest = [(batch.dues[0] if len(batch.dues) == 1 else batch.due, first) for first, batch in batches.items()]
     heapq.heapify(soonest)
     return Deferrals(hidden, soonest)

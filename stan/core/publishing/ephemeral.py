@@ -28,7 +28,7 @@ from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.services import Services
 from stan.core.state.ephemeral import BLOCK_BITS
-from stan.core.state.group import GroupResult
+from stan.core.state.group_state import GroupResult
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -108,7 +108,7 @@ class EphemeralChannels(LeaderPart):
         if isinstance(result, GroupResult):
             error = result.error
         if not error and self.channels.by_uid.get(info.uid) is channel:
-            epoch = self.group.machine.epoch_of(info.uid)
+            epoch = self.group.machine.epochs.of(info.uid)
             self.channels.keep_messages(channel, epoch)
             if epoch.number > 1:
                 name = go_quote(text(info.name))
@@ -136,7 +136,7 @@ class EphemeralChannels(LeaderPart):
         store = self.channels.stores.by_uid.get(info.uid)
         if isinstance(result, GroupResult):
             error = result.error
-            epoch = self.group.machine.epoch_of(info.uid)
+            epoch = self.group.machine.epochs.of(info.uid)
             if store is not None and epoch.number == store.epoch.number:
                 self.channels.stores.begin(info.uid, epoch)
         for opened in waiting:

@@ -36,7 +36,6 @@ from stan.core.publishing.waiting_publishes import Attempt, WaitingBatch
 from stan.core.services.leading import LED_ELSEWHERE
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
-from stan.core.state.deferred import Deferred
 from stan.permissions import Right
 from stan.protocol.kernel import server as kernel
 from stan.protocol.requests import can_be_answered
@@ -260,7 +259,7 @@ class PublishFilters:
         info = self.channels.by_name[batch.channel].info
         if not batch.times.dues:
             return batch, b"", ""
-        left = self.node.group_of(info).machine.part(Deferred).shares.left(batch.user, limits.DEFERRED_MAX)
+        left = self.node.group_of(info).machine.deferred.shares.left(batch.user, limits.DEFERRED_MAX)
         if self.leading.leadership(info.group).part(Deferrals).hidden.unsealed.count + batch.count > left:
             return None, batch.acks, refusals.TOO_MANY_DELAYED
         return batch, b"", ""

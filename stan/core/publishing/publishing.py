@@ -35,7 +35,6 @@ from stan.core.publishing.waiting_publishes import WaitingPublishes
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.proposals import InDoubt, nobody_waits
 from stan.core.services.services import Services
-from stan.core.state.expiries import Expiries
 from stan.policies import EPHEMERAL
 from stan.protocol.entries import (
     DEFERRED_UID,
@@ -153,7 +152,7 @@ class Publishing:
             return True
         machine = self.node.group_of(info).machine
         gone = machine.tombstones.by_channel.get(info.uid)
-        listed = machine.part(Expiries).pieces(info.uid) + (gone.pieces if gone is not None else 0)
+        listed = machine.expiries.pieces(info.uid) + (gone.pieces if gone is not None else 0)
         if listed + len(expiries) > limits.EXPIRING_RUNS_MAX:
             return False
         rows.expiring = partial(expiring_change, info.uid, runs, expiries)

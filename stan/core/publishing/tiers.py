@@ -14,7 +14,6 @@ from stan.config import ChannelLimits
 from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.core.base.names import text
 from stan.core.services.services import Services
-from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.meta import ChannelInfo
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -63,7 +62,7 @@ class Tiers:
 
     def position(self, info: ChannelInfo, tier: Tier) -> int:
         """The sequence that the tier has to pass next; 0 if its position was never set."""
-        places = self.node.group_of(info).machine.part(Bookmarks).by_channel.get(info.uid, {})
+        places = self.node.group_of(info).machine.bookmarks.by_channel.get(info.uid, {})
         place = places.get(tier.name)
         return 0 if place is None else place.sequence
 

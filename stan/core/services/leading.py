@@ -10,7 +10,7 @@ from stan.core.leader.local_group import ChannelGroup, LeaderParts, Part
 from stan.core.services.node import META_GROUP, Node
 from stan.core.services.outgoing import Outgoing
 from stan.core.services.proposals import ProposedChanges
-from stan.core.state.group import ack_place
+from stan.core.state.cursors import ack_place
 from stan.protocol.user_subjects import ACK_GROUPS
 
 LED_ELSEWHERE = "another node leads the channel, and answers"

@@ -11,7 +11,7 @@ from stan.core.base.rate_limit import RateLimiter
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.services.leading import Leading
 from stan.core.services.node import Node
-from stan.core.state.group import Subscription
+from stan.core.state.cursors import Subscription
 from stan.core.state.meta import Client
 from stan.permissions import Right
 from stan.protocol.user_subjects import acker, user_of

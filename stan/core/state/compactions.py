@@ -5,6 +5,7 @@ never go back, and tombstones go only where their channel is compacted. Which me
 is stored, so the state of a channel stays a few bytes however many messages it has lost.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -23,7 +24,6 @@ class Compactions(PerChannel[Compaction]):
     """The compaction of each channel that has one. A row is a CompactedChannel without uid."""
 
     KIND: ClassVar[str] = "compaction"
-    CHANGES: ClassVar[tuple[str, ...]] = ("compacted",)
 
     def of(self, uid: ChannelUid) -> Compaction:
         """How far a channel is compacted."""
@@ -33,9 +33,9 @@ class Compactions(PerChannel[Compaction]):
         """The compactions that entries up to *index* have decided."""
         return {uid: known for uid, known in self.by_channel.items() if known.index <= index}
 
-    def apply(self, _name: str, change: pb.Compacted, index: RaftIndex) -> None:
-        """Compact channels further."""
-        for one in change.channels:
+    def advance(self, channels: Iterable[pb.CompactedChannel], index: RaftIndex) -> None:
+        """Compact channels further, as the entry at *index* says."""
+        for one in channels:
             uid = ChannelUid(one.uid)
             known = self.of(uid)
             until = max(known.until, one.until)

@@ -1,11 +1,12 @@
-"""The components of a channel group's replicated state: each applies certain changes and keeps rows of its own.
+"""The components of a channel group's replicated state: each keeps rows of its own, and some apply certain changes alone.
 
 A component is as deterministic as the machine that it belongs to (P2): its only input are committed entries. It keeps its state
 as rows, key to bytes, and records which rows have changed; other code writes them to disk and into snapshots.
 """
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Final, Protocol
 
 from stan_protocol.scalars import ChannelUid, RaftIndex
 
@@ -29,13 +30,8 @@ class StateComponent(Protocol):
 
     KIND: ClassVar[str]
     """Names the component's rows on disk; never given to another component."""
-    CHANGES: ClassVar[tuple[str, ...]]
-    """Names of the changes of `GroupChange.change` that the component applies."""
     dirty: set[bytes]
     """Keys of rows that have changed since they were last taken to be written; the machine empties the set then."""
-
-    def apply(self, name: str, change: Any, index: RaftIndex) -> object:
-        """Apply one committed change; the result is passed to the callback of its proposal."""
 
     def drop_channel(self, uid: ChannelUid) -> None:
         """A channel is gone: drop all rows about it."""
@@ -47,23 +43,40 @@ class StateComponent(Protocol):
         """The row with that key; None if it is gone."""
 
     def load(self, key: bytes, state: bytes) -> None:
-        """Load a stored row; only before the first `apply`."""
+        """Load a stored row; only before the first change."""
 
 
-def make_components() -> list[StateComponent]:
-    """The components of a new machine."""
-    return [
-        Transactions(),
-        ProducerDedup(),
-        Bookmarks(),
-        Tombstones(),
-        LimitOverrides(),
-        RestoreStates(),
-        Deferred(),
-        Expiries(),
-        Compactions(),
-        MoveStages(),
-        PartClosings(),
-        EphemeralEpochs(),
-        DroppedChannels(),
-    ]
+class ChangeOwner(StateComponent, Protocol):
+    """A component that applies changes which concern no other one."""
+
+    CHANGES: ClassVar[tuple[str, ...]]
+    """Names of these changes in `GroupChange.change`."""
+
+    def apply(self, name: str, change: Any, index: RaftIndex) -> object:
+        """Apply one committed change; the result is passed to the callback of its proposal."""
+
+
+@dataclass(slots=True)
+class Components:
+    """The components of a group's state, except for its dropped channels."""
+
+    transactions: Transactions = field(init=False, default_factory=Transactions)
+    dedup: ProducerDedup = field(init=False, default_factory=ProducerDedup)
+    bookmarks: Bookmarks = field(init=False, default_factory=Bookmarks)
+    tombstones: Tombstones = field(init=False, default_factory=Tombstones)
+    limit_overrides: LimitOverrides = field(init=False, default_factory=LimitOverrides)
+    restores: RestoreStates = field(init=False, default_factory=RestoreStates)
+    deferred: Deferred = field(init=False, default_factory=Deferred)
+    expiries: Expiries = field(init=False, default_factory=Expiries)
+    compactions: Compactions = field(init=False, default_factory=Compactions)
+    moves: MoveStages = field(init=False, default_factory=MoveStages)
+    part_closings: PartClosings = field(init=False, default_factory=PartClosings)
+    epochs: EphemeralEpochs = field(init=False, default_factory=EphemeralEpochs)
+
+
+NAMES: Final = (*(one.name for one in fields(Components)), "dropped")
+"""What the components of a group's state are called, in the order in which snapshots have them."""
+OWNERS: Final = {
+    change: one.name for one in fields(Components) for change in getattr(one.type, "CHANGES", ())
+} | dict.fromkeys(DroppedChannels.CHANGES, "dropped")
+"""Names of changes -> that of the component which applies them alone."""

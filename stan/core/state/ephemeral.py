@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
 from stan_protocol.refusals import EPHEMERAL_USED_UP
-from stan_protocol.scalars import ChannelUid, RaftIndex, Sequence
+from stan_protocol.scalars import ChannelUid, Sequence
 
 from stan.core.state.per_channel import PerChannel
 from stan.protocol.proto import entries_pb2 as pb
@@ -49,13 +49,12 @@ class EphemeralEpochs(PerChannel[Epoch]):
     """The newest epoch of each ephemeral channel that had one. A row is an EpochRow."""
 
     KIND: ClassVar[str] = "ephemeral"
-    CHANGES: ClassVar[tuple[str, ...]] = ("ephemeral_epoch",)
 
     def of(self, uid: ChannelUid) -> Epoch:
         """The newest epoch of a channel."""
         return self.by_channel.get(uid, NONE)
 
-    def apply(self, _name: str, change: pb.EphemeralEpoch, _index: RaftIndex) -> str:
+    def begin(self, change: pb.EphemeralEpoch) -> str:
         """Begin an epoch, or give the newest one another block. Returns why nothing changed, or "": what asks for more in an
         epoch that has ended changes nothing, as does what asks a second time."""
         uid = ChannelUid(change.uid)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from stan_protocol.scalars import ChannelUid, RaftIndex
+from stan_protocol.scalars import ChannelUid
 
 from stan.core.base.runs import pairs
 from stan.protocol.proto import entries_pb2 as pb
@@ -74,7 +74,6 @@ class Expiries:
     row is a pb.Expiring."""
 
     KIND: ClassVar[str] = "expiring"
-    CHANGES: ClassVar[tuple[str, ...]] = ("expiring",)
 
     dirty: set[bytes] = field(default_factory=set)
     by_channel: dict[ChannelUid, ChannelExpiries] = field(default_factory=dict)
@@ -92,7 +91,7 @@ class Expiries:
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
-    def apply(self, _name: str, change: pb.Expiring, _index: RaftIndex) -> int:
+    def add(self, change: pb.Expiring) -> int:
         """List the messages of an entry that expire. Returns how many runs there are in their channel."""
         uid = ChannelUid(change.uid)
         here = self.by_channel.setdefault(uid, ChannelExpiries())

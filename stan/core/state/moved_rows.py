@@ -10,6 +10,7 @@ from stan_protocol.scalars import ChannelUid
 
 from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.compactions import Compactions
+from stan.core.state.cursors import cursor_row, subscription_row
 from stan.core.state.dedup import ProducerDedup
 from stan.core.state.ephemeral import EphemeralEpochs
 from stan.core.state.expiries import Expiries
@@ -17,7 +18,6 @@ from stan.core.state.group import GroupMachine
 from stan.core.state.limit_overrides import LimitOverrides
 from stan.core.state.part_closings import PartClosings
 from stan.core.state.restore_state import RestoreStates
-from stan.core.state.state_codec import cursor_row, subscription_row
 from stan.core.state.tombstones import Tombstones
 from stan.core.state.transactions import COMMITTED, Transactions
 from stan.protocol.proto import entries_pb2 as pb

@@ -1,7 +1,7 @@
 """Moves of channels between groups: where the move of each channel is, as the log of one group says.
 
-A component of the group's machine (see components.py), fed by committed entries alone. The machine applies the changes, as they
-concern everything that it knows of a channel; here is which move has come how far. A move is named by the index of the metadata
+A component of the group's machine (see components.py), fed by committed entries alone. The changes concern all that a group knows
+of a channel, so they are in channel_moves.py; here is which move has come how far. A move is named by the index of the metadata
 entry that has begun it, and changes that name an earlier move than the known one of their channel change nothing.
 
     source:  depart ─► departed | returned            target:  arriving ─► arrived | arrival_dropped
@@ -10,9 +10,9 @@ entry that has begun it, and changes that name an earlier move than the known on
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
-from stan_protocol.scalars import ChannelUid, RaftIndex
+from stan_protocol.scalars import ChannelUid
 
 from stan.core.state.per_channel import PerChannel
 from stan.protocol.proto import entries_pb2 as pb
@@ -39,7 +39,6 @@ class MoveStages(PerChannel[MoveStage]):
     """The moves of a group's channels, by uid. A row is a pb.MoveState."""
 
     KIND: ClassVar[str] = "moves"
-    CHANGES: ClassVar[tuple[str, ...]] = ()  # the machine applies them
 
     held: set[ChannelUid] = field(default_factory=set)  # channels of which nothing changes here: they are held, or gone
 
@@ -68,10 +67,6 @@ class MoveStages(PerChannel[MoveStage]):
         """Put these channels of a move at *stage*."""
         for uid in uids:
             self.put(ChannelUid(uid), MoveStage(move, stage))
-
-    def apply(self, _name: str, _change: Any, _index: RaftIndex) -> object:
-        """Never called: the machine applies changes that concern more than one component."""
-        return None
 
     def drop_channel(self, uid: ChannelUid) -> None:
         """Forget the move of a channel that is gone."""

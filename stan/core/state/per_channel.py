@@ -16,7 +16,7 @@ State = TypeVar("State")
 
 @dataclass(slots=True)
 class PerChannel(Generic[State]):
-    """A component that keeps one state per channel; a subclass gives KIND, CHANGES, apply, encode and decode."""
+    """A component that keeps one state per channel; a subclass gives KIND, encode and decode."""
 
     dirty: set[bytes] = field(default_factory=set)
     by_channel: dict[ChannelUid, State] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class PerChannel(Generic[State]):
         return None if state is None else self.encode(state)
 
     def load(self, key: bytes, state: bytes) -> None:
-        """Take in one row; only before the first `apply`."""
+        """Take in one row; only before the first change."""
         self.by_channel[_uid(key)] = self.decode(state)
 
 

@@ -2,13 +2,13 @@
 
 A component of the group's machine (see components.py), fed by committed entries alone: it remembers the name of each channel's
 newest restore, so that its requests may be repeated, and whether the restore has ended. What a restore does to the rest of the
-machine is in group.py.
+group's state is in restores.py.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stan_protocol.scalars import ChannelUid, RaftIndex
+from stan_protocol.scalars import ChannelUid
 
 from stan.core.state.per_channel import PerChannel
 from stan.protocol.proto import entries_pb2 as pb
@@ -19,15 +19,14 @@ class RestoreStates(PerChannel[pb.Restore]):
     """The newest restore of each channel. A row is a Restore without uid."""
 
     KIND: ClassVar[str] = "restores"
-    CHANGES: ClassVar[tuple[str, ...]] = ("restore",)
 
     def under_way(self, uid: ChannelUid) -> bytes:
         """The name of the restore that has not ended; b"" if there is none."""
         restore = self.by_channel.get(uid)
         return b"" if restore is None or restore.ended else restore.name
 
-    def apply(self, _name: str, change: pb.Restore, _index: RaftIndex) -> None:
-        """Remember the restore that begins or ends; the machine has checked before that it may (group.py)."""
+    def remember(self, change: pb.Restore) -> None:
+        """Remember the restore that begins or ends; it may (restores.py)."""
         kept = pb.Restore(name=change.name, first_sequence=change.first_sequence, ended=change.ended)
         self.put(ChannelUid(change.uid), kept)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stan_protocol.refusals import TOO_MANY_DELETED
-from stan_protocol.scalars import ChannelUid, RaftIndex
+from stan_protocol.scalars import ChannelUid
 
 from stan import limits
 from stan.core.base.runs import Run, Runs, from_flat, pairs
@@ -25,7 +25,6 @@ class Tombstones(PerChannel[Runs]):
     """The deleted sequences of each channel. A row is a Removal without uid."""
 
     KIND: ClassVar[str] = "deleted"
-    CHANGES: ClassVar[tuple[str, ...]] = ("removal",)
 
     # --- what readers ask -------------------------------------------------------------------------------------------
 
@@ -36,7 +35,7 @@ class Tombstones(PerChannel[Runs]):
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
-    def apply(self, _name: str, change: pb.Removal, _index: RaftIndex) -> str:
+    def delete(self, change: pb.Removal) -> str:
         """Add the sequences that a Removal deletes one by one. Returns why nothing was deleted, or ""."""
         uid = ChannelUid(change.uid)
         runs = self.by_channel.get(uid, Runs())

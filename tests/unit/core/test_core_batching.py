@@ -11,7 +11,6 @@ from stan_protocol.refusals import TOO_MUCH_WAITING
 
 from stan import limits
 from stan.config import Config, StoreLimits
-from stan.core.state.dedup import ProducerDedup
 from stan.protocol.entries import Kind, decode_batches, decode_records
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CoreHarness, Node
@@ -335,7 +334,7 @@ def test_a_producer_that_is_not_heard_for_a_day_is_forgotten():
 
 
 def windows_of(harness):
-    return harness.follower().part(ProducerDedup)
+    return harness.follower().dedup
 
 
 # --- in a cluster ---------------------------------------------------------------------------------------------------

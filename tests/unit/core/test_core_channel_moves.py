@@ -17,11 +17,11 @@ from stan_protocol.scalars import SECOND
 from stan import limits
 from stan.core.features.moves.group_moves import GroupMoves
 from stan.core.services.proposals import nobody_waits
+from stan.core.state.cursors import cursor_row, subscription_row
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
 from stan.core.state.moved_rows import moved_rows
 from stan.core.state.moves import Stage
-from stan.core.state.state_codec import cursor_row, restore_group, snapshot_group, subscription_row
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit import everywhere
 from tests.kit.batches import rows_of
@@ -412,9 +412,9 @@ def test_all_rows_of_a_channel_come_to_the_other_group() -> None:
     assert all(member.ack_group == FROM for member in target.subscriptions.by_id.values())
     assert all(cursor.override.epoch == 2 for cursor in target.cursors.values() if cursor.override)
     snapshot = pb.Snapshot()
-    snapshot_group(target, snapshot)
+    target.snapshot(snapshot)
     loaded = GroupMachine(TO)
-    restore_group(loaded, snapshot)
+    loaded.restore(snapshot)
     assert shape(loaded, 1) == before
     assert loaded.moves.by_channel == target.moves.by_channel
     written = target.take_changed_rows()

@@ -90,10 +90,10 @@ def test_deferred_publishes_in_the_log_are_not_taken_again_and_the_rest_is(leade
     node.lead()
     assert node.stored() == [b"now"]
     assert node.pub_acks() == ["", "", "", ""]
-    assert node.follower().delayed() == 3
+    assert node.follower().deferred.waiting == 3
     node.pass_time(5.1)
     assert node.stored() == [b"now", b"1", b"2", b"3"]
-    assert node.follower().delayed() == 0
+    assert node.follower().deferred.waiting == 0
 
 
 def test_deferred_messages_go_whoever_leads_when_they_are_due(leader, node):

@@ -43,7 +43,7 @@ def started():
 
 
 def waiting(harness):
-    return harness.follower().part(Deferred).waiting
+    return harness.follower().deferred.waiting
 
 
 def test_deferred_messages_come_in_the_order_of_their_times(harness) -> None:

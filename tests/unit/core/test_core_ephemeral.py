@@ -15,7 +15,7 @@ from stan import limits
 from stan.config import Config, StoreLimits
 from stan.core.base.ready import LeaseAnswer
 from stan.core.publishing.ephemeral import EphemeralChannels
-from stan.core.state.ephemeral import BLOCK_BITS, EphemeralEpochs
+from stan.core.state.ephemeral import BLOCK_BITS
 from stan.policies import EPHEMERAL, PolicyRule
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
@@ -53,7 +53,7 @@ def leading(groups=1):
 
 def epoch_of(harness, channel=b"e"):
     uid = harness.state.channels[channel].uid
-    return harness.follower().part(EphemeralEpochs).of(uid)
+    return harness.follower().epochs.of(uid)
 
 
 def kinds(harness, group=1):

@@ -6,7 +6,7 @@ from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.proto.extension_pb2 import FetchRequest
 from stan_protocol.refusals import BUSY
-from stan_protocol.scalars import SECOND, ChannelUid, GroupId, RaftIndex
+from stan_protocol.scalars import SECOND, ChannelUid, GroupId
 
 from stan import limits
 from stan.config import Config, StoreLimits
@@ -46,7 +46,7 @@ def started(**config):
 
 
 def listed(harness, channel=b"foo"):
-    here = harness.follower().part(Expiries).by_channel
+    here = harness.follower().expiries.by_channel
     found = here.get(harness.state.channels[channel].uid)
     return {} if found is None else found.runs
 
@@ -261,16 +261,16 @@ def test_the_expiries_of_a_channel_go_with_it(harness) -> None:
     channels = harness.broker.parts.channels
     channels.removal.delete(channels.by_name[b"foo"])
     harness.turn()
-    here = harness.follower().part(Expiries)
+    here = harness.follower().expiries
     assert list(here.by_channel) == [2]
     harness.pass_time(7)
-    assert (left(harness, b"bar"), harness.follower().part(Expiries).by_channel) == ([], {})
+    assert (left(harness, b"bar"), harness.follower().expiries.by_channel) == ([], {})
 
 
 def test_rows_give_the_same_state() -> None:
     state = Expiries()
     for runs, at in (((1, 2), 5), ((3, 4), 5), ((5, 5), 6), ((7, 9), 5)):
-        state.apply("expiring", pb.Expiring(uid=1, runs=runs, at=[at]), RaftIndex(1))
+        state.add(pb.Expiring(uid=1, runs=runs, at=[at]))
     assert list(state.by_channel[1].runs.items()) == [(1, (4, 5)), (5, (5, 6)), (7, (9, 5))]
     loaded = Expiries()
     for key in reversed(list(state.keys())):

@@ -15,7 +15,7 @@ from stan.core.features.queries.account import Account
 from stan.core.leader.cursors import LiveCursor, LiveCursors, MessagesAhead, Unreported
 from stan.core.leader.deliveries import Sending, recalled, recorded, withdrawn
 from stan.core.leader.progress import ProgressReports
-from stan.core.state.group import Cursor, CursorKind
+from stan.core.state.cursors import Cursor, CursorKind
 from stan.edge.serving.explaining import Reading
 from stan.log.files.filelog import FileLog
 from stan.log.types import Entry, FoundChanges

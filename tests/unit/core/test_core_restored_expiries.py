@@ -8,7 +8,6 @@ from stan_protocol.refusals import BUSY
 from stan_protocol.scalars import SECOND
 
 from stan.core.features.restore import rows as restored_rows
-from stan.core.state.expiries import Expiries
 from tests.kit.core_harness import START, Node
 from tests.unit.core import test_core_deferred as deferred
 from tests.unit.core.test_core_delays import data, stored
@@ -198,7 +197,7 @@ def test_what_waits_for_its_time_is_put_back_with_its_expiry() -> None:
     again = deferred.fetched(other)
     assert (again.messages, again.rows) == (saved.messages, saved.rows)
     deferred.put_back(other, "restore_end")
-    assert other.follower().part(Expiries).by_channel == {}, "nothing expires in the hidden channel"
+    assert other.follower().expiries.by_channel == {}, "nothing expires in the hidden channel"
     other.pass_time(5.1)
     assert data(other, b"foo") == [b"1", b"2"]
     assert [one.expires_at for one in stored(other, b"foo")] == [START + 8 * SECOND, 0]

@@ -3,7 +3,6 @@
 from stan_protocol.scalars import GroupId
 
 from stan.core.state.group import GroupMachine
-from stan.core.state.state_codec import restore_group
 from stan.state.changes import add_rows
 from stan.state.database import Changes, Database
 from tests.kit.cursor_admin import change
@@ -24,7 +23,7 @@ async def test_rows_give_back_the_same_state_and_no_id_is_used_twice(harness, tm
     database = await Database.open(tmp_path / "state.db")
     await database.flush(changes)
     again = GroupMachine(GroupId(1))
-    restore_group(again, await database.snapshot(1))
+    again.restore(await database.snapshot(1))
     await database.close()
 
     assert again.next_id == machine.next_id > max(*machine.cursors, *machine.subscriptions.by_id) + 1
@@ -53,7 +52,7 @@ async def test_what_operators_have_changed_is_in_the_rows(harness, tmp_path):
     database = await Database.open(tmp_path / "state.db")
     await database.flush(changes)
     again = GroupMachine(GroupId(1))
-    restore_group(again, await database.snapshot(1))
+    again.restore(await database.snapshot(1))
     await database.close()
 
     (cursor,) = again.cursors.values()

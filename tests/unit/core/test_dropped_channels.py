@@ -7,7 +7,6 @@ from stan_protocol.refusals import UNKNOWN_CHANNEL
 from stan import limits
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
-from stan.core.state.state_codec import restore_group, snapshot_group
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CoreHarness
 
@@ -48,8 +47,8 @@ def test_thousands_of_channels_of_many_groups_that_come_and_go_leave_no_more_run
         assert all(uid in machine.dropped for uid in uids)
         assert not any(uid in machine.dropped for uid in meta.by_uid)
         snapshot, other = pb.Snapshot(), GroupMachine(machine.group)
-        snapshot_group(machine, snapshot)
-        restore_group(other, snapshot)
+        machine.snapshot(snapshot)
+        other.restore(snapshot)
         assert other.dropped.runs.flat() == machine.dropped.runs.flat()
         assert snapshot.ByteSize() < 500
 

@@ -6,11 +6,10 @@ from hypothesis import strategies as st
 from stan_protocol.refusals import CHANNEL_MOVING, EPHEMERAL_USED_UP, UNKNOWN_CHANNEL
 from stan_protocol.scalars import ChannelUid, GroupId
 
-from stan.core.state.ephemeral import BLOCK_BITS, BLOCKS_MAX, EphemeralEpochs, Epoch
+from stan.core.state.ephemeral import BLOCK_BITS, BLOCKS_MAX, Epoch
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
 from stan.core.state.moved_rows import moved_rows
-from stan.core.state.state_codec import restore_group, snapshot_group
 from stan.policies import EPHEMERAL, REPLICATED, SYNCED
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state.changes import add_rows
@@ -40,7 +39,7 @@ def sent(cursor_id, last, member, held):
 
 def snapshot(machine):
     made = pb.Snapshot()
-    snapshot_group(machine, made)
+    machine.snapshot(made)
     return made
 
 
@@ -49,7 +48,7 @@ def shape(machine):
 
 
 def epoch_of(machine, uid=UID):
-    return machine.part(EphemeralEpochs).of(uid)
+    return machine.epochs.of(uid)
 
 
 def owing():
@@ -144,7 +143,7 @@ def test_a_subscription_whose_start_an_earlier_leader_has_chosen_starts_in_this_
 def test_a_channel_without_epochs_starts_where_it_always_did():
     machine = applied([subscribe(b"one", start=0), subscribe(b"two", start=7)])
     assert [machine.cursors[number].last_sent for number in (1, 3)] == [0, 6]
-    assert not list(machine.part(EphemeralEpochs).keys())
+    assert not list(machine.epochs.keys())
 
 
 def test_a_channel_that_is_gone_or_held_has_no_epochs():
@@ -159,7 +158,7 @@ def test_a_channel_that_is_gone_or_held_has_no_epochs():
 
 def test_no_sequence_is_given_out_that_old_clients_cannot_tell_from_another():
     machine = GroupMachine(GROUP)
-    machine.part(EphemeralEpochs).put(UID, Epoch(7, BLOCK + 1, BLOCKS_MAX - 1))
+    machine.epochs.put(UID, Epoch(7, BLOCK + 1, BLOCKS_MAX - 1))
     assert not machine.apply(begin(more=7, block=BLOCKS_MAX - 1), 1).error
     assert float(epoch_of(machine).last) != float(epoch_of(machine).last - 1)
     before = shape(machine)
@@ -189,7 +188,7 @@ def test_a_snapshot_at_any_entry_and_what_follows_give_the_same_state(cut):
     for index, change in enumerate(STORY[:cut], 1):
         early.apply(change, index)
     again = GroupMachine(GROUP)
-    restore_group(again, pb.Snapshot.FromString(shape(early)))
+    again.restore(pb.Snapshot.FromString(shape(early)))
     for index, change in enumerate(STORY[cut:], cut + 1):
         again.apply(change, index)
     assert shape(again) == shape(whole)
@@ -214,7 +213,7 @@ async def test_rows_that_were_written_at_any_entry_and_what_follows_give_the_sam
         await database.flush(changes)
         written = machine
         machine = GroupMachine(GROUP)
-        restore_group(machine, await database.snapshot(GROUP))
+        machine.restore(await database.snapshot(GROUP))
         assert shape(machine) == shape(written)
     assert shape(machine) == shape(applied(STORY))
 

@@ -5,7 +5,6 @@ from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
 
 from stan.core.state.group import GroupMachine
-from stan.core.state.state_codec import load_group
 from tests.kit.core_harness import CoreHarness, Node
 from tests.kit.cursor_admin import PREFIX, agrees
 
@@ -145,7 +144,7 @@ def test_members_have_their_order_from_rows_and_snapshots_in_any_order():
     members(harness)
     shot, other = harness.state.snapshot(), harness.state.copy()
     backwards = GroupMachine(1)
-    load_group(backwards, shot.cursors, list(reversed(shot.subscriptions)))
+    backwards.load(shot.cursors, list(reversed(shot.subscriptions)))
     wanted = [member.settings.inbox for member in harness.state.position().members]
     assert wanted == [b"one", b"two", b"three"]
     for loaded in (other, backwards):

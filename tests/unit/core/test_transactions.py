@@ -12,7 +12,6 @@ from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import Config, StoreLimits
-from stan.core.state.expiries import Expiries
 from stan.core.state.group import GroupMachine
 from stan.policies import PolicyRule
 from stan.protocol.entries import STAGING_UID, Kind, decode_batches
@@ -632,7 +631,6 @@ def test_what_is_trimmed_is_the_same_on_a_node_that_starts_again_between_any_two
         again = type(known)()
         for key in sorted(known.keys()):
             again.load(key, known.row(key))
-        restarted.components = [again if one is known else one for one in restarted.components]
         restarted.transactions = again
 
 
@@ -731,7 +729,7 @@ def test_committed_rows_expire_as_published_ones(harness):
         (
             harness.stored(),
             harness.index().bytes,
-            harness.follower().part(Expiries).by_channel[harness.uid()].runs,
+            harness.follower().expiries.by_channel[harness.uid()].runs,
             [records for *_, records in harness.indexes[1, harness.uid()].batches],
         )
         for harness in (published, committed)

@@ -9,7 +9,7 @@ import sys
 import pytest
 from stan_protocol.kernel.wire_py import number, text
 
-from stan.core.state.group import CursorKind
+from stan.core.state.cursors import CursorKind
 from stan.errors import StartError
 from stan.migration import target as target_module
 from stan.migration.crypto import opener

@@ -21,7 +21,6 @@ from stan.core.publishing.channels import LiveChannels
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
-from stan.core.state.compactions import Compactions
 from stan.protocol.proto import entries_pb2 as pb
 
 
@@ -47,7 +46,7 @@ class Compacting(LeaderPart):
 
     def _further(self) -> Iterator[pb.CompactedChannel]:
         """What of the group's channels may be compacted now, and could not before."""
-        known = self.group.machine.part(Compactions)
+        known = self.group.machine.compactions
         for channel in self.channels.by_uid.values():
             info = channel.info
             if info.group != self.number or channel.deleting or channel.restoring:
@@ -72,8 +71,8 @@ class Compacting(LeaderPart):
         uid = ChannelUid(further.uid)
         done = self.group.compacted.get(uid)
         newest = min(done.newest_tombstone, before.until) if done is not None and not further.keep_first else 0
-        passed = self.group.machine.passed(uid)
-        free = newest if passed is None else min(newest, passed)
+        slowest = self.group.machine.slowest(uid)
+        free = newest if slowest is None else min(newest, slowest[0])
         further.overdue_until = max(before.overdue_until, min(newest, overdue))
         further.tombstones_until = max(before.tombstones_until, free, further.overdue_until)
 

@@ -49,7 +49,7 @@ class Deferring(DueMessages):
 
     @property
     def _deferred(self) -> Deferred:
-        return self.group.machine.part(Deferred)
+        return self.group.machine.deferred
 
     def followed(self, change: pb.GroupChange) -> None:
         """Messages were stored that wait."""

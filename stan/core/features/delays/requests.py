@@ -21,8 +21,8 @@ from stan.core.requests.channel_lookup import ChannelLookup
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.services.services import Services
-from stan.core.state.deferred import Deferred, Listed
-from stan.core.state.group import GroupResult
+from stan.core.state.deferred import Listed
+from stan.core.state.group_state import GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.protocol.entries import DEFERRED_UID
 from stan.protocol.proto import entries_pb2 as pb
@@ -52,7 +52,7 @@ class DelayedRequests:
 
     def _listed(self, accepted: AcceptedRequest, info: ChannelInfo, most: int) -> list[Listed]:
         """What waits for a channel, from the place on that the request tells, one more than *most* at most."""
-        deferred = accepted.group.machine.part(Deferred)
+        deferred = accepted.group.machine.deferred
         return (
             [*islice(deferred.listed(info.uid, accepted.request.after), most + 1)]
             if info.uid in deferred.counts
@@ -65,7 +65,7 @@ class DelayedRequests:
         found = self._listed(accepted, info, page)
         accepted.answer(
             messages=[admin.DelayedMessage(id=one.id, due=one.due) for one in found[:page]],
-            waiting=accepted.group.machine.part(Deferred).counts.get(info.uid, 0),
+            waiting=accepted.group.machine.deferred.counts.get(info.uid, 0),
             more=len(found) > page,
         )
 
@@ -74,7 +74,7 @@ class DelayedRequests:
     def _fetch(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
         request: admin.ReadDelayedRequest = accepted.request
         if request.until:
-            listed = accepted.group.machine.part(Deferred).listed(info.uid)
+            listed = accepted.group.machine.deferred.listed(info.uid)
             due = [*islice((one.id for one in listed if one.due <= request.until), limits.DELAYED_IDS_MAX + 1)]
             if len(due) > limits.DELAYED_IDS_MAX:
                 accepted.refuse(TOO_MANY_DELAYED)
@@ -106,7 +106,7 @@ class DelayedRequests:
             return
         read = dict(stored_messages(batches, wanted))
         end = max(read, default=wanted[-1][1])
-        deferred, room = accepted.group.machine.part(Deferred), self.nats.payload_bytes_max - _HEAD_BYTES
+        deferred, room = accepted.group.machine.deferred, self.nats.payload_bytes_max - _HEAD_BYTES
         taken: list[admin.DelayedMessage] = []
         rows: list[bytes] = []
         after = page[0].id - 1
@@ -142,7 +142,7 @@ class DelayedRequests:
             accepted.refuse(CHANNEL_RESTORING, retry=True)
             return
         here = self.leading.leadership(info.group).part(Deferrals)
-        listed = accepted.group.machine.part(Deferred).listed(info.uid)
+        listed = accepted.group.machine.deferred.listed(info.uid)
         places = [
             number
             for one in listed

@@ -14,7 +14,7 @@ from stan.core.features.moves.spreading import Spreading
 from stan.core.leader.local_group import LeaderParts, Leadership
 from stan.core.requests.router import Handler
 from stan.core.services.services import Services
-from stan.core.state.group import GroupResult
+from stan.core.state.group_state import GroupResult
 from stan.core.state.meta import MetaResult
 from stan.protocol.proto import entries_pb2 as pb
 

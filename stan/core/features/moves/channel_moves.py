@@ -25,7 +25,7 @@ from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.publishing import Publishing
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
-from stan.core.state.group import GroupResult
+from stan.core.state.group_state import GroupResult
 from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.core.state.moves import Stage
 from stan.protocol.proto import entries_pb2 as pb

@@ -24,7 +24,8 @@ from stan.core.publishing.stored_reads import StoredReads
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.proposals import ProposedChanges
 from stan.core.services.services import Services
-from stan.core.state.group import GroupResult
+from stan.core.state.channel_moves import half_done
+from stan.core.state.group_state import GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.moved_rows import moved_rows
 from stan.core.state.moves import Stage
@@ -65,7 +66,7 @@ class MoveSource(StoringPart):
         if self._known_for(infos) < limits.MOVE_KNOWN_MIN:
             return TOO_YOUNG
         for info in infos:
-            if reason := self._not_now(self.group.machine.half_done(info.uid), info):
+            if reason := self._not_now(half_done(self.group.machine, info.uid), info):
                 if reason == MOVE_WAITS_STAGED:
                     self._let_transactions_end(move, infos)
                 return reason

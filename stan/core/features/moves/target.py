@@ -22,7 +22,7 @@ from stan.core.leader.local_group import Leadership
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
-from stan.core.state.group import GroupResult
+from stan.core.state.group_state import GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.moves import MoveStage, Stage
 from stan.protocol.entries import Kind, encode_batch, encode_fingerprints

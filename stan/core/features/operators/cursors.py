@@ -22,7 +22,8 @@ from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.services.services import Services
 from stan.core.state.cursor_override import well_formed
-from stan.core.state.group import Cursor, CursorKind, GroupResult, kind_and_name
+from stan.core.state.cursors import Cursor, CursorKind, kind_and_name
+from stan.core.state.group_state import GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.protocol.proto import entries_pb2 as pb
 

@@ -33,7 +33,7 @@ from stan.core.requests.router import Handler
 from stan.core.requests.table import ALL
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
-from stan.core.state.group import Cursor, CursorKind, Subscription
+from stan.core.state.cursors import Cursor, CursorKind, Subscription
 from stan.core.state.limit_overrides import EDITED
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.tombstones import deleted_from
@@ -192,7 +192,7 @@ class AdminListing:
             in_force = self.node.config.limits.for_channel(text(info.name)) if channel is None else channel.limits
         span = index.last_sequence - index.first_sequence + 1 if index.last_sequence else 0
         gone = deleted_from(self.stored.deleted(info.group, info.uid), index.first_sequence, index.last_sequence)
-        waiting = self.node.group_of(info).machine.delayed(info.uid)
+        waiting = self.node.group_of(info).machine.deferred.counts.get(info.uid, 0)
         compaction = self.node.group_of(info).machine.compactions.of(info.uid)
         tier = self.channels.policies.tiers.by_channel.get(info.uid)
         policy = self.placement.policies.of(info.name, b"")
@@ -227,13 +227,13 @@ class AdminListing:
             part_of=self.node.meta.channels.parted.part_of(info.name),
         )
         shown.clear_bytes, shown.kept_bytes = index.compression
-        epoch = self.node.group_of(info).machine.epoch_of(info.uid)
+        epoch = self.node.group_of(info).machine.epochs.of(info.uid)
         shown.epoch, shown.epoch_began = epoch.number, epoch.began
         done = self.node.group_of(info).compacted.get(info.uid)
         if done is not None:
             until, tombstone, shown.compaction_passes, shown.compaction_saved_bytes, shown.compaction_ended = done
             shown.compacted_here = min(until, compaction.until)
-            slowest = self.node.group_of(info).machine.last_of_all(info.uid)
+            slowest = self.node.group_of(info).machine.slowest(info.uid)
             newest = 0 if compaction.keep_first else min(tombstone, compaction.until)
             if slowest is not None and newest > max(slowest[0], compaction.tombstones_until):
                 shown.tombstone_held, shown.held_by = newest, slowest[1]

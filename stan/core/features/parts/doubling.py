@@ -27,7 +27,6 @@ from stan.core.publishing.filters import PublishFilters
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.services.services import Services
 from stan.core.state.meta import ChannelInfo
-from stan.core.state.part_closings import PartClosings
 from stan.core.state.parted import Parted
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -150,7 +149,7 @@ class PartDoubling:
 
     def _closed(self, channel: LiveChannel) -> int:
         """The newest doubling for which a part was closed."""
-        return self.node.group_of(channel.info).machine.part(PartClosings).of(channel.info.uid)
+        return self.node.group_of(channel.info).machine.part_closings.of(channel.info.uid)
 
     def _look(self, channel: LiveChannel, _now: Nanos = Nanos(0)) -> None:  # noqa: B008 - a number
         """Do the next step for a part."""
@@ -187,7 +186,7 @@ class PartDoubling:
         machine = self.node.group_of(channel.info).machine
         if machine.transactions.parts.get(channel.info.uid):
             return MOVE_WAITS_STAGED
-        return MOVE_WAITS_DELAYED if machine.delayed(channel.info.uid) else ""
+        return MOVE_WAITS_DELAYED if channel.info.uid in machine.deferred.counts else ""
 
     def _open(self, channel: LiveChannel) -> None:
         """A part takes messages again, first those that came meanwhile."""

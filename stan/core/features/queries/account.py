@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 from stan_protocol.proto import admin_pb2 as admin
 
 from stan.core.base.causes import Cause
-from stan.core.base.runs import pairs
+from stan.core.base.runs import pairs, removed_runs
 from stan.core.boundary.group_view import CursorIdentity
-from stan.core.state.group import CursorKind, kind_and_name, removed_runs
+from stan.core.state.cursors import CursorKind, kind_and_name
 from stan.protocol.proto import entries_pb2 as pb
 
 MICROSECOND: Final = 1000
@@ -220,7 +220,7 @@ class Account:
 
     def _removal(self, change: pb.Removal, _index: int) -> None:
         gone = change.uid == self.cursor.uid and any(
-            first <= self.sequence <= last for first, last in removed_runs(change)
+            first <= self.sequence <= last for first, last in removed_runs(change.first_sequence, change.deleted)
         )
         if gone:
             self._settle("removed")

@@ -33,7 +33,7 @@ from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.services.services import Services
 from stan.core.state.bookmarks import Bookmarks, NotedPlace
-from stan.core.state.group import GroupResult
+from stan.core.state.group_state import GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.permissions import Right
 from stan.protocol.proto import entries_pb2 as entries
@@ -173,7 +173,7 @@ class ChannelQueries:
 
     def _set(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
         request: pb.CursorSetRequest = accepted.request
-        places = self.node.groups[info.group].machine.part(Bookmarks)
+        places = self.node.groups[info.group].machine.bookmarks
         user = b"" if self._is_of_tier(info, request.name) else self.senders.user_of(accepted.reply)
         if refused := self._bookmark_refusal(accepted, info, places, user):
             accepted.refuse(refused)
@@ -242,7 +242,7 @@ class ChannelQueries:
     ) -> Iterator[tuple[bytes, bytes, bytes, NotedPlace, int]]:
         after = (request.after_name, request.after_channel, request.after_user)
         for number in groups:
-            for uid, of_channel in self.node.groups[number].machine.part(Bookmarks).by_channel.items():
+            for uid, of_channel in self.node.groups[number].machine.bookmarks.by_channel.items():
                 info = self.node.meta.by_uid.get(uid)
                 if info is None:
                     continue

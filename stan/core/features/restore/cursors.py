@@ -7,7 +7,7 @@ from stan_protocol.scalars import ChannelUid
 
 from stan.core.base.runs import Run, Runs, counted_of, counted_runs, pairs
 from stan.core.state.cursor_override import well_formed
-from stan.core.state.group import CursorKind, kind_and_name
+from stan.core.state.cursors import CursorKind, kind_and_name
 from stan.protocol.proto import entries_pb2 as pb
 
 SEQUENCE_END: Final = 1 << 62

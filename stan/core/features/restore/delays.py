@@ -26,7 +26,6 @@ from stan.core.publishing.row_batch import RowBatch, StoreResult, refusal
 from stan.core.requests.request import AcceptedRequest
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.services import Services
-from stan.core.state.deferred import Deferred
 from stan.protocol.entries import DEFERRED_UID, encode_batch
 from stan.protocol.expiry import stamped
 from stan.protocol.proto import entries_pb2 as pb
@@ -57,7 +56,7 @@ class RestoredDelays(LeaderPart):
 
     def missing(self, accepted: AcceptedRequest, channel: LiveChannel) -> list[admin.DelayedMessage]:
         """Those of a request that are not there yet."""
-        deferred, uid = self.group.machine.part(Deferred), channel.info.uid
+        deferred, uid = self.group.machine.deferred, channel.info.uid
         there = [batch.ids_from(first)[-1] for first, batch in deferred.batches.items() if batch.uid == uid]
         newest = max(there, default=0)
         return [one for one in accepted.request.messages if one.id > newest]
@@ -70,7 +69,7 @@ class RestoredDelays(LeaderPart):
         done: Callable[[StoreResult], None],
     ) -> None:
         """Store the last *messages* of a request; *done* is called as `RowBatch.on_done` is."""
-        hidden, deferred = self.leadership.part(Deferrals).hidden, self.group.machine.part(Deferred)
+        hidden, deferred = self.leadership.part(Deferrals).hidden, self.group.machine.deferred
         gap = messages[-1].id + 1 - hidden.next_sequence
         if hidden.unsealed.count + len(messages) > deferred.shares.left(b"", limits.DEFERRED_MAX):
             done(StoreResult(error=refusals.TOO_MANY_DELAYED))

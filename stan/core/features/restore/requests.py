@@ -29,7 +29,8 @@ from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later
 from stan.core.requests.request import AcceptedRequest
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
-from stan.core.state.group import CursorKind, GroupResult
+from stan.core.state.cursors import CursorKind
+from stan.core.state.group_state import GroupResult
 from stan.core.state.limit_overrides import edit_of
 from stan.core.state.meta import ChannelInfo
 from stan.protocol.entries import encode_batch
@@ -106,7 +107,7 @@ class Restoring(StoringPart):
         last = max(index.last_sequence, known.first_sequence - 1)
         return bool(
             known.cursors
-            or self.group.machine.delayed(channel.info.uid)
+            or channel.info.uid in self.group.machine.deferred.counts
             or channel.pending_subscribes
             or channel.unsealed.count
             or channel.uncommitted_bytes

@@ -18,7 +18,6 @@ from stan.core.features.restore.cursors import SEQUENCE_END
 from stan.core.publishing.expiry_rows import EXPIRY_BYTES, expiring_change, runs_of
 from stan.core.publishing.row_batch import refusal, sealed_size
 from stan.core.state.cursor_override import well_formed
-from stan.core.state.expiries import Expiries
 from stan.core.state.group import GroupMachine
 from stan.protocol.expiry import stamped
 
@@ -134,4 +133,4 @@ def too_many(machine: GroupMachine, uid: ChannelUid, gaps: int, expiring: int) -
     known = machine.tombstones.by_channel.get(uid)
     if (known.pieces if known is not None else 0) + gaps > limits.DELETED_RUNS_MAX:
         return refusals.TOO_MANY_DELETED
-    return refusals.TOO_MANY_EXPIRING if expiring and machine.part(Expiries).pieces(uid) + expiring > RUNS_MAX else ""
+    return refusals.TOO_MANY_EXPIRING if expiring and machine.expiries.pieces(uid) + expiring > RUNS_MAX else ""

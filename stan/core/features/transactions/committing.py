@@ -24,7 +24,7 @@ from stan.core.publishing.publishing import Publishing, Sealed, StoringPart
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.requests.request import AcceptedRequest
 from stan.core.services.services import Services
-from stan.core.state.group import GroupResult
+from stan.core.state.group_state import GroupResult
 from stan.core.state.transactions import Decided, TransactionRefused, Transactions
 from stan.protocol.entries import Reference, encode_references
 from stan.protocol.proto import entries_pb2 as pb

@@ -24,7 +24,7 @@ from stan.core.publishing.row_batch import RowBatch, StoreResult, refusal
 from stan.core.requests.request import AcceptedRequest
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
-from stan.core.state.group import GroupResult
+from stan.core.state.group_state import GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.transactions import TransactionRefused, Transactions, is_same, writer_refusal
 from stan.protocol.entries import STAGING_UID

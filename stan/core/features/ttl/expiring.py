@@ -24,7 +24,7 @@ from stan.core.publishing.channels import LiveChannels
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
-from stan.core.state.expiries import ChannelExpiries, Expiries
+from stan.core.state.expiries import ChannelExpiries
 from stan.protocol.proto import entries_pb2 as pb
 
 NO_END: Final = (1 << 64) - 1
@@ -79,7 +79,7 @@ class Expiring(LeaderPart):
 
     @property
     def _listed(self) -> Mapping[ChannelUid, ChannelExpiries]:
-        return self.group.machine.part(Expiries).by_channel
+        return self.group.machine.expiries.by_channel
 
     def lead(self) -> None:
         """This node leads the group from now on: channels with something overdue are held at once."""
