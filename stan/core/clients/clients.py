@@ -20,7 +20,8 @@ from stan.core.clients.registration import Identity, Registration, identity_of, 
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
-from stan.core.state.meta import Client, MetaResult
+from stan.core.state.meta import MetaResult
+from stan.core.state.registered_clients import Client
 from stan.protocol.requests import decode
 
 Key = TypeVar("Key", bytes, tuple[bytes, bytes])

@@ -21,7 +21,8 @@ from stan.core.services.leader_part import MetaPart
 from stan.core.services.node import META_GROUP
 from stan.core.services.proposals import Done, nobody_waits
 from stan.core.services.services import Services
-from stan.core.state.meta import Client, MetaResult
+from stan.core.state.meta import MetaResult
+from stan.core.state.registered_clients import Client
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.requests import because, decode
 from stan.protocol.user_subjects import said_by
@@ -297,7 +298,7 @@ class Registration(MetaPart):
             return
         if not frame.payload:
             return
-        client = self.node.meta.by_connection.get((self.senders.user_of(frame.reply), conn_id))
+        client = self.node.meta.clients.by_connection.get((self.senders.user_of(frame.reply), conn_id))
         if client is None:
             error = refusals.CLIENT_REPLACED.encode()
             self.outgoing.respond(frame.reply, wire.PingResponse(error=error).SerializeToString(), (META_GROUP,))

@@ -8,6 +8,7 @@ from stan_protocol.scalars import GroupId
 from stan.core.base.partition import ELSEWHERE, Partition
 from stan.core.services.node import Node
 from stan.core.state.policies import Policies
+from stan.core.state.pool import home
 from stan.policies import EPHEMERAL, SYNCED
 from stan.protocol.placement import channel_group
 
@@ -90,7 +91,7 @@ class ChannelPlacement:
     def hashed(self, channel: bytes, commit: int, opened: int) -> GroupId:
         """The group of a channel by the hash of its name, among groups 1 to *opened* of that kind; an ephemeral one is in a group
         whose other channels are synced."""
-        return self._node.meta.home(channel, SYNCED if commit == EPHEMERAL else commit, opened)
+        return home(self._node.meta.pool, opened, SYNCED if commit == EPHEMERAL else commit, channel)
 
     def app_group(self, app: bytes) -> GroupId:
         """The group that keeps the state of an application by its name: for ever the one that the name had when the cluster

@@ -12,7 +12,7 @@ from stan.core.leader.local_group import ChannelGroup
 from stan.core.services.leading import Leading
 from stan.core.services.node import Node
 from stan.core.state.cursors import Subscription
-from stan.core.state.meta import Client
+from stan.core.state.registered_clients import Client
 from stan.permissions import Right
 from stan.protocol.user_subjects import acker, user_of
 
@@ -82,7 +82,7 @@ class Senders:
         closing one counts, too. None if it is unknown, or belongs to another user than the sender."""
         user, client_id, conn_id = sender
         connection = (user, conn_id)
-        found = self.node.meta.by_connection.get(connection) if conn_id else self.known(client_id)
+        found = self.node.meta.clients.by_connection.get(connection) if conn_id else self.known(client_id)
         if found is None and conn_id and self.closing:
             found = next((one for one in self.closing.values() if one.connection == connection), None)
         return found if found is None or self.authorizer is None or self.authorizer.is_of(user, found) else None

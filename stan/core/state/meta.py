@@ -4,9 +4,9 @@ A deterministic state machine: the same committed entries give the same state on
 never sends; the outcome of a change is the return value of `apply`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from stan_protocol import refusals
 from stan_protocol.channels import folded, part_name
@@ -25,40 +25,20 @@ from stan_protocol.refusals import (
 )
 from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex
 
+from stan.core.state.cluster_info import NODES_CHANGED, with_level, with_moves_paused, with_nodes, with_pin
 from stan.core.state.consumer_groups import ConsumerGroups
 from stan.core.state.parted import PartedChannels, doubling_refusal
 from stan.core.state.parted import refusal as parted_refusal
-from stan.core.state.policies import TOO_MANY, with_policy
-from stan.core.state.pool import commit_of, home, with_growth, with_open_pool
+from stan.core.state.policies import with_policy
+from stan.core.state.pool import commit_of, with_growth, with_open_pool
+from stan.core.state.registered_clients import Client, RegisteredClients
 from stan.core.state.schemas import Schemas
-from stan.limits import MOVE_CHANNELS_MAX, MOVES_MAX, PINS_MAX
+from stan.limits import MOVE_CHANNELS_MAX, MOVES_MAX
 from stan.policies import EPHEMERAL, SYNCED
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.user_subjects import user_of
 
-NODES_CHANGED = "the nodes were changed meanwhile"
-TOO_MANY_PINS = refusals.TOO_MANY_PINS.format(PINS_MAX)
 TOO_MANY_MOVES = refusals.TOO_MANY_MOVES.format(MOVES_MAX)
 TOO_MANY_MOVED = refusals.TOO_MANY_MOVED.format(MOVE_CHANNELS_MAX)
-
-
-@dataclass(slots=True)
-class Client:
-    """One registered connection of a client id (STAN-SPEC 2.3, 3)."""
-
-    client_id: bytes
-    conn_id: bytes  # b"" for protocol 0
-    heartbeat_inbox: bytes
-    protocol: int
-    ping_interval: int
-    ping_max_out: int
-    incarnation: int  # raft index of its connect
-    failing: bool = False  # its newest heartbeat was not answered
-
-    @property
-    def connection(self) -> tuple[bytes, bytes]:
-        """Its user, b"" without users, and its connection id: a user may connect with an id of another user's connection."""
-        return user_of(self.heartbeat_inbox).encode(), self.conn_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +106,8 @@ class MetaRows(NamedTuple):
 
 @dataclass(slots=True)
 class DirtyMeta:
-    """Keys of rows of the metadata that have changed since they were last taken to be written."""
+    """Keys of rows that have changed since they were last taken to be written; clients and components keep their own."""
 
-    clients: set[bytes] = field(default_factory=set)  # by id
     channels: set[int] = field(default_factory=set)  # by uid
     info: bool = False
 
@@ -150,17 +129,27 @@ class ChannelsByUid(dict[ChannelUid, ChannelInfo]):
         self.moving: set[ChannelUid] = set()
 
 
+INFO_CHANGES: Final[dict[str, tuple[Callable[[pb.ClusterInfo, Any], pb.ClusterInfo | str], str, str]]] = {
+    "cluster_info": (lambda known, _founding: known, "", ""),
+    "nodes": (with_nodes, NODES_CHANGED, ""),
+    "raise_level": (with_level, "", "raised"),
+    "set_policy": (with_policy, NOT_FOUNDED, "policies_changed"),
+    "pin_channel": (with_pin, NOT_FOUNDED, "pins_changed"),
+    "grow_pool": (with_growth, POOL_CHANGED, ""),
+    "open_pool": (with_open_pool, POOL_CHANGED, "pool_changed"),
+    "pause_moves": (with_moves_paused, NOT_FOUNDED, "pause_changed"),
+}
+"""Changes of what is known of the cluster as a whole: what makes it another object, why it is refused before the cluster is
+founded, and the field of ClusterChanges that says so."""
+
+
 @dataclass(slots=True)
 class MetaMachine:
-    """Clients by id and by connection, channels by name and by uid.
-
-    Invariants: a connection id belongs to one client; lower-cased channel names are unique (STAN-SPEC 4.2);
-    a uid is never used twice.
-    """
+    """Clients by id, channels by name and by uid. Invariants: lower-cased channel names are unique (STAN-SPEC 4.2), and a uid is
+    never used twice."""
 
     info: pb.ClusterInfo | None = None
-    clients: dict[bytes, Client] = field(default_factory=dict)
-    by_connection: dict[tuple[bytes, bytes], Client] = field(default_factory=dict)  # those with a connection id
+    clients: RegisteredClients = field(default_factory=RegisteredClients)
     channels: ChannelsByName = field(default_factory=ChannelsByName)
     by_uid: ChannelsByUid = field(default_factory=ChannelsByUid)
     pins: dict[bytes, GroupId] = field(default_factory=dict)  # as `info` has them: the group of channels by name
@@ -173,43 +162,55 @@ class MetaMachine:
     def apply(self, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
         """Apply one committed META entry."""
         self.applied = index
-        result = MetaResult()
         match change.WhichOneof("change"):
-            case "connect":
-                result = self._connect(change.connect, index)
-            case "disconnect":
-                result = self._disconnect(change.disconnect)
+            case "connect" | "disconnect" | "heartbeat" as name:
+                result = self._change_client(name, change, index)
+            case "consumer_group" | "schema" as name:
+                result = self._change_rows(name, change, index)
             case "create_channels":
                 result = self._create(change.create_channels)
             case "delete_channel":
                 result = self._delete(ChannelUid(change.delete_channel.uid))
-            case "heartbeat":
-                result = self._heartbeat(change.heartbeat)
-            case "consumer_group" | "schema" as kind:
-                result = self._change_rows(kind, change, index)
-            case "grow_pool" | "open_pool" | "begin_move" | "end_move" | "pause_moves" as kind:
-                result = self._place(kind, change, index)
-            case "cluster_info" | "nodes" | "raise_level" | "set_policy" | "pin_channel" as kind:
-                result = self._change_info(kind, change)
-            case str(kind):
-                result = self._part(kind, change, index)
+            case "begin_move":
+                result = self._begin_move(change.begin_move, index)
+            case "end_move":
+                result = self._end_move(change.end_move)
+            case str(name) if name in INFO_CHANGES:
+                error = self._pin_refusal(change.pin_channel) if name == "pin_channel" else ""
+                result = MetaResult(error=error) if error else self._change_info(name, getattr(change, name))
+            case name:
+                result = self._change_parted(name, change, index)
         return result
 
-    def _change_info(self, kind: str, change: pb.MetaChange) -> MetaResult:
+    # --- the cluster as a whole -------------------------------------------------------------------------------------
+
+    def _change_info(self, name: str, value: Any) -> MetaResult:
         """Apply a change of what is known of the cluster as a whole."""
-        match kind:
-            case "nodes":
-                return self._set_nodes(change.nodes)
-            case "raise_level":
-                return self._raise(change.raise_level)
-            case "set_policy":
-                return self._set_policy(change.set_policy)
-            case "pin_channel":
-                return self._pin(change.pin_channel)
+        change, without_info, outcome = INFO_CHANGES[name]
+        if self.info is None and name == "cluster_info":
+            self.info, self.dirty.info = value, True
+            return MetaResult()
         if self.info is None:
-            self.info = change.cluster_info
-            self.dirty.info = True
-        return MetaResult()
+            return MetaResult(error=without_info)
+        changed = change(self.info, value)
+        if isinstance(changed, str):
+            return MetaResult(error=changed)
+        if changed is self.info:
+            return MetaResult()
+        self.info, self.dirty.info = changed, True
+        if outcome == "pins_changed":
+            self._load_pins()
+        result = MetaResult(raised=changed.level if outcome == "raised" else 0)
+        if outcome not in ("", "raised"):
+            setattr(result, outcome, True)
+        return result
+
+    def _pin_refusal(self, pin: pb.Pin) -> str:
+        """Why a channel cannot be pinned; "" if it can."""
+        there = self.channels.get(pin.channel) if self.info is not None else None
+        if pin.group and there is not None and there.group != pin.group:
+            return PINNED_TOO_LATE.format(there.group)
+        return MOVE_UNDER_WAY if there is not None and there.move else ""
 
     @property
     def nodes(self) -> pb.Nodes:
@@ -229,113 +230,22 @@ class MetaMachine:
         """What an ack of a publish to a channel means: SYNCED, REPLICATED or EPHEMERAL."""
         return EPHEMERAL if info.is_ephemeral else self.commit_of(info.group)
 
-    def home(self, channel: bytes, commit: int, opened: int) -> GroupId:
-        """See `pool.home`."""
-        return home(self.pool, opened, commit, channel)
-
     @property
     def level(self) -> int:
         """The cluster's level (stan.level): what may be written; 0 while the cluster has no identity."""
         return 0 if self.info is None else self.info.level
-
-    def _raise(self, to: int) -> MetaResult:
-        if self.info is None or to <= self.level:
-            return MetaResult()
-        raised = pb.ClusterInfo()
-        raised.CopyFrom(self.info)
-        raised.level = to
-        self.info, self.dirty.info = raised, True  # another object: what depends on it looks again
-        return MetaResult(raised=to)
-
-    def _set_policy(self, policy: pb.Policy) -> MetaResult:
-        if self.info is None:
-            return MetaResult(error=NOT_FOUNDED)
-        changed = with_policy(self.info, policy)
-        if changed is None:
-            return MetaResult(error=TOO_MANY)
-        if changed == self.info:
-            return MetaResult()
-        self.info = changed
-        self.dirty.info = True
-        return MetaResult(policies_changed=True)
-
-    def _pin(self, pin: pb.Pin) -> MetaResult:
-        if self.info is None:
-            return MetaResult(error=NOT_FOUNDED)
-        there = self.channels.get(pin.channel)
-        if pin.group and there is not None and there.group != pin.group:
-            return MetaResult(error=PINNED_TOO_LATE.format(there.group))
-        if there is not None and there.move:
-            return MetaResult(error=MOVE_UNDER_WAY)
-        return self._set_pin(pin)
-
-    def _set_pin(self, pin: pb.Pin) -> MetaResult:
-        if self.info is None or pin.group == self.pins.get(pin.channel, 0):
-            return MetaResult()
-        kept = [row for row in self.info.pins if row.channel != pin.channel]
-        if pin.group:
-            if len(kept) >= PINS_MAX:
-                return MetaResult(error=TOO_MANY_PINS)
-            kept.append(pin)
-        changed = pb.ClusterInfo()
-        changed.CopyFrom(self.info)
-        del changed.pins[:]
-        changed.pins.extend(sorted(kept, key=lambda row: row.channel))
-        self.info, self.dirty.info = changed, True
-        self._load_pins()
-        return MetaResult(pins_changed=True)
-
-    def _place(self, kind: str, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
-        """Apply a change of what groups there are, or of the groups of channels."""
-        match kind:
-            case "begin_move":
-                return self._begin_move(change.begin_move, index)
-            case "end_move":
-                return self._end_move(change.end_move)
-            case "pause_moves":
-                return self._pause_moves(paused=change.pause_moves)
-        return self._grow(change)
-
-    def _grow(self, change: pb.MetaChange) -> MetaResult:
-        """Apply a growth of the pool, or open what has grown."""
-        if self.info is None:
-            return MetaResult(error=POOL_CHANGED)
-        opens = change.HasField("open_pool")
-        changed = with_open_pool(self.info, change.open_pool) if opens else with_growth(self.info, change.grow_pool)
-        if isinstance(changed, str):
-            return MetaResult(error=changed)
-        before = self.info
-        if changed is not before:
-            self.info, self.dirty.info = changed, True
-        return MetaResult(pool_changed=opens and changed is not before)
-
-    # --- moves ------------------------------------------------------------------------------------------------------
 
     @property
     def moves_paused(self) -> bool:
         """True if no channel moves by itself to the group where it belongs."""
         return self.info is not None and self.info.moves_paused
 
-    def _pause_moves(self, *, paused: bool) -> MetaResult:
-        if self.info is None:
-            return MetaResult(error=NOT_FOUNDED)
-        if paused == self.info.moves_paused:
-            return MetaResult()
-        changed = pb.ClusterInfo()
-        changed.CopyFrom(self.info)
-        changed.moves_paused = paused
-        self.info, self.dirty.info = changed, True
-        return MetaResult(pause_changed=True)
-
-    @property
-    def moving(self) -> set[ChannelUid]:
-        """Channels that are being moved between groups."""
-        return self.by_uid.moving
+    # --- moves ------------------------------------------------------------------------------------------------------
 
     def moves(self) -> dict[int, list[ChannelInfo]]:
         """The moves under way, by name, and the channels that each is of, by uid."""
         found: dict[int, list[ChannelInfo]] = {}
-        for uid in sorted(self.moving):
+        for uid in sorted(self.by_uid.moving):
             found.setdefault(self.by_uid[uid].move, []).append(self.by_uid[uid])
         return found
 
@@ -345,7 +255,7 @@ class MetaMachine:
         error = self._move_refusal(begin, infos)
         if error:
             return MetaResult(error=error)
-        result = self._set_pin(begin.pin) if begin.HasField("pin") else MetaResult()
+        result = self._change_info("pin_channel", begin.pin) if begin.HasField("pin") else MetaResult()
         if to != infos[0].group and not result.error:
             result.moved = MovedChannels([self._replace(info, info.group, to, index) for info in infos])
         return result
@@ -355,23 +265,19 @@ class MetaMachine:
         if self.info is None:
             return NOT_FOUNDED
         together = len({info.group for info in infos}) == 1 and len(infos) == len(begin.uids)
+        by_part = self.channels.parted.by_part
         checks = (
             (not together or not 0 < begin.to <= (self.info.pool.open or self.info.raft_groups), CHANNELS_CHANGED),
             (len(infos) > MOVE_CHANNELS_MAX, TOO_MANY_MOVED),
             (any(info.move for info in infos), MOVE_UNDER_WAY),
-            (any(map(self._is_doubled, infos)), DOUBLED_ALREADY),
+            (any(found[0].row.doubling for info in infos if (found := by_part.get(info.name))), DOUBLED_ALREADY),
             (any(begin.to in info.left for info in infos), MOVED_BACK.format(begin.to)),
             (len(self.moves()) >= MOVES_MAX, TOO_MANY_MOVES),
         )
         return next((error for wrong, error in checks if wrong), "")
 
-    def _is_doubled(self, info: ChannelInfo) -> bool:
-        """True if a channel is a part of one whose parts are being doubled."""
-        found = self.channels.parted.by_part.get(info.name)
-        return found is not None and found[0].row.doubling > 0
-
     def _end_move(self, end: pb.EndMove) -> MetaResult:
-        infos = [self.by_uid[uid] for uid in sorted(self.moving) if self.by_uid[uid].move == end.move]
+        infos = [self.by_uid[uid] for uid in sorted(self.by_uid.moving) if self.by_uid[uid].move == end.move]
         if not infos:
             return MetaResult()
         before = infos[0].group
@@ -386,19 +292,12 @@ class MetaMachine:
         left = info.left if group == info.group else (*info.left, info.group)
         made = ChannelInfo(info.name, info.uid, group, to, move, left, info.commit)
         self.channels[info.name] = self.by_uid[info.uid] = made
-        (self.moving.add if move else self.moving.discard)(info.uid)
+        (self.by_uid.moving.add if move else self.by_uid.moving.discard)(info.uid)
         self.dirty.channels.add(info.uid)
         return made
 
     def _load_pins(self) -> None:
         self.pins = {} if self.info is None else {row.channel: GroupId(row.group) for row in self.info.pins}
-
-    def _set_nodes(self, nodes: pb.Nodes) -> MetaResult:
-        if self.info is None or nodes.version != self.info.nodes.version + 1 or not nodes.names:
-            return MetaResult(error=NODES_CHANGED)
-        self.info.nodes.CopyFrom(nodes)
-        self.dirty.info = True
-        return MetaResult()
 
     def _change_rows(self, kind: str, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
         """Apply a change of what has rows of its own."""
@@ -408,38 +307,19 @@ class MetaMachine:
         error = self.schemas.apply(change.schema, index)
         return MetaResult(error=error, schemas_changed=self.schemas.changes != before)
 
-    def _connect(self, connect: pb.Connect, index: RaftIndex) -> MetaResult:
-        row = connect.client
-        old = self.clients.get(row.client_id)
-        if (old.incarnation if old else 0) != connect.replaces:
-            return MetaResult(error=CLIENT_REGISTERED)
-        row.incarnation = index
-        if old is not None:
-            self._forget_conn(old)
-        return MetaResult(connected=self.load_client(row, dirty=True), gone=old)
+    def _change_client(self, kind: str, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
+        """Apply a change of registered clients."""
+        match kind:
+            case "connect":
+                old = self.clients.get(change.connect.client.client_id)
+                made = self.clients.connect(change.connect, index)
+                return MetaResult(connected=made, gone=old) if made is not None else MetaResult(error=CLIENT_REGISTERED)
+            case "disconnect":
+                gone = self.clients.disconnect(change.disconnect)
+                return MetaResult(gone=gone, asked=change.disconnect.asked and gone is not None)
+        return MetaResult(beaten=self.clients.heartbeat(change.heartbeat))
 
-    def _disconnect(self, disconnect: pb.Disconnect) -> MetaResult:
-        old = self.clients.get(disconnect.client_id)
-        if old is None or old.incarnation != disconnect.incarnation:
-            return MetaResult()
-        del self.clients[old.client_id]
-        self._forget_conn(old)
-        self.dirty.clients.add(old.client_id)
-        return MetaResult(gone=old, asked=disconnect.asked)
-
-    def _heartbeat(self, heartbeat: pb.Heartbeat) -> MetaResult:
-        client = self.clients.get(heartbeat.client_id)
-        if client is None or client.incarnation != heartbeat.incarnation:
-            return MetaResult()
-        client.failing = heartbeat.failing
-        self.dirty.clients.add(client.client_id)
-        return MetaResult(beaten=client)
-
-    def _forget_conn(self, old: Client) -> None:
-        if self.by_connection.get(old.connection) is old:
-            del self.by_connection[old.connection]
-
-    def _part(self, kind: str, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
+    def _change_parted(self, kind: str | None, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
         """Apply a change of channels with parts."""
         match kind:
             case "create_parted":
@@ -447,7 +327,10 @@ class MetaMachine:
             case "drop_parted":
                 return self._drop_parted(change.drop_parted.name)
             case "double_parted":
-                return self._double_parted(change.double_parted, index)
+                error = doubling_refusal(change.double_parted, self.channels.parted, self.channels)
+                if not error:
+                    self.channels.parted.begin_doubling(change.double_parted, index)
+                return MetaResult(error=error, parted=b"" if error else change.double_parted.name)
             case "part_closed":
                 return self._close_part(change.part_closed)
             case "doubling_ended" if self.channels.parted.end_doubling(change.doubling_ended):
@@ -499,13 +382,6 @@ class MetaMachine:
         self.channels.parted.drop(name)
         return MetaResult(parted=name)
 
-    def _double_parted(self, change: pb.DoubleParted, index: RaftIndex) -> MetaResult:
-        error = doubling_refusal(change, self.channels.parted, self.channels)
-        if error:
-            return MetaResult(error=error)
-        self.channels.parted.begin_doubling(change, index)
-        return MetaResult(parted=change.name)
-
     def _close_part(self, change: pb.PartClosed) -> MetaResult:
         known = self.channels.parted.by_name.get(change.name)
         if known is None or not self.channels.parted.close_part(change):
@@ -527,7 +403,7 @@ class MetaMachine:
         del self.channels[info.name]
         del self.channels.by_lower[folded(info.name)]
         self.dirty.channels.add(uid)
-        self.moving.discard(uid)
+        self.by_uid.moving.discard(uid)
         self.consumer_groups.drop_channel(uid)
         part = self.channels.parted.by_part.get(info.name)
         self.channels.parted.lose(info.name, self.channels)
@@ -535,32 +411,13 @@ class MetaMachine:
 
     # --- rows -----------------------------------------------------------------------------------------------------
 
-    def load_client(self, row: pb.Client, *, dirty: bool = False) -> Client:
-        """Take in one row of the state."""
-        client = Client(
-            row.client_id,
-            row.conn_id,
-            row.heartbeat_inbox,
-            row.protocol,
-            row.ping_interval,
-            row.ping_max_out,
-            row.incarnation,
-            row.failing,
-        )
-        self.clients[client.client_id] = client
-        if client.conn_id:
-            self.by_connection[client.connection] = client
-        if dirty:
-            self.dirty.clients.add(client.client_id)
-        return client
-
     def load_channel(self, row: pb.Channel, *, dirty: bool = False) -> ChannelInfo:
         """Take in one row of the state."""
         left = tuple(map(GroupId, row.left)) if row.left else ()
         to = GroupId(row.moving_to)
         info = ChannelInfo(row.name, ChannelUid(row.uid), GroupId(row.group), to, row.move, left, row.commit)
         if info.move:
-            self.moving.add(info.uid)
+            self.by_uid.moving.add(info.uid)
         self.channels[info.name] = info
         self.by_uid[info.uid] = info
         self.channels.by_lower[folded(info.name)] = info.name
@@ -568,22 +425,6 @@ class MetaMachine:
         if dirty:
             self.dirty.channels.add(info.uid)
         return info
-
-    def client_row(self, client_id: bytes) -> pb.Client | None:
-        """The row of a client; None if it is gone."""
-        client = self.clients.get(client_id)
-        if client is None:
-            return None
-        return pb.Client(
-            client_id=client.client_id,
-            conn_id=client.conn_id,
-            heartbeat_inbox=client.heartbeat_inbox,
-            protocol=client.protocol,
-            ping_interval=client.ping_interval,
-            ping_max_out=client.ping_max_out,
-            incarnation=client.incarnation,
-            failing=client.failing,
-        )
 
     def channel_row(self, uid: ChannelUid) -> pb.Channel | None:
         """The row of a channel; None if it is gone."""
@@ -600,7 +441,7 @@ class MetaMachine:
         rows = MetaRows(
             self.info if self.dirty.info else None,
             # A restart finds clients in the order in which they are written: the same whatever the process.
-            [(client_id, self.client_row(client_id)) for client_id in sorted(self.dirty.clients)],
+            [(client_id, self.clients.row(client_id)) for client_id in sorted(self.clients.dirty)],
             [(uid, self.channel_row(ChannelUid(uid))) for uid in self.dirty.channels],
             self.next_uid,
             [
@@ -609,13 +450,13 @@ class MetaMachine:
                 *self.channels.parted.take_changed_rows(),
             ],
         )
-        self.dirty.info, self.dirty.clients, self.dirty.channels = False, set(), set()
+        self.dirty, self.clients.dirty = DirtyMeta(), set()
         return rows
 
     def touch_all(self) -> None:
         """Mark everything as changed, so that all rows are written again: the stored rows are lost."""
         self.dirty.info = self.info is not None
-        self.dirty.clients.update(self.clients)
+        self.clients.dirty.update(self.clients)
         self.dirty.channels.update(self.by_uid)
         self.consumer_groups.dirty.update(self.consumer_groups.by_name)
         self.schemas.touch_all()
@@ -625,7 +466,7 @@ class MetaMachine:
         """Write the whole state into *snapshot*, in an order that depends on the state alone."""
         if self.info is not None:
             snapshot.cluster_info.CopyFrom(self.info)
-        snapshot.clients.extend(client for key in sorted(self.clients) if (client := self.client_row(key)))
+        snapshot.clients.extend(client for key in sorted(self.clients) if (client := self.clients.row(key)))
         snapshot.channels.extend(channel for uid in sorted(self.by_uid) if (channel := self.channel_row(uid)))
         snapshot.next_id = self.next_uid
         self.consumer_groups.snapshot(snapshot)
@@ -637,7 +478,7 @@ class MetaMachine:
         self.info = snapshot.cluster_info if snapshot.HasField("cluster_info") else None
         self._load_pins()
         for client in snapshot.clients:
-            self.load_client(client)
+            self.clients.load(client)
         for channel in snapshot.channels:
             self.load_channel(channel)
         self.next_uid = max(self.next_uid, snapshot.next_id)

@@ -41,20 +41,20 @@ def row_of(rule: PolicyRule) -> pb.Policy:
     return message_of(pb.Policy, pattern=rule.pattern, name=rule.name, **given_options(rule))
 
 
-def with_policy(info: pb.ClusterInfo, policy: pb.Policy) -> pb.ClusterInfo | None:
-    """The metadata with *policy* in place of the one of the same pattern and name, or without either if *policy* sets nothing;
-    None: that is one too many."""
+def with_policy(info: pb.ClusterInfo, policy: pb.Policy) -> pb.ClusterInfo | str:
+    """The metadata with *policy* in place of the one of the same pattern and name, or without either if *policy* sets nothing; or
+    why it is refused."""
     key = policy.pattern, policy.name
     kept = [row for row in info.policies if (row.pattern, row.name) != key]
     if not rule_of(policy).empty:
         if len(kept) >= POLICIES_MAX:
-            return None
+            return TOO_MANY
         kept.append(policy)
     changed = pb.ClusterInfo()
     changed.CopyFrom(info)
     del changed.policies[:]
     changed.policies.extend(sorted(kept, key=lambda row: (row.pattern, row.name)))
-    return changed
+    return info if changed == info else changed
 
 
 def shown_policy(policy: DeliveryPolicy | PolicyRule) -> admin.DeliveryPolicy:

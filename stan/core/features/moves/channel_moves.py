@@ -208,7 +208,7 @@ class ChannelMoves:
 
     def _tick(self, now: Nanos) -> None:
         self.timers.at(now + limits.MOVE_LOOK, self._tick, META_GROUP)
-        if self.watch.restless or self.node.meta.moving:
+        if self.watch.restless or self.node.meta.by_uid.moving:
             self._look_at_all()
 
     def _look_at_all(self) -> None:

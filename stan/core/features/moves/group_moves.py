@@ -78,7 +78,7 @@ class GroupMoves(LeaderPart):
     def look(self) -> None:
         """Take the next step for the channels that come, go, or have come or gone."""
         machine, meta = self.group.machine, self.node.meta
-        for move, infos in meta.moves().items() if meta.moving else ():
+        for move, infos in meta.moves().items() if meta.by_uid.moving else ():
             if infos[0].moving_to == self.number:
                 self._target.look(move, infos)
         for uid, state in list(machine.moves.by_channel.items()):

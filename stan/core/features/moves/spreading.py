@@ -124,7 +124,11 @@ class Spreading(MetaPart):
         meta = self.node.meta
         if self.unseen:
             self._look_at_some()
-        elif now >= self.asked_until and not meta.moves_paused and not any(uid in self.wishes for uid in meta.moving):
+        elif (
+            now >= self.asked_until
+            and not meta.moves_paused
+            and not any(uid in self.wishes for uid in meta.by_uid.moving)
+        ):
             uid = next((uid for uid in self._in_turn() if uid in self.wishes and self.wishes[uid].due <= now), None)
             if uid is not None:
                 self._begin(meta.by_uid[uid])
