@@ -312,8 +312,9 @@ class Driver:
         group = self.groups.get(number)
         if group is None:
             return NotNow(LEFT)
-        if self.leaderships is not None and number in self.leaderships.left_open:
-            return self.leaderships.left_open[number]  # written now it would follow sequences that no entry has
+        led = self.leaderships.led.get(number) if self.leaderships is not None else None
+        if led is not None and led.left_open is not None:
+            return led.left_open  # written now it would follow sequences that no entry has
         try:
             index = group.propose(list(map(KIND_AND_BODY, proposals)), urgent=urgent)
         except NotNow as error:

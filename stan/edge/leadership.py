@@ -41,10 +41,14 @@ class LedGroup:
     """Whether entries wait, as last reported to the broker."""
     waiting: bool = False
     """Whether the disk is full, no other node is within reach, and a new attempt is due."""
+    left_open: NotNow | None = None
+    """The reason why the group writes nothing until its next leadership, if it has left a proposal unanswered."""
+    restart_pending: bool = False
+    """Whether the next turn ends this leadership, and begins another one if the group still leads."""
 
-    def begin_again(self) -> None:
-        """Have the next turn end this leadership and begin another one."""
-        self.term = Term(-1)  # not the group's
+    def is_over(self, group: RaftGroup) -> bool:
+        """True if this leadership has to end now."""
+        return self.restart_pending or not group.leads or group.term != self.term
 
 
 class GroupEvents(NamedTuple):
@@ -81,17 +85,14 @@ class Leaderships:
         self._now = now
         self._note = note
         self._entered = False  # a leadership began in this turn
-        self.left_open: dict[GroupId, NotNow] = {}  # led groups that write nothing until their next leadership -> why
         self.events: GroupEvents
 
     def is_at_rest(self, now: Nanos) -> bool:
         """True if nothing has happened since `settle` that concerns the broker."""
         if self.scheduler.owner.has_news or (now >= self._leases_end and self.check_leases(now)):
             return False
-        limited = False
-        for number in self.scheduler.owner.touched & self.led.keys():
-            limited |= bool(self.led[number].closed or self.led[number].full)  # perhaps no longer
-        return not limited
+        touched = map(self.led.__getitem__, self.scheduler.owner.touched & self.led.keys())
+        return not any(led.closed or led.full for led in touched)  # perhaps no longer
 
     def settle(self, *, synced: bool) -> bool:
         """End a turn: leave only those touched groups that still need work. Returns True if there are any.
@@ -106,8 +107,7 @@ class Leaderships:
         for number in sorted(touched):
             group = self._groups.get(number)
             if group is None or not (
-                group.has_committed
-                or (group.leads if number not in led else not group.leads or group.term != led[number].term)
+                group.has_committed or (led[number].is_over(group) if number in led else group.leads)
             ):
                 touched.remove(number)
         return bool(touched)
@@ -118,7 +118,7 @@ class Leaderships:
         self.scheduler.owner.has_news = False
         for number in sorted(self.scheduler.owner.touched & led.keys()):
             group = groups.get(number)
-            if group is not None and (not group.leads or group.term != led[number].term):
+            if group is not None and led[number].is_over(group):
                 self.leave(number)
         if not led.keys() <= groups.keys():
             for number in led.keys() - groups.keys():
@@ -128,7 +128,6 @@ class Leaderships:
         """End this node's leadership of the group, if it has it."""
         if self.led.pop(number, None) is None:
             return
-        self.left_open.pop(number, None)
         broker = self._broker
         broker.stops.step_room(number, closed=False, full=False)
         self._note("INF", f"group {number}: leads no more")
@@ -154,8 +153,8 @@ class Leaderships:
             led = self.led.get(number)
             if led is None:
                 continue
-            if number in self.left_open and not group.transferring and not led.waiting:
-                led.begin_again()
+            if led.left_open is not None and not group.transferring and not led.waiting:
+                led.restart_pending = True
             led.lease_until = group.lease_until()
             self._leases_end = min(self._leases_end, led.lease_until)
             closed = group.transferring
@@ -227,14 +226,14 @@ class Leaderships:
 
         On a full disk leadership is transferred. With no successor within reach the node retries later and answers nothing, as it
         may have been replaced without knowing it. A sole voter answers the refusal. What is left open has sequences that no entry
-        gets: until the leadership has ended, whatever node leads then, nothing of the group is written (see `left_open`)."""
-        group = self._groups[number]
+        gets: until the leadership has ended, whatever node leads then, nothing of the group is written."""
+        group, led = self._groups[number], self.led.get(number)
         if isinstance(error, Shortage) and not group.transferring and len(group.members) > 1:
             self._make_way(number, group, error)
-        elif not group.transferring and number not in self.left_open:
+        elif not group.transferring and (led is None or led.left_open is None):
             return False
-        if number in self.led:
-            self.left_open.setdefault(number, error)
+        if led is not None:
+            led.left_open = error if led.left_open is None else led.left_open
         return True
 
     def _make_way(self, number: GroupId, group: RaftGroup, error: Shortage) -> None:
@@ -263,7 +262,7 @@ class Leaderships:
         """If no other node took over, begin the leadership again here: frames left open for the next leader are replayed."""
         led = self.led.get(number)
         if not done and led is not None and led.term == term:
-            led.begin_again()
+            led.restart_pending = True
             self.scheduler.owner.touch(number)
             self._gateway.read_buffer.wake()
 

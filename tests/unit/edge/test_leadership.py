@@ -320,14 +320,14 @@ def test_what_has_left_something_open_writes_nothing_until_it_is_led_anew(rig, e
     rig.turn()
     assert rig.leaderships.is_left_open(1, error)
     group.transferring = False
-    assert rig.leaderships.left_open == {1: error}
+    assert rig.leaderships.led[1].left_open is error
     assert rig.leaderships.is_left_open(1, NotNow("too much waits")), "no answer: the next leader may take it"
     life = rig.state.leadership_epoch()
     rig.node.now += limits.FULL_DISK_RETRY
     rig.scheduler.owner.touch(1)
     rig.turn()
     rig.turn()
-    assert rig.leaderships.left_open == {}
+    assert rig.leaderships.led[1].left_open is None
     assert rig.state.leadership_epoch() > life
     assert set(rig.leaderships.led) == {1}
 
