@@ -9,7 +9,7 @@ from tests.sim.world import World
 
 
 class NodeTransactions(Transacting, World):
-    """A node alone, which often dies right after a step of a commit."""
+    """A node alone, which often dies right after a commit."""
 
     def __init__(self, seed):
         super().__init__(seed)
@@ -37,7 +37,7 @@ class NodeTransactions(Transacting, World):
 
 
 class ClusterTransactions(Transacting, ClusterWorld):
-    """A cluster, whose nodes often die right after a step of a commit."""
+    """A cluster, whose nodes often die right after a commit."""
 
     def __init__(self, seed):
         super().__init__(seed)

@@ -7,6 +7,7 @@ The channels of a request that belong to one group are decided together, and the
 is carried out by whichever node leads. The CommitRequest is answered only when the commit is complete.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
 
@@ -40,7 +41,7 @@ class Committing(StoringPart):
         self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
         super().__init__(services, leadership, channels, publishing)
-        self._asked: dict[int, WaitingCommit] = {}  # by decision, requests whose commit is under way
+        self._asked = defaultdict[int, list[WaitingCommit]](list)  # by decision, requests whose commit is under way
         self._on_their_way: set[int] = set()  # decisions whose rows are
         self._look_at = Nanos(0)
         if self._known.under_way:
@@ -80,15 +81,19 @@ class Committing(StoringPart):
 
     def _decided(self, waiting: WaitingCommit, result: object, error: str) -> None:
         outcome = result.of_part if isinstance(result, GroupResult) else TransactionRefused(error)
-        if not isinstance(outcome, Decided):
-            why = outcome.error if isinstance(outcome, TransactionRefused) else refusals.BUSY
-            waiting.refuse(why, retry=result is None or why == refusals.BUSY)
+        if isinstance(outcome, Decided):
+            waiting.already = outcome.already
+            if outcome.decision:
+                self._asked[outcome.decision].append(waiting)
+            else:
+                waiting.confirm(self._known)
             return
-        waiting.already = outcome.already
-        if outcome.decision:
-            self._asked[outcome.decision] = waiting
-        else:
-            waiting.confirm(self._known)
+        why = outcome.error if isinstance(outcome, TransactionRefused) else refusals.BUSY
+        for decision, commit in self._known.under_way.items() if why == refusals.BUSY else ():
+            if waiting.repeats(commit):
+                self._asked[decision].append(waiting)
+                return
+        waiting.refuse(why, retry=result is None or why == refusals.BUSY)
 
     def followed(self, change: pb.GroupChange) -> None:
         """A commit was decided, or a channel is gone: requests that wait for it are refused."""
@@ -96,8 +101,10 @@ class Committing(StoringPart):
             self._carry_out()
             return
         uid = ChannelUid(change.drop_channel.uid)
-        for decision in [decision for decision, waiting in self._asked.items() if uid in waiting.channels]:
-            self._asked.pop(decision).refuse(refusals.CHANNEL_DELETING, retry=True)
+        for decision, asked in self._asked.items():
+            for waiting in [waiting for waiting in asked if uid in waiting.channels]:
+                waiting.refuse(refusals.CHANNEL_DELETING, retry=True)
+            self._asked[decision] = [waiting for waiting in asked if not waiting.over]
 
     # --- carrying out ---------------------------------------------------------------------------------------------------
 
@@ -160,10 +167,10 @@ class Committing(StoringPart):
         self._on_their_way.discard(decision)
         for channel in channels:
             self.publishing.release(channel)
-        waiting = self._asked.pop(decision, None)
         if stored.error:
             self._look_again(self.node.clock.now + limits.COMMIT_RETRY)
-        if waiting is not None and stored.error:
-            waiting.refuse(stored.error, retry=True)
-        elif waiting is not None:
-            waiting.confirm(self._known)
+        for waiting in self._asked.pop(decision, ()):
+            if stored.error:
+                waiting.refuse(stored.error, retry=True)
+            else:
+                waiting.confirm(self._known)

@@ -36,6 +36,16 @@ class WaitingCommit:
                 share.txns.add(txn=txn.txn, parts=txn.parts)
         return commit
 
+    def repeats(self, commit: pb.Commit) -> bool:
+        """True if it asks for nothing but what a commit under way brings."""
+        request, user = self.accepted.request, self.accepted.user
+        return (
+            (request.app, request.version) == (commit.app, commit.version)
+            and (user == commit.user or not (user and commit.user))
+            and (request.writer in (commit.writer, b"") or not commit.writer)
+            and self.channels.keys() <= {share.uid for share in commit.channels}
+        )
+
     def refuse(self, error: str, *, retry: bool = False) -> None:
         """Answer with an error."""
         self.over = True
