@@ -4,6 +4,7 @@ Most tests here need neither. Those that do take a channel of their own (`channe
 streams with the trigger availableNow.
 """
 
+import contextlib
 import importlib.util
 import itertools
 import os
@@ -70,6 +71,36 @@ def client(broker):
 def channel():
     """A name that no other test uses."""
     return f"test.{next(_numbers)}"
+
+
+@pytest.fixture
+def task(monkeypatch):
+    """Say which task of a query the code runs in, without Spark."""
+    from pyspark import TaskContext  # noqa: PLC0415 - not installed everywhere
+    from pyspark_stan.writing import identity  # noqa: PLC0415
+
+    monkeypatch.setattr(identity, "_saves", type(identity._saves)())
+    of_workers = type(identity._saves)()
+
+    @contextlib.contextmanager
+    def workers():
+        """The code runs in a process of Spark's, which does not know what the user's has seen."""
+        with monkeypatch.context() as patch:
+            patch.setattr(identity, "_saves", of_workers)
+            yield
+
+    def be(partition=0, attempt=0, batch=None, query="q1", **properties):
+        context = object.__new__(TaskContext)  # calling the class gives the one there is
+        context._partitionId, context._attemptNumber = partition, attempt
+        told = {"sql.streaming.queryId": query, **properties}
+        if batch is not None:
+            told["streaming.sql.batchId"] = str(batch)
+        context._localProperties = told
+        monkeypatch.setattr(TaskContext, "_taskContext", context)
+        return context
+
+    be.workers = workers
+    return be
 
 
 def slim_home(directory):

@@ -74,6 +74,8 @@ class FakeClient:
 
     def commit(self, app, version, txns, *, writer="", timeout_s=None):
         self.asked["commit"] += 1
+        if self.failures and (failure := self.failures.pop(0)) is not None:
+            raise failure
         self._check_writer(app, version, writer)
         self.writers[app] = writer
         found = {}

@@ -5,7 +5,6 @@ import logging
 import pyarrow as pa
 import pyspark_stan.writing.identity
 import pytest
-from pyspark import TaskContext
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -28,7 +27,6 @@ VALUE = StructType().add("value", BinaryType())
 ROUTED = StructType().add("value", BinaryType()).add("channel", StringType())
 PAIRS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
 PAIRS_ARROW = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-QUERY = {"sql.streaming.queryId": "q1"}
 
 
 @pytest.fixture
@@ -37,25 +35,6 @@ def client(monkeypatch):
     fake = FakeClient()
     monkeypatch.setattr("pyspark_stan.transport.client_of", lambda connection: fake)
     return fake
-
-
-@pytest.fixture
-def task(monkeypatch):
-    """Say which task the code runs in."""
-    saves = type(pyspark_stan.writing.identity._saves)()
-    monkeypatch.setattr(pyspark_stan.writing.identity, "_saves", saves)
-
-    def be(partition=0, attempt=0, batch=None, **properties):
-        context = object.__new__(TaskContext)  # calling the class gives the one there is
-        context._partitionId, context._attemptNumber = partition, attempt
-        told = {**QUERY, **properties}
-        if batch is not None:
-            told["streaming.sql.batchId"] = str(batch)
-        context._localProperties = told
-        monkeypatch.setattr(TaskContext, "_taskContext", context)
-        return context
-
-    return be
 
 
 def values(*items):
@@ -474,7 +453,7 @@ def test_a_batch_that_another_query_has_written_under_one_name_is_an_error(clien
     (first,) = run_batch(task, sink, 0, [values(b"1")])
     assert first.writer == "q1"
     task(batch=0, **{"sql.streaming.queryId": "q2"})
-    with pytest.raises(ServerError, match=r"another writer has committed \(q1\): nothing is added.*txnAppId"):
+    with pytest.raises(IdentityError, match=r"another writer has committed \(q1\): nothing is added.*new checkpoint\?"):
         sink.write(iter([values(b"2")]))
     task(batch=0)
     assert sink.write(iter([values(b"1")])).done_before
@@ -584,6 +563,22 @@ def test_options_win_over_what_spark_tells(client, task):
     writer.commit([writer.write(iter([values(b"1")]))])
 
     assert client.finished == {"mine": 3}
+
+
+def test_a_save_that_has_failed_is_repeated_in_workers_that_have_seen_it(client, task):
+    """A function of the user's that tries again: a task of the first attempt had succeeded, so its worker knows that one."""
+    writer, run = save(channel="a"), {"spark.jobGroup.id": "run1"}
+    task(batch=7, **run, **{"spark.sql.execution.id": "10"})
+    writer.abort([writer.write(iter([values(b"1")])), None])  # the second task has failed
+    task(batch=7, **run, **{"spark.sql.execution.id": "11"})
+    staged = [writer.write(iter([values(b"1")])), writer.write(iter([values(b"2")]))]
+    client.failures.append(ServerError("stan: staged rows are gone"))
+    with pytest.raises(ServerError):
+        writer.commit(staged)
+    task(batch=7, **run, **{"spark.sql.execution.id": "12"})
+    writer.commit([writer.write(iter([values(b"1")])), writer.write(iter([values(b"2")]))])
+
+    assert client.data("a") == [b"1", b"2"]
 
 
 def test_two_saves_of_one_batch_under_one_identity_are_refused(client, task):

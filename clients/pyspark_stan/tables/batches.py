@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from pyspark_stan.errors import IdentityError, TableError
-from pyspark_stan.writing.identity import QUERY_ID, RUN_ID, Identity, only_save
+from pyspark_stan.writing.identity import QUERY_ID, RUN_ID, Identity, new_save, only_save
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +71,7 @@ def into_table(
 
     def write(frame: "DataFrame", batch: int) -> None:
         writer = _writer_of(frame, app)
-        with only_save(Identity(f"{writer.app}/{name}", batch), writer.run):
+        with only_save(Identity(f"{writer.app}/{name}", batch), new_save(writer.run)):
             table = opened()
             rows = None if writer.query else rows_of(frame)
             if rows is None:

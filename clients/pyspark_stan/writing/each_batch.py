@@ -9,7 +9,7 @@ from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from pyspark_stan.errors import IdentityError
-from pyspark_stan.writing.identity import QUERY_ID, RUN_ID, Identity, only_save
+from pyspark_stan.writing.identity import QUERY_ID, RUN_ID, Identity, new_save, only_save
 from pyspark_stan.writing.sink_options import SinkOptions, sink_options
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def foreach_batch(
             return
         app, run = _query_of(frame, checked, batch_id)
         identity = Identity(app, batch_id)
-        with only_save(identity, run):
+        with only_save(identity, new_save(run)):
             writer.options(txnAppId=identity.app, txnVersion=str(identity.version)).save()
 
     return write

@@ -68,7 +68,7 @@ def identity_of(options: SinkOptions, task: Task, *, streaming: bool) -> Identit
     query needs no more than the query's id.
 
     Raises:
-        IdentityError: neither Spark nor the options give an identity, or two saves have the same one.
+        IdentityError: neither Spark nor the options give an identity.
     """
     app, version = options.app, options.version
     if not app:
@@ -85,10 +85,7 @@ def identity_of(options: SinkOptions, task: Task, *, streaming: bool) -> Identit
         )
     if len(app.encode()) > APP_BYTES_MAX:
         raise IdentityError(f"txnAppId: longer than {APP_BYTES_MAX} bytes: {app}")
-    identity = Identity(app, version)
-    if not streaming:
-        refuse_second_save(identity, save_of(task))
-    return identity
+    return Identity(app, version)
 
 
 class Save(NamedTuple):
@@ -108,6 +105,15 @@ def save_of(task: Task) -> Save | None:
     return Save(run, execution) if run and execution and task.property_of(QUERY_ID) else None
 
 
+def begin_save(identity: Identity, save: Save | None) -> None:
+    """Note the action that writes under an identity which nobody has committed: an earlier action under it has failed, and is
+    repeated, or the driver refuses one of the two."""
+    if save is not None:
+        _saves[save.run, identity] = save.execution
+        while len(_saves) > SAVES_REMEMBERED_MAX:
+            _saves.popitem(last=False)
+
+
 def refuse_second_save(identity: Identity, save: Save | None) -> None:
     """Refuse a second save of one foreachBatch under the same identity: the broker would take it for a repetition of the first
     one, and its rows would be lost.
@@ -117,29 +123,34 @@ def refuse_second_save(identity: Identity, save: Save | None) -> None:
     """
     if save is None:
         return
-    if _saves.setdefault((save.run, identity), save.execution) != save.execution:
+    if _saves.get((save.run, identity), save.execution) != save.execution:
         raise IdentityError(
             f"version {identity.version} of '{identity.app}' was written by another save of the same batch: "
             "give each save a txnAppId of its own"
         )
-    while len(_saves) > SAVES_REMEMBERED_MAX:
-        _saves.popitem(last=False)
+    begin_save(identity, save)
+
+
+def new_save(run: str | None) -> Save | None:
+    """Return an action of its own in a run of a query; None: the run is not known."""
+    return Save(run, uuid4().hex) if run else None
 
 
 @contextmanager
-def only_save(identity: Identity, run: str | None) -> Iterator[None]:
+def only_save(identity: Identity | None, save: Save | None) -> Iterator[None]:
     """Refuse a second save on the driver, which sees all saves of a query; a save that has failed may be repeated.
 
     Raises:
         IdentityError: as of refuse_second_save().
     """
-    save = Save(run, uuid4().hex) if run else None
+    if identity is None or save is None:
+        yield
+        return
     refuse_second_save(identity, save)
     try:
         yield
     except BaseException:
-        if save is not None:
-            _saves.pop((save.run, identity), None)
+        _saves.pop((save.run, identity), None)
         raise
 
 

@@ -18,20 +18,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import methodcaller
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 from stan_client.errors import ServerError, StanClientError
 
 from pyspark_stan import transport
+from pyspark_stan.errors import IdentityError
 from pyspark_stan.writing.identity import (
     BATCH_JOBS,
     ContentIds,
     Identity,
     Save,
     Task,
+    begin_save,
     identity_of,
+    only_save,
     refuse_second_save,
     save_of,
     this_task,
@@ -91,10 +94,9 @@ class StanBatchWriter(DataSourceArrowWriter):
             IdentityError: two saves have one identity. UnreachableError, or an error of stan_client.
         """
         ours = _ours(messages)
-        for each in ours:
-            if each.identity is not None:
-                refuse_second_save(each.identity, each.save)  # tasks see only those of their own process
-        _commit(self._options, ours)
+        identity, save = (ours[0].identity, ours[0].save) if ours else (None, None)
+        with only_save(identity, save):  # tasks see only those of their own process
+            _commit(self._options, ours)
 
     def abort(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
         """Drop staged rows after a failure; called on the driver. Committed rows stay."""
@@ -224,11 +226,15 @@ def _write(options: SinkOptions, iterator: "Iterator[RecordBatch]", *, streaming
         message.save, message.writer = save_of(task), writer_of(task)
         app, version = message.identity
         request = methodcaller("last_committed", app, writer=message.writer, version=version)
-        if transport.with_reconnect(options.connection, request) >= version:
+        if _of_writer(options, request) >= version:
+            if not streaming:
+                refuse_second_save(message.identity, message.save)
             message.done_before = True
             for _ in iterator:  # read to the end: stateful operators save their state after the last row
                 pass
             return message
+        if not streaming:
+            begin_save(message.identity, message.save)
     if options.delivery == "transactional":
         message.txn = _txn(task)
     try:
@@ -259,6 +265,18 @@ def _send_all(options: SinkOptions, message: StanCommitMessage, iterator: "Itera
 def _query(message: StanCommitMessage) -> str:
     """The id of the query that writes; "" for batch jobs."""
     return "" if message.writer == BATCH_JOBS else message.writer
+
+
+def _of_writer(options: SinkOptions, request: methodcaller) -> Any:
+    """Return the answer to a request in the name of a writer. Raises IdentityError: its app is another writer's."""
+    try:
+        return transport.with_reconnect(options.connection, request)
+    except ServerError as error:
+        if error.code != "another_writer":
+            raise
+        raise IdentityError(
+            f"{error}. Does the query have a new checkpoint? Then give it a txnAppId of its own"
+        ) from None
 
 
 def _txn(task: Task) -> str:
@@ -293,7 +311,7 @@ def _commit(options: SinkOptions, messages: list[StanCommitMessage]) -> None:
     commit = methodcaller(
         "commit", identity.app, identity.version, _txns(messages), writer=writer, timeout_s=patience_s
     )
-    done: dict[str, Committed] = transport.with_reconnect(options.connection, commit)
+    done: dict[str, Committed] = _of_writer(options, commit)
     already = sorted(channel for channel, committed in done.items() if committed.already)
     if already:
         _log.warning(
