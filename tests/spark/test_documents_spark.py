@@ -124,11 +124,15 @@ def test_a_delta_table_has_the_newest_rows(spark, broker, shop, tmp_path):
 
 def test_a_table_has_the_newest_row_of_each_key(spark, broker, shop, tmp_path):
     deltalake = pytest.importorskip("deltalake")
-    keyed = [wire.MsgProto(key=key, data=price) for key, price in ((b"a", b"1"), (b"b", b"2"), (b"a", b"3"))]
+    prices = ((b"a", b"1"), (b"b", b"2"), (b"c", b"1"), (b"a", b"3"))
+    keyed = [wire.MsgProto(key=key, data=price) for key, price in prices]
     shop.publish_batch("shop.prices", rows_of_messages(keyed), len(keyed))
     recipe("Change data (Auto CDC)", broker, tmp_path)
+    gone = [wire.MsgProto(key=b"c", headers=[wire.Header(key=b"stan-delete")])]
+    shop.publish_batch("shop.prices", rows_of_messages(gone), len(gone))
+    recipe("Change data (Auto CDC)", broker, tmp_path)
     found = deltalake.DeltaTable("tables/prices").to_pyarrow_table().to_pylist()
-    assert {row["key"]: (row["price"], row["sequence"]) for row in found} == {"a": ("3", 3), "b": ("2", 2)}
+    assert {row["key"]: (row["price"], row["sequence"]) for row in found} == {"a": ("3", 4), "b": ("2", 2)}
     assert len(found) == 2
 
 

@@ -369,6 +369,9 @@ sql = "SELECT 1"
 [sink]
 delta = "tables/orders"
 keys = ["id"]
+order = "n"
+deletes = "state = 'gone'"
+app = "orders"
 mode = "update"
 """
 
@@ -384,7 +387,9 @@ def test_several_sources_and_a_table():
     assert (paid.view, paid.source.pattern, paid.payload.format) == ("paid", "paid.*", "raw")
     assert pipeline.source_options(orders)["schema"] == "auto"
     assert "schema" not in pipeline.source_options(paid)
-    assert pipeline.sink.table.name == "/etc/pipes/tables/orders"
+    table = pipeline.sink.table
+    assert table.name == "/etc/pipes/tables/orders"
+    assert (table.keys, table.order, table.deletes, table.app) == (("id",), "n", "state = 'gone'", "orders")
     told = dict(summary(pipeline))["publish"]
     assert told == "to the delta table /etc/pipes/tables/orders, update: each result again when it has changed"
 
@@ -393,7 +398,7 @@ def test_mistakes_in_several_sources_and_tables_are_all_told():
     text = SEVERAL.replace('payload.format = "raw"', 'payload.format = "raw"\nmax_per_trigger = 0')
     more = '[source]\nchannels = ["a"]\n[sources."a b"]\nchannels = ["c"]\npayload.format = "raw"\n[query]\nview = "x"'
     text = text.replace("[query]", more)
-    text = text.replace('keys = ["id"]', 'delivery = "idempotent"\norder = "n"\niceberg = "orders"')
+    text = text.replace('keys = ["id"]', 'delivery = "idempotent"\niceberg = "orders"')
     told = "\n".join(complaints_of(text))
     for wanted in (
         "source: goes into the tables of sources",
@@ -403,6 +408,7 @@ def test_mistakes_in_several_sources_and_tables_are_all_told():
         "sink.iceberg: does not go with delta",
         "sink.delivery: does not go with delta",
         "sink.order: goes with keys",
+        "sink.deletes: goes with keys",
         "sink.keys: is missing: which columns identify a row that is updated",
     ):
         assert wanted in told
@@ -415,6 +421,9 @@ def test_mistakes_in_several_sources_and_tables_are_all_told():
         ('iceberg = "orders"', "sink.iceberg: must be a name with that of its namespace"),
         ('delta = "a"\nmode = "complete"', "sink.mode: complete does not go with a table"),
         ('delta = "a"\ncatalog.uri = "x"', "sink.catalog: goes with iceberg"),
+        ('channel = "a"\napp = "x"', "sink.app: goes with delta or iceberg"),
+        ('delta = "a"\nkeys = ["id", "ID"]', "sink: keys: 'ID' comes twice"),
+        ('iceberg = "a.b"\nkeys = ["a.id"]', "sink: keys: 'a.id' has a ., which pyiceberg takes for a field"),
         ('channel = "a"\nvalue = "avro"', "sink.schema: is missing"),
         ('channel = "a"\nvalue = "avro"\nschema = "}"', "sink.schema: is not an Avro schema"),
     ],

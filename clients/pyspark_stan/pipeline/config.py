@@ -101,6 +101,8 @@ class TableSink:
     catalog: Mapping[str, str] = field(repr=False)  # of Iceberg; secrets are in it
     keys: tuple[str, ...]
     order: str
+    deletes: str  # a condition in SQL
+    app: str  # whose batches these are; "": the query's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,17 +333,18 @@ def _sink(table: TomlTable, directory: Path) -> Sink:
 def _table_sink(table: TomlTable, directory: Path, mode: str) -> TableSink | None:
     """Read the keys of a table; None if the results go to a channel."""
     named = [key for key in ("delta", "iceberg") if table.given(key)]
-    keys, order = table.words("keys"), table.text("order")
+    keys, order, deletes, app = table.words("keys"), table.text("order"), table.text("deletes"), table.text("app")
     catalog = table.table("catalog").texts_by_key()
     if not named:
-        for key in filter(table.given, ("keys", "order", "catalog")):
+        for key in filter(table.given, ("keys", "order", "deletes", "app", "catalog")):
             table.complain(key, "goes with delta or iceberg")
         return None
     kind = named[0]
     for key in (*named[1:], *filter(table.given, _OF_CHANNELS)):
         table.complain(key, f"does not go with {kind}")
-    if order and not keys:
-        table.complain("order", "goes with keys")
+    for key in filter(table.given, ("order", "deletes")):
+        if not keys:
+            table.complain(key, "goes with keys")
     if mode == "complete":
         table.complain("mode", "complete does not go with a table: update with keys keeps it up to date")
     if mode == "update" and not keys:
@@ -357,6 +360,8 @@ def _table_sink(table: TomlTable, directory: Path, mode: str) -> TableSink | Non
         catalog=catalog,
         keys=keys,
         order=order,
+        deletes=deletes,
+        app=app,
     )
 
 
@@ -382,6 +387,11 @@ def _ask_the_options(pipeline: Pipeline, root: TomlTable) -> None:
 
         if pipeline.sink.channel and not root.complained_of("sink"):
             checks.append((root.table("sink"), lambda: sink_options(pipeline.sink_options(), None, "stream")))
+        into = pipeline.sink.table
+        if into and not root.complained_of("sink"):
+            from pyspark_stan.tables.upserts import upserts_of  # noqa: PLC0415 - it needs pyarrow
+
+            checks.append((root.table("sink"), lambda: upserts_of(into.format, into.keys, into.order, into.deletes)))
     reported: set[str] = set()
     for table, check in checks:
         try:

@@ -7,7 +7,7 @@ pipeline, the error names its channel and sequence.
 import importlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -52,17 +52,19 @@ def start(spark: "SparkSession", pipeline: Pipeline) -> "StreamingQuery":
     elif pipeline.every:
         writer = writer.trigger(processingTime=pipeline.every)
     if pipeline.sink.table:
-        return writer.foreachBatch(_into(pipeline.sink.table)).start()
+        return writer.foreachBatch(table_writer(pipeline.sink.table)).start()
     if pipeline.sink.mode == "update":  # Spark does not allow this mode for a sink written in Python
         return writer.foreachBatch(foreach_batch({**pipeline.sink_options()})).start()
     return writer.format("stan").options(**pipeline.sink_options()).start()
 
 
-def _into(table: TableSink) -> "Callable[[DataFrame, int], None]":
+def table_writer(table: TableSink) -> "Callable[[DataFrame, int], None]":
+    """Return the function that puts each batch into the table. Raises FlowError: a package for it is missing."""
+    more: dict[str, Any] = {"keys": table.keys, "order": table.order, "deletes": table.deletes, "app": table.app}
     try:
         if table.format == "delta":
-            return to_delta(table.name, keys=table.keys, order=table.order)
-        return to_iceberg(table.name, table.catalog, keys=table.keys, order=table.order)
+            return to_delta(table.name, **more)
+        return to_iceberg(table.name, table.catalog, **more)
     except ImportError as error:
         raise FlowError(str(error)) from None
 

@@ -2,13 +2,19 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pyspark_stan.tables.batches import into_table
+from pyspark_stan.tables.upserts import DELETES, Upserts, check_columns, newest, upserts_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
+
+NO_RETRIES: Final = {"commit.retry.num-retries": "0"}
+"""pyiceberg repeats an overtaken commit by itself, also where what overtook it was the same batch."""
 
 
 def to_iceberg(
@@ -17,6 +23,7 @@ def to_iceberg(
     *,
     keys: Sequence[str] = (),
     order: str = "",
+    deletes: str = "",
     app: str = "",
 ) -> "Callable[[DataFrame, int], None]":
     """Return a function for `df.writeStream.foreachBatch(...)` that puts each batch into an Iceberg table, once.
@@ -26,17 +33,20 @@ def to_iceberg(
     Args:
         table: its name with that of its namespace, `shop.orders`.
         catalog: properties of pyiceberg's load_catalog, with `name` if it is to have one: `{"type": "rest", "uri": "https://..."}`.
-        keys: columns that identify a row, null as any other value: its newest row replaces the one that is there. None: rows are
+        keys: columns that identify a row, null as any other value: a newer row replaces the one that is there. None: rows are
             appended.
-        order: with keys, the column whose greatest value tells the newest row of a key within a batch; null is less than any.
+        order: with keys, the column whose greatest value tells the newest row, as for to_delta.
+        deletes: with keys, a condition in SQL for rows that delete their key, as for to_delta.
         app: whose batches these are; "": the query's id. A new checkpoint needs a new one.
 
     Raises:
-        ImportError: pyiceberg is not installed. In a batch: TableError, IdentityError, and errors of pyiceberg.
+        OptionsError: names of columns that cannot be used. ImportError: pyiceberg is not installed. In a batch: TableError,
+            IdentityError, and errors of pyiceberg.
     """
+    upserts = upserts_of("iceberg", keys, order, deletes)
     _load_catalog()
     properties = dict(catalog)
-    return into_table(table, lambda: _IcebergBatch(table, properties), list(keys), order, app)
+    return into_table(table, lambda: _IcebergBatch(table, properties), upserts, app)
 
 
 def _load_catalog() -> Any:
@@ -49,45 +59,76 @@ def _load_catalog() -> Any:
 
 class _IcebergBatch:
     def __init__(self, name: str, properties: dict[str, str]) -> None:
+        from pyiceberg.exceptions import CommitFailedException, ValidationException  # noqa: PLC0415 - as above
+
+        self.conflicts: tuple[type[Exception], ...] = (CommitFailedException, ValidationException)
         self._name = name
         more = {key: value for key, value in properties.items() if key != "name"}
         self._catalog = _load_catalog()(properties.get("name"), **more)
-        self._table = self._catalog.load_table(name) if self._catalog.table_exists(name) else None
+        self._table: Any = self._catalog.load_table(name) if self._catalog.table_exists(name) else None
 
     def noted(self, name: str) -> int | None:
         version = self._table.properties.get(_property(name)) if self._table is not None else None
         return None if version is None else int(version)
 
-    def put(self, rows: "pa.Table", notes: Mapping[str, int], keys: Sequence[str]) -> None:
+    def prepare(self, schema: pa.Schema, upserts: Upserts | None) -> bool:
         table = self._table
         if table is None:
             self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
-            table = self._catalog.create_table_if_not_exists(self._name, schema=rows.schema)
-        if set(rows.column_names) - set(table.schema().column_names):
-            with table.update_schema() as schema:  # a commit of its own: the next one reads the table by it
-                schema.union_by_name(rows.schema)
+            self._catalog.create_table_if_not_exists(self._name, schema=schema)
+            return False
+        columns = table.schema().column_names
+        if upserts:
+            check_columns(columns, upserts._replace(order=""), f"the table {self._name}")
+        if set(schema.names) <= set(columns):
+            return True
+        with table.update_schema() as update:  # a commit of its own: the next one reads the table by it
+            update.union_by_name(schema)
+        return False
+
+    def put(self, rows: pa.Table, notes: Mapping[str, int], upserts: Upserts | None) -> None:
+        table = self._table
+        properties = {**table.metadata.properties, **NO_RETRIES}
+        table.metadata = table.metadata.model_copy(
+            update={"properties": properties}
+        )  # of this object, not of the table
         with warnings.catch_warnings(), table.transaction() as work:
-            warnings.filterwarnings("ignore", "Delete operation did not match any records")  # all keys are new
-            if keys and rows.num_rows:
-                work.overwrite(rows, overwrite_filter=_with_keys(rows, keys))
-            else:
-                work.append(rows)
+            warnings.filterwarnings("ignore", "Delete operation did not match any records")
+            if upserts:
+                rows = _replacing(table, work, rows, upserts)
+            work.append(rows)  # also none: with a snapshot of its own a commit cannot be overtaken
             work.set_properties({_property(name): str(number) for name, number in notes.items()})
 
 
-def _with_keys(rows: "pa.Table", keys: Sequence[str]) -> Any:
-    """Return a filter for the rows of a table with the keys of *rows*."""
-    from pyiceberg.expressions import And, EqualTo, In, IsNull, Or  # noqa: PLC0415 - as above
+def _replacing(table: Any, work: Any, rows: pa.Table, upserts: Upserts) -> pa.Table:
+    """Remove what *rows* replace or delete, and return those of them that are to be added.
 
-    if len(keys) == 1:
-        values = rows.column(keys[0]).to_pylist()
-        known = In(keys[0], {value for value in values if value is not None})
-        return Or(known, IsNull(keys[0])) if None in values else known
-    filters = [
-        And(*(IsNull(key) if row[key] is None else EqualTo(key, row[key]) for key in keys))
-        for row in rows.select(list(keys)).to_pylist()
-    ]
-    return filters[0] if len(filters) == 1 else Or(*filters)
+    What is read has in each key any of the values of *rows*: so a filter is as large as its sets of values, and not a condition
+    for each row. With several keys it also matches rows whose keys are not in *rows*, which are written again.
+    """
+    near = _near(rows, upserts.keys)
+    there = table.scan(row_filter=near).to_arrow()
+    if there.num_rows:
+        columns = [*upserts.keys, *([upserts.order] if upserts.order else [])]
+        known = there.select(columns)
+        coming = pa.table([rows.column(field.name).cast(field.type) for field in known.schema], columns)
+        places = newest(pa.concat_tables([known.cast(coming.schema), coming]), upserts)
+        work.overwrite(there.take(places.filter(pc.less(places, there.num_rows))), overwrite_filter=near)
+        coming_places = places.filter(pc.greater_equal(places, there.num_rows))
+        rows = rows.take(pc.subtract(coming_places, there.num_rows))
+    return rows.filter(pc.invert(rows.column(DELETES))).drop_columns([DELETES])
+
+
+def _near(rows: pa.Table, keys: Sequence[str]) -> Any:
+    """Return a filter that matches the rows of a table with the keys of *rows*, and few others."""
+    from pyiceberg.expressions import And, In, IsNull, Or  # noqa: PLC0415 - as above
+
+    filters = []
+    for key in keys:
+        values = set(rows.column(key).unique().to_pylist())
+        known = In(key, values - {None})
+        filters.append(Or(known, IsNull(key)) if None in values else known)
+    return filters[0] if len(filters) == 1 else And(*filters)
 
 
 def _property(app: str) -> str:
