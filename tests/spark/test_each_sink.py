@@ -1,5 +1,6 @@
 """Every sink has each batch of a query once: new checkpoints under the same name, repetitions, two drivers at once. No Spark."""
 
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pyarrow as pa
@@ -107,8 +108,10 @@ class ByForeachBatch(IntoChannel):
     """A channel, by the function for foreachBatch."""
 
     def batch(self, rows, number, query="q1", run="r1", *, app="app", meanwhile=None):
-        frame = Frame([], query, run)
+        frame = Frame([(row,) for row in rows], query, run, columns="value")
         frame.write = Save(rows, meanwhile, self.task.workers)
+        frame.persist = frame.unpersist = lambda: frame
+        frame.selectExpr = lambda *_: SimpleNamespace(collect=lambda: [(len(rows), hash(frozenset(rows)))])
         self.task(batch=number, query=query, **{RUN_ID: run, EXECUTION_ID: uuid4().hex})
         foreach_batch(servers=SERVERS["servers"], channel="a", txnAppId=app)(frame, number)
 
@@ -121,6 +124,34 @@ def sink(request, tmp_path, monkeypatch, task):
     client = FakeClient()
     monkeypatch.setattr("pyspark_stan.transport.client_of", lambda connection: client)
     return (IntoChannel if kind == "channel" else ByForeachBatch)(client, task)
+
+
+@pytest.fixture
+def on_connect(monkeypatch, task):
+    client = FakeClient()
+    monkeypatch.setattr("pyspark_stan.transport.client_of", lambda connection: client)
+    return ByForeachBatch(client, task)
+
+
+class TestForeachBatchOnConnect:
+    """Spark Connect does not tell the query's id."""
+
+    @pytest.mark.parametrize("there", [1, 3])
+    def test_a_new_checkpoint_under_the_same_name_is_an_error(self, on_connect, there):
+        for number in range(there):
+            on_connect.batch([f"old {number}"], number, None)
+        with pytest.raises(IdentityError, match=r"new checkpoint\? Then give it a txnAppId of its own"):
+            on_connect.batch(["new"], 0, None, "r2")
+        on_connect.batch(["new"], 0, None, "r2", app="another")
+        assert on_connect.rows() == ["new", *(f"old {number}" for number in range(there))]
+
+    @pytest.mark.parametrize("number", [0, 1])
+    def test_a_repeated_batch_adds_nothing(self, on_connect, number):
+        for at in range(number + 1):
+            on_connect.batch(["a", f"old {at}"], at, None)
+        on_connect.batch([f"old {number}", "a"], number, None, "after a crash")
+        on_connect.batch(["next"], number + 1, None, "after a crash")
+        assert len(on_connect.rows()) == 2 * (number + 1) + 1
 
 
 class TestEachSink:

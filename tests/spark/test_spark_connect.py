@@ -40,9 +40,26 @@ def test_update_mode_writes_what_has_changed_once(client, counted, broker, chann
     finish(counted, write, tmp_path / "1")
     assert values(client, target) == [b"a2", b"b1", b"b2", b"c1", b"c2"]
 
-    with pytest.raises(Exception, match=f"batch 0 of '{target}' comes after its batch 2"):
+    with pytest.raises(Exception, match=f"batch 0 of '{target}' is another one than its batch 2"):
         finish(counted, write, tmp_path / "2")
     assert len(values(client, target)) == 5
+
+
+def test_a_first_batch_under_the_name_of_another_query_is_refused_and_a_repeated_one_is_not(
+    client, counted, broker, channel, tmp_path
+):
+    target = f"{channel}.out"
+    write = pyspark_stan.foreach_batch(servers=broker.url, channel=target, txnAppId=target)
+    fill(client, channel, [b"a", b"a", b"b"])
+    for _ in range(2):
+        finish(counted, write, tmp_path / "1")
+        for file in (tmp_path / "1" / "commits").glob("*0*"):
+            file.unlink()  # as after a crash before Spark has noted the batch
+    assert values(client, target) == [b"a2", b"b1"]
+    fill(client, channel, [b"b"])
+    with pytest.raises(Exception, match="Then give it a txnAppId of its own"):
+        finish(counted, write, tmp_path / "2")
+    assert values(client, target) == [b"a2", b"b1"]
 
 
 def test_without_a_name_a_batch_is_refused_unless_it_may_come_twice(client, counted, broker, channel, tmp_path):
