@@ -1,5 +1,8 @@
 """Batches into tables of Delta Lake and Iceberg, without Spark: batches of another query, and which row of a key stays."""
 
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
 import pyarrow as pa
 import pytest
 from pyspark_stan.errors import IdentityError, OptionsError, TableError
@@ -161,6 +164,29 @@ def test_a_filter_of_an_iceberg_table_has_no_condition_for_each_row(tmp_path, mo
     for each in filters:
         assert sum(repr(each).count(f"{name}(") for name in ("And", "Or", "EqualTo", "In")) == 3
     assert {value for (value,) in target.rows("v")} == {1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.timestamp("us", "Europe/Berlin"), [datetime(2020, 1, 1, tzinfo=UTC), datetime(2021, 1, 1, tzinfo=UTC)]),
+        (pa.date32(), [date(2020, 1, 1), date(2021, 1, 1)]),
+        (pa.decimal128(10, 2), [Decimal("1.25"), Decimal("2.50")]),
+        (pa.binary(), [b"", b"\xff"]),
+    ],
+    ids=str,
+)
+def test_keys_and_order_of_many_types_are_compared(target, kind, values):
+    """In the time zone of the session, too, in which Spark gives times."""
+    write = target.writing(keys=["key", "k"], order="order")
+    for batch in range(2):
+        orders = values if batch else values[::-1]
+        frame = Frame([])
+        made = {"key": pa.array(values, kind), "order": pa.array(orders, kind), "k": ["a", "b"], "v": [batch, batch]}
+        made["in"] = pa.array([[{"x": value}] for value in values], pa.list_(pa.struct({"x": kind})))
+        frame.toArrow = lambda made=made: pa.table(made)
+        write(frame, batch)
+    assert target.rows() == [("a", 0), ("b", 1)]
 
 
 # --- names ----------------------------------------------------------------------------------------------------------------

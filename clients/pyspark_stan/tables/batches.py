@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+import pyarrow as pa
+
 from pyspark_stan.errors import IdentityError
 from pyspark_stan.tables.upserts import DELETES, Upserts, changes_of
 from pyspark_stan.writing.identity import QUERY_ID, RUN_ID, Identity, new_save, only_save
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 
@@ -42,14 +43,14 @@ class TargetTable(Protocol):
     def noted(self, name: str) -> int | None:
         """The number that is noted in the table under a name; None: none is."""
 
-    def prepare(self, schema: "pa.Schema", upserts: Upserts | None) -> bool:
+    def prepare(self, schema: pa.Schema, upserts: Upserts | None) -> bool:
         """Make the table and the columns that rows of *schema* need; False: there was something to do, so open the table again.
 
         Raises:
             TableError: the table does not have the keys.
         """
 
-    def put(self, rows: "pa.Table", notes: Mapping[str, int], upserts: Upserts | None) -> None:
+    def put(self, rows: pa.Table, notes: Mapping[str, int], upserts: Upserts | None) -> None:
         """Put *rows* into the table and note numbers, at least 0, by name, in one commit; with *upserts* a row replaces an older
         one, or deletes it if it has a true DELETES."""
 
@@ -108,10 +109,22 @@ def into_table(
     return write
 
 
-def _rows_of(frame: "DataFrame", upserts: Upserts | None) -> "pa.Table":
+def _rows_of(frame: "DataFrame", upserts: Upserts | None) -> pa.Table:
     if upserts is not None and upserts.deletes:
         frame = frame.selectExpr("*", f"({upserts.deletes}) AS {DELETES}")
-    return frame.toArrow()
+    rows = frame.toArrow()  # with times in the time zone of the session
+    return rows.cast(pa.schema([field.with_type(_in_utc(field.type)) for field in rows.schema]))
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    """Return *kind* with times in UTC, the only zone that Iceberg has."""
+    if pa.types.is_timestamp(kind) and kind.tz:
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_in_utc(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
+    return kind
 
 
 def _is_there(table: TargetTable, writer: BatchWriter, batch: int, mark: Mark, name: str) -> bool:
@@ -125,7 +138,7 @@ def _is_there(table: TargetTable, writer: BatchWriter, batch: int, mark: Mark, n
     return batch <= last
 
 
-def _number_of(rows: "pa.Table") -> int:
+def _number_of(rows: pa.Table) -> int:
     """Return a number for *rows*, in any order: a batch that Spark repeats may have another one."""
     return sum(_number(repr(row).encode()) for row in rows.to_pylist()) % NOTE_END
 
