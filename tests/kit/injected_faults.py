@@ -53,7 +53,7 @@ GROUP_OF = {
     Redelivery: lambda redelivery: redelivery.timers.group,
     Replay: lambda replay: replay.group,
 }
-LOOK_UPS = {"__init__", "leads"}
+LOOK_UPS = {"__init__", "group", "leads"}
 OF_ALL_GROUPS = (
     *get_type_hints(Services).values(),
     BrokerView,

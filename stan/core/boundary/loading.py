@@ -60,11 +60,11 @@ class GroupStates:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self.leading, self.node = services.leading, services.node
+        self.faults, self.leading, self.node = services.faults, services.leading, services.node
 
     def reset(self, number: GroupId, machine: Machine | None = None) -> None:
         """Put *machine* in place of a group's state, or an empty one; this node does not lead the group."""
-        self.leading.faulty.pop(number, None)
+        self.faults.faulty.pop(number, None)
         if number == META_GROUP:
             self.node.meta = machine if isinstance(machine, MetaMachine) else MetaMachine()
         else:

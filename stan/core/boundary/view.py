@@ -205,7 +205,7 @@ class BrokerView:
     @property
     def faulty(self) -> Mapping[GroupId, str]:
         """Groups that are frozen until a restart because the program failed in them, and why."""
-        return MappingProxyType(self._services.leading.faulty)
+        return MappingProxyType(self._services.faults.faulty)
 
     @property
     def has_faults(self) -> bool:

@@ -69,7 +69,7 @@ class Broker:
         self.start(now, wall)
         self.roles.lead_meta(b"")
         for number in self.services.node.groups:
-            if number not in self.services.leading.faulty:
+            if number not in self.services.faults.faulty:
                 self.services.faults.within(number, partial(self.roles.lead_group, number, unconfirmed=unconfirmed))
 
     def start(self, now: Nanos, wall: WallNanos) -> None:
@@ -109,16 +109,17 @@ class Broker:
         """The connection to NATS is lost: nothing can be sent."""
         self.services.nats.connected = False
         self.services.requests.lose_all()
-        for number, group in self.services.node.groups.items():
-            self.services.faults.within(number, group.dispatch.redelivery.pause)
+        self.services.leading.each_dispatch(
+            self.services.node.groups.items(), lambda dispatch: dispatch.redelivery.pause()
+        )
 
     def step_reconnected(self, away_ns: int) -> None:
         """The connection is back after *away_ns*."""
         self.services.nats.connected = True
         self.parts.arrival_order.gap()
         self.roles.reconnected()
-        for number, group in self.services.node.groups.items():
-            self.services.faults.within(number, group.dispatch.redelivery.resume, away_ns)
+        groups = self.services.node.groups.items()
+        self.services.leading.each_dispatch(groups, lambda dispatch: dispatch.redelivery.resume(away_ns))
 
     def step_payload_limit(self, most: int) -> None:
         """NATS takes payloads of at most *most* bytes from us."""

@@ -115,8 +115,7 @@ class LogEntries:
         if applied.parted:  # before new parts are led
             self.placement.changed()
             self.parts.channels.parted_changed(applied.parted)
-        for info in applied.created:
-            self.faults.within(info.group, self._registered, info)
+        self.faults.each(self._registered, applied.created)
         if applied.deleted is not None:
             unregistered = partial(self.parts.channels.unregistered, applied.deleted, applied.deleted_from)
             self.faults.within(applied.deleted.group, unregistered)

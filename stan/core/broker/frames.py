@@ -20,13 +20,9 @@ class ReceivedFrames:
     """Takes frames, in the order in which they were read."""
 
     def __init__(self, services: Services, parts: BrokerParts, features: Sequence[BrokerFeature]) -> None:
-        self.faults, self.leading, self.nats, self.node = (
-            services.faults,
-            services.leading,
-            services.nats,
-            services.node,
-        )
-        self.placement, self.reports, self.senders = services.placement, services.reports, services.senders
+        self.faults, self.leading, self.nats = services.faults, services.leading, services.nats
+        self.node, self.placement = services.node, services.placement
+        self.reports, self.senders = services.reports, services.senders
         self.parts = parts
         self.router = RequestRouter(services)
         self.own_requests = services.requests

@@ -13,7 +13,7 @@ from stan.core.services.services import Services
 
 
 class FrameReplay:
-    """Chooses what is replayed for a group, and steps it."""
+    """Chooses the frames that are replayed for a group, and steps them."""
 
     def __init__(self, services: Services, parts: BrokerParts, frames: ReceivedFrames) -> None:
         self.leading, self.node = services.leading, services.node
@@ -22,7 +22,7 @@ class FrameReplay:
         self.original_requests = frames.original_requests
 
     def step_heard_since(self, since: Nanos) -> None:
-        """The replay buffer holds what was read from NATS since *since*, for when this node becomes leader."""
+        """The replay buffer has everything that was read from NATS since *since*, for when this node becomes leader."""
         self.leading.heard_since = since
 
     def run(
@@ -77,7 +77,7 @@ class FrameReplay:
         return set() if held is None else held.replay_filter.bounds()
 
     def publishes(self, group: GroupId, batches: Iterable[Publishes], at: Nanos) -> Iterator[Publishes]:
-        """What of the publishes that came at *at* is to be replayed for a group: for a channel with parts those for each part."""
+        """Yield the publishes that came at *at* and are to be replayed for a group; of a channel with parts, for each part."""
         held, parted = self.node.groups.get(group), self.node.meta.channels.parted.by_name
         if held is None:
             return
@@ -91,7 +91,7 @@ class FrameReplay:
                     yield one
 
     def requests(self, group: GroupId, frames: list[Frame], at: Nanos) -> list[Frame]:
-        """Those of the requests that came at *at* which are to be replayed for a group: not those about channels that were
+        """Return the requests that came at *at* and are to be replayed for a group: without those about channels that were
         deleted since, which would make the channels again."""
         held = self.node.groups.get(group)
         deleted = (

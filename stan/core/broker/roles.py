@@ -17,6 +17,7 @@ from stan.core.services.leader_part import MetaPart
 from stan.core.services.node import META_GROUP
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
+from stan.core.state.meta import ChannelInfo
 from stan.protocol.proto import entries_pb2 as pb
 
 
@@ -36,18 +37,21 @@ class GroupRoles:
         if number != META_GROUP:
             return
         meta = self.node.meta
-        for gone in [one.info for uid, one in self.parts.channels.by_uid.items() if uid not in meta.by_uid]:
-            self.faults.within(gone.group, self.parts.channels.unregistered, gone, whole_of(gone.name))
+        gone = [one.info for uid, one in self.parts.channels.by_uid.items() if uid not in meta.by_uid]
+        self.faults.each(lambda info: self.parts.channels.unregistered(info, whole_of(info.name)), gone)
         self.placement.changed()
-        for info in [info for info in meta.channels.values() if info.uid not in self.parts.channels.by_uid]:
-            self.faults.within(info.group, self.parts.filters.registered, info.name, info.group)
-            self.faults.within(info.group, self.parts.channels.registered, info)
+        new = [info for info in meta.channels.values() if info.uid not in self.parts.channels.by_uid]
+        self.faults.each(self._registered, new)
         for led, _ in self.leading.led:
             self.faults.within(led, self.parts.clients.lead_group, led)
         self.parts.channels.reconfigure()
         for feature in self.features:
             feature.meta_loaded()
         self.parts.read_index.applied()
+
+    def _registered(self, info: ChannelInfo) -> None:
+        self.parts.filters.registered(info.name, info.group)
+        self.parts.channels.registered(info)
 
     def founding(self, nuid: bytes) -> pb.ClusterInfo:
         """The identity of a new cluster, *nuid* its unique id; its level is the highest that all live nodes know."""

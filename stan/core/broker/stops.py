@@ -14,7 +14,7 @@ class GroupStops:
     """Stops groups, and lets them go on."""
 
     def __init__(self, services: Services, roles: GroupRoles, progress: ProgressWriter) -> None:
-        self.leading, self.node = services.leading, services.node
+        self.faults, self.leading, self.node = services.faults, services.leading, services.node
         self.roles = roles
         self.progress = progress
 
@@ -66,7 +66,7 @@ class GroupStops:
     def step_failed(self, number: GroupId, why: str) -> None:
         """The program failed in a group, perhaps amid an entry: until a restart this node neither leads the group nor delivers
         or answers anything of it."""
-        self.leading.faulty[number] = why
+        self.faults.faulty[number] = why
         self.step_frozen(number)
         if self.node.leads(number):
             with contextlib.suppress(Exception):  # the state that remains is not used again

@@ -191,9 +191,10 @@ class Clients:
             registration.applied(result)
         if result.beaten is not None:
             beaten = result.beaten
-            for number, group in (*self.leading.led, *self.leading.serving.groups):
-                told = partial(group.dispatch.members.set_failed_heartbeat, beaten.incarnation, failed=beaten.failing)
-                self.faults.within(number, told)
+            self.leading.each_dispatch(
+                (*self.leading.led, *self.leading.serving.groups),
+                lambda dispatch: dispatch.members.set_failed_heartbeat(beaten.incarnation, failed=beaten.failing),
+            )
 
     def _gone(self, client: Client, *, asked: bool) -> None:
         """Close the subscriptions of a gone client. A close is a barrier: what the client sent before its CloseRequest may arrive

@@ -188,10 +188,9 @@ class LiveChannels:
     def reconfigure(self) -> None:
         """Apply changed limits, also to messages that are stored already, and changed policies of delivery."""
         channels = [*self.by_uid.values()]
-        self.retention.retain([one for one in channels if self.faults.within(one.info.group, self._limit, one)])
+        self.retention.retain(self.faults.each(self._limit, channels))
         self.placement.changed()
-        for number, group in self.leading.led:
-            self.faults.within(number, group.dispatch.members.policies_changed)
+        self.leading.each_dispatch(self.leading.led, lambda dispatch: dispatch.members.policies_changed())
 
     def refresh(self, uid: ChannelUid) -> None:
         """A channel's limits were edited."""

@@ -53,9 +53,9 @@ class PublishFilters:
 
     def __init__(self, services: Services, channels: LiveChannels, publishing: Publishing) -> None:
         self._services = services
-        self.leading, self.nats, self.node = services.leading, services.nats, services.node
-        self.outgoing, self.placement, self.reports = services.outgoing, services.placement, services.reports
-        self.senders = services.senders
+        self.faults, self.leading, self.nats = services.faults, services.leading, services.nats
+        self.node, self.outgoing, self.placement = services.node, services.outgoing, services.placement
+        self.reports, self.senders = services.reports, services.senders
         self.channels = channels
         self.publishing = publishing
         self.schemas = publishing.schemas
@@ -82,7 +82,7 @@ class PublishFilters:
     def publishes(self, batch: Publishes) -> None:
         """Take the publishes of one channel in one read, if this node leads it. Messages that the log has already are recognised
         here and not by a filter, as that happens once: `ReplayFilter.split` forgets publishers that have caught up."""
-        partition, faulty = self.placement.partition, self.leading.faulty
+        partition, faulty = self.placement.partition, self.faults.faulty
         if partition is not None and not partition[batch.channel]:
             return  # the channel is another server's
         totals = self.reports.totals

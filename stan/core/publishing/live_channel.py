@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 
 from stan_protocol.frames import Publishes
 from stan_protocol.refusals import CHANNEL_DELETING, CHANNEL_MOVING, CHANNEL_RESTORING
+from stan_protocol.scalars import GroupId
 
 from stan.config import ChannelLimits
 from stan.core.publishing.row_batch import RowBatch
 from stan.core.state.meta import ChannelInfo
 
-Opened = Callable[["LiveChannel | None", str], None]
+Opened = Callable[["LiveChannel | None", str], object]
 """Called once, whatever happens: with the channel, or with None and the text of the refusal; LED_ELSEWHERE: another leader does
 what is asked of the channel, or will, and this node answers nothing."""
 
@@ -46,6 +47,11 @@ class LiveChannel:
     restoring: bytes = b""
     idle_at: int = 0  # Nanos of the armed timer; 0: none
     pending_subscribes: int = 0  # subscriptions on their way
+
+    @property
+    def group(self) -> GroupId:
+        """The group that has the channel."""
+        return self.info.group
 
     @property
     def closed(self) -> str:

@@ -86,8 +86,7 @@ class Retention:
 
     def retain(self, channels: list[LiveChannel]) -> None:
         """Apply the current limits: at start (STAN-SPEC 7.1), when leadership begins, and when limits change."""
-        for channel in channels:
-            self.faults.within(channel.info.group, self._retain, channel)
+        self.faults.each(self._retain, channels)
 
     def _retain(self, channel: LiveChannel) -> None:
         index = self.stored.indexes(channel.info.group, channel.info.uid)
@@ -96,9 +95,7 @@ class Retention:
 
     def expire(self) -> None:
         """Remove messages older than their channel's age limit, and those that have waited for a tier that has them now."""
-        for uid in self.aging:
-            channel = self._by_uid[uid]
-            self.faults.within(channel.info.group, self._expire, channel)
+        self.faults.each(self._expire, [self._by_uid[uid] for uid in self.aging])
         self.retain([self._by_uid[uid] for uid in self._policies.tiers.by_channel])
 
     def _expire(self, channel: LiveChannel) -> None:

@@ -26,14 +26,14 @@ class StoredReads(LeaderPart):
     def ask(self, uid: ChannelUid, runs: tuple[tuple[int, int], ...], found: Found) -> None:
         """Read the messages *runs* of a channel, [first, last] each; *found* is called once."""
         number = self.group.dispatch.fetch_number()
-        self._waiting[number] = found
+        self._waiting[number] = self.faults.bound(self.number, found)
         self.outgoing.fetches.append(Fetch(self.number, uid, 0, runs, limits.READ_BYTES_MAX, number))
 
     def fetched(self, fetch: Fetch, batches: list[ReadResult], error: str = "") -> None:
         """The answer to a Fetch of `ask`."""
         found = self._waiting.pop(fetch.number, None)
         if found is not None:
-            self.faults.within(self.number, found, batches, error)
+            found(batches, error)
 
 
 def stored_messages(batches: list[ReadResult], runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:

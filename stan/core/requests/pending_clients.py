@@ -19,8 +19,7 @@ from stan.core.services.services import Services
 @dataclass(slots=True)
 class _Awaiting:
     publishers: tuple[Sender, ...]
-    group: GroupId
-    call: Callable[[bool], None]
+    call: Callable[[bool], object]
 
 
 class PendingClients:
@@ -40,7 +39,7 @@ class PendingClients:
         if not strangers:
             call(True)  # noqa: FBT003 - as stan.core.requests.read_index answers
             return
-        awaiting = _Awaiting(strangers, group, call)
+        awaiting = _Awaiting(strangers, self.faults.bound(group, call))
         self._waiting.append(awaiting)
         late = partial(self._late, awaiting)
         self.timers.at(self.node.clock.now + limits.PARTITION_CLIENT_PATIENCE, late, META_GROUP)
@@ -58,7 +57,7 @@ class PendingClients:
         there = [one for one in self._waiting if all(map(self._is_known, one.publishers))]
         self._waiting = [one for one in self._waiting if one not in there]
         for one in there:
-            self.faults.within(one.group, one.call, True)  # noqa: FBT003
+            one.call(True)  # noqa: FBT003
 
     def _late(self, awaiting: _Awaiting, _now: Nanos) -> None:
         if awaiting not in self._waiting:
@@ -70,4 +69,4 @@ class PendingClients:
         if len(self._failed) > limits.PARTITION_STRANGERS_MAX:
             for publisher in list(self._failed)[: limits.PARTITION_STRANGERS_PRUNED]:
                 del self._failed[publisher]
-        self.faults.within(awaiting.group, awaiting.call, True)  # noqa: FBT003
+        awaiting.call(True)  # noqa: FBT003

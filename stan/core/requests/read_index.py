@@ -25,8 +25,7 @@ INDEX_DIGITS_MAX = 20
 
 class _Waiting(NamedTuple):
     until: Nanos
-    group: GroupId
-    call: Callable[[bool], None]
+    call: Callable[[bool], object]
 
 
 class ReadIndex:
@@ -51,7 +50,8 @@ class ReadIndex:
         if (not self.node.clustered or self._surely_leads) and not self._round:
             call(True)  # noqa: FBT003 - the answer
             return
-        waiting = _Waiting(Nanos(self.node.clock.now + limits.CATCHUP_PATIENCE), group, call)
+        until = Nanos(self.node.clock.now + limits.CATCHUP_PATIENCE)
+        waiting = _Waiting(until, self.faults.bound(group, call))
         if self._round:
             self._later.append(waiting)
         else:
@@ -73,7 +73,7 @@ class ReadIndex:
             done, self._round, self._later, self._target = self._round, self._later, [], None
             self._question += 1
             for waiting in done:
-                self.faults.within(waiting.group, waiting.call, True)  # noqa: FBT003
+                waiting.call(True)  # noqa: FBT003
             if self._round and not self._surely_leads:
                 self._ask()
                 return
@@ -115,4 +115,4 @@ class ReadIndex:
         if self._round:
             self._ask()
         for waiting in late:
-            self.faults.within(waiting.group, waiting.call, False)  # noqa: FBT003
+            waiting.call(False)  # noqa: FBT003

@@ -17,7 +17,7 @@ from stan.protocol.user_subjects import user_of
 NUMBER_DIGITS_MAX = 19
 """Longest request number in a reply subject; a longer one is not of this broker, and int() raises beyond a few thousand."""
 
-Answered = Callable[[bytes | None], None]
+Answered = Callable[[bytes | None], object]
 """Called once with the payload of the answer to a request; with None if no client listens or no answer came in time."""
 
 
@@ -39,11 +39,7 @@ class BrokerRequests:
         """Send a request on behalf of *group*; *answered* is called once, with None after *timeout_ns*."""
         self.newest += 1
         number = self.newest
-
-        def end(payload: bytes | None) -> None:
-            self.faults.within(group, answered, payload)
-
-        self.awaited[number] = end
+        self.awaited[number] = end = self.faults.bound(group, answered)
         reply = b"%b%d" % (self.nats.reply_prefix, number)
         if self.senders.authorizer is not None and (user := user_of(subject).encode()):
             self.asked_users[number] = user

@@ -3,15 +3,21 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVarTuple
 
 from stan_protocol.scalars import GroupId, Nanos
 
+from stan.core.base.faults import Faults
+from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.local_group import ChannelGroup, LeaderParts, Part
 from stan.core.services.node import META_GROUP, Node
 from stan.core.services.outgoing import Outgoing
 from stan.core.services.proposals import ProposedChanges
 from stan.core.state.cursors import ack_place
 from stan.protocol.user_subjects import ACK_GROUPS
+
+Args = TypeVarTuple("Args")
+Groups = Iterable[tuple[GroupId, ChannelGroup]]
 
 LED_ELSEWHERE = "another node leads the channel, and answers"
 """Why a request is left unanswered; no client gets this text."""
@@ -36,13 +42,13 @@ class Leading:
     node: Node
     outgoing: Outgoing
     proposals: ProposedChanges
+    faults: Faults
     led: tuple[tuple[GroupId, ChannelGroup], ...] = ()  # channel groups that this node leads, by number
     meta_lease: bool = True  # no other node can lead the metadata now
     write_blocked: frozenset[GroupId] = frozenset()  # led, but take no proposals at the moment
     saturated: frozenset[GroupId] = frozenset()  # led, but entries wait: new messages grow into a larger batch
     replaying: GroupId | None = None  # its buffered frames are replayed; the previous leader may have handled them
     heard_since: Nanos = Nanos(0)  # noqa: RUF009 - the replay buffer holds what was read from NATS since then
-    faulty: dict[GroupId, str] = field(default_factory=dict)  # groups frozen until a restart, and why
     to_move: int = 0  # channels that are not where they belong; 0 unless this node leads the metadata
     serving: ServingState = field(default_factory=ServingState)
 
@@ -88,6 +94,18 @@ class Leading:
             part = group.leadership.find(kind) if group.leadership is not None else None
             if part is not None:
                 yield part
+
+    def each(self, kind: type[Part], call: Callable[[Part, *Args], object], *args: *Args) -> None:
+        """Call *call* with each of `all_parts` and *args*, on behalf of the part's group."""
+        for number, group in self.led:
+            part = group.leadership.find(kind) if group.leadership is not None else None
+            if part is not None:
+                self.faults.within(number, call, part, *args)
+
+    def each_dispatch(self, groups: Groups, call: Callable[[Dispatch, *Args], object], *args: *Args) -> None:
+        """Call *call* with the dispatch of each of *groups* and *args*, on behalf of the group."""
+        for number, group in groups:
+            self.faults.within(number, call, group.dispatch, *args)
 
     def acked(self, number: int, key: int) -> tuple[ChannelGroup, int] | None:
         """The group of the subscriptions whose inboxes have that group and key, and their place there: the group itself, or one

@@ -16,5 +16,4 @@ class CompactionFeature(BrokerFeature):
 
     def look(self, now: Nanos) -> None:
         """Compact messages that have become old enough."""
-        for compacting in self.services.leading.all_parts(Compacting):
-            self.services.faults.within(compacting.number, compacting.look, now)
+        self.services.leading.each(Compacting, Compacting.look, now)

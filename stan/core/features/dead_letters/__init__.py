@@ -28,5 +28,4 @@ class DeadLettersFeature(BrokerFeature):
 
     def pump(self) -> None:
         """Let the leader of each group move the messages that its positions have given up."""
-        for letters in self.services.leading.all_parts(DeadLetters):
-            self.services.faults.within(letters.number, letters.pump)
+        self.services.leading.each(DeadLetters, DeadLetters.pump)

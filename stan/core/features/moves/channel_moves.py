@@ -133,10 +133,7 @@ class ChannelMoves:
 
     def meta_loaded(self) -> None:
         """The metadata were loaded again: moves may have ended meanwhile."""
-        for moves in self.leading.all_parts(GroupMoves):
-            stages = moves.group.machine.moves.by_channel
-            arrived = [uid for uid, state in stages.items() if state.stage is Stage.ARRIVED]
-            self.faults.within(moves.number, moves.take_over, arrived)  # as far as they are this group's
+        self.leading.each(GroupMoves, _take_over_arrived)
         self.watch.restless = True
 
     def applied(self, number: GroupId, name: str, change: pb.GroupChange, result: GroupResult) -> None:
@@ -213,5 +210,10 @@ class ChannelMoves:
 
     def _look_at_all(self) -> None:
         self.watch.restless = False
-        for moves in self.leading.all_parts(GroupMoves):
-            self.faults.within(moves.number, moves.look)
+        self.leading.each(GroupMoves, GroupMoves.look)
+
+
+def _take_over_arrived(moves: GroupMoves) -> None:
+    stages = moves.group.machine.moves.by_channel
+    arrived = [uid for uid, state in stages.items() if state.stage is Stage.ARRIVED]
+    moves.take_over(arrived)  # as far as they are this group's

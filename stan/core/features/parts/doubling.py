@@ -100,10 +100,9 @@ class PartDoubling:
 
     def _look_at_all(self, parted: Parted) -> None:
         """Do the next step for the parts that this node leads, if there is one."""
-        for part in parted.names() if parted.row.doubling or parted.row.settled else ():
-            channel = self.channels.by_name.get(part)
-            if channel is not None and (parted.row.doubling or channel.unsealed.halted):
-                self.faults.within(channel.info.group, self._look, channel)
+        if parted.row.doubling or parted.row.settled:
+            led = (channel for part in parted.names() if (channel := self.channels.by_name.get(part)) is not None)
+            self.faults.each(self._look, (one for one in led if parted.row.doubling or one.unsealed.halted))
 
     def lead(self, number: GroupId) -> None:
         """This node leads a group from now on."""

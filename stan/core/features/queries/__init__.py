@@ -35,8 +35,7 @@ class QueriesFeature(BrokerFeature):
 
     def meta_applied(self, change: pb.MetaChange, result: MetaResult) -> None:  # noqa: ARG002 - as BrokerFeature has it
         """Watch channels that were made; answer the requests that wait for a deleted one."""
-        for info in result.created:
-            self.services.faults.within(info.group, self._long_poll.registered, info)
+        self.services.faults.each(self._long_poll.registered, result.created)
         if result.deleted is not None:
             self.services.faults.within(result.deleted.group, self._long_poll.unregistered, result.deleted)
 

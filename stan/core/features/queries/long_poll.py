@@ -19,16 +19,13 @@ from stan.core.state.meta import ChannelInfo
 class _Watch:
     """One request that waits."""
 
-    __slots__ = ("call", "group", "over", "positions", "user")
+    __slots__ = ("call", "over", "positions", "user")
 
-    def __init__(
-        self, positions: Mapping[bytes, int], over: int, call: Callable[[], None], group: GroupId, user: bytes
-    ) -> None:
+    def __init__(self, positions: Mapping[bytes, int], over: int, call: Callable[[], object], user: bytes) -> None:
         self.positions = positions
         self.user = user
         self.over = over  # tick
         self.call = call
-        self.group = group
 
 
 class LongPoll:
@@ -54,7 +51,7 @@ class LongPoll:
         if len(positions) > self._watched.left(user, limits.WATCHED_MAX):
             return False
         tick = -(-(self.node.clock.now + min(wait, limits.INFO_WAIT_MAX)) // limits.INFO_WAIT_TICK)
-        watch = _Watch(positions, tick, call, group, user)
+        watch = _Watch(positions, tick, self.faults.bound(group, call), user)
         if tick not in self._by_tick:
             self._by_tick[tick] = set()
             self.timers.at(tick * limits.INFO_WAIT_TICK, partial(self._over, tick), META_GROUP)
@@ -127,4 +124,4 @@ class LongPoll:
                 info = self.node.meta.channels.get(name)
                 self.outgoing.watched.discard(info.uid if info is not None else ChannelUid(0))
         self._watched.add(watch.user, -len(watch.positions))
-        self.faults.within(watch.group, watch.call)
+        watch.call()

@@ -31,5 +31,4 @@ class TransactionsFeature(BrokerFeature):
 
     def look(self, now: Nanos) -> None:  # noqa: ARG002 - as BrokerFeature has it
         """Drop staged parts that were not committed in time."""
-        for staging in self.services.leading.all_parts(Staging):
-            self.services.faults.within(staging.number, staging.expire)
+        self.services.leading.each(Staging, Staging.expire)

@@ -58,8 +58,7 @@ class ExpiryClock:
 
     def pump(self) -> None:
         """Remove expired messages: the wall clock has reached the next expiry."""
-        for expiring in self.leading.all_parts(Expiring):
-            self.faults.within(expiring.number, expiring.look)
+        self.leading.each(Expiring, Expiring.look)
         self.set()
 
 
