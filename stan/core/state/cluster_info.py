@@ -1,10 +1,11 @@
-"""What is known of the cluster as a whole, and the changes of it that are no policy's and not the pool's (policies.py, pool.py).
+"""Facts about the cluster as a whole: changes of its nodes, level and pins. Others: policies.py, pool.py.
 
 Each change returns another object, so that what depends on it looks again; the same one if it is no news; or why it is refused.
 Pure.
 """
 
 from stan_protocol import refusals
+from stan_protocol.scalars import GroupId
 
 from stan.limits import PINS_MAX
 from stan.protocol.proto import entries_pb2 as pb
@@ -53,6 +54,11 @@ def with_moves_paused(info: pb.ClusterInfo, paused: bool) -> pb.ClusterInfo:  # 
     changed = _copy(info)
     changed.moves_paused = paused
     return changed
+
+
+def pins_of(info: pb.ClusterInfo | None) -> dict[bytes, GroupId]:
+    """The group of each channel that is pinned to one, by name."""
+    return {} if info is None else {row.channel: GroupId(row.group) for row in info.pins}
 
 
 def _copy(info: pb.ClusterInfo) -> pb.ClusterInfo:

@@ -22,7 +22,7 @@ ACK_KEY_BITS: Final = 64
 
 
 class CursorKind(IntEnum):
-    """Who shares a cursor and whether it is kept; stored, so numbers are never reused."""
+    """The kinds of cursors, by who shares them and by how long they last; stored, so numbers are never reused."""
 
     PLAIN = 0
     DURABLE = 1
@@ -41,7 +41,7 @@ class CursorKind(IntEnum):
 
 
 class SubscriptionSettings(NamedTuple):
-    """Where a subscription gets its messages and is acknowledged, and the bounds that its client has asked for."""
+    """The subjects of a subscription's messages and acks, and the bounds that its client has asked for."""
 
     inbox: bytes = b""
     ack_inbox: bytes = b""
@@ -50,7 +50,7 @@ class SubscriptionSettings(NamedTuple):
 
 
 class LastMember(NamedTuple):
-    """What a cursor keeps of the member that left last, for as long as no member is online."""
+    """Facts about the member of a cursor that left last, stored for as long as no member is online."""
 
     subscription_id: int = 0  # the next member gets this id again; 0: it has been given to one already
     settings: SubscriptionSettings = SubscriptionSettings()

@@ -43,7 +43,7 @@ class GroupChannel:
 
 @dataclass(slots=True)
 class OperatorChange:
-    """What an operator has changed about a cursor."""
+    """The change of a cursor by an operator."""
 
     name: str  # of the change, in OPERATOR_CHANGES
     before: int  # last_sent of the cursor before the change

@@ -25,7 +25,7 @@ from stan_protocol.refusals import (
 )
 from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex
 
-from stan.core.state.cluster_info import NODES_CHANGED, with_level, with_moves_paused, with_nodes, with_pin
+from stan.core.state.cluster_info import NODES_CHANGED, pins_of, with_level, with_moves_paused, with_nodes, with_pin
 from stan.core.state.consumer_groups import ConsumerGroups
 from stan.core.state.parted import PartedChannels, doubling_refusal
 from stan.core.state.parted import refusal as parted_refusal
@@ -57,6 +57,13 @@ class ChannelInfo:
     def is_ephemeral(self) -> bool:
         """True if its messages are in the memory of its group's leader alone."""
         return self.commit == EPHEMERAL
+
+    def row(self) -> pb.Channel:
+        """The channel as a row."""
+        row = pb.Channel(name=self.name, uid=self.uid, group=self.group, commit=self.commit)
+        row.moving_to, row.move = self.moving_to, self.move
+        row.left.extend(self.left)
+        return row
 
 
 class MovedChannels(NamedTuple):
@@ -199,7 +206,7 @@ class MetaMachine:
             return MetaResult()
         self.info, self.dirty.info = changed, True
         if outcome == "pins_changed":
-            self._load_pins()
+            self.pins = pins_of(changed)
         result = MetaResult(raised=changed.level if outcome == "raised" else 0)
         if outcome not in ("", "raised"):
             setattr(result, outcome, True)
@@ -295,9 +302,6 @@ class MetaMachine:
         (self.by_uid.moving.add if move else self.by_uid.moving.discard)(info.uid)
         self.dirty.channels.add(info.uid)
         return made
-
-    def _load_pins(self) -> None:
-        self.pins = {} if self.info is None else {row.channel: GroupId(row.group) for row in self.info.pins}
 
     def _change_rows(self, kind: str, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
         """Apply a change of what has rows of its own."""
@@ -426,23 +430,13 @@ class MetaMachine:
             self.dirty.channels.add(info.uid)
         return info
 
-    def channel_row(self, uid: ChannelUid) -> pb.Channel | None:
-        """The row of a channel; None if it is gone."""
-        info = self.by_uid.get(uid)
-        if info is None:
-            return None
-        row = pb.Channel(name=info.name, uid=info.uid, group=info.group, commit=info.commit)
-        row.moving_to, row.move = info.moving_to, info.move
-        row.left.extend(info.left)
-        return row
-
     def take_changed_rows(self) -> MetaRows:
         """Return the rows that have changed since the last call; the caller writes them."""
         rows = MetaRows(
             self.info if self.dirty.info else None,
             # A restart finds clients in the order in which they are written: the same whatever the process.
             [(client_id, self.clients.row(client_id)) for client_id in sorted(self.clients.dirty)],
-            [(uid, self.channel_row(ChannelUid(uid))) for uid in self.dirty.channels],
+            [(uid, info.row() if (info := self.by_uid.get(ChannelUid(uid))) else None) for uid in self.dirty.channels],
             self.next_uid,
             [
                 *self.consumer_groups.take_changed_rows(),
@@ -467,7 +461,7 @@ class MetaMachine:
         if self.info is not None:
             snapshot.cluster_info.CopyFrom(self.info)
         snapshot.clients.extend(client for key in sorted(self.clients) if (client := self.clients.row(key)))
-        snapshot.channels.extend(channel for uid in sorted(self.by_uid) if (channel := self.channel_row(uid)))
+        snapshot.channels.extend(self.by_uid[uid].row() for uid in sorted(self.by_uid))
         snapshot.next_id = self.next_uid
         self.consumer_groups.snapshot(snapshot)
         self.schemas.snapshot(snapshot)
@@ -476,7 +470,7 @@ class MetaMachine:
     def restore(self, snapshot: pb.Snapshot) -> None:
         """Load the state of *snapshot*; call on a new machine."""
         self.info = snapshot.cluster_info if snapshot.HasField("cluster_info") else None
-        self._load_pins()
+        self.pins = pins_of(self.info)
         for client in snapshot.clients:
             self.clients.load(client)
         for channel in snapshot.channels:
