@@ -14,8 +14,8 @@ from pathlib import Path
 from stan_protocol.scalars import ChannelUid, GroupId, MiB, RaftIndex, Sequence, Term, WallNanos
 
 from stan import level
+from stan.core.metadata.meta import MetaMachine
 from stan.core.state.group import GroupMachine
-from stan.core.state.meta import MetaMachine
 from stan.edge.storage.manifest import MIGRATING, NAME, Manifest, boot_id, lock_directory, new_nuid, write_manifest
 from stan.edge.storage.snapshot_files import snapshot_bytes, snapshot_path
 from stan.errors import StartError

@@ -25,8 +25,8 @@ from stan import limits
 from stan.core.base.ready import Index
 from stan.core.base.shares import of_whom
 from stan.core.boundary.group_view import CursorTotals, GroupView
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.compressing import CompressedTotals
-from stan.core.state.meta import ChannelInfo
 from stan.edge.histogram import Histogram
 from stan.edge.process import BrokerProcess
 from stan.monitor.page_format import shown

@@ -16,9 +16,9 @@ from stan import limits
 from stan.config import ChannelLimits
 from stan.core.boundary.group_view import CursorMember
 from stan.core.boundary.meta_view import ClientFacts
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.services.node import META_GROUP
 from stan.core.state.cursors import CursorKind
-from stan.core.state.meta import ChannelInfo
 from stan.monitor.page_format import array, extended, flat, moment, pretty, quoted, shown, uptime
 from stan.monitor.view import CooperativeYield, NodeView
 from stan.product import COMPATIBLE_VERSION

@@ -16,7 +16,7 @@ from stan.config import Config
 from stan.core.base.ready import Index
 from stan.core.boundary.group_view import GroupView
 from stan.core.boundary.view import BrokerView
-from stan.core.state.meta import ChannelInfo
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.state.tombstones import deleted_from
 from stan.edge.nats.embedded import EmbeddedNats
 from stan.monitor.disk_space import DiskSpace

@@ -2,9 +2,9 @@
 
 from stan_protocol.scalars import GroupId, RaftIndex, Term
 
+from stan.core.metadata.meta import MetaRows
 from stan.core.state.cursors import cursor_row, subscription_row
 from stan.core.state.group_state import GroupRows
-from stan.core.state.meta import MetaRows
 from stan.state.database import Changes
 
 

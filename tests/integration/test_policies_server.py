@@ -9,7 +9,7 @@ from stan_client import Direct
 from stan_protocol.admin_types import DeliveryPolicy
 
 from stan.core.base.delivery_policy import DEFAULT
-from stan.core.state.policies import shown_policy
+from stan.core.metadata.policies import shown_policy
 from tests.integration.test_config_file import FromFile
 from tests.kit.server import until
 

@@ -21,13 +21,13 @@ from stan.core.features.moves.channel_moves import ChannelMoves
 from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.leader.pending import CAUSE, alike
+from stan.core.metadata.meta import MetaMachine
 from stan.core.publishing.batching import Batching
 from stan.core.services.node import META_GROUP, Node
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.core.state.cursors import Cursor, CursorKind, CursorPast, Subscription, SubscriptionSettings
 from stan.core.state.group import GroupMachine
-from stan.core.state.meta import MetaMachine
 from stan.invariant import InvariantError
 from stan.protocol.proto import entries_pb2 as pb
 

@@ -27,12 +27,12 @@ from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.leader.membership import LiveMembership
 from stan.core.leader.redelivery import Redelivery
+from stan.core.metadata.meta import ChannelInfo, MetaMachine
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.requests.request import AcceptedRequest
 from stan.core.services.leader_part import MetaPart
 from stan.core.services.services import Services
 from stan.core.state.group import GroupMachine
-from stan.core.state.meta import ChannelInfo, MetaMachine
 from stan.invariant import InvariantError
 
 CORE = str(Path(sys.modules["stan.core"].__file__).parent)

@@ -36,6 +36,7 @@ from stan.core.leader.membership import LiveMembership
 from stan.core.leader.pending import Pending
 from stan.core.leader.publish_replay import ReplayFilter
 from stan.core.leader.redelivery import Redelivery
+from stan.core.metadata.meta import MetaMachine
 from stan.core.publishing import publishing
 from stan.core.publishing.batching import Batching
 from stan.core.publishing.channel_policies import ChannelPolicies
@@ -51,7 +52,6 @@ from stan.core.state.deferred import Deferred
 from stan.core.state.ephemeral import BLOCK_BITS, Epoch
 from stan.core.state.expiries import Expiries
 from stan.core.state.group import GroupMachine
-from stan.core.state.meta import MetaMachine
 from stan.core.state.tombstones import Tombstones
 from stan.core.state.transactions import Transactions
 from stan.edge.cluster import copies

@@ -15,12 +15,12 @@ from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.live_view import LiveView
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.leader.redelivery import Redelivery
+from stan.core.metadata.meta import MetaMachine, MetaRows
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
 from stan.core.state.cursors import Cursor
 from stan.core.state.group import GroupMachine
 from stan.core.state.group_state import GroupRows
-from stan.core.state.meta import MetaMachine, MetaRows
 from stan.protocol.entries import Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
 

@@ -7,8 +7,8 @@ from typing import NamedTuple, TypeVar
 from google.protobuf.message import Message
 from stan_protocol.scalars import ChannelUid, GroupId
 
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.services.node import Node
-from stan.core.state.meta import ChannelInfo
 from stan.protocol.proto import entries_pb2 as pb
 
 Copied = TypeVar("Copied", bound=Message)

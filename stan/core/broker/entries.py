@@ -13,10 +13,10 @@ from stan.core.base.runs import flat_of, size_of
 from stan.core.broker.progress import ProgressWriter
 from stan.core.features import BrokerParts, Features
 from stan.core.leader.local_group import ChannelGroup
+from stan.core.metadata.meta import ChannelInfo, MetaResult
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
 from stan.core.state.group_state import GroupResult
-from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.protocol.entries import DEFERRED_UID, STAGING_UID, Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
 

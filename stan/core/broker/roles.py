@@ -8,6 +8,7 @@ from stan_protocol.scalars import ChannelUid, GroupId
 from stan.core.clients.registration import Registration
 from stan.core.features import BrokerFeature, BrokerParts
 from stan.core.leader.local_group import ChannelGroup, LeaderParts, Leadership
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.batching import Batching
 from stan.core.publishing.channel_policies import DelayFaults
 from stan.core.publishing.channels import DroppedRuns
@@ -17,7 +18,6 @@ from stan.core.services.leader_part import MetaPart
 from stan.core.services.node import META_GROUP
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
-from stan.core.state.meta import ChannelInfo
 from stan.protocol.proto import entries_pb2 as pb
 
 

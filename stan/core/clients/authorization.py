@@ -16,11 +16,11 @@ from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import go_quote
 
 from stan.core.base.names import text
+from stan.core.metadata.registered_clients import Client
 from stan.core.requests.table import ALL, REQUESTS, UNKNOWN, RequestKind, Scope
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
 from stan.core.state.cursors import Subscription
-from stan.core.state.registered_clients import Client
 from stan.permissions import EVERYTHING, Permissions, Right
 from stan.protocol.requests import decode
 from stan.protocol.user_subjects import BROKER, FROM, ack_subject, said_by, unwrap, user_of

@@ -18,10 +18,10 @@ from stan.config import HeartbeatConfig
 from stan.core.base.names import text
 from stan.core.clients.registration import Identity, Registration, identity_of, is_same
 from stan.core.leader.local_group import ChannelGroup
+from stan.core.metadata.meta import MetaResult
+from stan.core.metadata.registered_clients import Client
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
-from stan.core.state.meta import MetaResult
-from stan.core.state.registered_clients import Client
 from stan.protocol.requests import decode
 
 Key = TypeVar("Key", bytes, tuple[bytes, bytes])

@@ -14,9 +14,9 @@ from stan_protocol.scalars import GroupId, Nanos
 
 from stan import level
 from stan.config import is_node_id
+from stan.core.metadata.meta import MetaResult
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
-from stan.core.state.meta import MetaResult
 from stan.labels import Labels, place_rows, places_of
 from stan.limits import LABELS_SETTLE
 from stan.protocol.proto import entries_pb2 as pb

@@ -16,6 +16,7 @@ from stan.core.clients.nodes import NodeRequests
 from stan.core.clients.serving import Serving
 from stan.core.clients.subscribing import Subscribing
 from stan.core.leader.local_group import LeaderParts, Leadership
+from stan.core.metadata.meta import MetaResult
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.filters import PublishFilters
 from stan.core.publishing.part_routing import PartRouting
@@ -26,7 +27,6 @@ from stan.core.requests.request_order import ArrivalOrder
 from stan.core.requests.router import Handler
 from stan.core.services.services import Services
 from stan.core.state.group_state import GroupResult
-from stan.core.state.meta import MetaResult
 from stan.protocol.proto import entries_pb2 as pb
 
 

@@ -15,10 +15,10 @@ from stan_protocol.scalars import ChannelUid
 
 from stan.config import ChannelLimits
 from stan.core.base.names import text
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.tiers import Tiers
 from stan.core.services.services import Services
-from stan.core.state.meta import ChannelInfo
 from stan.policies import OFF
 
 

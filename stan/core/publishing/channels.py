@@ -15,6 +15,7 @@ from stan.core.base.names import text
 from stan.core.base.runs import pairs
 from stan.core.leader.ephemeral_messages import EphemeralStores
 from stan.core.leader.local_group import Leadership
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.channel_policies import ChannelPolicies
 from stan.core.publishing.channel_removal import ChannelRemoval
 from stan.core.publishing.live_channel import LiveChannel
@@ -24,7 +25,6 @@ from stan.core.services.leader_part import LeaderPart
 from stan.core.services.leading import LED_ELSEWHERE
 from stan.core.services.services import Services
 from stan.core.state.ephemeral import Epoch
-from stan.core.state.meta import ChannelInfo
 from stan.protocol.proto import entries_pb2 as pb
 
 

@@ -15,10 +15,10 @@ from itertools import groupby
 from stan_protocol.frames import Publishes
 from stan_protocol.scalars import ChannelUid, GroupId
 
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.row_batch import RowBatch
 from stan.core.services.services import Services
-from stan.core.state.meta import ChannelInfo
 from stan.protocol.compressed_batches import BatchCompressor, in_clear, stored_form
 from stan.protocol.entries import RecordBatch
 

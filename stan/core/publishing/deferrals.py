@@ -8,10 +8,10 @@ from stan_protocol.frames import Publishes
 from stan_protocol.scalars import ChannelUid, GroupId, Sequence
 
 from stan.config import ChannelLimits
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.services.services import Services
-from stan.core.state.meta import ChannelInfo
 from stan.protocol.entries import DEFERRED_UID
 from stan.protocol.proto import entries_pb2 as pb
 

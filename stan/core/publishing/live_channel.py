@@ -8,8 +8,8 @@ from stan_protocol.refusals import CHANNEL_DELETING, CHANNEL_MOVING, CHANNEL_RES
 from stan_protocol.scalars import GroupId
 
 from stan.config import ChannelLimits
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.row_batch import RowBatch
-from stan.core.state.meta import ChannelInfo
 
 Opened = Callable[["LiveChannel | None", str], object]
 """Called once, whatever happens: with the channel, or with None and the text of the refusal; LED_ELSEWHERE: another leader does

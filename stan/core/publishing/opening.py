@@ -19,10 +19,10 @@ from stan_protocol.scalars import GroupId, Nanos
 
 from stan import limits
 from stan.core.base.names import text
+from stan.core.metadata.meta import MetaResult
 from stan.core.publishing.live_channel import LiveChannel, Opened
 from stan.core.services.leading import LED_ELSEWHERE
 from stan.core.services.services import Services
-from stan.core.state.meta import MetaResult
 from stan.policies import EPHEMERAL
 from stan.protocol.proto import entries_pb2 as pb
 

@@ -18,10 +18,10 @@ from stan_protocol.refusals import PARTS_DOUBLING, WRONG_PART, go_quote, not_per
 
 from stan.core.base.batch_split import owner_of, split
 from stan.core.base.names import text
+from stan.core.metadata.meta import MetaMachine
+from stan.core.metadata.parted import Parted
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.services.services import Services
-from stan.core.state.meta import MetaMachine
-from stan.core.state.parted import Parted
 from stan.permissions import Right
 from stan.protocol.kernel import server as kernel
 from stan.remembered import Remembered

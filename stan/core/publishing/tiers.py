@@ -13,8 +13,8 @@ from stan_protocol.scalars import ChannelUid
 from stan.config import ChannelLimits
 from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.core.base.names import text
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.services.services import Services
-from stan.core.state.meta import ChannelInfo
 from stan.protocol.proto import entries_pb2 as pb
 
 

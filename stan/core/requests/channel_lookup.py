@@ -11,10 +11,10 @@ from stan_protocol.patterns import ONE, REST
 from stan_protocol.refusals import UNKNOWN_CHANNEL
 
 from stan import limits
+from stan.core.metadata.meta import ChannelInfo, MetaMachine
 from stan.core.requests.read_index import ReadIndex
 from stan.core.requests.request import AcceptedRequest
 from stan.core.services.services import Services
-from stan.core.state.meta import ChannelInfo, MetaMachine
 
 HEAD_ROOM: Final = 8 * limits.RAFT_GROUPS_MAX + 64
 """Bytes of an answer besides its items."""

@@ -10,11 +10,11 @@ from stan_protocol.scalars import GroupId
 
 from stan.core.base.names import text
 from stan.core.leader.local_group import ChannelGroup, Part
+from stan.core.metadata.meta import MetaResult
 from stan.core.requests.table import RequestKind
 from stan.core.services.leading import LED_ELSEWHERE
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
-from stan.core.state.meta import MetaResult
 
 PASSING: Final = frozenset((SCHEMA_CHANGED,))
 """Errors of changes of the metadata that are gone when the client asks again."""

@@ -14,7 +14,7 @@ from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import Nanos, RaftIndex
 
 from stan import limits
-from stan.core.state.registered_clients import Client
+from stan.core.metadata.registered_clients import Client
 from stan.protocol.requests import decode
 
 

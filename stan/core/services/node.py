@@ -7,7 +7,7 @@ from stan_protocol.scalars import GroupId, Nanos, WallNanos
 from stan.config import Config
 from stan.core.base.admin_events import Clock
 from stan.core.leader.local_group import ChannelGroup, LeaderParts
-from stan.core.state.meta import ChannelInfo, MetaMachine
+from stan.core.metadata.meta import ChannelInfo, MetaMachine
 
 META_GROUP = GroupId(0)
 

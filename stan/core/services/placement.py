@@ -6,9 +6,9 @@ from stan_protocol.ack_levels import AckLevel
 from stan_protocol.scalars import GroupId
 
 from stan.core.base.partition import ELSEWHERE, Partition
+from stan.core.metadata.policies import Policies
+from stan.core.metadata.pool import home
 from stan.core.services.node import Node
-from stan.core.state.policies import Policies
-from stan.core.state.pool import home
 from stan.policies import EPHEMERAL, SYNCED
 from stan.protocol.placement import channel_group
 

@@ -9,10 +9,10 @@ from stan_protocol.proto import wire_pb2 as wire
 
 from stan.core.base.rate_limit import RateLimiter
 from stan.core.leader.local_group import ChannelGroup
+from stan.core.metadata.registered_clients import Client
 from stan.core.services.leading import Leading
 from stan.core.services.node import Node
 from stan.core.state.cursors import Subscription
-from stan.core.state.registered_clients import Client
 from stan.permissions import Right
 from stan.protocol.user_subjects import acker, user_of
 

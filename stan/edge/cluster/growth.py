@@ -13,7 +13,7 @@ from collections.abc import Sequence as Seq
 from stan_protocol.scalars import GroupId, Nanos
 
 from stan import limits
-from stan.core.state.pool import first_voters
+from stan.core.metadata.pool import first_voters
 from stan.edge.cluster.host import Host
 from stan.edge.storage.data_directory import DataDirectory
 from stan.errors import fault

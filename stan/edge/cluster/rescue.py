@@ -19,8 +19,8 @@ from google.protobuf.message import DecodeError, Message
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import ChannelUid, GroupId, MiB, RaftIndex, Term
 
+from stan.core.metadata.meta import MetaMachine
 from stan.core.services.node import META_GROUP
-from stan.core.state.meta import MetaMachine
 from stan.edge.cluster.rescue_plan import ForcedGroup, FoundCopy, RescueError, RescuePlan, SurvivorFindings
 from stan.edge.storage.data_directory import DataDirectory
 from stan.edge.storage.manifest import RecordedNodes, RecordedRescue

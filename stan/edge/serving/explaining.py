@@ -19,8 +19,8 @@ from stan.core.boundary.group_view import CursorIdentity
 from stan.core.broker.broker import Broker
 from stan.core.features.operators.cursors import which
 from stan.core.features.queries.account import Account, StagedMessage
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.requests.request import AcceptedRequest
-from stan.core.state.meta import ChannelInfo
 from stan.edge.batch_lookup import LOOKUP_ATTEMPTS
 from stan.edge.nats.gateway import Gateway
 from stan.edge.runtime import Runtime

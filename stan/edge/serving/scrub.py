@@ -20,8 +20,8 @@ from stan_protocol.scalars import GroupId, Sequence
 from stan import limits
 from stan.core.base.names import shown
 from stan.core.broker.broker import Broker
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.requests.request import AcceptedRequest
-from stan.core.state.meta import ChannelInfo
 from stan.edge.batch_lookup import LOOKUP_ATTEMPTS
 from stan.edge.nats.gateway import Gateway
 from stan.edge.runtime import Runtime

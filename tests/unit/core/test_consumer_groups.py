@@ -7,8 +7,8 @@ from stan_protocol.proto import extension_pb2 as pb
 
 from stan import limits
 from stan.config import Config, RequestLimits
-from stan.core.state.consumer_groups import ConsumerGroups
-from stan.core.state.meta import MetaMachine
+from stan.core.metadata.consumer_groups import ConsumerGroups
+from stan.core.metadata.meta import MetaMachine
 from stan.policies import PolicyRule
 from stan.protocol.proto import entries_pb2 as entries
 from stan.state.changes import add_rows

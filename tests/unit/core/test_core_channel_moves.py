@@ -16,10 +16,10 @@ from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.core.features.moves.group_moves import GroupMoves
+from stan.core.metadata.meta import MetaMachine
 from stan.core.services.proposals import nobody_waits
 from stan.core.state.cursors import cursor_row, subscription_row
 from stan.core.state.group import GroupMachine
-from stan.core.state.meta import MetaMachine
 from stan.core.state.moved_rows import moved_rows
 from stan.core.state.moves import Stage
 from stan.protocol.proto import entries_pb2 as pb

@@ -6,8 +6,8 @@ import pytest
 from stan_protocol.scalars import SECOND
 
 from stan.core.clients.nodes import ALONE, HeardNodes
-from stan.core.state.cluster_info import NODES_CHANGED
-from stan.core.state.meta import MetaMachine
+from stan.core.metadata.cluster_info import NODES_CHANGED
+from stan.core.metadata.meta import MetaMachine
 from stan.labels import Labels
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state.changes import add_rows

@@ -25,9 +25,9 @@ from stan import limits
 from stan.config import ChannelLimits, Config, StoreLimits
 from stan.core.base.faults import Faults
 from stan.core.boundary.loading import restored
+from stan.core.metadata.meta import MetaMachine
+from stan.core.metadata.parted import NOT_THAT_MANY_PARTS
 from stan.core.publishing.part_routing import PartRouting
-from stan.core.state.meta import MetaMachine
-from stan.core.state.parted import NOT_THAT_MANY_PARTS
 from stan.invariant import InvariantError
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CLUSTERED, CoreHarness, Node, pub_frame

@@ -7,7 +7,7 @@ from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.refusals import PINNED_TOO_LATE, PLACED_WITH_ANOTHER, UNKNOWN_GROUP
 
 from stan import limits
-from stan.core.state.cluster_info import TOO_MANY_PINS
+from stan.core.metadata.cluster_info import TOO_MANY_PINS
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CLUSTERED, Node
@@ -170,7 +170,7 @@ def test_what_cannot_be_pinned_is_refused(node) -> None:
 
 def test_no_pin_too_many(monkeypatch, node) -> None:
     node.lead(0)
-    monkeypatch.setattr("stan.core.state.cluster_info.PINS_MAX", 1)
+    monkeypatch.setattr("stan.core.metadata.cluster_info.PINS_MAX", 1)
     assert ask(node, b"foo", 1) == ("", 1)
     assert ask(node, b"foo", 2) == ("", 1), "in place of the one that is there"
     assert ask(node, b"bar", 2) == (TOO_MANY_PINS, 0)

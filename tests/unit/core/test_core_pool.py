@@ -10,8 +10,8 @@ from stan_protocol.scalars import SECOND
 
 from stan.core.clients.nodes import HeardNodes
 from stan.core.features.moves.pool import TOO_MANY_GROUPS
-from stan.core.state.meta import MetaMachine
-from stan.core.state.pool import first_voters
+from stan.core.metadata.meta import MetaMachine
+from stan.core.metadata.pool import first_voters
 from stan.limits import RAFT_GROUPS_MAX
 from stan.policies import REPLICATED, SYNCED
 from stan.protocol.placement import channel_group

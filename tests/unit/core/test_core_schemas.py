@@ -24,7 +24,7 @@ from stan_protocol.scalars import SECOND
 from stan import limits
 from stan.config import Config
 from stan.core.features.schemas import requests as schema_requests
-from stan.core.state.schemas import TOO_MANY_SCHEMAS, TOO_MANY_VERSIONS, TOO_MUCH_TEXT, Schemas
+from stan.core.metadata.schemas import TOO_MANY_SCHEMAS, TOO_MANY_VERSIONS, TOO_MUCH_TEXT, Schemas
 from stan.policies import KNOWN, VALID, PolicyRule
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb

@@ -5,8 +5,8 @@ from random import Random
 from stan_protocol.refusals import UNKNOWN_CHANNEL
 
 from stan import limits
+from stan.core.metadata.meta import MetaMachine
 from stan.core.state.group import GroupMachine
-from stan.core.state.meta import MetaMachine
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CoreHarness
 

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from stan_protocol.refusals import CHANNEL_MOVING, EPHEMERAL_USED_UP, UNKNOWN_CHANNEL
 from stan_protocol.scalars import ChannelUid, GroupId
 
+from stan.core.metadata.meta import MetaMachine
 from stan.core.state.ephemeral import BLOCK_BITS, BLOCKS_MAX, Epoch
 from stan.core.state.group import GroupMachine
-from stan.core.state.meta import MetaMachine
 from stan.core.state.moved_rows import moved_rows
 from stan.policies import EPHEMERAL, REPLICATED, SYNCED
 from stan.protocol.proto import entries_pb2 as pb

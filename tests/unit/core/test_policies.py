@@ -14,8 +14,8 @@ from stan import limits
 from stan.config import Config
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.core.leader.membership import LiveMembership
-from stan.core.state.meta import MetaMachine
-from stan.core.state.policies import TOO_MANY, Policies, row_of, rule_of, shown_policy
+from stan.core.metadata.meta import MetaMachine
+from stan.core.metadata.policies import TOO_MANY, Policies, row_of, rule_of, shown_policy
 from stan.policies import OPTIONS, PolicyRule
 from stan.protocol.proto import entries_pb2 as entries
 from tests.kit.core_harness import CoreHarness
@@ -75,7 +75,7 @@ def test_no_policy_is_taken_without_an_identity() -> None:
 
 
 def test_policies_are_bounded(monkeypatch) -> None:
-    monkeypatch.setattr("stan.core.state.policies.POLICIES_MAX", 2)
+    monkeypatch.setattr("stan.core.metadata.policies.POLICIES_MAX", 2)
     meta = machine()
     assert [put(meta, name, max_deliver=1).error for name in "abc"] == ["", "", TOO_MANY]
     assert put(meta, "b", max_deliver=2).error == ""  # in place of one

@@ -6,8 +6,8 @@ from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import SECOND
 
 from stan import limits
+from stan.core.metadata.registered_clients import Client
 from stan.core.requests.request_order import ArrivalOrder
-from stan.core.state.registered_clients import Client
 
 DISCOVER, SUB = b"discover", b"sub"
 NEW = Client(b"me", b"c2", b"hb.2", 1, 5, 3, 7, failing=False)

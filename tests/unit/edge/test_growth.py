@@ -8,7 +8,7 @@ from stan_protocol.scalars import SECOND
 
 from stan import level, limits
 from stan.core.boundary.meta_view import MetaView
-from stan.core.state.meta import MetaMachine
+from stan.core.metadata.meta import MetaMachine
 from stan.edge.cluster.growth import PoolGrowth
 from stan.edge.cluster.membership import FOUNDED, Membership, difference
 from stan.errors import StanError

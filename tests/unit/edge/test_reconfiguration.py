@@ -9,7 +9,7 @@ from stan_protocol.scalars import SECOND
 from stan import limits
 from stan.config import ClusterConfig
 from stan.core.boundary.meta_view import MetaView
-from stan.core.state.meta import MetaMachine
+from stan.core.metadata.meta import MetaMachine
 from stan.edge.cluster.membership import Membership
 from stan.edge.cluster.reconfiguration import Reconfiguration
 from stan.edge.storage.manifest import Manifest

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from stan.core.features import BrokerFeature
 from stan.core.features.consumer_groups.leader import ConsumerGroupsLeader
 from stan.core.leader.local_group import LeaderParts
+from stan.core.metadata.meta import MetaResult
 from stan.core.requests.router import Handler
-from stan.core.state.meta import MetaResult
 from stan.protocol.proto import entries_pb2 as pb
 
 

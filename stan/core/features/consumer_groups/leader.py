@@ -22,13 +22,13 @@ from stan.core.base.names import text
 from stan.core.base.shares import of_user, of_whom, share_left
 from stan.core.features.consumer_groups.live import LiveConsumerGroup, MemberPoll
 from stan.core.leader.local_group import LeaderParts
+from stan.core.metadata.consumer_groups import ConsumerGroup
+from stan.core.metadata.meta import MetaResult
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.services.leader_part import MetaPart
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
-from stan.core.state.consumer_groups import ConsumerGroup
-from stan.core.state.meta import MetaResult
 from stan.protocol.proto import entries_pb2 as entries
 
 EMPTY = ConsumerGroup()

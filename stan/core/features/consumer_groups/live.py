@@ -12,10 +12,10 @@ from stan_protocol.scalars import ChannelUid
 
 from stan import limits
 from stan.core.base.assignor import assign
+from stan.core.metadata.consumer_groups import ChannelOwner, ConsumerGroup
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.requests.channel_lookup import matcher
 from stan.core.requests.request import AcceptedRequest
-from stan.core.state.consumer_groups import ChannelOwner, ConsumerGroup
-from stan.core.state.meta import ChannelInfo
 from stan.protocol.proto import entries_pb2 as entries
 
 IsFor = Callable[[bytes], bool]

@@ -26,10 +26,10 @@ from stan.core.base.runs import Run, Runs
 from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.deliveries import lost_of, recalled
 from stan.core.leader.retries import Moves
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.relocating import Relocating, StepError, Steps
 from stan.core.publishing.stored_reads import stored_messages
-from stan.core.state.meta import ChannelInfo
 from stan.protocol.proto import entries_pb2 as pb
 
 MESSAGES_MAX = 10_000

@@ -21,6 +21,7 @@ from stan import limits
 from stan.core.base.payload_limit import MESSAGE_ROOM
 from stan.core.base.runs import Run, Runs, pairs
 from stan.core.leader.local_group import Leadership
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.publishing import Publishing
@@ -29,7 +30,6 @@ from stan.core.publishing.stored_reads import stored_messages
 from stan.core.requests.request import AcceptedRequest
 from stan.core.services.services import Services
 from stan.core.state.cursor_override import well_formed
-from stan.core.state.meta import ChannelInfo
 from stan.permissions import Right
 from stan.protocol.proto import entries_pb2 as pb
 

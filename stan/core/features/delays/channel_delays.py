@@ -17,6 +17,7 @@ from stan import limits
 from stan.core.base.names import shown
 from stan.core.features.delays.due import DueMessages
 from stan.core.leader.local_group import Leadership
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.channel_policies import Delay
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.live_channel import LiveChannel
@@ -25,7 +26,6 @@ from stan.core.publishing.relocating import StepError, Steps
 from stan.core.publishing.stored_reads import stored_messages
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
-from stan.core.state.meta import ChannelInfo
 from stan.protocol.proto import entries_pb2 as pb
 
 

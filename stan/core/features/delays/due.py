@@ -12,6 +12,7 @@ from stan_protocol.proto import wire_pb2 as wire
 from stan import limits
 from stan.core.base.names import shown
 from stan.core.leader.local_group import Leadership
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.channel_policies import DelayFaults
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.live_channel import LiveChannel
@@ -19,7 +20,6 @@ from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.relocating import Relocating, Steps
 from stan.core.publishing.row_batch import row_of
 from stan.core.services.services import Services
-from stan.core.state.meta import ChannelInfo
 from stan.protocol.proto import entries_pb2 as pb
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from stan_protocol.refusals import CHANNEL_RESTORING, INVALID_ADMIN, TOO_MANY_DE
 from stan import limits
 from stan.core.base.ready import ReadResult
 from stan.core.base.runs import runs_of
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.deferrals import Deferrals
 from stan.core.publishing.row_batch import row_of
 from stan.core.publishing.stored_reads import StoredReads, stored_messages
@@ -23,7 +24,6 @@ from stan.core.requests.router import Handler
 from stan.core.services.services import Services
 from stan.core.state.deferred import Listed
 from stan.core.state.group_state import GroupResult
-from stan.core.state.meta import ChannelInfo
 from stan.protocol.entries import DEFERRED_UID
 from stan.protocol.proto import entries_pb2 as pb
 

@@ -12,10 +12,10 @@ from stan.core.features.moves.pins import PinRequests
 from stan.core.features.moves.pool import PoolRequests
 from stan.core.features.moves.spreading import Spreading
 from stan.core.leader.local_group import LeaderParts, Leadership
+from stan.core.metadata.meta import MetaResult
 from stan.core.requests.router import Handler
 from stan.core.services.services import Services
 from stan.core.state.group_state import GroupResult
-from stan.core.state.meta import MetaResult
 from stan.protocol.proto import entries_pb2 as pb
 
 

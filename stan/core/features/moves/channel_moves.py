@@ -21,12 +21,12 @@ from stan.core.features.moves.group_moves import GroupMoves, MoveWatch
 from stan.core.features.moves.source import MoveSource, end_move
 from stan.core.features.moves.target import MoveTarget
 from stan.core.leader.local_group import ChannelGroup, Leadership
+from stan.core.metadata.meta import ChannelInfo, MetaResult
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.publishing import Publishing
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
 from stan.core.state.group_state import GroupResult
-from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.core.state.moves import Stage
 from stan.protocol.proto import entries_pb2 as pb
 

@@ -14,10 +14,10 @@ from stan_protocol.scalars import GroupId
 from stan.core.base.names import text
 from stan.core.features.moves.channel_moves import ChannelMoves
 from stan.core.features.moves.target import ANSWER_PATIENCE
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.services.services import Services
-from stan.core.state.meta import ChannelInfo
 from stan.policies import EPHEMERAL, GROUP_COMMITS
 from stan.protocol.proto import entries_pb2 as entries
 

@@ -10,12 +10,12 @@ from stan_protocol.scalars import GroupId
 from stan import limits
 from stan.core.base.names import text
 from stan.core.features.moves.channel_moves import ChannelMoves
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
-from stan.core.state.meta import ChannelInfo
 from stan.policies import COMMITS, EPHEMERAL
 from stan.protocol.proto import entries_pb2 as entries
 

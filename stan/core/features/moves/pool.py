@@ -5,10 +5,10 @@ from stan_protocol.refusals import INVALID_ADMIN, NOT_A_CLUSTER, POOL_GROWS, POO
 from stan_protocol.scalars import SECOND, Nanos
 
 from stan.core.clients.nodes import NodeRequests
+from stan.core.metadata.meta import MetaResult
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.services.services import Services
-from stan.core.state.meta import MetaResult
 from stan.limits import RAFT_GROUPS_MAX
 from stan.policies import GROUP_COMMITS
 

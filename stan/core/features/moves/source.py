@@ -18,6 +18,7 @@ from stan.core.base.names import text
 from stan.core.base.ready import ReadResult, Replay
 from stan.core.features.moves.steps import MoveAction, MoveEvent, MoveStep, next_step
 from stan.core.leader.local_group import Leadership
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.publishing import Publishing, StoringPart
 from stan.core.publishing.stored_reads import StoredReads
@@ -26,7 +27,6 @@ from stan.core.services.proposals import ProposedChanges
 from stan.core.services.services import Services
 from stan.core.state.channel_moves import half_done
 from stan.core.state.group_state import GroupResult
-from stan.core.state.meta import ChannelInfo
 from stan.core.state.moved_rows import moved_rows
 from stan.core.state.moves import Stage
 from stan.policies import COMMITS

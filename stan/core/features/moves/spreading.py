@@ -19,9 +19,9 @@ from stan import limits
 from stan.core.base.names import text
 from stan.core.features.moves.channel_moves import ChannelMoves
 from stan.core.leader.local_group import LeaderParts
+from stan.core.metadata.meta import ChannelInfo, MetaResult
 from stan.core.services.leader_part import MetaPart
 from stan.core.services.services import Services
-from stan.core.state.meta import ChannelInfo, MetaResult
 
 
 @dataclass(slots=True)

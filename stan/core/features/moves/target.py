@@ -19,11 +19,11 @@ from stan.core.base.ready import Proposal
 from stan.core.features.moves.source import end_move
 from stan.core.features.moves.steps import MoveAction, MoveEvent, MoveStep, next_step
 from stan.core.leader.local_group import Leadership
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.core.state.group_state import GroupResult
-from stan.core.state.meta import ChannelInfo
 from stan.core.state.moves import MoveStage, Stage
 from stan.protocol.entries import Kind, encode_batch, encode_fingerprints
 from stan.protocol.proto import entries_pb2 as pb

@@ -9,9 +9,9 @@ from stan.core.features.operators.listing import AdminListing
 from stan.core.features.operators.members import AdminMembers
 from stan.core.features.operators.policies import PolicyRequests
 from stan.core.leader.local_group import Leadership
+from stan.core.metadata.meta import MetaResult
 from stan.core.requests.router import Handler
 from stan.core.services.services import Services
-from stan.core.state.meta import MetaResult
 from stan.protocol.proto import entries_pb2 as pb
 
 

@@ -24,6 +24,7 @@ from stan_protocol.scalars import ChannelUid
 from stan import limits
 from stan.core.base.names import text
 from stan.core.leader.local_group import Leadership
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.row_batch import can_open_later
@@ -34,7 +35,6 @@ from stan.core.services.leader_part import LeaderPart
 from stan.core.services.services import Services
 from stan.core.state.group_state import GroupResult
 from stan.core.state.limit_overrides import edit_of
-from stan.core.state.meta import ChannelInfo
 from stan.core.state.tombstones import below_newest, deleted_from
 from stan.protocol.proto import entries_pb2 as pb
 

@@ -16,6 +16,7 @@ from stan_protocol.scalars import WallNanos
 
 from stan.core.base.names import text
 from stan.core.boundary.group_view import CursorIdentity
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.channels import LiveChannels
 from stan.core.requests.channel_lookup import ChannelLookup
 from stan.core.requests.request import AcceptedRequest
@@ -24,7 +25,6 @@ from stan.core.services.services import Services
 from stan.core.state.cursor_override import well_formed
 from stan.core.state.cursors import Cursor, CursorKind, kind_and_name
 from stan.core.state.group_state import GroupResult
-from stan.core.state.meta import ChannelInfo
 from stan.protocol.proto import entries_pb2 as pb
 
 Change = dict[str, Any]

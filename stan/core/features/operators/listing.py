@@ -25,6 +25,7 @@ from stan.core.base.names import text
 from stan.core.base.ready import Index
 from stan.core.base.runs import Run, Runs, counted_of
 from stan.core.leader.cursors import LiveCursor, LiveMember
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.channel_policies import DelayFaults
 from stan.core.publishing.channels import LiveChannels
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM, ChannelLookup, matcher
@@ -35,7 +36,6 @@ from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
 from stan.core.state.cursors import Cursor, CursorKind, Subscription
 from stan.core.state.limit_overrides import EDITED
-from stan.core.state.meta import ChannelInfo
 from stan.core.state.tombstones import deleted_from
 
 """Of a channel, a CompactionState: up to where there is one message of each key, the newest tombstone up to there, passes, bytes

@@ -8,10 +8,10 @@ from stan_protocol.refusals import NOT_A_CLUSTER
 from stan.core.base.names import text
 from stan.core.clients.nodes import NodeRequests
 from stan.core.clients.registration import Registration
+from stan.core.metadata.meta import MetaResult
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.services.services import Services
-from stan.core.state.meta import MetaResult
 
 
 class AdminMembers:

@@ -8,11 +8,11 @@ from stan_protocol.schemas import json_data
 
 from stan import limits
 from stan.core.base.names import raw, text
+from stan.core.metadata.policies import row_of, shown_policy
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.services.services import Services
-from stan.core.state.policies import row_of, shown_policy
 from stan.policies import COMMITS, VALID, PolicyRule, options_of
 
 OTHER_COMMIT = (

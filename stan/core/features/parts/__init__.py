@@ -7,9 +7,9 @@ from stan_protocol.scalars import GroupId
 from stan.core.features import BrokerFeature, BrokerParts
 from stan.core.features.parts.doubling import PartDoubling
 from stan.core.features.parts.requests import PartRequests
+from stan.core.metadata.meta import MetaResult
 from stan.core.requests.router import Handler
 from stan.core.services.services import Services
-from stan.core.state.meta import MetaResult
 from stan.protocol.proto import entries_pb2 as pb
 
 

@@ -21,13 +21,13 @@ from stan import limits
 from stan.core.base.names import text
 from stan.core.base.ready import Replay
 from stan.core.leader.local_group import ChannelGroup
+from stan.core.metadata.meta import ChannelInfo
+from stan.core.metadata.parted import Parted
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.deferrals import Deferrals
 from stan.core.publishing.filters import PublishFilters
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.services.services import Services
-from stan.core.state.meta import ChannelInfo
-from stan.core.state.parted import Parted
 from stan.protocol.proto import entries_pb2 as pb
 
 ROOM = 4 * KiB

@@ -7,11 +7,11 @@ from stan_protocol.refusals import DOUBLED_ALREADY, HAS_NO_PARTS, HAS_OTHER_PART
 
 from stan import limits
 from stan.core.base.names import text
+from stan.core.metadata.parted import NOT_THAT_MANY_PARTS, Parted, doubling_refusal, refusal
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.services.services import Services
-from stan.core.state.parted import NOT_THAT_MANY_PARTS, Parted, doubling_refusal, refusal
 from stan.policies import EPHEMERAL
 from stan.protocol.proto import entries_pb2 as entries
 

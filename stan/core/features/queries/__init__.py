@@ -7,11 +7,11 @@ from stan_protocol.scalars import ChannelUid, GroupId
 from stan.core.features import BrokerFeature, BrokerParts
 from stan.core.features.queries.channels import ChannelQueries
 from stan.core.features.queries.long_poll import LongPoll
+from stan.core.metadata.meta import MetaResult
 from stan.core.requests.router import Handler
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
 from stan.core.state.group_state import GroupResult
-from stan.core.state.meta import MetaResult
 from stan.protocol.proto import entries_pb2 as pb
 
 

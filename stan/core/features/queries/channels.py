@@ -27,6 +27,7 @@ from stan import limits
 from stan.core.base.names import text
 from stan.core.base.shares import of_user, of_whom
 from stan.core.features.queries.long_poll import LongPoll
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.channels import LiveChannels
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM, ChannelLookup, matcher
 from stan.core.requests.request import AcceptedRequest
@@ -34,7 +35,6 @@ from stan.core.requests.router import Handler
 from stan.core.services.services import Services
 from stan.core.state.bookmarks import Bookmarks, NotedPlace
 from stan.core.state.group_state import GroupResult
-from stan.core.state.meta import ChannelInfo
 from stan.permissions import Right
 from stan.protocol.proto import entries_pb2 as entries
 

@@ -11,9 +11,9 @@ from stan_protocol.scalars import ChannelUid, GroupId, Nanos
 
 from stan import limits
 from stan.core.base.shares import Shares
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
-from stan.core.state.meta import ChannelInfo
 
 
 class _Watch:

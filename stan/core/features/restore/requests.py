@@ -22,6 +22,7 @@ from stan.core.features.restore.cursors import SEQUENCE_END, cursor_row
 from stan.core.features.restore.delays import RestoredDelays
 from stan.core.features.restore.rows import Part, fault, listing, missing, too_many, widest_gap
 from stan.core.leader.local_group import Leadership
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.publishing import Publishing, Sealed, StoringPart
@@ -32,7 +33,6 @@ from stan.core.services.services import Services
 from stan.core.state.cursors import CursorKind
 from stan.core.state.group_state import GroupResult
 from stan.core.state.limit_overrides import edit_of
-from stan.core.state.meta import ChannelInfo
 from stan.protocol.entries import encode_batch
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb

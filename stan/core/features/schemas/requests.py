@@ -28,12 +28,12 @@ from stan_protocol.schemas.rules import NumberedText, SchemaText, fault, incompa
 
 from stan import errors, limits
 from stan.core.base.names import raw, text
+from stan.core.metadata.meta import MetaResult
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
-from stan.core.state.meta import MetaResult
 from stan.protocol.proto import entries_pb2 as entries
 
 Then = Callable[[entries.SchemaChange, int], None]

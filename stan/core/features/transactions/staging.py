@@ -16,6 +16,7 @@ from stan import limits
 from stan.config import ChannelLimits
 from stan.core.base.shares import Shares
 from stan.core.leader.local_group import Leadership
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.part_routing import rows_refusal
@@ -25,7 +26,6 @@ from stan.core.requests.request import AcceptedRequest
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.core.state.group_state import GroupResult
-from stan.core.state.meta import ChannelInfo
 from stan.core.state.transactions import TransactionRefused, Transactions, is_same, writer_refusal
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.proto import entries_pb2 as pb

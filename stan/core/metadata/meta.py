@@ -25,14 +25,14 @@ from stan_protocol.refusals import (
 )
 from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex
 
-from stan.core.state.cluster_info import NODES_CHANGED, pins_of, with_level, with_moves_paused, with_nodes, with_pin
-from stan.core.state.consumer_groups import ConsumerGroups
-from stan.core.state.parted import PartedChannels, doubling_refusal
-from stan.core.state.parted import refusal as parted_refusal
-from stan.core.state.policies import with_policy
-from stan.core.state.pool import commit_of, with_growth, with_open_pool
-from stan.core.state.registered_clients import Client, RegisteredClients
-from stan.core.state.schemas import Schemas
+from stan.core.metadata.cluster_info import NODES_CHANGED, pins_of, with_level, with_moves_paused, with_nodes, with_pin
+from stan.core.metadata.consumer_groups import ConsumerGroups
+from stan.core.metadata.parted import PartedChannels, doubling_refusal
+from stan.core.metadata.parted import refusal as parted_refusal
+from stan.core.metadata.policies import with_policy
+from stan.core.metadata.pool import commit_of, with_growth, with_open_pool
+from stan.core.metadata.registered_clients import Client, RegisteredClients
+from stan.core.metadata.schemas import Schemas
 from stan.limits import MOVE_CHANNELS_MAX, MOVES_MAX
 from stan.policies import EPHEMERAL, SYNCED
 from stan.protocol.proto import entries_pb2 as pb
