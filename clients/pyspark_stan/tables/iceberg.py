@@ -13,6 +13,8 @@ from pyspark_stan.tables.upserts import DELETES, Upserts, check_columns, newest,
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+READ_MAX: Final = 10
+"""Rows of a table that may be read, and written again, for each row of a batch, so that pyiceberg needs no set of values."""
 NO_RETRIES: Final = {"commit.retry.num-retries": "0"}
 """pyiceberg repeats an overtaken commit by itself, also where what overtook it was the same batch."""
 
@@ -103,32 +105,50 @@ class _IcebergBatch:
 def _replacing(table: Any, work: Any, rows: pa.Table, upserts: Upserts) -> pa.Table:
     """Remove what *rows* replace or delete, and return those of them that are to be added.
 
-    What is read has in each key any of the values of *rows*: so a filter is as large as its sets of values, and not a condition
-    for each row. With several keys it also matches rows whose keys are not in *rows*, which are written again.
+    What is read has in each key a value between those of *rows*, or one of them: so a filter has two values or a set for each
+    key, and not a condition for each row. It also matches rows whose keys are not in *rows*, which are written again.
     """
-    near = _near(rows, upserts.keys)
+    near = _near(table, rows, upserts.keys)
     there = table.scan(row_filter=near).to_arrow()
     if there.num_rows:
         columns = [*upserts.keys, *([upserts.order] if upserts.order else [])]
         known = there.select(columns)
         coming = pa.table([rows.column(field.name).cast(field.type) for field in known.schema], columns)
         places = newest(pa.concat_tables([known.cast(coming.schema), coming]), upserts)
-        work.overwrite(there.take(places.filter(pc.less(places, there.num_rows))), overwrite_filter=near)
-        coming_places = places.filter(pc.greater_equal(places, there.num_rows))
-        rows = rows.take(pc.subtract(coming_places, there.num_rows))
+        stay, come = pc.less(places, there.num_rows), pc.greater_equal(places, there.num_rows)
+        left = there.take(places.filter(stay))
+        if left.num_rows < there.num_rows:
+            work.overwrite(left, overwrite_filter=near)
+        rows = rows.take(pc.subtract(places.filter(come), there.num_rows))
     return rows.filter(pc.invert(rows.column(DELETES))).drop_columns([DELETES])
 
 
-def _near(rows: pa.Table, keys: Sequence[str]) -> Any:
-    """Return a filter that matches the rows of a table with the keys of *rows*, and few others."""
-    from pyiceberg.expressions import And, In, IsNull, Or  # noqa: PLC0415 - as above
+def _near(table: Any, rows: pa.Table, keys: Sequence[str]) -> Any:
+    """Return a filter that matches the rows of *table* with the keys of *rows*, and few others.
 
-    filters = []
-    for key in keys:
-        values = set(rows.column(key).unique().to_pylist())
-        known = In(key, values - {None})
-        filters.append(Or(known, IsNull(key)) if None in values else known)
-    return filters[0] if len(filters) == 1 else And(*filters)
+    A set costs pyiceberg much for each value. So the filter is what lies between, where that is not much more than *rows*.
+    """
+    from pyiceberg.expressions import AlwaysTrue, And  # noqa: PLC0415 - as above
+
+    near = And(AlwaysTrue(), *(_one_of(rows.column(key), key, between=True) for key in keys))
+    if sum(task.file.record_count for task in table.scan(row_filter=near).plan_files()) <= READ_MAX * rows.num_rows:
+        return near
+    return And(AlwaysTrue(), *(_one_of(rows.column(key), key, between=False) for key in keys))
+
+
+def _one_of(column: pa.ChunkedArray, key: str, *, between: bool) -> Any:
+    """Return a filter for *key*: a value of *column*, or any between its least and its greatest value; null if it has nulls."""
+    from pyiceberg.expressions import And, GreaterThanOrEqual, In, IsNull, LessThanOrEqual, Or  # noqa: PLC0415 - as above
+
+    values = column.drop_null()
+    if not len(values):
+        return IsNull(key)
+    limits = pc.min_max(values)
+    if between:
+        known = And(GreaterThanOrEqual(key, limits["min"].as_py()), LessThanOrEqual(key, limits["max"].as_py()))
+    else:
+        known = In(key, values.unique().to_pylist())
+    return Or(known, IsNull(key)) if column.null_count else known
 
 
 def _property(app: str) -> str:
