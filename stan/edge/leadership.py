@@ -91,8 +91,10 @@ class Leaderships:
         """True if nothing has happened since `settle` that concerns the broker."""
         if self.scheduler.owner.has_news or (now >= self._leases_end and self.check_leases(now)):
             return False
-        touched = map(self.led.__getitem__, self.scheduler.owner.touched & self.led.keys())
-        return not any(led.closed or led.full for led in touched)  # perhaps no longer
+        for number in self.scheduler.owner.touched & self.led.keys():
+            if self.led[number].closed or self.led[number].full:  # perhaps no longer
+                return False
+        return True
 
     def settle(self, *, synced: bool) -> bool:
         """End a turn: leave only those touched groups that still need work. Returns True if there are any.

@@ -47,7 +47,7 @@ from stan.raft.transport.link import HEADER_BYTES
 from stan.server.node_admin import NodeAdmin
 
 if TYPE_CHECKING:
-    from stan.edge.standby.lease import Lease
+    from stan.edge.standby.store_lease import Lease
 
 NODE_PAYLOAD_MIN = limits.RAFT_FRAME_BYTES_MAX + HEADER_BYTES
 """Largest payload between two nodes, in bytes; NATS must accept it."""

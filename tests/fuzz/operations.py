@@ -10,7 +10,7 @@ from stan.cli.commands.archive import ArchiveError, BackupIndex, SavedChannel, W
 from stan.cli.commands.exchange import LineError, _row
 from stan.cli.support import contexts
 from stan.edge.serving.partitioning import decode_list, encode_lists
-from stan.edge.standby.lease import Holder
+from stan.edge.standby.store_lease import Holder
 from stan.errors import StartError, WrongKey
 from stan.log.encryption import Cipher, Encryptor
 from stan.protocol.entries import BATCH_HEADER

@@ -5,7 +5,7 @@ from typing import Final
 from stan.core.clients.clients import Clients
 from stan.core.clients.nodes import NodeRequests
 from stan.core.clients.serving import Serving
-from stan.core.clients.subscribing import Subscribing
+from stan.core.clients.subscription_requests import Subscribing
 from stan.core.features import BrokerFeature, BrokerParts
 from stan.core.features.compaction import CompactionFeature
 from stan.core.features.consumer_groups import ConsumerGroupsFeature

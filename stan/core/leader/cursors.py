@@ -312,31 +312,6 @@ class LiveCursor:
             return self.members
         return [min(self.members, key=lambda member: member.sub.joined_at)]
 
-    def choose(self, *, again: bool = False) -> LiveMember | None:
-        """The member that gets the next message: open window, a client that acks and answers heartbeats, fewest in flight,
-        earliest in the list (STAN-SPEC 6.4); of a failover group the active one. None if every window is full. *again*: the
-        message was sent before, so that no doubted member gets it."""
-        if len(self.members) == 1 or self.policy.failover:
-            only = self.members[0] if len(self.members) == 1 else self.takers[0]
-            return only if only.open_slots else None
-        pool = [m for m in self.members if m.open_slots and not (again and m.doubted)]
-        if not pool:
-            return None
-        best = min(pool, key=lambda m: (m.rank, m.window.size))
-        if best is self.members[0]:  # equal members take turns
-            self.members.append(self.members.pop(0))
-        return best
-
-    def share(self, member: LiveMember, available: int) -> int:
-        """How many of *available* messages *member*, whose window is open, gets at once: as many as fit there and level the open
-        windows of its rank."""
-        fitting = min(available, member.open_slots)
-        if len(self.members) == 1 or self.policy.failover:
-            return fitting
-        open_members = [m for m in self.members if m.rank == member.rank and m.open_slots]
-        level = -(-(sum(len(m.window) for m in open_members) + available) // len(open_members))
-        return max(1, min(fitting, level - len(member.window)))
-
 
 def _by_why(runs: list[Run]) -> dict[int, list[Run]]:
     """Runs that nobody has, by why."""

@@ -19,6 +19,7 @@ from stan.core.base.runs import Run, Runs
 from stan.core.leader.acks import AckProcessor
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.leader.deliveries import Sending, lost_of, sending_of
+from stan.core.leader.member_choice import choose, share
 from stan.core.leader.membership import LiveMembership
 from stan.core.leader.ordered_delivery import OrderedTurn, answered, next_turn, wanted_of
 from stan.core.leader.pending import CAUSE, alike
@@ -177,7 +178,7 @@ class Dispatch:
             first = live.last_sent + 1
             if first > end:
                 break
-            member = live.choose() if turn is None else turn.taker
+            member = choose(live) if turn is None else turn.taker
             if member is None:
                 self._keep_in_hand(live)
                 return room
@@ -222,7 +223,7 @@ class Dispatch:
     ) -> Delivery:
         """Send the beginning of the new messages [first, last]: as many as the member gets now, all of them flagged or none."""
         ahead, count, cause = live.ahead, 0, Cause.NEW
-        last = first + live.share(member, last - first + 1) - 1
+        last = first + share(live, member, last - first + 1) - 1
         if first <= ahead.maybe_sent_until or ahead.resend.size:
             flagged = Cause.SERVER_CHANGED if member.sub.served.wish else Cause.LEADER_CHANGED
             last, cause, count = ahead.sent_before(first, last, flagged)
@@ -307,10 +308,10 @@ class Dispatch:
         out = []
         first = run.first
         while first <= run.last:
-            member = live.choose(again=True)
+            member = choose(live, again=True)
             if member is None:
                 break
-            size = live.share(member, run.last - first + 1)
+            size = share(live, member, run.last - first + 1)
             sub, count = member.sub, run.count + 1
             for begin, end, why, _ in live.pending.due.remove(first, first + size - 1):
                 live.unreported.sent.append(

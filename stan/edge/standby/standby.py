@@ -1,8 +1,8 @@
 """A server of a fault tolerance group: standby until it has the lease of the store, then active to its end (STAN-SPEC 10).
 
-The active server sends heartbeats over NATS, but only the lease decides which server may be active (stan.edge.standby.lease). A
-standby has no file of the store open and no subscription that clients use. An active server that has lost the lease ends at once,
-with the error texts of the original.
+The active server sends heartbeats over NATS, but only the lease decides which server may be active
+(stan.edge.standby.store_lease). A standby has no file of the store open and no subscription that clients use. An active server
+that has lost the lease ends at once, with the error texts of the original.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ from stan.config import Config
 from stan.edge.log import ServerLog, redacted
 from stan.edge.nats.connection import NatsConnection
 from stan.edge.runtime import CLOCK
-from stan.edge.standby.lease import Keeper, Lease, LeaseFiles, LeaseWatch
 from stan.edge.standby.store_generations import StoreGenerations
+from stan.edge.standby.store_lease import Keeper, Lease, LeaseFiles, LeaseWatch
 from stan.errors import LostLock, StanError, StartError
 from stan.protocol.kernel import server as kernel
 

@@ -1,6 +1,6 @@
 """The data directories of a store that several servers share: each server that takes the store over works in one of its own.
 
-    <root>/ft/             the leases (stan.edge.standby.lease)
+    <root>/ft/             the leases (stan.edge.standby.store_lease)
     <root>/epoch-<n>/      data of the server that has or had the lease <n>; the newest is complete, older ones are removed
     <root>/epoch-<n>.building/
 

@@ -32,6 +32,11 @@ class SnapshotFiles:
     def _path(self, number: GroupId) -> str:
         return f"{self._groups}/{number}"
 
+    def is_due(self, number: GroupId, sealed: RaftIndex, flushed: RaftIndex) -> bool:
+        """True if a snapshot of a group is to be written: a segment was sealed since the newest one, and the state's rows are as
+        new as its end."""
+        return self.newest.get(number, RaftIndex(0)) < sealed <= flushed
+
     def find(self, number: GroupId) -> RaftIndex:
         """Look for the newest snapshot of a group; returns its index, 0 if there is none."""
         self.newest[number] = max(self._indexes(number), default=RaftIndex(0))

@@ -353,15 +353,15 @@ class Storage:
         if self.rows.database is None:
             log.release(self.applied[number][0])
             return
-        flushed, newest = self.rows.flushed.get(number, RaftIndex(0)), self.files.snapshots.newest
-        if newest.get(number, RaftIndex(0)) < log.sealed_index <= flushed:
+        flushed, snapshots = self.rows.flushed.get(number, RaftIndex(0)), self.files.snapshots
+        if snapshots.is_due(number, log.sealed_index, flushed):
             await self._snapshot(broker, number)
         if log.sealed_index and self.logs.get(number) is log:  # also if a segment is sealed before each call
             log.compact(broker.view.compactions(number, flushed))
             await self.offload(log.clean)
             broker.step_compacted(number, log.compacted())
         if self.logs.get(number) is log:
-            log.release(min(flushed, newest[number]))
+            log.release(min(flushed, snapshots.newest[number]))
 
     async def _snapshot(self, broker: Broker, number: GroupId) -> None:
         """Write a snapshot of a group's state from its rows, from which a lost database can be rebuilt."""

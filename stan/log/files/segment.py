@@ -63,12 +63,8 @@ class EntryInSegment(NamedTuple):
     entry: Entry
     rows: list[BatchRow]
     position: int  # of the entry's header
+    body_position: int
     end: int  # of the entry's last byte, plus one
-
-    @property
-    def body_position(self) -> int:
-        """Position of the entry's body."""
-        return self.position + ENTRY_HEADER_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +132,13 @@ def entry_at(position: int, header: bytes, entry: Entry) -> EntryInSegment:
             at += size
         if at != length:
             raise Damage(f"record batches of {at} bytes in a body of {length}")
-    return tuple.__new__(EntryInSegment, (outline, entry, rows, position, start + length))
+    return tuple.__new__(EntryInSegment, (outline, entry, rows, position, start, start + length))
 
 
 def is_sealed(entry: EntryInSegment) -> bool:
     """True if at least one batch of the entry is encrypted."""
     own = (row.position for row in entry.rows if not row.staged)
-    body, starts = entry.entry.body, (position - entry.position - ENTRY_HEADER_SIZE for position in own)
+    body, starts = entry.entry.body, (position - entry.body_position for position in own)
     return any(BATCH_HEADER.unpack_from(body, start - BATCH_HEADER.size)[7] & CIPHER_MASK for start in starts)
 
 

@@ -121,7 +121,7 @@ class SegmentReader:
                 suppress(FileNotFoundError),
                 self._segments.descriptors.using(segment.number, segment.path) as descriptor,
             ):
-                if self._segments.is_current(segment):
+                if not self._segments.closed and self._segments.by_number.get(segment.number) is segment:
                     yield segment, ReadWindow(self._files, descriptor, segment.end)
 
     # --- batches ---------------------------------------------------------------------------------------------------
@@ -135,14 +135,18 @@ class SegmentReader:
 
     def _at(self, ref: BatchRef, read: Callable[[Segment, int], _Result]) -> _Result:
         """Call *read* with the segment and the open file of a place. Raises Damage with file and position, StaleRef."""
-        segment = self._segments.by_number.get(ref.segment)
+        segments = self._segments
+        segment = segments.by_number.get(ref.segment)
         if segment is None:
             raise StaleRef(f"segment {ref.segment} of {self._directory} is gone")
         try:
-            with self._segments.descriptors.using(segment.number, segment.path) as descriptor:
-                if not self._segments.is_current(segment):
+            pin = segments.descriptors.pin(segment.number, segment.path)
+            try:
+                if segments.closed or segments.by_number.get(ref.segment) is not segment:
                     raise StaleRef(f"segment {ref.segment} of {self._directory} is gone or was rewritten")
-                return read(segment, descriptor)
+                return read(segment, pin.descriptor)
+            finally:
+                segments.descriptors.unpin(pin)
         except Damage as damage:
             raise _placed(damage, segment, ref.position) from damage
         except FileNotFoundError as error:

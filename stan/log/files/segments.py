@@ -35,7 +35,7 @@ class Segments:
         self.descriptors = Descriptors(files, SEGMENT_FILES_OPEN_MAX)
         self._files = files
         self._numbers = numbers
-        self._closed = False
+        self.closed = False  # the names may belong to files of another log: nothing is read any more
 
     def next_number(self) -> int:
         """A number for a new segment; may be called in any thread."""
@@ -64,7 +64,7 @@ class Segments:
 
     def close(self) -> None:
         """Close the files and refuse all reading: the names may belong to files of another log from now on."""
-        self._closed = True
+        self.closed = True
         self.descriptors.close()
 
     def drop_index_file(self, segment: Segment) -> None:
@@ -148,7 +148,3 @@ class Segments:
             live = self.by_number[number].live
             live.batches -= batches
             live.bytes -= size
-
-    def is_current(self, segment: Segment) -> bool:
-        """True if the segment is still in use, so that the file of its name is the intended one; called while it is pinned."""
-        return not self._closed and self.by_number.get(segment.number) is segment

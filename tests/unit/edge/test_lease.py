@@ -7,8 +7,8 @@ import pytest
 from stan_protocol.scalars import SECOND
 
 from stan import limits
-from stan.edge.standby import lease as module
-from stan.edge.standby.lease import Holder, Keeper, Lease, LeaseFiles, LeaseWatch
+from stan.edge.standby import store_lease as module
+from stan.edge.standby.store_lease import Holder, Keeper, Lease, LeaseFiles, LeaseWatch
 from stan.errors import LostLock
 from tests.kit.clock import Clock
 

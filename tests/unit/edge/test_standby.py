@@ -8,8 +8,8 @@ from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import Config, StoreConfig
-from stan.edge.standby.lease import Lease, LeaseFiles, LeaseWatch
 from stan.edge.standby.standby import ActiveServer, StandbyServer, encode_time
+from stan.edge.standby.store_lease import Lease, LeaseFiles, LeaseWatch
 from tests.kit.clock import Clock
 from tests.kit.fake_broker import eventually
 
