@@ -55,7 +55,7 @@ def restore_cursor(state: GroupState, change: pb.RestoredCursor, _index: RaftInd
     if not change.restore and uid in state.dropped:
         return GroupResult(error=UNKNOWN_CHANNEL)
     cursor = state.channel(uid).by_key.get(made.key)
-    if not change.restore and (made.kind, row.name, row.client_id) in state.channel(uid).by_key:
+    if not change.restore and cursor is not None:
         return GroupResult(error=CURSOR_EXISTS)
     if cursor is None:
         state.new_id()
