@@ -80,7 +80,7 @@ class LiveMembership:
             self._mark_unconfirmed(live)
 
     def release(self, cursor_id: int) -> None:
-        """Another node serves a cursor from now on."""
+        """Forget a cursor that another node serves from now on."""
         live = self.cursors.by_id.get(cursor_id)
         if live is not None:
             self._drop_cursor(live)

@@ -12,7 +12,7 @@ from stan.protocol.user_subjects import user_of
 
 @dataclass(slots=True)
 class Client:
-    """One registered connection of a client id (STAN-SPEC 2.3, 3)."""
+    """A registered connection of a client id (STAN-SPEC 2.3, 3)."""
 
     client_id: bytes
     conn_id: bytes  # b"" for protocol 0

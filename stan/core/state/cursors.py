@@ -66,7 +66,7 @@ class CursorPast(NamedTuple):
 
 @dataclass(slots=True)
 class Subscription:
-    """One online member of a cursor. `pending`: sequences sent to this member and not acked."""
+    """An online member of a cursor. `pending`: sequences sent to this member and not acked."""
 
     subscription_id: int
     cursor_id: int
@@ -93,7 +93,7 @@ class Subscription:
 
 
 def ack_place(ack_group: int, ack_key: int) -> int:
-    """One number for what an ack inbox ends in; *ack_group*: 0 for a subscription of the group in which it was made."""
+    """Return the number for the end of an ack inbox; *ack_group*: 0 for a subscription of the group in which it was made."""
     return ack_group << ACK_KEY_BITS | ack_key
 
 

@@ -1,4 +1,4 @@
-"""One channel group's replicated state: its cursors, their members, first sequences, and the components with the rest.
+"""The replicated state of a channel group: its cursors, their members, first sequences, and the components with the rest.
 
 Here is what the state is, how it is stored, and the steps that keep its indexes in agreement. What an entry changes is in modules
 of functions, which `stan.core.state.group` lists.
@@ -122,9 +122,8 @@ class GroupState(Components):
         return [self.cursors[sub.cursor_id] for sub in self.subscriptions.by_id.values() if sub.served.node == node]
 
     def slowest(self, uid: ChannelUid) -> tuple[int, bytes] | None:
-        """The last sequence that each position of a channel has behind it, as the log tells: those of durables, queue groups and
-        subscriptions, and named ones; and the name of a position that has no more behind it, b"" of a subscription without one.
-        None: there are no positions."""
+        """The position of a channel that is furthest behind in the log, of durables, queue groups, subscriptions and named
+        positions: the last sequence that it has passed, and its name (b"": a subscription without one). None: there is none."""
         floors = [(cursor.floor, cursor.name) for cursor in self.channel(uid).cursors.values()]
         floors += self.bookmarks.floors(uid)
         return min(floors, default=None)
@@ -174,7 +173,7 @@ class GroupState(Components):
                 self.dirty.subscriptions.add(member.subscription_id)
 
     def take_each(self, cursor: Cursor, runs: list[tuple[int, int]]) -> None:
-        """As `take` of all *runs*, disjoint and in increasing order, in one pass; marks what is dirty."""
+        """Remove *runs*, disjoint and in increasing order, as `take` does, in one pass; changed rows are marked."""
         if cursor.to_redeliver.remove_each(runs):
             self.dirty.cursors.add(cursor.cursor_id)
         for member in cursor.members:
@@ -193,7 +192,7 @@ class GroupState(Components):
                 self.tombstones.trim(uid, first_sequence)
 
     def trim_hidden(self) -> None:
-        """Trim the channels of staged parts and of deferred messages, which have no limits, to what is still needed."""
+        """Trim the channels of staged parts and of deferred messages, which have no limits, up to the oldest message in use."""
         for uid, floor in ((STAGING_UID, self.transactions.floor), (DEFERRED_UID, self.deferred.floor)):
             if floor > 1:
                 self.trim(uid, floor)

@@ -1,4 +1,4 @@
-"""Transactions of one group: which parts are staged, which commits are under way, what was committed last.
+"""Transactions of one group: staged parts, commits under way, and the last commit of each app.
 
 A component of the group's machine (see components.py), fed by committed entries alone. The rows of a staged part are a message of
 the group's hidden channel (STAGING_UID). A commit, of one channel or of several, is decided by one entry, and is under way until
@@ -6,7 +6,7 @@ another one has the references that put its rows into all of these channels.
 
 Promises: a part that a commit needs stays until the commit is complete; a version of an app is committed at most once in a
 channel, and never after a later one; the rows of a commit are visible in all of its channels or in none; where users are known,
-an app belongs to the user who began it; where writers are told, a version that one has written is not taken for another's.
+an app belongs to the user who began it; where writers are named, the version of one is not taken for another's.
 """
 
 from collections.abc import Iterable
@@ -200,8 +200,8 @@ class Transactions:
         return self._take_parts(commit, share)
 
     def _take_parts(self, commit: pb.Commit, share: pb.CommitShare) -> str:
-        """Tell *share* the sequences of its parts. Returns the error: a part is missing, or a transaction has a part more than is
-        told, whose rows would be dropped silently."""
+        """Tell *share* the sequences of its parts. Returns the error: a part is missing, or a transaction has more parts than
+        it says, whose rows would be dropped silently."""
         for txn in share.txns:
             for number in range(txn.parts):
                 part = self.find(share.uid, commit.user, txn.txn, number)

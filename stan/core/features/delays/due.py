@@ -1,7 +1,7 @@
 """Messages that wait for their time, in a channel with a delay or in the hidden one, on their way to their channel.
 
-One entry stores them there and settles them where they have waited, so that none is lost or moved twice, whoever leads and
-whenever it dies. Those that are later than their policy allows (`max_late`) become dead letters, or are dropped.
+One entry stores them there and settles them where they have waited, so that none is lost or moved twice, whichever node
+leads and dies. Those that are later than their policy allows (`max_late`) become dead letters, or are dropped.
 """
 
 from typing import TYPE_CHECKING, Any
