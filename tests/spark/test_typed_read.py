@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 )
 from pyspark_stan.errors import MalformedError, OptionsError
 from pyspark_stan.options import source_options
-from pyspark_stan.reading import typed_decode
+from pyspark_stan.reading import json_rows, typed_decode
 from pyspark_stan.reading.registry import registered_for, typed_schema
 from pyspark_stan.reading.source import columns_read
 from pyspark_stan.reading.typed_decode import TypedDecoder
@@ -69,7 +69,7 @@ def read(broker, schema, **more):
     """The rows of the channel."""
     options = options_of(**more)
     decoder = TypedDecoder(schema, registered_for(options), options)
-    batches = [decoder.batch(found) for found in broker.read_range("orders", 1, 100)]
+    batches = [decoder.batch(found) for found in broker.read_range("orders", 1, broker["orders"].last)]
     assert all(batch.schema == decoder._arrow for batch in batches)
     return [row for batch in batches for row in batch.to_pylist()]
 
@@ -139,6 +139,18 @@ def test_a_user_may_want_some_of_the_columns(broker):
 GOOD = [b'{"id": 1}', b'{"id": 2, "total": "x", "at": "2026-03-01T12:00:00Z", "zz": {"deep": []}}', b' {"id": 3}\n']
 
 
+BAD = [
+    *(b"{", b"}", b"{}{}", b"[1]", b"null", b'{"id": "x"}', b'{"id": 1.5}', b'{"id": 9223372036854775808}', b"\xff"),
+    *(b'{"at": "soon"}', b'{"at": 5}', b'{"at": "2026-03-01T12:00:00Z"', b"{'id': 1}", b'{"total": "\xed\xa0\x80"}'),
+    *(b'{"total": "\\ud800"}', b'{"id": 1,', b'"total": "a"}', b"{]}", b'{"id": {}}', b"  "),
+]
+
+
+def one_by_one(monkeypatch):
+    """Let Arrow read none of the messages that are JSON."""
+    monkeypatch.setattr(typed_decode.TypedDecoder, "_by_arrow", typed_decode.TypedDecoder._one_by_one)
+
+
 def test_json_is_decoded_by_arrow_and_one_by_one_to_the_same(broker, monkeypatch):
     broker.register("orders", 1, V3)
     for message in GOOD:
@@ -147,7 +159,7 @@ def test_json_is_decoded_by_arrow_and_one_by_one_to_the_same(broker, monkeypatch
     assert [row["id"] for row in fast] == [1, 2, 3]
     assert [row["total"] for row in fast] == [None, "x", None]
     assert fast[1]["at"].isoformat() == "2026-03-01T12:00:00+00:00"
-    monkeypatch.setattr(TypedDecoder, "_by_arrow", lambda _self, _values: None)
+    one_by_one(monkeypatch)
     assert read(broker, ALL) == fast
 
 
@@ -159,18 +171,98 @@ def test_json_that_fits_does_not_touch_python(broker, monkeypatch):
     assert len(read(broker, ALL)) == len(GOOD)
 
 
+ODD = [
+    *(
+        b"",
+        b"{",
+        b"  ",
+        b"{}{}",
+        b'{"id": 1 }}',
+        b'{"id": "x"}',
+        b'{"id": 1.5}',
+        b'{"id": 2.0}',
+        b'{"id": 9223372036854775808}',
+    ),
+    *(
+        b'{"id": 1 "total": "x"}',
+        b'{"id": 1, "id": 2}',
+        b'{"total": 5}',
+        b'{"total": {"a": 1}}',
+        b"\xff",
+        b'{"total": "\xff"}',
+    ),
+    *(b'{"at": "soon"}', b'{"at": "2026-02-31T12:00:00Z"}', b'{"at": 5}', b'{"total": "\\ud800"}', b'{\n"id":\n[]}'),
+    *(
+        b'{"at": "2026-03-01T12:00:00"}',
+        b'{"at": "2026-03-01 12:00:00.5"}',
+        b'{"at": "2026-03-01T12:00:00.123456789+01:00"}',
+    ),
+]
+"""Messages that Arrow does not read with others: alone it might, or Python does, or nobody."""
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The messages that Python decodes, and the bytes that Arrow is given."""
+    counts = {"messages": 0, "bytes": 0}
+    loads, read_json = json.loads, pa.json.read_json
+
+    def count_message(*args, **more):
+        counts["messages"] += 1
+        return loads(*args, **more)
+
+    def count_bytes(text, **more):
+        counts["bytes"] += text.size()
+        return read_json(text, **more)
+
+    monkeypatch.setattr(json, "loads", count_message)
+    monkeypatch.setattr(pa.json, "read_json", count_bytes)
+    return counts
+
+
+def many(broker, *odd, rows=400):
+    """Fill the channel, one message in a hundred is odd; returns the bytes of all."""
+    filled = 0
+    for number in range(rows):
+        good = b'{"id": %d, "total": "x%d", "at": "2026-03-01T12:00:00.25Z"}' % (number, number)
+        broker["orders"].add(odd[number // 100 % len(odd)] if number % 100 == 40 else good)
+        filled += len(good) + 1
+    broker.answer_rows = rows
+    return filled
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_an_odd_message_costs_itself_and_not_its_whole_answer(broker, counted, odd):
+    broker.register("orders", 1, V3)
+    filled = many(broker, odd)
+    assert len(read(broker, KEPT, malformed="keep")) == 400
+    assert counted["messages"] <= 4
+    assert counted["bytes"] <= 5 * filled  # offered, not read: it ends where it does not fit
+
+
+@pytest.mark.parametrize("odd", [ODD, ODD[::-1], BAD], ids=["odd", "backwards", "malformed"])
+def test_odd_messages_are_read_as_they_are_one_by_one(broker, monkeypatch, odd):
+    broker.register("orders", 1, V3)
+    many(broker, *odd, rows=100 * len(odd))
+    rows = [read(broker, KEPT, malformed="keep")]
+    one_by_one(monkeypatch)
+    rows.append(read(broker, KEPT, malformed="keep"))
+    assert rows[0] == rows[1]
+
+
+def test_where_many_messages_are_odd_each_is_decoded_once(broker, counted):
+    broker.register("orders", 1, V3)
+    for number in range(100):
+        broker["orders"].add(b'{"id": "x"}' if number % 3 else GOOD[0])
+    assert len(read(broker, KEPT, malformed="keep")) == 100
+    assert counted["messages"] == 100
+
+
 def test_values_of_several_types_are_text(broker):
     broker.register("orders", 1, V3)
     for value in (b"1", b'"a"', b'{"b": [true]}', b"null"):
         broker["orders"].add(b'{"id": 1, "any": %b}' % value)
     assert [row["any"] for row in read(broker, ALL)] == ["1", "a", '{"b": [true]}', None]
-
-
-BAD = [
-    *(b"{", b"}", b"{}{}", b"[1]", b"null", b'{"id": "x"}', b'{"id": 1.5}', b'{"id": 9223372036854775808}', b"\xff"),
-    *(b'{"at": "soon"}', b'{"at": 5}', b'{"at": "2026-03-01T12:00:00Z"', b"{'id': 1}", b'{"total": "\xed\xa0\x80"}'),
-    *(b'{"total": "\\ud800"}', b'{"id": 1,', b'"total": "a"}', b"{]}", b'{"id": {}}', b"  "),
-]
 
 
 def test_malformed_messages_fail_are_dropped_or_kept(broker):
@@ -268,7 +360,7 @@ def test_a_channel_whose_schema_is_registered_later(broker):
 def test_arrow_reads_all_types_of_columns_but_maps(broker):
     """What `_in_json` says of types holds: dates and times are texts there, at any depth."""
     kind = pa.struct([("at", pa.timestamp("us", "UTC")), ("days", pa.list_(pa.date32())), ("n", pa.float64())])
-    assert typed_decode._in_json(kind) == pa.struct(
+    assert json_rows._in_json(kind) == pa.struct(
         [("at", pa.string()), ("days", pa.list_(pa.string())), ("n", pa.float64())]
     )
     nested = {

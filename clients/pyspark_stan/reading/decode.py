@@ -106,6 +106,14 @@ def numbers(values: Iterable[int]) -> pa.Array:
     return pa.Array.from_buffers(pa.int32(), len(packed), [None, pa.py_buffer(packed)])
 
 
+def mask(count: int, rows: Iterable[int]) -> pa.BooleanArray:
+    """Return an array of *count* booleans: true for *rows*."""
+    flags = bytearray(count)
+    for row in rows:
+        flags[row] = 1
+    return pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(flags)]).cast(pa.bool_())
+
+
 def _channel(name: bytes, count: int, kind: pa.DataType) -> pa.Array:
     return text_array([name] * count, kind)
 

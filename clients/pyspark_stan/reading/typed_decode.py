@@ -1,8 +1,7 @@
 """Decodes answers of the broker into typed columns, by the schemas that are registered for their channels.
 
-JSON goes through Arrow, without Python code per message, as long as all messages of an answer fit their schema; Avro,
-protobuf, and answers with other messages are decoded one by one. A message with an unknown version makes the
-decoder request the newest ones from the broker.
+JSON goes through Arrow, without Python code per message; Avro, protobuf, and the messages that Arrow does not read are decoded
+one by one. A message with an unknown version makes the decoder request the newest ones from the broker.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from stan_protocol.compaction import DELETE_HEADER
@@ -21,7 +19,8 @@ from pyspark_stan.options import SourceOptions
 from pyspark_stan.payloads.schema import MALFORMED
 from pyspark_stan.payloads.types import parse_type
 from pyspark_stan.payloads.values import fitting_fields
-from pyspark_stan.reading.decode import Decoder, numbers, text_array
+from pyspark_stan.reading.decode import Decoder, mask, numbers
+from pyspark_stan.reading.json_rows import JsonRows, TooManyOddError, patched
 from pyspark_stan.reading.registry import ABOUT, Registered, for_channel, registered_of
 from pyspark_stan.schema import COLUMNS, NULLABLE
 from pyspark_stan.transport import PASSING, with_retries
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
     from stan_client import Fetched
 
 Read = Callable[[bytes], Mapping[str, Any]]
-_TRIM: Final = pc.TrimOptions(" \t\r\n")
-_BEGIN: Final = pc.MatchSubstringOptions("{")
-_END: Final = pc.MatchSubstringOptions("}")
 _HEADER: Final = HEADER.decode()
 _DELETE_HEADER: Final = DELETE_HEADER.decode()
 
@@ -57,7 +53,7 @@ class TypedDecoder:
         kinds = {field.name: parse_type(field.dataType.simpleString()) for field in schema if field.name not in ABOUT}
         self._fit = fitting_fields(kinds)
         self._payload = pa.struct([self._arrow.field(name) for name in kinds])
-        self._as_json = pa.schema([field.with_type(_in_json(field.type)) for field in self._payload])
+        self._json = JsonRows(self._payload)
         self._schemas = {each.pattern: each for each in schemas}
         self._options = options
         self._may_ask = True  # once for each answer: a message may name any version
@@ -75,68 +71,48 @@ class TypedDecoder:
         registered = for_channel(self._schemas.values(), answer.channel) or self._requested(answer.channel)
         by_json = registered is not None and registered.versions[registered.newest].format == "json"
         plain = (self._without_headers if by_json else self._plain).batch(answer)
-        payload = self._by_arrow(plain.column("value")) if by_json and self._payload.num_fields else None
-        wrong: dict[int, str] = {}
-        if payload is None and self._payload.num_fields:
-            payload, wrong = self._one_by_one(answer.channel, registered, plain)
+        decoded = self._by_arrow if by_json else self._one_by_one
+        payload, wrong = decoded(answer.channel, registered, plain)
         self._refuse(answer.channel, plain, wrong)
         batch = self._put_together(plain, payload, wrong)
         if wrong and self._options.malformed == "drop":
-            keep = pa.array(row not in wrong for row in range(answer.count))
-            batch = batch.filter(keep)
+            batch = batch.filter(pc.invert(mask(answer.count, wrong)))
         return batch
 
-    def _put_together(self, plain: pa.RecordBatch, payload: "pa.StructArray | None", wrong: dict[int, str]) -> Any:
+    def _by_arrow(
+        self, channel: str, registered: Registered | None, plain: pa.RecordBatch
+    ) -> tuple[pa.StructArray, dict[int, str]]:
+        """Return the payloads, and the reasons of those that could not be decoded, by row."""
+        if not self._payload.num_fields:
+            return pa.nulls(len(plain), self._payload), {}
+        try:
+            payload, odd = self._json.read(plain.column("value"))
+        except (TooManyOddError, pa.ArrowException, NotImplementedError, KeyError):
+            return self._one_by_one(channel, registered, plain)
+        if not odd:
+            return payload, {}
+        by_hand, wrong = self._one_by_one(channel, registered, plain.take(numbers(odd)))
+        return patched(payload, odd, by_hand), {odd[at]: why for at, why in wrong.items()}
+
+    def _put_together(self, plain: pa.RecordBatch, payload: pa.StructArray, wrong: dict[int, str]) -> Any:
         names = plain.schema.names
         arrays = []
         for field in self._arrow:
             if field.name == MALFORMED:
-                mask = pa.array([row in wrong for row in range(len(plain))], pa.bool_())
-                arrays.append(pc.if_else(mask, plain.column("value"), pa.scalar(None, pa.binary())))
+                nothing = pa.nulls(len(plain), pa.binary())
+                arrays.append(pc.if_else(mask(len(plain), wrong), plain.column("value"), nothing))
             elif field.name in ABOUT and field.name[1:] in names:
                 arrays.append(plain.column(field.name[1:]).cast(field.type))
             else:
                 arrays.append(pc.struct_field(payload, field.name))
         return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
 
-    # --- JSON by Arrow -----------------------------------------------------------------------------------------------
-
-    def _by_arrow(self, values: pa.Array) -> "pa.StructArray | None":
-        """Return the payloads; None if one of them does not fit the schema, or has types that Arrow does not read.
-
-        Each message is an object that begins and ends, and no text goes over a line's end: as many rows as messages means one for
-        each."""
-        try:
-            texts = pc.ascii_trim(values.cast(pa.string()), options=_TRIM)
-            if not pc.all(pc.and_(pc.starts_with(texts, options=_BEGIN), pc.ends_with(texts, options=_END))).as_py():
-                return None
-            lines = pa.ListArray.from_arrays(numbers([0, len(texts)]), texts)
-            joined = pc.binary_join(lines, text_array([b"\n"]))[0].as_buffer()
-            table = pyarrow.json.read_json(
-                pa.BufferReader(joined),
-                read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=joined.size + 1),
-                parse_options=pyarrow.json.ParseOptions(
-                    explicit_schema=self._as_json, newlines_in_values=True, unexpected_field_behavior="ignore"
-                ),
-            )
-            if table.num_rows != len(values):
-                return None
-            columns = [
-                table.column(field.name).combine_chunks().cast(field.type)
-                if table.num_rows
-                else pa.nulls(0, field.type)
-                for field in self._payload
-            ]
-        except (pa.ArrowException, NotImplementedError, KeyError):
-            return None
-        return pa.StructArray.from_arrays(columns, fields=list(self._payload))
-
-    # --- one by one --------------------------------------------------------------------------------------------------
-
     def _one_by_one(
         self, channel: str, registered: Registered | None, plain: pa.RecordBatch
     ) -> tuple[pa.StructArray, dict[int, str]]:
-        """Return the payloads, and the reasons of those that could not be decoded, by row."""
+        """Return the same as `_by_arrow`, of any format."""
+        if not self._payload.num_fields:
+            return pa.nulls(len(plain), self._payload), {}
         rows: list[dict[str, Any] | None] = []
         wrong = {}
         headers = plain.column("headers").to_pylist() if "headers" in plain.schema.names else None
@@ -210,14 +186,3 @@ def _plain_schema(*names: str) -> StructType:
         if name in read:
             schema.add(name, COLUMNS[name], name in NULLABLE)
     return schema
-
-
-def _in_json(kind: pa.DataType) -> pa.DataType:
-    """The type as which Arrow's reader of JSON reads it, before it is cast to *kind*."""
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return pa.string()
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_in_json(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(_in_json(kind.value_type))
-    return kind
