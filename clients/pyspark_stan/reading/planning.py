@@ -15,6 +15,8 @@ from pyspark_stan.reading.offsets import Range
 
 CHANNEL_ROWS: Final = 1000
 """Cost of one more channel for a task beside its messages, in messages: the requests for it."""
+TASK_ROWS: Final = 50_000
+"""Work for a task at least, where there are several ranges, in messages: Spark's cost of one more task is about as much."""
 
 ROWS_MIN: Final = 500_000
 """Of a partition of a large range, if no option says so: half a second's work, beside which a task's fixed cost is small."""
@@ -45,12 +47,13 @@ def plan(ranges: Sequence[Range], tasks: int, at_least: int = 0, rows_max: int =
 
     Args:
         ranges: ranges that are not empty.
-        tasks: small ranges are read together, so that there are about so many partitions.
+        tasks: small ranges are read together, so that there are about so many partitions, or fewer where there is little to read.
         at_least: smallest number of partitions, shared among the ranges by size, if there are enough messages; 0: any number.
         rows_max: largest number of sequences in one partition; 0: no limit.
     """
     pieces = _pieces(ranges, at_least, rows_max)
-    number = max(tasks, at_least)
+    work = sum(piece.end - piece.first + CHANNEL_ROWS for piece in pieces)
+    number = max(min(tasks, -(-work // TASK_ROWS)), at_least)
     if len(pieces) <= number:
         return [StanPartition((piece,)) for piece in pieces]
     return _bundles(pieces, number, rows_max)
