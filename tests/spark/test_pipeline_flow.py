@@ -186,10 +186,12 @@ def sink_of(more: str = ""):
 
 
 def test_results_become_json_with_all_their_columns(spark):
-    results = spark.sql("SELECT 'a' AS k, cast(null AS int) AS n, struct(timestamp'2026-03-01 12:00:00' AS start) AS w")
+    times = "struct(timestamp'2026-03-01 12:00:00.123456' AS start, timestamp_ntz'2026-03-01 12:00:00.000001' AS local)"
+    results = spark.sql(f"SELECT 'a' AS k, cast(null AS int) AS n, {times} AS w")
     (row,) = encode(results, sink_of()).collect()
     value = json.loads(row.value)
-    assert value == {"k": "a", "n": None, "w": {"start": "2026-03-01T12:00:00.000Z"}}
+    times = {"start": "2026-03-01T12:00:00.123456Z", "local": "2026-03-01T12:00:00.000001"}
+    assert value == {"k": "a", "n": None, "w": times}
 
 
 def test_raw_results_are_published_as_they_are(spark):

@@ -7,7 +7,7 @@ pipeline, the error names its channel and sequence.
 import importlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 PASSED_ON = ("id", "headers", "reply", "key")
 """Columns beside `value` that the sink understands; results in raw form keep them."""
+_JSON: Final = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # Spark's own format cuts off microseconds
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 
 class FlowError(Exception):
@@ -150,9 +155,6 @@ def encode(results: DataFrame, sink: Sink) -> DataFrame:
         if "value" not in results.columns:
             raise FlowError(f"sink.value: raw messages need a column value; there are {', '.join(results.columns)}")
         return results.select("value", *(name for name in PASSED_ON if name in results.columns))
-    if sink.avro:
-        value = to_avro(F.struct("*"), sink.avro).alias("value")
-    else:
-        value = F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("value")
+    value = to_avro(F.struct("*"), sink.avro) if sink.avro else F.to_json(F.struct("*"), _JSON)
     named = sink.more.get("idColumn", "")
-    return results.select(value, *([named] if named in results.columns else []))
+    return results.select(value.alias("value"), *([named] if named in results.columns else []))
