@@ -31,13 +31,22 @@ def test_offsets_of_many_channels_are_packed():
 
 @pytest.mark.parametrize("text", ["", "no base64!", "AAAA", "eNqrVg=="])
 def test_an_offset_that_cannot_be_unpacked_is_refused(text):
-    with pytest.raises(ValueError):  # noqa: PT011 - of whichever layer finds it
+    with pytest.raises(ValueError, match="the checkpoint has an offset that is damaged"):
         from_json({"*packed": text})
+
+
+@pytest.mark.parametrize(
+    "more", [{"*from": {"a": 1}}, {"*tasks": "4"}, {"*init": {}}, {"*init": [], "*inc": 5}, {"*again": 1}]
+)
+def test_an_offset_of_a_later_version_or_a_damaged_one_says_so(more):
+    said = {"a": 7, "*init": {"a": 1}, "*inc": {"a": 3}, "*tasks": 1, **more}
+    with pytest.raises(ValueError, match=r"stan: the checkpoint has .*(a later version|damaged)"):
+        from_json(said)
 
 
 def test_an_offset_of_another_source_is_refused():
     for said in ({"orders": 7}, {"orders": 7, "*init": {"orders": 1}}):
-        with pytest.raises(ValueError, match="no offset of this source"):
+        with pytest.raises(ValueError, match="an offset of another source"):
             from_json(said)
 
 
@@ -95,6 +104,14 @@ def test_small_channels_are_read_together_and_a_large_one_by_tasks_of_its_own():
     large = plan([*small, Range("orders", 1, 1, 1_000_001)], rows_max=500_000, tasks=4)
     assert [[one.channel for one in part.ranges] for part in large[-2:]] == [["orders"]] * 2
     assert len(large) <= 4
+
+
+@pytest.mark.parametrize(
+    ("channels", "rows", "parts"), [(2, 5, 1), (200, 1, 5), (200, 10_000, 44), (5000, 1, 64), (3, 60_000, 3)]
+)
+def test_there_are_as_many_tasks_as_there_is_work_for(channels, rows, parts):
+    found = [Range(f"device.{number:04}", 1, 1, rows + 1) for number in range(channels)]
+    assert len(plan(found, tasks=64)) == parts
 
 
 def test_partitions_survive_pickling():

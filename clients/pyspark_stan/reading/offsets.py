@@ -38,6 +38,11 @@ CHANNELS_PLAIN_MAX: Final = 100
 OFFSET_BYTES_MAX: Final = 1 << 28
 """Largest JSON of an offset that was packed."""
 
+_SHOWN_MAX: Final = 200
+_DAMAGED: Final = (
+    "stan: the checkpoint has an offset that is damaged ({}): restore the checkpoint, or begin with a new one"
+)
+
 
 class Offset(NamedTuple):
     """A position in each channel of a stream; the keys of all fields are channel names."""
@@ -65,17 +70,24 @@ class Range(NamedTuple):
 
 
 def from_json(fields: Mapping[str, Any]) -> Offset:
-    """Parse the result of `to_json`. Raises ValueError: it has another form."""
+    """Parse the result of `to_json`. Raises ValueError: it is of another source or a later version, or damaged."""
     fields = unpacked(fields)
-    positions = {
-        channel: value for channel, value in fields.items() if channel not in (INITIAL, INCARNATIONS, TASKS, AGAIN)
-    }
-    if not {INITIAL, INCARNATIONS, TASKS} <= fields.keys() or not all(
-        isinstance(value, int) for value in positions.values()
-    ):
-        raise ValueError(f"stan: the checkpoint holds no offset of this source: {fields}")
-    again = dict(fields.get(AGAIN, {}))
-    return Offset(positions, dict(fields[INITIAL]), dict(fields[INCARNATIONS]), fields[TASKS], again)
+    positions = {name: value for name, value in fields.items() if not name.startswith("*")}
+    initial, uids, again = (fields.get(name, {}) for name in (INITIAL, INCARNATIONS, AGAIN))
+    if not {INITIAL, INCARNATIONS, TASKS} <= fields.keys():
+        raise ValueError(f"stan: the checkpoint has an offset of another source: {_shown(fields)}")
+    later = [name for name in fields if name.startswith("*") and name not in (INITIAL, INCARNATIONS, TASKS, AGAIN)]
+    if later:
+        raise ValueError(
+            f"stan: the checkpoint has an offset of a later version of pyspark_stan, with {', '.join(later)}: "
+            "go on with that version, or begin with a new checkpoint"
+        )
+    numbers = [fields[TASKS], *positions.values()]
+    for each in (initial, uids, again):
+        numbers += each.values() if isinstance(each, dict) else [None]
+    if not all(isinstance(value, int) for value in numbers) or not positions.keys() <= dict(initial).keys():
+        raise ValueError(_DAMAGED.format(_shown(fields)))
+    return Offset(positions, dict(initial), dict(uids), fields[TASKS], dict(again))
 
 
 def packed(fields: dict[str, Any], channels: int) -> dict[str, Any]:
@@ -94,9 +106,14 @@ def unpacked(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         inflating = zlib.decompressobj()
         document = json.loads(inflating.decompress(b64decode(text, validate=True), OFFSET_BYTES_MAX))
-    except zlib.error as error:
-        raise ValueError(f"stan: the checkpoint holds no offset of this source: {error}") from None
+    except (zlib.error, ValueError) as error:
+        raise ValueError(_DAMAGED.format(error)) from None
     return document if isinstance(document, dict) else {}
+
+
+def _shown(fields: Mapping[str, Any]) -> str:
+    text = json.dumps(dict(fields), ensure_ascii=False)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
 def _sorted(values: Mapping[str, int]) -> dict[str, int]:
