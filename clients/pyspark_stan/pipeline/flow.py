@@ -31,7 +31,7 @@ PASSED_ON = ("id", "headers", "reply", "key")
 """Columns beside `value` that the sink understands; results in raw form keep them."""
 _JSON: Final = {
     "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # Spark's own format cuts off microseconds
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSZZZZZ",  # Spark's own format cuts off microseconds
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 

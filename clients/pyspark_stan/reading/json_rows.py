@@ -144,7 +144,7 @@ class _Odd(set[int]):
 
 
 def _texts(values: pa.Array, odd: _Odd) -> pa.Array:
-    """Return messages as texts that may be put together: an empty object instead of what has no bytes, and of what is odd."""
+    """Return messages as texts that may be put together, with an empty object for each that has no bytes or is odd."""
     try:
         texts = values.cast(pa.string())
     except pa.ArrowInvalid:
