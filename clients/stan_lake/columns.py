@@ -120,6 +120,7 @@ def bounds(table: pa.Table) -> dict[str, Any]:
         "first": table["sequence"][0].as_py(),
         "last": table["sequence"][-1].as_py(),
         "rows": table.num_rows,
+        "message_bytes": table.nbytes,
         "first_time_ns": 1000 * times["min"],
         "last_time_ns": 1000 * times["max"],
         "expires_at_ns": 1000 * (expiry or 0),

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from stan_lake.errors import LakeError
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 Run = tuple[int, int]
 """First and last sequence."""
 
@@ -27,6 +27,7 @@ class DataFile:
     last: int
     rows: int
     bytes: int
+    message_bytes: int  # of its messages in memory, before compression
     first_time_ns: int  # the earliest and the latest timestamp
     last_time_ns: int
     expires_at_ns: int = 0  # when the first message of it expires; 0: none does
@@ -74,8 +75,8 @@ def from_json(text: bytes) -> TableManifest:
     try:
         document: dict[str, Any] = json.loads(text)
         layout = document.pop("format")
-        if not isinstance(layout, int) or layout > FORMAT:
-            raise LakeError(f"the manifest has format {layout}, this program reads formats up to {FORMAT}")
+        if layout != FORMAT:
+            raise LakeError(f"the manifest has format {layout}, this program reads format {FORMAT}")
         made = TableManifest(
             **{
                 **document,

@@ -52,27 +52,31 @@ def written(table: LakeTable, before: TableManifest, rows: pa.Table) -> DataFile
     return DataFile(name=name, bytes=len(data), **limits)
 
 
-def rewritten(table: LakeTable, before: TableManifest, file: DataFile, now_s: int) -> TableManifest:
-    """Rewrite a file without deleted and expired messages; returns the committed manifest."""
-    batches = read_file(
-        table.store,
-        table.path(file.name),
-        file,
-        file.first,
-        file.last + 1,
-        SCHEMA.names,
-        deleted=before.deleted,
-        now_ns=now_s * 1_000_000_000,
-    )
-    rows = pa.Table.from_batches([batch.cast(SCHEMA) for batch in batches], SCHEMA)
+def rewritten(table: LakeTable, before: TableManifest, files: Sequence[DataFile], now_s: int) -> TableManifest:
+    """Rewrite adjacent files as one, without deleted and expired messages; returns the committed manifest."""
+    batches = [
+        batch.cast(SCHEMA)
+        for file in files
+        for batch in read_file(
+            table.store,
+            table.path(file.name),
+            file,
+            file.first,
+            file.last + 1,
+            SCHEMA.names,
+            deleted=before.deleted,
+            now_ns=now_s * 1_000_000_000,
+        )
+    ]
+    rows = pa.Table.from_batches(batches, SCHEMA)
     new = (written(table, before, rows),) if rows.num_rows else ()
-    place = before.files.index(file)
+    place = before.files.index(files[0])
     return table.commit(
         replace(
             before,
-            files=(*before.files[:place], *new, *before.files[place + 1 :]),
-            deleted=without(before.deleted, file.first, file.last),
-            replaced=(*before.replaced, Replaced(name=file.name, at_s=now_s)),
+            files=(*before.files[:place], *new, *before.files[place + len(files) :]),
+            deleted=without(before.deleted, files[0].first, files[-1].last),
+            replaced=(*before.replaced, *(Replaced(name=file.name, at_s=now_s) for file in files)),
         )
     )
 
@@ -97,7 +101,7 @@ def delete(table: LakeTable, runs: Sequence[Run], now_s: int, *, at_once: bool =
         manifest = table.commit(changed)
     for file in manifest.files:
         if within(manifest.deleted, file.first, file.last):
-            manifest = rewritten(table, manifest, file, now_s)
+            manifest = rewritten(table, manifest, [file], now_s)
     manifest = table.drop_replaced(manifest, now_s, AT_ONCE if at_once else REPLACED_KEPT_S)
     table.commit(replace(manifest, released=True))
     return Deleted(rows - _rows(manifest), len(known - {file.name for file in manifest.files}))

@@ -19,6 +19,7 @@ from stan_client import Bookmark, ChannelInfo, from_sequence
 from stan_lake.columns import SCHEMA, batch_of
 from stan_lake.errors import LakeError
 from stan_lake.manifest import DataFile, Run, TableManifest, merged, within
+from stan_lake.merging import due
 from stan_lake.removal import hidden, rewritten, written
 from stan_lake.table import LakeTable
 
@@ -53,6 +54,7 @@ class ChannelTierer:
         self._source = source
         self._settings = settings
         self._position = 0  # as the broker knows it; 0: not reported yet
+        self._looked_through: tuple[DataFile, ...] | None = None  # files of which no two are to become one
         self._begins = (0, 0)  # next sequence, and the timestamp of the first message from there on
 
     async def begin(self, info: ChannelInfo) -> None:
@@ -73,6 +75,7 @@ class ChannelTierer:
         while self.manifest.next <= info.last and (all_of_it or await self._due(info)):
             moved += await self._move(info)
         await self._forget_expired()
+        await self._merge()
         now = int(self._settings.now())
         self.manifest = await asyncio.to_thread(self._table.drop_replaced, self.manifest, now)
         return moved
@@ -158,7 +161,19 @@ class ChannelTierer:
             deleted = within(self.manifest.deleted, file.first, file.last)
             expired = 0 < file.expires_at_ns <= (now - self._settings.age_s) * 1_000_000_000
             if deleted or expired:
-                await asyncio.to_thread(self._rewrite, file, now)
+                await asyncio.to_thread(self._rewrite, [file], now)
 
-    def _rewrite(self, file: DataFile, now_s: int) -> None:
-        self.manifest = rewritten(self._table, self.manifest, file, now_s)
+    # --- what is to become fewer files ------------------------------------------------------------------------------------
+
+    async def _merge(self) -> None:
+        """Make one file of small ones. Fewer files come in a round, so that is enough, and no other channel has to wait."""
+        if self.manifest.files is self._looked_through:
+            return
+        small = due(self.manifest.files, self._settings.target_bytes, self._settings.age_s)
+        if small:
+            await asyncio.to_thread(self._rewrite, small, int(self._settings.now()))
+        else:
+            self._looked_through = self.manifest.files
+
+    def _rewrite(self, files: Sequence[DataFile], now_s: int) -> None:
+        self.manifest = rewritten(self._table, self.manifest, files, now_s)

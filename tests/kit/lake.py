@@ -1,8 +1,10 @@
 """A lake for tests: a store that crashes at a chosen moment, a channel in memory whose old messages go as soon as they may."""
 
+import pyarrow as pa
 from stan_client import Bookmark, ChannelInfo, Fetched
 from stan_lake.manifest import TableManifest
 from stan_lake.reading import read_file
+from stan_lake.store import Children
 from stan_lake.table import LakeTable
 from stan_protocol.proto.extension_pb2 import FetchResponse
 from stan_protocol.proto.wire_pb2 import MsgProto
@@ -54,6 +56,40 @@ class CrashingStore:
         return self.inner.location(path)
 
 
+class MemoryStore:
+    """A store of this process alone, for runs with very many writes."""
+
+    def __init__(self):
+        self.objects = {}
+
+    def put_new(self, path, data):
+        return self.objects.setdefault(path, data) is data
+
+    def get(self, path):
+        if path not in self.objects:
+            raise FileNotFoundError(path)
+        return self.objects[path]
+
+    def children(self, path):
+        inside = [name[len(path) + 1 :].split("/") for name in self.objects if name.startswith(f"{path}/")]
+        return Children(
+            sorted({parts[0] for parts in inside if len(parts) > 1}),
+            sorted(parts[0] for parts in inside if len(parts) == 1),
+        )
+
+    def delete(self, path):
+        self.objects.pop(path, None)
+
+    def prune(self, path):
+        pass
+
+    def opened(self, path):
+        return pa.BufferReader(self.get(path))
+
+    def location(self, path):
+        return path
+
+
 class OneChannel:
     """A channel behind the part of `Direct` that a tierer uses. What lies below its position goes at once."""
 
@@ -74,7 +110,7 @@ class OneChannel:
             self.last += 1
             text = b"%d" % self.last
             self.messages[self.last] = MsgProto(
-                sequence=self.last, data=text, timestamp=self.last * SECOND, **{"key": text, **fields}
+                sequence=self.last, data=text, **{"timestamp": self.last * SECOND, "key": text, **fields}
             )
 
     def drop_below(self, first):

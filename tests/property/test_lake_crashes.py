@@ -110,9 +110,10 @@ STEPS = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(steps=STEPS)
-def test_two_tierers_of_one_table_lose_nothing_and_double_nothing(tmp_path_factory, steps):
-    asyncio.run(two_tierers(tmp_path_factory.mktemp("lake"), steps))
+@given(steps=STEPS, target=st.sampled_from([100, 10_000]))
+def test_two_tierers_of_one_table_lose_nothing_and_double_nothing(tmp_path_factory, steps, target):
+    """Files are full with some messages, or small ones that are merged."""
+    asyncio.run(two_tierers(tmp_path_factory.mktemp("lake"), steps, replace(SETTINGS, target_bytes=target)))
 
 
 def some(channel, how):
@@ -120,7 +121,7 @@ def some(channel, how):
     return [at for at in range(how[0], how[0] + how[1] + 1) if at <= channel.last]
 
 
-async def two_tierers(path, steps):
+async def two_tierers(path, steps, of_both):
     channel = OneChannel()
     inner = LocalStore(path)
     stores = [CrashingStore(inner) for _ in range(2)]
@@ -137,7 +138,7 @@ async def two_tierers(path, steps):
                 case "begin":
                     stores[how[0]].dies_at = 0
                     tierers[how[0]] = None
-                    tierer = ChannelTierer(LakeTable(stores[how[0]], channel.name, UID), channel, SETTINGS)
+                    tierer = ChannelTierer(LakeTable(stores[how[0]], channel.name, UID), channel, of_both)
                     await tierer.begin(channel.info)
                     tierers[how[0]] = tierer
                 case "step" if tierers[how[0]] is not None:
