@@ -1,13 +1,14 @@
-"""The content of a table of the lake: its files with their ranges of sequences, as one JSON document. Pure.
+"""The content of a table of the lake: its files with their ranges of sequences, as JSON documents. Pure.
 
+A manifest is one document, and those of its chunks, each of which has a part of the files: what does not change is stored once.
 A table has the messages of one incarnation of a channel: after a deletion the next one has another uid, and another
 table. A manifest never changes; each commit writes the next version. Promises: the files of a manifest
 are in the order of their sequences, do not overlap, and lie below `next`.
 """
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -34,6 +35,18 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """A part of the files, stored by itself; it never changes."""
+
+    name: str
+    files: tuple[DataFile, ...]  # at least one
+
+    def to_json(self) -> bytes:
+        """Return the chunk as it is stored."""
+        return _json({"format": FORMAT, "files": [asdict(file) for file in self.files]})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced:
     """A file that no manifest lists any more, but stays for a while for readers of older manifests."""
 
@@ -50,7 +63,8 @@ class TableManifest:
     version: int = 0  # 0: there is none yet
     epoch: int = 0  # counts the tierers that have taken the table over: only the last one may write
     next: int = 1  # everything below this sequence is in the files, or is gone
-    files: tuple[DataFile, ...] = ()
+    files: tuple[DataFile, ...] = ()  # all, those of chunks too
+    chunks: tuple[Chunk, ...] = ()  # as they are stored; a commit brings them up to date
     missing: tuple[Run, ...] = ()  # removed by the broker before they came here
     deleted: tuple[Run, ...] = ()  # in the files, and not to be read
     replaced: tuple[Replaced, ...] = ()
@@ -66,21 +80,38 @@ class TableManifest:
         return [file for file in self.files if file.first < end and file.last >= first]
 
     def to_json(self) -> bytes:
-        """Return the manifest as it is stored."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":")).encode()
+        """Return the manifest as it is stored, without the files of chunks."""
+        elsewhere = {file.name for chunk in self.chunks for file in chunk.files}
+        alone = replace(self, chunks=(), files=tuple(file for file in self.files if file.name not in elsewhere))
+        return _json({"format": FORMAT, **asdict(alone), "chunks": [chunk.name for chunk in self.chunks]})
 
 
-def from_json(text: bytes) -> TableManifest:
-    """Read a manifest. Raises LakeError: it is none, or one of a newer version of this program."""
+def _json(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _document(text: bytes) -> dict[str, Any]:
+    """Return the fields of a document with files. Raises LakeError: it has another format."""
+    document: dict[str, Any] = json.loads(text)
+    layout = document.pop("format")
+    if layout != FORMAT:
+        raise LakeError(f"the manifest has format {layout}, this program reads format {FORMAT}")
+    files = tuple(DataFile(**_checked(DataFile, file)) for file in document["files"])
+    return {**document, "files": files}
+
+
+def from_json(text: bytes, chunk: Callable[[str], Chunk | bytes]) -> TableManifest:
+    """Read a manifest; *chunk* returns one of this name, or the text of it. Raises LakeError: it is none, or one of another
+    version of this program."""
     try:
-        document: dict[str, Any] = json.loads(text)
-        layout = document.pop("format")
-        if layout != FORMAT:
-            raise LakeError(f"the manifest has format {layout}, this program reads format {FORMAT}")
+        document = _document(text)
+        chunks = tuple(_chunk(name, chunk(name)) for name in document["chunks"])
+        files = [*document["files"], *(file for one in chunks for file in one.files)]
         made = TableManifest(
             **{
                 **document,
-                "files": tuple(DataFile(**_checked(DataFile, file)) for file in document.pop("files")),
+                "files": tuple(sorted(files, key=lambda file: file.first)),
+                "chunks": chunks,
                 "missing": _runs(document.pop("missing")),
                 "deleted": _runs(document.pop("deleted")),
                 "replaced": tuple(Replaced(**_checked(Replaced, file)) for file in document.pop("replaced")),
@@ -97,6 +128,10 @@ def from_json(text: bytes) -> TableManifest:
     if any(later < earlier for earlier, later in pairwise(ends)):
         raise LakeError("the manifest is damaged: its files overlap")
     return made
+
+
+def _chunk(name: str, chunk: Chunk | bytes) -> Chunk:
+    return chunk if isinstance(chunk, Chunk) else Chunk(name=name, files=_document(chunk)["files"])
 
 
 def _checked(kind: type, values: Any) -> dict[str, Any]:

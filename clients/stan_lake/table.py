@@ -1,6 +1,7 @@
 """A table of the lake: the places of its files, and commits, which make written files visible.
 
     channel=orders/uid=7/00000000000000000001-00000000000000100000.3.12.parquet     first, last, epoch, version
+    channel=orders/uid=7/_files.00000000000000000001-00000000000001000000.3.12.json    a chunk of the manifest, named alike
     channel=orders/uid=7/_manifest/00000000000000000012.json                        the version
 
 Promises: a commit is the creation of the next version's manifest, which succeeds for one writer only; so readers see each version
@@ -15,8 +16,9 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+from stan_lake.chunks import CHUNK_FILES, sealed
 from stan_lake.errors import LakeError, TakenOverError
-from stan_lake.manifest import Replaced, TableManifest, from_json
+from stan_lake.manifest import Chunk, DataFile, Replaced, TableManifest, from_json
 from stan_lake.store import Store
 
 MANIFESTS: Final = "_manifest"
@@ -30,7 +32,7 @@ NAME_MAX: Final = 200
 """Longest encoded name of a channel in a path."""
 
 _VERSION = re.compile(r"(\d{20})\.json")
-_FILE = re.compile(r"\d{20}-\d{20}\.(\d+)\.\d+\.parquet")
+_FILE = re.compile(r"\d{20}-\d{20}\.(\d+)\.\d+\.(?:parquet|json)")
 _CUT = re.compile(r".+~[0-9a-f]{64}")
 _CHANNEL, _UID = "channel=", "uid="
 
@@ -69,23 +71,31 @@ def _uids(store: Store, directory: str) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-def _newest(store: Store, directory: str, uid: int) -> TableManifest | None:
-    tables = f"{directory}/{_UID}{uid}/{MANIFESTS}"
+def _newest(store: Store, directory: str, uid: int, known: TableManifest | None = None) -> TableManifest | None:
+    table = f"{directory}/{_UID}{uid}"
+    tables = f"{table}/{MANIFESTS}"
+    chunks = {chunk.name: chunk for chunk in known.chunks} if known else {}
+
+    def chunk(name: str) -> Chunk | bytes:
+        return chunks.get(name) or store.get(f"{table}/{name}")
+
+    missing = ""
     for _ in range(ATTEMPTS):
         versions = _versions(store, tables)
         if not versions:
             return None
         path = f"{tables}/{versions[-1]:020d}.json"
         try:
-            manifest = from_json(store.get(path))
-        except FileNotFoundError:  # so many commits since, that it is gone
+            manifest = from_json(store.get(path), chunk)
+        except FileNotFoundError as error:  # commits since then have removed it, or a chunk of it
+            missing = str(error)
             continue
         except LakeError as error:
             raise LakeError(f"{store.location(path)}: {error}") from None
         if (manifest.version, manifest.uid) != (versions[-1], uid):
             raise LakeError(f"{store.location(path)}: is version {manifest.version} of the table of uid {manifest.uid}")
         return manifest
-    raise LakeError(f"{store.location(tables)}: changes faster than it can be read")
+    raise LakeError(f"{store.location(tables)}: changes faster than it can be read, or is damaged: {missing}")
 
 
 def _versions(store: Store, directory: str) -> list[int]:
@@ -96,28 +106,30 @@ def _versions(store: Store, directory: str) -> list[int]:
 class LakeTable:
     """The table of one incarnation of a channel. Methods raise OSError or LakeError where the store cannot be reached."""
 
-    def __init__(self, store: Store, channel: str, uid: int) -> None:
+    def __init__(self, store: Store, channel: str, uid: int, *, chunk_files: int = CHUNK_FILES) -> None:
         self.store = store
         self.channel, self.uid = channel, uid
+        self._chunk_files = chunk_files
         self._directory = directory_of(channel)
 
     def path(self, name: str) -> str:
         """Return the path of a file of the table."""
         return f"{self._directory}/{_UID}{self.uid}/{name}"
 
-    def manifest(self) -> TableManifest:
-        """Return the newest manifest; version 0 if nothing was ever committed. Raises LakeError: it is damaged, or that of
-        another channel."""
-        newest = _newest(self.store, self._directory, self.uid)
+    def manifest(self, known: TableManifest | None = None) -> TableManifest:
+        """Return the newest manifest; version 0 if nothing was ever committed. *known*: an earlier one, whose chunks are not
+        read again. Raises LakeError: it is damaged, or that of another channel."""
+        newest = _newest(self.store, self._directory, self.uid, known)
         if newest is None:
             return TableManifest(channel=self.channel, uid=self.uid)
         if newest.channel != self.channel:
             raise LakeError(f"{self.store.location(self.path(''))}: is the table of channel {newest.channel!r}")
         return newest
 
-    def take_over(self) -> TableManifest:
-        """Become the writer of the table, and remove uncommitted files of earlier writers. Raises TakenOverError."""
-        before = self.manifest()
+    def take_over(self, known: TableManifest | None = None) -> TableManifest:
+        """Become the writer of the table, and remove uncommitted files of earlier writers; *known* as for `manifest`. Raises
+        TakenOverError."""
+        before = self.manifest(known)
         mine = self.commit(replace(before, epoch=before.epoch + 1, released=False))
         self.clean(mine)
         return mine
@@ -127,8 +139,8 @@ class LakeTable:
         return f"{first:020d}-{last:020d}.{manifest.epoch}.{manifest.version + 1}.parquet"
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file; readers see it from the commit on."""
-        if not self.store.put_new(self.path(name), data):
+        """Write a file; readers see it from the commit on. One that a crash has left is as good if it has the same bytes."""
+        if not self.store.put_new(self.path(name), data) and self.store.get(self.path(name)) != data:
             raise TakenOverError(f"{self.store.location(self.path(name))} is there already")
 
     def commit(self, changed: TableManifest) -> TableManifest:
@@ -137,7 +149,7 @@ class LakeTable:
         Raises:
             TakenOverError: there is a newer manifest.
         """
-        new = replace(changed, version=changed.version + 1)
+        new = replace(changed, version=changed.version + 1, chunks=self._sealed(changed))
         path = self.path(f"{MANIFESTS}/{new.version:020d}.json")
         if not self.store.put_new(path, new.to_json()):
             raise TakenOverError(f"{self.store.location(path)} is there already: another tierer writes to this table")
@@ -149,11 +161,27 @@ class LakeTable:
         old = self.path(f"{MANIFESTS}/{new.version - VERSIONS_KEPT:020d}.json")
         if new.version > VERSIONS_KEPT:
             self.store.delete(old)
+        for name in {chunk.name for chunk in changed.chunks} - {chunk.name for chunk in new.chunks}:
+            self.store.delete(self.path(name))  # a reader that needs it looks for a newer manifest
         return new
+
+    def _sealed(self, changed: TableManifest) -> tuple[Chunk, ...]:
+        """Return the chunks of a manifest that is about to be committed; new ones are written."""
+
+        def name(files: tuple[DataFile, ...]) -> str:
+            return f"_files.{files[0].first:020d}-{files[-1].last:020d}.{changed.epoch}.{changed.version + 1}.json"
+
+        chunks = sealed(changed.files, changed.chunks, name, self._chunk_files)
+        stored = {chunk.name for chunk in changed.chunks}
+        for chunk in chunks:
+            if chunk.name not in stored:
+                self.write(chunk.name, chunk.to_json())
+        return chunks
 
     def clean(self, manifest: TableManifest) -> list[str]:
         """Remove uncommitted files of earlier tierers, which can commit nothing any more. Returns their names."""
-        listed = {file.name for file in manifest.files} | {file.name for file in manifest.replaced}
+        files = {file.name for file in manifest.files} | {file.name for file in manifest.replaced}
+        listed = files | {chunk.name for chunk in manifest.chunks}
         gone = [name for name in self._names() if name not in listed and self._is_before(name, manifest.epoch)]
         for name in gone:
             self.store.delete(self.path(name))

@@ -61,7 +61,7 @@ class ChannelTierer:
         """Take the table over, and set the position in the broker. Raises LakeError: it is the table of another channel."""
         self.manifest = await asyncio.to_thread(self._table.manifest)
         await self._check(info)
-        self.manifest = await asyncio.to_thread(self._table.take_over)
+        self.manifest = await asyncio.to_thread(self._table.take_over, self.manifest)
         await self._report()
 
     async def step(self, info: ChannelInfo, place: Bookmark | None = None, *, all_of_it: bool = False) -> int:

@@ -6,7 +6,7 @@ A channel that another tierer has taken over is left to that one; after a takeov
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stan_client import Bookmark, ChannelInfo, StanClientError
 from stan_client.reading.direct import Direct
@@ -15,6 +15,9 @@ from stan_lake.errors import LakeError, TakenOverError
 from stan_lake.store import Store
 from stan_lake.table import LakeTable
 from stan_lake.tierer import ChannelTierer, TierSettings
+
+if TYPE_CHECKING:
+    from stan_lake.manifest import TableManifest
 
 PASSING: Final = (LakeError, OSError, StanClientError)
 """Errors that may be over in the next round."""
@@ -33,7 +36,7 @@ class Tiering:
         self._settings = settings
         self._note = note
         self._tierers: dict[tuple[str, int], ChannelTierer] = {}  # by name and uid
-        self._left: set[tuple[str, int]] = set()  # to other tierers
+        self._left: dict[tuple[str, int], TableManifest | None] = {}  # to other tierers; as they were last seen
         self._room = asyncio.Semaphore(TOGETHER_MAX)
 
     async def round(self, infos: Mapping[str, ChannelInfo], *, all_of_it: bool = False) -> tuple[int, bool]:
@@ -53,9 +56,11 @@ class Tiering:
         table = LakeTable(self._store, *key)
         async with self._room:
             try:
-                if key in self._left and not (await asyncio.to_thread(table.manifest)).released:
-                    return None
-                self._left.discard(key)
+                if key in self._left:
+                    self._left[key] = newest = await asyncio.to_thread(table.manifest, self._left[key])
+                    if not newest.released:
+                        return None
+                    del self._left[key]
                 tierer = self._tierers.get(key)
                 if tierer is None:
                     tierer = ChannelTierer(table, self._direct, self._settings)
@@ -65,7 +70,7 @@ class Tiering:
             except PASSING as error:
                 self._tierers.pop(key, None)
                 if isinstance(error, TakenOverError):
-                    self._left.add(key)
+                    self._left[key] = None
                 self._note(info.name, f"failed: {error}" if str(error) else f"failed: {type(error).__name__}")
                 return None
         if moved:

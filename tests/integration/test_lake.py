@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import re
 import subprocess
 import sys
 
@@ -10,11 +11,15 @@ import duckdb
 import pytest
 import stan_client
 from stan_client.blocking import BlockingClient
+from stan_lake import LakeTable, open_store
+from stan_lake.tierer import ChannelTierer, TierSettings
 from stan_protocol.kernel.rows import pack_rows
 
-from tests.kit.server import StanServer, until
+from tests.kit.lake import UID, OneChannel
+from tests.kit.server import ROOT, StanServer, until
 
 PATIENCE_S = 60
+LAKE_PAGE = ROOT / "docs" / "lake.md"
 
 
 def command(server, *args):
@@ -100,6 +105,23 @@ def test_lake_is_told_of_by_commands_that_need_no_broker(server, tmp_path):
     )
     assert found.fetchall()[0] == (1500, 1500, 1500)
     assert "no such table" in stan_lake(None, "files", str(lake), "other", code=1)
+
+
+async def test_files_of_a_long_list_are_all_there_by_the_command_and_without_it(tmp_path):
+    lake, channel = tmp_path / "lake", OneChannel()
+    channel.publish(100)
+    table = LakeTable(open_store(str(lake)), "orders", UID, chunk_files=2)
+    tierer = ChannelTierer(table, channel, TierSettings(name="lake", target_bytes=100, age_s=0))
+    await tierer.begin(channel.info)
+    await tierer.step(channel.info)
+    assert len(tierer.manifest.chunks) > 2
+    assert parquet(lake, "orders").aggregate("count(*), count(distinct sequence)").fetchall() == [(100, 100)]
+    (example,) = [
+        text for text in re.findall(r"```python\n(.*?)```", LAKE_PAGE.read_text(), re.DOTALL) if "chunks" in text
+    ]
+    said = {}
+    exec(example.replace("/data/lake", str(lake)).replace("print(", "found = ("), said)  # noqa: S102 - that page's
+    assert said["found"].fetchall()[0][0] == 100
 
 
 def test_channel_that_is_made_again_is_another_table(server, tmp_path):

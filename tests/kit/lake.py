@@ -176,6 +176,11 @@ class OneChannel:
         self.drop_below(self.position)
 
 
+def parquet_files(store, table):
+    """The names of all Parquet files of a table, listed or not."""
+    return {name for name in store.children(table.path("").rstrip("/")).objects if name.endswith(".parquet")}
+
+
 def rows_of(store, channel, manifest: TableManifest | None = None, columns=("sequence", "value"), now_ns=0):
     """All rows of a table, as tuples of these columns."""
     table = LakeTable(store, channel, UID)

@@ -15,7 +15,7 @@ from stan_lake.table import MANIFESTS, LakeTable, incarnations
 from stan_lake.tierer import ChannelTierer, TierSettings
 from stan_lake.tiering import Tiering
 
-from tests.kit.lake import UID, CrashError, CrashingStore, OneChannel, rows_of
+from tests.kit.lake import UID, CrashError, CrashingStore, OneChannel, parquet_files, rows_of
 
 SETTINGS = TierSettings(name="lake", target_bytes=100, age_s=0, now=lambda: 10_000)
 """A file has about five messages."""
@@ -23,7 +23,8 @@ MOMENTS_MAX = 200
 
 
 async def tier(store, channel, **options):
-    tierer = ChannelTierer(LakeTable(store, channel.name, UID), channel, SETTINGS)
+    """Move all, into a table with very small chunks."""
+    tierer = ChannelTierer(LakeTable(store, channel.name, UID, chunk_files=2), channel, SETTINGS)
     await tierer.begin(channel.info)
     await tierer.step(channel.info, channel.place, **options)
     return tierer
@@ -47,7 +48,7 @@ def left_over(store, channel):
     """Files that no manifest lists, and manifests that are not whole."""
     table = LakeTable(store, channel.name, UID)
     manifest = table.manifest()
-    listed = {file.name for file in manifest.files} | {file.name for file in manifest.replaced}
+    listed = {one.name for one in (*manifest.files, *manifest.replaced, *manifest.chunks)}
     inside = store.children(table.path(MANIFESTS)).objects
     return set(store.children(table.path("").rstrip("/")).objects) - listed | {
         name for name in inside if not name.endswith(".json")
@@ -138,7 +139,9 @@ async def two_tierers(path, steps, of_both):
                 case "begin":
                     stores[how[0]].dies_at = 0
                     tierers[how[0]] = None
-                    tierer = ChannelTierer(LakeTable(stores[how[0]], channel.name, UID), channel, of_both)
+                    tierer = ChannelTierer(
+                        LakeTable(stores[how[0]], channel.name, UID, chunk_files=3), channel, of_both
+                    )
                     await tierer.begin(channel.info)
                     tierers[how[0]] = tierer
                 case "step" if tierers[how[0]] is not None:
@@ -196,13 +199,13 @@ GONE = [(2, 3), (6, 11), (14, 14)]
 
 
 def deleted_by_hand(store, **options):
-    return delete(LakeTable(store, "orders", UID), GONE, 10_000, **options)
+    return delete(LakeTable(store, "orders", UID, chunk_files=1), GONE, 10_000, **options)
 
 
 def bytes_of(store, table):
     """What all Parquet files of a table have, listed or not."""
     found = set()
-    for name in store.children(table.path("").rstrip("/")).objects:
+    for name in parquet_files(store, table):
         found |= {*parquet.read_table(store.opened(table.path(name)))["sequence"].to_pylist()}
     return found
 

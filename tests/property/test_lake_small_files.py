@@ -12,7 +12,7 @@ from stan_lake.store import LocalStore
 from stan_lake.table import LakeTable
 from stan_lake.tierer import ChannelTierer, TierSettings
 
-from tests.kit.lake import SECOND, UID, CrashError, CrashingStore, MemoryStore, OneChannel, rows_of
+from tests.kit.lake import SECOND, UID, CrashError, CrashingStore, MemoryStore, OneChannel, parquet_files, rows_of
 
 AGE_S = 15 * 60
 BEGIN_S = 314_814 * FAN_IN * AGE_S
@@ -126,10 +126,6 @@ class Clock:
         after = LakeTable(store, self.channel.name, UID).manifest().next
         hot = [at for at in sorted(self.channel.messages) if at >= after]
         assert [*cold, *hot] == [at for at in range(1, self.channel.last + 1) if at not in self.channel.gone]
-
-
-def parquet_files(store, table):
-    return {name for name in store.children(table.path("").rstrip("/")).objects if name.endswith(".parquet")}
 
 
 @pytest.mark.timeout(5 * 60)

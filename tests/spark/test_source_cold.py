@@ -44,7 +44,7 @@ class Both:
         """Everything comes into the lake, and goes from the broker."""
 
         async def run():
-            table = LakeTable(open_store(self.url), "orders", UID)
+            table = LakeTable(open_store(self.url), "orders", UID, chunk_files=2)
             tierer = ChannelTierer(table, self.channel, TierSettings(name="lake", target_bytes=target_bytes, age_s=0))
             await tierer.begin(self.channel.info)
             await tierer.step(self.channel.info, self.channel.place)
@@ -138,6 +138,18 @@ def test_a_plan_does_not_begin_where_the_broker_does_because_of_an_old_look_into
     assert both.broker["orders"].first == 41
     by_time = both.batch(startingTimestamp="1970-01-01T00:00:35Z")
     assert all_of(by_time) == list(range(35, 42))
+
+
+def test_a_chunk_of_the_manifest_is_read_once(both, tmp_path):
+    cold._manifests.clear()
+    both.publish(50)
+    both.tier()
+    assert all_of(both.batch()) == list(range(1, 51))
+    chunks = list(tmp_path.glob("lake/channel=*/uid=*/_files.*"))
+    assert chunks
+    for chunk in chunks:
+        chunk.unlink()
+    assert all_of(both.batch()) == list(range(1, 51))
 
 
 def test_what_went_into_the_lake_between_plan_and_task_is_read_there(both):

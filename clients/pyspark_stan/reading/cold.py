@@ -70,7 +70,7 @@ class Cold:
         with _lock:
             known = _manifests.get(key)
         if known is None or newest or now > known.until:
-            known = _Known(self.table(channel, uid).manifest(), now + KNOWN_S)
+            known = _Known(self.table(channel, uid).manifest(known.manifest if known else None), now + KNOWN_S)
             with _lock:
                 _manifests[key] = known
         return known.manifest
