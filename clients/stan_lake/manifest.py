@@ -1,9 +1,9 @@
 """The content of a table of the lake: its files with their ranges of sequences, as JSON documents. Pure.
 
 A manifest is one document, and those of its chunks, each of which has a part of the files: what does not change is stored once.
-A table has the messages of one incarnation of a channel: after a deletion the next one has another uid, and another
-table. A manifest never changes; each commit writes the next version. Promises: the files of a manifest
-are in the order of their sequences, do not overlap, and lie below `next`.
+A table has the messages of one incarnation of a channel in one cluster: after a deletion the next one has another uid, and
+another table. A manifest never changes; each commit writes the next version. Promises: the files of a manifest are in the order
+of their sequences, do not overlap, and lie below `next`.
 """
 
 import json
@@ -60,6 +60,7 @@ class TableManifest:
 
     channel: str  # UTF-8, other bytes as surrogates
     uid: int
+    cluster: str = ""  # whose channel it is; "": not known yet
     version: int = 0  # 0: there is none yet
     epoch: int = 0  # counts the tierers that have taken the table over: only the last one may write
     next: int = 1  # everything below this sequence is in the files, or is gone
@@ -117,8 +118,12 @@ def from_json(text: bytes, chunk: Callable[[str], Chunk | bytes]) -> TableManife
                 "replaced": tuple(Replaced(**_checked(Replaced, file)) for file in document.pop("replaced")),
             }
         )
-        if not isinstance(made.channel, str) or not isinstance(made.released, bool):
-            raise TypeError(f"channel is {made.channel!r}")
+        if (
+            not isinstance(made.channel, str)
+            or not isinstance(made.cluster, str)
+            or not isinstance(made.released, bool)
+        ):
+            raise TypeError(f"channel is {made.channel!r} of {made.cluster!r}")
         numbers = made.uid, made.version, made.epoch, made.next
         if not all(isinstance(number, int) and number >= 0 for number in numbers):
             raise TypeError(f"a number is none: {numbers}")

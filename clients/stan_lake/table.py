@@ -126,11 +126,12 @@ class LakeTable:
             raise LakeError(f"{self.store.location(self.path(''))}: is the table of channel {newest.channel!r}")
         return newest
 
-    def take_over(self, known: TableManifest | None = None) -> TableManifest:
-        """Become the writer of the table, and remove uncommitted files of earlier writers; *known* as for `manifest`. Raises
-        TakenOverError."""
+    def take_over(self, cluster: str = "", known: TableManifest | None = None) -> TableManifest:
+        """Become the writer of the table, and remove uncommitted files of earlier writers. *cluster*: of the channel from now on,
+        "": as before; *known* as for `manifest`. Raises TakenOverError."""
         before = self.manifest(known)
-        mine = self.commit(replace(before, epoch=before.epoch + 1, released=False))
+        cluster = cluster or before.cluster
+        mine = self.commit(replace(before, epoch=before.epoch + 1, released=False, cluster=cluster))
         self.clean(mine)
         return mine
 

@@ -61,7 +61,7 @@ class ChannelTierer:
         """Take the table over, and set the position in the broker. Raises LakeError: it is the table of another channel."""
         self.manifest = await asyncio.to_thread(self._table.manifest)
         await self._check(info)
-        self.manifest = await asyncio.to_thread(self._table.take_over, self.manifest)
+        self.manifest = await asyncio.to_thread(self._table.take_over, info.cluster, self.manifest)
         await self._report()
 
     async def step(self, info: ChannelInfo, place: Bookmark | None = None, *, all_of_it: bool = False) -> int:
@@ -81,17 +81,22 @@ class ChannelTierer:
         return moved
 
     async def _check(self, info: ChannelInfo) -> None:
-        """Refuse another channel with the uid of the table's: that of a broker that was set up again."""
+        """Refuse another channel with the uid of the table's: that of a broker that was set up again. After a rescue, which makes
+        another cluster, the broker must still have the newest message of the table."""
         known = self.manifest
+        other = known.next > 1 and known.cluster not in ("", info.cluster)
         where = f"the lake has messages of channel {info.name} (uid {info.uid}) up to {known.next - 1}"
         if info.last < known.next - 1:
             raise LakeError(
                 f"{where}, the broker up to {info.last} only: it is another channel, or one that has lost messages"
             )
         if not known.files or info.first > known.files[-1].last:
-            return
-        answer = await self._source.batches.fetch(info.name, start=from_sequence(known.files[-1].last), count=1)
-        same = answer.count and answer.runs[0].first_sequence == known.files[-1].last
+            same = False
+        else:
+            answer = await self._source.batches.fetch(info.name, start=from_sequence(known.files[-1].last), count=1)
+            same = answer.count > 0 and answer.runs[0].first_sequence == known.files[-1].last
+        if other and not same:
+            raise LakeError(f"{where} of another cluster: the server was set up anew, and needs a lake of its own")
         if same and abs(answer.runs[0].timestamp - known.files[-1].last_time_ns) > CLOCK_ERROR_NS:
             raise LakeError(
                 f"{where}, and its message {known.files[-1].last} is not that of the broker: it is another channel"
@@ -123,7 +128,7 @@ class ChannelTierer:
         batches: list[Any] = []
         after, size = before.next, 0
         missing = list(before.missing)
-        answers = self._source.batches.read_range(info.name, before.next, info.last, uid=info.uid)
+        answers = self._source.batches.read_range(info.name, before.next, info.last, uid=info.uid, cluster=info.cluster)
         async with aclosing(answers):
             async for answer in answers:
                 if answer.first_sequence > after:  # the limits of the channel were faster

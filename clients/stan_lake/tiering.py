@@ -27,6 +27,13 @@ TOGETHER_MAX: Final = 2
 Note = Callable[[str, str], None]
 """Called with a channel and its outcome."""
 
+_Identity = tuple[str, int, str]
+"""Name, uid and cluster of a channel."""
+
+
+def _identity(info: ChannelInfo) -> _Identity:
+    return info.name, info.uid, info.cluster
+
 
 class Tiering:
     """The tierers of all channels that match one of some patterns."""
@@ -35,15 +42,15 @@ class Tiering:
         self._store, self._direct = store, direct
         self._settings = settings
         self._note = note
-        self._tierers: dict[tuple[str, int], ChannelTierer] = {}  # by name and uid
-        self._left: dict[tuple[str, int], TableManifest | None] = {}  # to other tierers; as they were last seen
+        self._tierers: dict[_Identity, ChannelTierer] = {}
+        self._left: dict[_Identity, TableManifest | None] = {}  # to other tierers; as they were last seen
         self._room = asyncio.Semaphore(TOGETHER_MAX)
 
     async def round(self, infos: Mapping[str, ChannelInfo], *, all_of_it: bool = False) -> tuple[int, bool]:
         """Move due messages of these channels, or *all_of_it*. Returns the number of moved messages, and True if none failed."""
         places = await self._direct.bookmarks.all(self._settings.name)
         known = places.get(self._settings.name, {})
-        there = {(info.name, info.uid) for info in infos.values()}
+        there = set(map(_identity, infos.values()))
         self._tierers = {key: tierer for key, tierer in self._tierers.items() if key in there}
         moved = await asyncio.gather(
             *(self._channel(info, known.get(info.name), all_of_it=all_of_it) for info in infos.values())
@@ -52,8 +59,8 @@ class Tiering:
 
     async def _channel(self, info: ChannelInfo, place: Bookmark | None, *, all_of_it: bool) -> int | None:
         """Do one round of a channel; None: it has failed."""
-        key = info.name, info.uid
-        table = LakeTable(self._store, *key)
+        key = _identity(info)
+        table = LakeTable(self._store, info.name, info.uid)
         async with self._room:
             try:
                 if key in self._left:

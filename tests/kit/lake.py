@@ -95,6 +95,7 @@ class OneChannel:
 
     def __init__(self, name="orders"):
         self.name = name
+        self.cluster = "aa"
         self.messages = {}
         self.first, self.last = 1, 0
         self.position = 0
@@ -121,10 +122,11 @@ class OneChannel:
     @property
     def info(self):
         size = sum(message.ByteSize() for message in self.messages.values())
-        return ChannelInfo(self.name, UID, self.first if self.last else 0, self.last, size, 0, 0)
+        return ChannelInfo(self.name, UID, self.first if self.last else 0, self.last, size, 0, 0, self.cluster)
 
     def _answer(self, first, last):
-        found = FetchResponse(uid=UID, first_sequence=self.first, last_sequence=self.last)
+        cluster = bytes.fromhex(self.cluster)
+        found = FetchResponse(uid=UID, cluster=cluster, first_sequence=self.first, last_sequence=self.last)
         taken = [self.messages[at] for at in range(first, last + 1) if at in self.messages][: self.answer_rows]
         records = b""
         for message in taken:
@@ -136,8 +138,8 @@ class OneChannel:
         found.next_sequence = taken[-1].sequence + 1 if more else max(first, min(last, self.last) + 1)
         return Fetched(self.name, found)
 
-    async def read_range(self, _channel, first, last, *, uid):
-        assert uid == UID
+    async def read_range(self, _channel, first, last, *, uid, cluster):
+        assert (uid, cluster) == (UID, self.cluster)
         while first <= min(last, self.last):
             found = self._answer(first, last)
             yield found
@@ -171,9 +173,13 @@ class OneChannel:
     async def set(self, _name, positions, *, taken):
         if taken >= self.removals:
             self.removed = []
+        await self.noted(_name, positions, taken=taken)
+        self.drop_below(self.position)
+
+    async def noted(self, _name, positions, *, taken):
+        """Set the position; retention waits."""
         self.position = positions[self.name]
         self.positions.append(self.position)
-        self.drop_below(self.position)
 
 
 def parquet_files(store, table):

@@ -55,6 +55,24 @@ def left_over(store, channel):
     }
 
 
+async def test_a_table_of_another_cluster_is_taken_only_with_its_newest_message(tmp_path):
+    """A rescued cluster has it still; where the broker has removed it, or never had it, nothing says whose channel it is."""
+    store, channel = LocalStore(tmp_path), OneChannel()
+    channel.publish(10)
+    channel.set = channel.noted  # the position removes nothing
+    await tier(store, channel, all_of_it=True)
+    channel.cluster = "bb"
+    await tier(store, channel, all_of_it=True)
+    assert LakeTable(store, channel.name, UID).manifest().cluster == "bb"
+    channel.publish(10)
+    channel.drop_below(11)
+    await tier(store, channel)
+    channel.cluster = "cc"
+    channel.drop_below(21)
+    with pytest.raises(LakeError, match="another cluster"):
+        await tier(store, channel)
+
+
 @pytest.mark.parametrize("after", [False, True], ids=["before", "behind"])
 async def test_tierer_that_dies_at_any_write_loses_nothing_and_doubles_nothing(tmp_path, after):
     for moment in range(1, MOMENTS_MAX):

@@ -45,6 +45,7 @@ class SourceBroker:
     def __init__(self, **channels):
         self.channels = {name: Channel(uid, data) for uid, (name, data) in enumerate(channels.items(), 1)}
         self.answer_rows = 3
+        self.cluster = "aa"
         self.cursors = {}
         self.failures = []  # raised one by one, before anything is answered
         self.fetch_failures = []  # the same, of read_range, after its first answer
@@ -65,7 +66,7 @@ class SourceBroker:
     def _info(self, name, channel):
         size = sum(message.ByteSize() for message in channel.messages.values())
         first = channel.first if channel.last else 0
-        return ChannelInfo(name, channel.uid, first, channel.last, size, 0, 0)
+        return ChannelInfo(name, channel.uid, first, channel.last, size, 0, 0, self.cluster)
 
     def sequence_at(self, name, time_ns):
         self._fail()
@@ -73,14 +74,16 @@ class SourceBroker:
         later = [message.sequence for message in channel.messages.values() if message.timestamp >= time_ns]
         return min(later, default=channel.last + 1)
 
-    def read_range(self, name, first, last, *, uid=0, max_bytes=0, requests_in_flight=4, from_replica=False):
+    def read_range(
+        self, name, first, last, *, uid=0, cluster="", max_bytes=0, requests_in_flight=4, from_replica=False
+    ):
         self.reads.append({"max_bytes": max_bytes, "from_replica": from_replica})
         while True:
             self._fail()
             channel = self.channels.get(name)
             if channel is None:
                 raise ServerError(UNKNOWN_CHANNEL)
-            if uid not in (0, channel.uid):
+            if uid not in (0, channel.uid) or cluster not in ("", self.cluster):
                 raise ChannelReplacedError
             found = self._answer(name, channel, first, min(last, channel.last))
             yield found
@@ -95,6 +98,7 @@ class SourceBroker:
         wanted = [sequence for sequence in range(begin, last + 1) if sequence in channel.messages][: self.answer_rows]
         response = FetchResponse(
             uid=channel.uid,
+            cluster=bytes.fromhex(self.cluster),
             first_sequence=channel.first,
             last_sequence=channel.last,
             next_sequence=wanted[-1] + 1 if wanted else last + 1,
@@ -105,8 +109,10 @@ class SourceBroker:
             response.runs.add(first_sequence=sequence, count=1)
         return Fetched(name, response)
 
-    def set_bookmark(self, name, positions):
+    def set_bookmark(self, name, positions, *, uids, cluster):
         self._fail()
+        if cluster not in ("", self.cluster) or any(self.channels[each].uid != uid for each, uid in uids.items()):
+            raise ServerError(UNKNOWN_CHANNEL)
         self.cursors[name] = dict(positions)
 
     def close(self):

@@ -87,7 +87,7 @@ def test_partitions_hold_each_sequence_once_in_order(found, at_least, rows_max, 
     assert parts == plan(found, tasks, at_least, rows_max)
     if not rows_max:
         assert len(parts) <= max(tasks, at_least, 0 if found else 1)
-    for channel, uid, first, end in found:
+    for channel, uid, first, end, _ in found:
         mine = [one for part in parts for one in part.ranges if one.channel == channel]
         assert [one.first for one in mine] == [first, *(one.end for one in mine[:-1])]
         assert mine[-1].end == end

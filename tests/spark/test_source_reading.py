@@ -347,10 +347,11 @@ def test_a_stream_reads_what_comes_after_its_start(broker):
     assert reader.latestOffset(start, ALL) == start
     broker["orders"].add(b"six")
     end = through_json(reader.latestOffset(start, ALL))
-    assert end == {"*inc": {"orders": 1}, "*init": {"orders": 6}, "*tasks": os.cpu_count(), "orders": 7}
+    about = {"*cluster": "aa", "*inc": {"orders": 1}, "*init": {"orders": 6}, "*tasks": os.cpu_count()}
+    assert end == {**about, "orders": 7}
     assert values_of(reader, reader.partitions(start, end)) == [b"six"]
     assert reader.partitions(end, end) == []
-    assert reader.reportLatestOffset() == {"orders": 7}
+    assert reader.reportLatestOffset() == {"*cluster": "aa", "orders": 7}
 
 
 def test_equal_offsets_are_equal_text(broker):
@@ -533,6 +534,39 @@ def test_a_channel_made_again(broker, caplog):
     assert tolerant.latestOffset(end, ALL) == end
 
 
+def test_channels_of_another_cluster_are_loss_and_are_read_from_their_beginning(broker, caplog):
+    """A server that was set up anew has channels with the uids of the old ones, which may have overtaken the positions."""
+    reader = stream(subscribe="orders,payments", startingOffsets="earliest")
+    offset = through_json(reader.latestOffset(reader.initialOffset(), ALL))
+    broker.cluster = "bb"
+    broker["orders"].add(b"six")
+    planned = reader.partitions(reader.initialOffset(), offset)
+    with pytest.raises(
+        DataLossError, match="orders cannot be read, for the channel was deleted and made again, here or"
+    ):
+        values_of(reader, planned)
+    with pytest.raises(
+        DataLossError, match=r"of another cluster now: .* set up anew, .* reads the channels from their"
+    ):
+        reader.latestOffset(offset, ALL)
+    tolerant = stream(subscribe="orders,payments", startingOffsets="earliest", failOnDataLoss="false")
+    end = through_json(tolerant.latestOffset(offset, ALL))
+    expected = [b"one", b"two", b"three", b"four", b"five", b"six", b"p1", b"p2"]
+    assert values_of(tolerant, tolerant.partitions(offset, end)) == expected
+    assert tolerant.latestOffset(end, ALL) == end
+    assert caplog.text.count("another cluster now") == 1
+
+
+def test_a_query_that_began_without_any_channel_has_no_cluster_yet(broker):
+    channels, broker.channels = broker.channels, {}
+    reader = stream(startingOffsets="earliest")
+    start = through_json(reader.initialOffset())
+    broker.channels = channels
+    end = through_json(reader.latestOffset(start, ALL))
+    assert ("*cluster" in start, end["*cluster"]) == (False, "aa")
+    assert len(values_of(reader, reader.partitions(start, end))) == 5
+
+
 def test_a_channel_that_ends_before_the_position_is_loss_and_is_read_from_its_beginning(broker, caplog):
     """As behind a server that was set up anew: its first channel has the uid of the first channel of the old one."""
     reader = stream(startingOffsets="earliest")
@@ -588,6 +622,9 @@ def test_the_position_is_told_only_if_it_has_a_name(broker):
     assert broker.cursors == {"audit": {"orders": 6}}
     stream(startingOffsets="earliest").commit(through_json(end))
     assert list(broker.cursors) == ["audit"]
+    broker.cluster, broker.cursors = "bb", {}
+    reader.commit(through_json(end))
+    assert broker.cursors == {}, "the positions are those of another cluster"
 
 
 def test_a_position_that_cannot_be_told_stops_nothing(broker, caplog):
@@ -615,6 +652,12 @@ def test_lag(as_text):
         "maxOffsetsBehindLatest": 7,
         "avgOffsetsBehindLatest": 3,
     }
+
+
+@pytest.mark.parametrize("latest", [{"a": 12}, {"a": 20, "*cluster": "bb"}])
+def test_lag_behind_a_server_that_was_set_up_anew_is_all_it_has(latest):
+    end = {"*init": {"a": 1}, "*inc": {}, "*tasks": 2, "*cluster": "aa", "a": 15}
+    assert lag({"sources": [{"endOffset": end, "latestOffset": latest}]}) == {"a": latest["a"] - 1}
 
 
 def test_no_lag_before_anything_is_known():

@@ -63,9 +63,11 @@ class Cold:
         """Return the table of a channel."""
         return LakeTable(self._store, channel, uid)
 
-    def manifest(self, channel: str, uid: int, *, newest: bool = False) -> TableManifest:
-        """Return the lake's manifest of a channel; *newest*: not one that is some seconds old."""
-        key = self._url, channel, uid
+    def manifest(self, of: "ChannelInfo | Range", *, newest: bool = False) -> TableManifest:
+        """Return the lake's manifest of a channel; *newest*: not one that is some seconds old. Raises LakeError: it is that of
+        another cluster."""
+        channel = of.name if isinstance(of, ChannelInfo) else of.channel
+        uid, key = of.uid, (self._url, channel, of.uid)
         now = time.monotonic()
         with _lock:
             known = _manifests.get(key)
@@ -73,6 +75,9 @@ class Cold:
             known = _Known(self.table(channel, uid).manifest(known.manifest if known else None), now + KNOWN_S)
             with _lock:
                 _manifests[key] = known
+        cluster = known.manifest.cluster
+        if cluster and of.cluster not in ("", cluster):
+            raise LakeError(f"the lake has channel {channel} of another cluster: the server was set up anew")
         return known.manifest
 
     # --- the driver ---------------------------------------------------------------------------------------------------
@@ -82,10 +87,10 @@ class Cold:
         return {name: self._extended(info) for name, info in infos.items()}
 
     def _extended(self, info: ChannelInfo) -> ChannelInfo:
-        lake, first = self.manifest(info.name, info.uid), max(info.first, 1)
+        lake, first = self.manifest(info), max(info.first, 1)
         if lake.next < first and self._looked.get((info.name, info.uid)) != first:
             # The broker may have lost something since the manifest was read, because it is in a newer one.
-            lake = self.manifest(info.name, info.uid, newest=True)
+            lake = self.manifest(info, newest=True)
             self._looked[info.name, info.uid] = first
         if not lake.files or lake.first >= first:
             return info
@@ -99,7 +104,7 @@ class Cold:
 
         def at(channel: str, time_ns: int) -> int:
             uid = infos[channel].uid
-            manifest = self.manifest(channel, uid)
+            manifest = self.manifest(infos[channel])
             if manifest.files and time_ns <= manifest.files[-1].last_time_ns:
                 sequence = sequence_at(self.table(channel, uid), manifest, time_ns)
                 if sequence < manifest.next:
@@ -112,7 +117,7 @@ class Cold:
         """Return the parts of *ranges* that the lake has, and those for the broker."""
         cold, hot = [], []
         for each in ranges:
-            end = min(max(self.manifest(each.channel, each.uid).next, each.first), each.end)
+            end = min(max(self.manifest(each).next, each.first), each.end)
             cold += [each._replace(end=end)] if each.first < end else []
             hot += [each._replace(first=end)] if end < each.end else []
         return cold, hot
@@ -126,7 +131,7 @@ class Cold:
         step = max(1, rows // ROW_GROUP_ROWS) * ROW_GROUP_ROWS
         for whole in ranges:
             begin = whole.first
-            for file in self.manifest(whole.channel, whole.uid).overlapping(whole.first, whole.end):
+            for file in self.manifest(whole).overlapping(whole.first, whole.end):
                 for place in (*range(file.first, file.last + 1, ROW_GROUP_ROWS), file.last + 1):
                     if place < whole.end and place - begin >= step:
                         pieces.append(whole._replace(first=begin, end=place))
@@ -146,7 +151,7 @@ class Cold:
             LakeError, OSError: the lake cannot be read.
         """
         for attempt in range(ATTEMPTS):
-            manifest = self.manifest(part.channel, part.uid, newest=newest or attempt > 0)
+            manifest = self.manifest(part, newest=newest or attempt > 0)
             try:
                 for after, batch in self._of_files(manifest, part, first, columns):
                     first = after
@@ -160,7 +165,7 @@ class Cold:
 
     def missing(self, part: Range, first: int, end: int) -> list[Run]:
         """Return the runs of [first, end) that the broker had lost before they came into the lake."""
-        return within(self.manifest(part.channel, part.uid).missing, first, end - 1)
+        return within(self.manifest(part).missing, first, end - 1)
 
     def _of_files(
         self, listed: TableManifest, part: Range, first: int, columns: Sequence[str]

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from pyspark_stan.reading.offsets import INITIAL, from_json, unpacked
+from pyspark_stan.reading.offsets import CLUSTER, INITIAL, from_json, unpacked
 
 log: Final = logging.getLogger("pyspark_stan")
 
@@ -22,16 +22,19 @@ def lag(progress: Mapping[str, Any] | None) -> dict[str, int]:
     """Return for each channel the number of messages that the query has not read yet.
 
     *progress* is `query.lastProgress`, a listener's `event.progress`, or the JSON of either. The result is empty if the query
-    reads no channel, or Spark has not reported yet.
+    reads no channel, or Spark has not reported yet. Of a channel that ends before the position, or that is another cluster's
+    now, all messages are unread.
     """
     lags: dict[str, int] = {}
     for source in (progress or {}).get("sources", ()):
         end, latest = _parsed(source.get("endOffset")), _parsed(source.get("latestOffset"))
         if INITIAL not in end:
             continue
-        positions = from_json(end).positions
+        read = from_json(end)
+        positions = read.positions if latest.pop(CLUSTER, read.cluster) == read.cluster else {}
         for channel, behind in latest.items():
-            lags[channel] = lags.get(channel, 0) + max(0, behind - positions.get(channel, 1))
+            position = positions.get(channel, 1)
+            lags[channel] = lags.get(channel, 0) + behind - (position if position <= behind else 1)
     return lags
 
 

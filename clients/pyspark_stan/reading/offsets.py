@@ -1,10 +1,11 @@
 """The offset of a stream of channels, as Spark stores it in the checkpoint.
 
-    {"*inc": {"orders": 7}, "*init": {"orders": 1}, "*tasks": 4, "orders": 4711}
+    {"*cluster": "0b5f...", "*inc": {"orders": 7}, "*init": {"orders": 1}, "*tasks": 4, "orders": 4711}
 
 For each channel it has the next sequence to read, the sequence at which reading began (*init), and the channel's uid (*inc),
-which differs for a channel of the same name that was made after the first was deleted; and into how many tasks small channels are
-put together (*tasks). Where a channel ended before the position, and was begun again, *again counts how often. No channel name
+which differs for a channel of the same name that was made after the first was deleted; the identity of the cluster whose channels
+they are (*cluster), which a server that was set up anew does not have; and into how many tasks small channels are put together
+(*tasks). Where a channel ended before the position, and was begun again, *again counts how often. No channel name
 contains a `*`. Many channels are packed, as JSON that is compressed and in base64:
 
     {"*packed": "eNqrVkrOz1WyUkrLL8pVqgUAJDcE8g=="}
@@ -32,6 +33,7 @@ INITIAL: Final = "*init"
 INCARNATIONS: Final = "*inc"
 TASKS: Final = "*tasks"
 AGAIN: Final = "*again"
+CLUSTER: Final = "*cluster"
 PACKED: Final = "*packed"
 CHANNELS_PLAIN_MAX: Final = 100
 """Offsets of more channels are packed."""
@@ -52,12 +54,15 @@ class Offset(NamedTuple):
     incarnations: Mapping[str, int]  # uid; missing for a channel that did not exist yet
     tasks: int = 1  # into how many tasks small channels are put together
     again: Mapping[str, int] = {}  # how often a channel was begun again; missing: never
+    cluster: str = ""  # whose channels they are; "": not known yet
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as a JSON object with sorted keys; Spark writes it in this order."""
         nested = {INITIAL: _sorted(self.initial), INCARNATIONS: _sorted(self.incarnations), TASKS: self.tasks}
-        again = {AGAIN: _sorted(self.again)} if self.again else {}
-        return packed(dict(sorted({**self.positions, **nested, **again}.items())), len(self.positions))
+        more: dict[str, Any] = {AGAIN: _sorted(self.again)} if self.again else {}
+        if self.cluster:
+            more = {**more, CLUSTER: self.cluster}
+        return packed(dict(sorted({**self.positions, **nested, **more}.items())), len(self.positions))
 
 
 class Range(NamedTuple):
@@ -67,6 +72,7 @@ class Range(NamedTuple):
     uid: int  # 0: not known
     first: int
     end: int
+    cluster: str = ""  # "": not known
 
 
 def from_json(fields: Mapping[str, Any]) -> Offset:
@@ -76,7 +82,8 @@ def from_json(fields: Mapping[str, Any]) -> Offset:
     initial, uids, again = (fields.get(name, {}) for name in (INITIAL, INCARNATIONS, AGAIN))
     if not {INITIAL, INCARNATIONS, TASKS} <= fields.keys():
         raise ValueError(f"stan: the checkpoint has an offset of another source: {_shown(fields)}")
-    later = [name for name in fields if name.startswith("*") and name not in (INITIAL, INCARNATIONS, TASKS, AGAIN)]
+    known = (INITIAL, INCARNATIONS, TASKS, AGAIN, CLUSTER)
+    later = [name for name in fields if name.startswith("*") and name not in known]
     if later:
         raise ValueError(
             f"stan: the checkpoint has an offset of a later version of pyspark_stan, with {', '.join(later)}: "
@@ -85,9 +92,14 @@ def from_json(fields: Mapping[str, Any]) -> Offset:
     numbers = [fields[TASKS], *positions.values()]
     for each in (initial, uids, again):
         numbers += each.values() if isinstance(each, dict) else [None]
-    if not all(isinstance(value, int) for value in numbers) or not positions.keys() <= dict(initial).keys():
+    cluster = fields.get(CLUSTER, "")
+    if (
+        not isinstance(cluster, str)
+        or not all(isinstance(value, int) for value in numbers)
+        or not positions.keys() <= dict(initial).keys()
+    ):
         raise ValueError(_DAMAGED.format(_shown(fields)))
-    return Offset(positions, dict(initial), dict(uids), fields[TASKS], dict(again))
+    return Offset(positions, dict(initial), dict(uids), fields[TASKS], dict(again), cluster)
 
 
 def packed(fields: dict[str, Any], channels: int) -> dict[str, Any]:
@@ -121,9 +133,11 @@ def _sorted(values: Mapping[str, int]) -> dict[str, int]:
 
 
 def ranges_between(start: Offset, end: Offset) -> list[Range]:
-    """Return the messages of the batch between two offsets. A channel that *start* does not have, or has with another beginning
-    or another uid, or that was begun again, is read from the beginning that *end* gives."""
+    """Return the messages of the batch between two offsets. A channel that *start* does not have, or has with another beginning,
+    another uid or of another cluster, or that was begun again, is read from the beginning that *end* gives."""
     ranges = []
+    if start.cluster not in ("", end.cluster):
+        start = Offset({}, {}, {})
     for channel, stop in sorted(end.positions.items()):
         uid = end.incarnations.get(channel, 0)
         first = end.initial[channel]
@@ -131,7 +145,7 @@ def ranges_between(start: Offset, end: Offset) -> list[Range]:
         if same and channel in start.positions and start.initial[channel] == first:
             first = start.positions[channel]
         if first < stop:
-            ranges.append(Range(channel, uid, first, stop))
+            ranges.append(Range(channel, uid, first, stop, end.cluster))
     return ranges
 
 

@@ -85,13 +85,13 @@ def _bundles(pieces: Sequence[Range], number: int, rows_max: int) -> list[StanPa
 def _pieces(ranges: Sequence[Range], at_least: int, rows_max: int) -> list[Range]:
     total = sum(each.end - each.first for each in ranges)
     pieces_of_all = []
-    for channel, uid, first, end in ranges:
-        size = end - first
+    for each in ranges:
+        size = each.end - each.first
         by_limit = -(-size // rows_max) if rows_max else 1
         by_wish = -(-size * at_least // total) if at_least > len(ranges) else 1
         pieces = min(max(by_limit, by_wish, 1), size)
-        bounds = [first + size * piece // pieces for piece in range(pieces + 1)]
-        pieces_of_all += [Range(channel, uid, begin, stop) for begin, stop in pairwise(bounds)]
+        bounds = [each.first + size * piece // pieces for piece in range(pieces + 1)]
+        pieces_of_all += [each._replace(first=begin, end=stop) for begin, stop in pairwise(bounds)]
     return pieces_of_all
 
 

@@ -105,7 +105,13 @@ class _Reader:
         why = "the channel ends before"
         try:
             for answer in client.read_range(
-                part.channel, self.next, self.last, uid=part.uid, max_bytes=size, from_replica=replica
+                part.channel,
+                self.next,
+                self.last,
+                uid=part.uid,
+                cluster=part.cluster,
+                max_bytes=size,
+                from_replica=replica,
             ):
                 begins = answer.runs[0].first_sequence if answer.runs else answer.next_sequence
                 oldest = answer.first_sequence or begins  # 0 if a large message left no room for it in the answer
@@ -115,7 +121,7 @@ class _Reader:
                     yield self._decoder.batch(answer)
                 self.next = max(self.next, answer.next_sequence)
         except ChannelReplacedError:
-            why = "the channel was deleted and made again"
+            why = "the channel was deleted and made again, here or by a server that was set up anew"
         except ServerError as error:
             if error.code != "unknown_channel":
                 raise

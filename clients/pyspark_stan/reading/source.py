@@ -25,7 +25,17 @@ from stan_client.reading.channels import ChannelInfo
 
 from pyspark_stan.errors import OptionsError
 from pyspark_stan.options import SourceOptions, source_options
-from pyspark_stan.reading.offsets import Offset, Range, Resolver, behind, from_json, oldest, packed, ranges_between
+from pyspark_stan.reading.offsets import (
+    CLUSTER,
+    Offset,
+    Range,
+    Resolver,
+    behind,
+    from_json,
+    oldest,
+    packed,
+    ranges_between,
+)
 from pyspark_stan.reading.planning import ROWS_MIN, StanPartition, plan, rows_for_bytes, rows_of_partition, share
 from pyspark_stan.schema import check_schema
 from pyspark_stan.transport import PASSING, with_retries
@@ -95,10 +105,14 @@ class _Channels:
 
         return Resolver(infos, at) if self.cold is None else self.cold.resolver(infos, at)
 
-    def report(self, positions: Mapping[str, int]) -> None:
+    def report(self, end: Offset) -> None:
         """Report the position of the query to the broker, for monitoring only: a failure is written to the log."""
+        uids = end.incarnations
+        positions = {name: position for name, position in end.positions.items() if name in uids}
         try:
-            self._ask(lambda client: client.set_bookmark(self._options.consumer, positions))
+            self._ask(
+                lambda client: client.set_bookmark(self._options.consumer, positions, uids=uids, cluster=end.cluster)
+            )
         except (StanClientError, *PASSING) as error:
             log.warning("the position of %s is not told: %s", self._options.consumer, error)
 
@@ -189,7 +203,11 @@ class StanBatchReader(DataSourceReader):
             complaints += wrong_starts + wrong_ends
         if complaints:
             raise OptionsError(complaints)
-        return [Range(name, infos[name].uid, first, ends[name]) for name, first in starts.items() if first < ends[name]]
+        return [
+            Range(name, infos[name].uid, first, ends[name], infos[name].cluster)
+            for name, first in starts.items()
+            if first < ends[name]
+        ]
 
 
 def _plan_cold(options: SourceOptions, lake: "Cold", ranges: list[Range]) -> list[StanPartition]:
@@ -215,9 +233,12 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offset | None = None
         self._frozen: dict[str, ChannelInfo] | None = None  # with availableNow: the channels at the start
         self._ends: dict[str, int] = {}  # next sequence of each channel, as of the last answer
+        self._cluster = ""  # whose channels they are
         self._idle = False  # there was nothing new in the last answer
         self._moved_at = time.monotonic()  # when a batch last had messages
-        self._noted: set[tuple[str, int, str]] = set()  # reported losses: name and uid of the channel, text
+        self._noted: set[tuple[str, int | str, str]] = (
+            set()
+        )  # reported losses: channel and its uid, or cluster, and text
 
     # --- where a batch ends ---------------------------------------------------------------------------------------
 
@@ -243,22 +264,23 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if complaints and self._options.fail_on_data_loss:
                 raise OptionsError(complaints)
             uids = {name: info.uid for name, info in infos.items()}
-            self._initial = Offset(positions, positions, uids, _cores())
+            self._initial = Offset(positions, positions, uids, _cores(), cluster=_cluster(infos))
         return self._initial.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the batch that begins at *start*; *start* itself if there is no batch to run now.
 
         Raises:
-            DataLossError: a channel was deleted or ends before its position, and failOnDataLoss is set. Others as of
-                `with_retries`.
+            DataLossError: a channel was deleted, ends before its position or is another cluster's, and failOnDataLoss is set.
+                Others as of `with_retries`.
         """
         begin = from_json(start)
         infos = self._infos(begin)
         if _beyond_end(begin, infos) and self._frozen is None:
             infos = self._channels.infos()  # an answer that was under way may be older than the position
-        self._ends = {name: behind(info) for name, info in infos.items()}
-        known = self._without_holes(self._begun_again(self._with_found(begin, infos), infos), infos)
+        self._ends, self._cluster = {name: behind(info) for name, info in infos.items()}, _cluster(infos)
+        known = self._with_found(self._of_cluster(begin, infos), infos)
+        known = self._without_holes(self._begun_again(known, infos), infos)
         wants = {
             name: self._ends[name] - position
             for name, position in known.positions.items()
@@ -276,7 +298,8 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return the next sequence of each channel for Spark's progress report; None before the first batch."""
-        return packed(dict(sorted(self._ends.items())), len(self._ends)) or None
+        cluster = {CLUSTER: self._cluster} if self._ends and self._cluster else {}
+        return packed(dict(sorted({**self._ends, **cluster}.items())), len(self._ends)) or None
 
     def _infos(self, begin: Offset | None = None) -> dict[str, ChannelInfo]:
         if self._frozen is not None:
@@ -285,6 +308,16 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._channels.infos()
         newest = {name: position - 1 for name, position in begin.positions.items()}
         return self._channels.infos(newest, IDLE_WAIT_S)
+
+    def _of_cluster(self, begin: Offset, infos: Infos) -> Offset:
+        """Return *begin*; without any position if its channels were those of another cluster."""
+        cluster = _cluster(infos) or begin.cluster
+        if begin.cluster in ("", cluster):
+            return begin._replace(cluster=cluster)
+        text = "the channels are those of another cluster now: messages that were not read are lost"
+        why = f"the server was set up anew, the cluster was rescued, or it is another one: {CHECK_SERVER}"
+        self._note_once("", cluster, text, why, "reads the channels from their beginning")
+        return Offset({}, {}, {}, begin.tasks, cluster=cluster)
 
     def _with_found(self, begin: Offset, infos: Infos) -> Offset:
         """Return *begin* with the channels that it does not have yet, and with the new uid of channels that were made again."""
@@ -305,7 +338,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name in uids.keys() - infos.keys():
             if self._reads(name):
                 self._lose(name, 0, "was deleted")
-        return Offset(positions, initial, uids, begin.tasks, begin.again)
+        return begin._replace(positions=positions, initial=initial, incarnations=uids)
 
     def _begun_again(self, known: Offset, infos: Infos) -> Offset:
         """Return *known* with the beginnings of channels that end before their positions: their messages are others now."""
@@ -342,12 +375,14 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return bool(re.fullmatch(options.pattern, name)) if options.pattern else name in options.channels
 
     def _lose(self, name: str, uid: int, what: str, *why_and_then: str) -> None:
+        self._note_once(name, uid, f"channel {name} {what}: messages of it that were not read are lost", *why_and_then)
+
+    def _note_once(self, name: str, identity: int | str, text: str, *why_and_then: str) -> None:
         from pyspark_stan.reading.reading import note_loss  # noqa: PLC0415 - pyarrow comes with it
 
-        if (name, uid, what) not in self._noted:
-            text = f"channel {name} {what}: messages of it that were not read are lost"
+        if (name, identity, text) not in self._noted:
             note_loss(text, *why_and_then, fail=self._fail)
-            self._noted.add((name, uid, what))
+            self._noted.add((name, identity, text))
 
     @property
     def _fail(self) -> bool:
@@ -390,7 +425,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Handle Spark's notice that all batches before *end* are finished: report the position, if the consumer has a name."""
         if self._options.consumer:
-            self._channels.report(_known_to_broker(from_json(end)))
+            self._channels.report(from_json(end))
 
     def stop(self) -> None:
         """Do nothing: the connection belongs to the process, not to the query."""
@@ -418,8 +453,9 @@ def _beyond_end(offset: Offset, infos: Infos) -> list[str]:
     ]
 
 
-def _known_to_broker(end: Offset) -> dict[str, int]:
-    return {name: position for name, position in end.positions.items() if name in end.incarnations}
+def _cluster(infos: Infos) -> str:
+    """Return the cluster of channels; "" if there are none, or a server does not know it yet."""
+    return next((info.cluster for info in infos.values()), "")
 
 
 def _row_bytes(info: ChannelInfo) -> float:

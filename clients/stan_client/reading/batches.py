@@ -112,15 +112,18 @@ class Batches:
         from_replica: bool = False,
         timeout_s: float | None = None,
         uid: int = 0,
+        cluster: str = "",
     ) -> AsyncGenerator[Fetched, None]:
-        """Yield the messages of Client.read in whole answers, as the server stores them; an answer may hold no message. *uid*:
-        the channel's uid from info(), so that another channel of this name is refused; 0: any channel of this name."""
+        """Yield the messages of Client.read in whole answers, as the server stores them; an answer may hold no message. *uid*,
+        *cluster*: of the channel from info(), so that another channel of this name is refused; 0, "": any channel of this
+        name."""
         options = ReadOptions(
             follow=follow,
             requests_in_flight=requests_in_flight,
             max_bytes=max_bytes,
             from_replica=from_replica,
             uid=uid,
+            cluster=cluster,
             timeout_s=timeout_s,
         )
         return Reader(self._fetcher, channel, options).answers(start or everything())
@@ -132,6 +135,7 @@ class Batches:
         last: int,
         *,
         uid: int = 0,
+        cluster: str = "",
         max_bytes: int = 0,
         requests_in_flight: int = 4,
         from_replica: bool = False,
@@ -143,7 +147,7 @@ class Batches:
         soon. Other arguments as of read().
 
         Raises:
-            ChannelReplacedError: the channel has another uid, or gets one meanwhile. Others as of Client.fetch().
+            ChannelReplacedError: the channel has another uid or cluster, or gets one meanwhile. Others as of Client.fetch().
         """
         options = ReadOptions(
             requests_in_flight=requests_in_flight,
@@ -151,6 +155,7 @@ class Batches:
             from_replica=from_replica,
             last=last,
             uid=uid,
+            cluster=cluster,
             timeout_s=timeout_s,
         )
         return Reader(self._fetcher, channel, options).answers(from_sequence(first))

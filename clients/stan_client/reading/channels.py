@@ -9,7 +9,7 @@ None: the client's.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from stan_protocol.proto import extension_pb2 as pb
@@ -36,6 +36,7 @@ class ChannelInfo(NamedTuple):
     bytes: int
     first_time_ns: int
     last_time_ns: int
+    cluster: str = ""  # names the cluster: another one if the server was set up anew, or the cluster was rescued
 
 
 class Channels:
@@ -76,12 +77,13 @@ class Channels:
         if newer_than and wait_s > 0:
             answers = await self._wait_for_news(request, newer_than, wait_s, timeout_s)
             if (covered(answers) or known(answers)) and not any(answer.more for answer in answers):
-                return _by_name(info for answer in answers for info in answer.channels)
+                infos = [_info(answer, row) for answer in answers for row in answer.channels]
+                return {info.name: info for info in infos}  # of two of the same channel the later one
         after = {"after": "name"}
         pages = await self._requester.ask_pages(
-            "info", request, pb.InfoResponse, "channels", after, known, patience_s=timeout_s
+            "info", request, pb.InfoResponse, "channels", after, known, patience_s=timeout_s, made=_info
         )
-        return _by_name(pages.values())
+        return {info.name: info for info in pages.values()}
 
     async def _wait_for_news(
         self, request: pb.InfoRequest, newer_than: Mapping[str, int], wait_s: float, timeout_s: float | None
@@ -151,10 +153,15 @@ class Channels:
             last = answer.searched_from - 1
 
 
-def _by_name(infos: Iterable[pb.ChannelInfo]) -> dict[str, ChannelInfo]:
-    """Channels by name; of two that tell of the same the later one."""
-    by_name = {}
-    for info in infos:
-        name, times = text_of(info.name), (info.first_timestamp, info.last_timestamp)
-        by_name[name] = ChannelInfo(name, info.uid, info.first_sequence, info.last_sequence, info.bytes, *times)
-    return by_name
+def _info(answer: pb.InfoResponse, row: pb.ChannelInfo) -> ChannelInfo:
+    """The channel that a row of an answer tells of."""
+    return ChannelInfo(
+        text_of(row.name),
+        row.uid,
+        row.first_sequence,
+        row.last_sequence,
+        row.bytes,
+        row.first_timestamp,
+        row.last_timestamp,
+        answer.cluster.hex(),
+    )

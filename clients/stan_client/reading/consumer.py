@@ -31,6 +31,7 @@ class Position(NamedTuple):
 
     sequence: int = 1  # the next one to be read
     uid: int = 0  # of the channel; 0: not known yet
+    cluster: str = ""  # of the channel; "": not known yet
 
 
 class BookmarkReporter:
@@ -38,12 +39,12 @@ class BookmarkReporter:
     and tried again. Without a name it reports nothing."""
 
     def __init__(self, client: Connected, name: str, channel: str) -> None:
-        self.finished = 0
-        """Position after the batches that the caller has finished by requesting the next one. 0: none yet."""
+        self.finished = Position(0)
+        """Position after the batches that the caller has finished by requesting the next one. Sequence 0: none yet."""
         self._client = client
         self._name = name
         self._channel = channel
-        self._reported = 0
+        self._reported = Position(0)
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> None:
@@ -66,8 +67,9 @@ class BookmarkReporter:
 
     async def _report(self) -> None:
         finished = self.finished
-        if finished and finished != self._reported:
-            await self._client.bookmarks.set(self._name, {self._channel: finished})
+        if finished.sequence and finished != self._reported:
+            place, uids = {self._channel: finished.sequence}, {self._channel: finished.uid}
+            await self._client.bookmarks.set(self._name, place, uids=uids, cluster=finished.cluster)
             self._reported = finished
 
 
@@ -147,10 +149,10 @@ class PullConsumer(AsyncIterator[Fetched]):
                     async with contextlib.aclosing(self._answers()) as answers:
                         async for reply in answers:
                             self._look_for_loss(reply)
-                            self._at = Position(max(self._at.sequence, reply.next_sequence), reply.uid or self._at.uid)
+                            self._at = self._after(reply)
                             if reply.count:
                                 yield reply
-                                self._reporter.finished = self._at.sequence
+                                self._reporter.finished = self._at
                     if not self._follow:
                         return
                 except ChannelReplacedError:
@@ -173,8 +175,14 @@ class PullConsumer(AsyncIterator[Fetched]):
             max_bytes=self._max_bytes,
             from_replica=self._from_replica,
             uid=self._at.uid,
+            cluster=self._at.cluster,
             timeout_s=self._timeout_s,
         )
+
+    def _after(self, answer: Fetched) -> Position:
+        at = self._at
+        sequence = max(at.sequence, answer.next_sequence)
+        return Position(sequence, answer.uid or at.uid, answer.cluster or at.cluster)
 
     def _look_for_loss(self, answer: Fetched) -> None:
         expected = self._at.sequence
@@ -191,8 +199,8 @@ class PullConsumer(AsyncIterator[Fetched]):
         self.lost += first - expected
 
     def _start_again(self) -> None:
-        """Begin at the start of the channel that has taken the deleted one's name; without *skip_lost*, ChannelReplacedError."""
+        """Begin at the start of the channel that has taken the name of another; without *skip_lost*, ChannelReplacedError."""
         if not self._skip_lost:
             raise ChannelReplacedError
-        log.warning("channel %s was deleted; going on with the one that has its name", self.channel)
+        log.warning("channel %s is another one now; going on from its beginning", self.channel)
         self._at = Position()

@@ -54,6 +54,7 @@ class Fetched:
     def __init__(self, channel: str, response: FetchResponse) -> None:
         self.channel = channel
         self.uid = response.uid  # another one if the channel was deleted and made again
+        self.cluster = response.cluster.hex()  # another one if the server was set up anew, or the cluster was rescued
         self.first_sequence = response.first_sequence  # oldest message the server has
         self.last_sequence = response.last_sequence  # newest message it has
         self.next_sequence = response.next_sequence  # where to go on
@@ -178,6 +179,7 @@ class ReadOptions:
     from_replica: bool = False
     last: int = 0  # highest sequence to read, 0: no bound; the reader waits if replicas do not have it yet
     uid: int = 0  # the channel must be this one, 0: any
+    cluster: str = ""  # and of this cluster, "": of any
     timeout_s: float | None = None  # of each request, None: the client's
 
 
@@ -189,7 +191,7 @@ class Reader:
         self._channel = raw(channel)
         self._options = options
         self._answer_max = 0
-        self._uid = options.uid
+        self._uid, self._cluster = options.uid, options.cluster
         self._from_replica = options.from_replica
         self._end = 0  # newest sequence known, or `last` of the options
         self._step = MESSAGES_FIRST  # messages in one request
@@ -263,9 +265,11 @@ class Reader:
         options, from_replica = self._options, self._from_replica
         request = FetchRequest(channel=self._channel, max_bytes=options.max_bytes, compressed=True, **limits)
         answer = await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=options.timeout_s)
-        if self._uid and answer.uid not in (0, self._uid):  # 0: the answer had no room for the uid
+        # 0 and "": the answer had no room for them.
+        same = not self._uid or answer.uid in (0, self._uid)
+        if not same or (self._cluster and answer.cluster not in ("", self._cluster)):
             raise ChannelReplacedError
-        self._uid = self._uid or answer.uid
+        self._uid, self._cluster = self._uid or answer.uid, self._cluster or answer.cluster
         end = answer.last_sequence
         if options.last:  # a replica may not have it yet
             end = options.last if from_replica else min(end, options.last)

@@ -104,6 +104,7 @@ class _Share:
         self.lost = False
         self._membership = membership
         self._uid, self._generation = owned.uid, owned.generation
+        self._cluster = membership.requests.cluster
         self._releasing = False
         self._handed = False  # the batch is with the application
         self.task = asyncio.create_task(self._read())
@@ -145,7 +146,12 @@ class _Share:
 
     async def _note(self, sequence: int, *, claim: bool) -> int:
         return await self._membership.requests.note(
-            self.channel, sequence, generation=self._generation, claim=claim, uid=self._uid
+            self.channel,
+            sequence,
+            generation=self._generation,
+            claim=claim,
+            uid=self._uid,
+            cluster=self._cluster,
         )
 
     async def _read(self) -> None:
@@ -185,6 +191,7 @@ class _Share:
             requests_in_flight=1,
             max_bytes=membership.max_bytes,
             uid=self._uid,
+            cluster=self._cluster.hex(),
         )
         async with contextlib.aclosing(answers):
             async for answer in answers:
@@ -420,6 +427,8 @@ class _Membership:
 
     def _apply(self, answer: pb.ConsumerGroupResponse) -> None:
         """Follow the servers' assignment of channels to this member."""
+        if answer.cluster != self.requests.cluster:
+            self._begin_cluster(answer.cluster)
         if answer.unchanged:
             return
         self._renewal.known = answer.assignment
@@ -432,3 +441,11 @@ class _Membership:
                 self.shares[key] = _Share(self, one)
             if one.release and key in self.shares:
                 self.shares[key].release()
+
+    def _begin_cluster(self, cluster: bytes) -> None:
+        """End the shares of another cluster, whose uids and generations may belong to other channels now."""
+        shares, self.shares = self.shares, {}
+        for share in shares.values():
+            share.end()
+        self._released.clear()
+        self._renewal.known, self.requests.cluster = 0, cluster

@@ -45,7 +45,7 @@ class Table(Mapping[bytes, Message]):
         self._channel = channel
         self._on_change = on_change
         self._rows: dict[bytes, Message] = {}
-        self._uid = 0
+        self._uid, self._cluster = 0, ""  # of the channel
         self._task: asyncio.Task[None] | None = None
         self._moved = asyncio.Condition()
         self.sequence = 0
@@ -117,7 +117,7 @@ class Table(Mapping[bytes, Message]):
                     await self._make()
                 from_start = not await self._follow()
             except ChannelReplacedError:
-                from_start, self._uid = True, 0
+                from_start, self._uid, self._cluster = True, 0, ""
             except ConnectionClosedError:
                 return
             except StanClientError as trouble:
@@ -131,7 +131,7 @@ class Table(Mapping[bytes, Message]):
             rows: dict[bytes, Message] = {}
             done, known = 0, -1
             complete = True
-            answers = self._client.batches.read(self._channel, uid=self._uid)
+            answers = self._client.batches.read(self._channel, uid=self._uid, cluster=self._cluster)
             async with aclosing(answers):
                 async for answer in answers:
                     known = answer.tombstones_until if known < 0 else known
@@ -139,7 +139,7 @@ class Table(Mapping[bytes, Message]):
                     for message in answer.messages():
                         _fold(rows, message)
                     done = max(done, answer.next_sequence - 1)
-                    self._uid = self._uid or answer.uid
+                    self._uid, self._cluster = self._uid or answer.uid, self._cluster or answer.cluster
             if complete:
                 await self._replace(rows, done)
                 return
@@ -155,12 +155,14 @@ class Table(Mapping[bytes, Message]):
         await self._wake()
 
     async def _follow(self) -> bool:
-        """Follow the channel. Returns False if the table may have missed tombstones."""
+        """Follow the channel. Returns False if the table may have missed tombstones, or has messages that the channel lost."""
         start = from_sequence(self.sequence + 1)
-        answers = self._client.batches.read(self._channel, start=start, follow=True, uid=self._uid)
+        answers = self._client.batches.read(
+            self._channel, start=start, follow=True, uid=self._uid, cluster=self._cluster
+        )
         async with aclosing(answers):
             async for answer in answers:
-                if answer.tombstones_until > self.sequence:
+                if answer.tombstones_until > self.sequence or (answer.uid and answer.last_sequence < self.sequence):
                     return False
                 await self._apply(answer)
         return True

@@ -40,14 +40,27 @@ class Bookmarks:
         self._requester = requester
 
     async def set(
-        self, name: str, positions: Mapping[str, int], *, taken: int = 0, timeout_s: float | None = None
+        self,
+        name: str,
+        positions: Mapping[str, int],
+        *,
+        taken: int = 0,
+        uids: Mapping[str, int] = {},
+        cluster: str = "",
+        timeout_s: float | None = None,
     ) -> None:
         """Store for each channel the next sequence that *name* will read, visible to others; 0 removes the position. *taken*: of
-        the position of a tier: its owner has dealt with so many `removals`."""
+        the position of a tier: its owner has dealt with so many `removals`. *uids*, *cluster*: of the channels from info(), so
+        that the position of another channel of that name is refused."""
 
         async def note(channel: str) -> pb.CursorSetResponse:
             request = pb.CursorSetRequest(
-                name=raw(name), channel=raw(channel), sequence=positions[channel], taken=taken
+                name=raw(name),
+                channel=raw(channel),
+                sequence=positions[channel],
+                taken=taken,
+                uid=uids.get(channel, 0),
+                cluster=bytes.fromhex(cluster),
             )
             return await self._requester.ask("cursor_set", request, pb.CursorSetResponse, patience_s=timeout_s)
 

@@ -12,8 +12,10 @@ class MembershipRequests:
     def __init__(self, requester: Requester, group: str) -> None:
         self._requester = requester
         self._group = raw(group)
+        self.cluster = b""
+        """The cluster whose channels the member has."""
 
-    async def note(self, channel: str, sequence: int, *, generation: int, claim: bool, uid: int) -> int:
+    async def note(self, channel: str, sequence: int, *, generation: int, claim: bool, uid: int, cluster: bytes) -> int:
         """Commit the group's position in a channel as its owner of that *generation*. With *claim*, shut out earlier owners, and
         begin at *sequence* if there is no position. Returns the position, which never goes back.
 
@@ -21,7 +23,13 @@ class MembershipRequests:
             ServerError: refused, for example because a later owner has claimed it.
         """
         request = pb.CursorSetRequest(
-            name=self._group, channel=raw(channel), sequence=sequence, generation=generation, claim=claim, uid=uid
+            name=self._group,
+            channel=raw(channel),
+            sequence=sequence,
+            generation=generation,
+            claim=claim,
+            uid=uid,
+            cluster=cluster,
         )
         return (await self._requester.ask("cursor_set", request, pb.CursorSetResponse)).sequence
 

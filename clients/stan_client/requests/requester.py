@@ -150,14 +150,16 @@ class Requester:
         after: Mapping[str, str],
         enough: Callable[[list[Any]], bool] | None = None,
         patience_s: float | None = None,
+        made: Callable[[Any, Any], Any] = lambda _answer, row: row,
     ) -> dict[Any, Any]:
         """Fetch all pages from all leaders. *after* maps a field of the request to the field of a row that is the key of the
-        next page; *rows*: the answer's field. *patience_s*: of each page. Errors and *enough* as of `ask_leaders`."""
+        next page; *rows*: the answer's field. *patience_s*: of each page. *made*: makes the value to return of an answer and a
+        row of it. Errors and *enough* as of `ask_leaders`."""
         key = attrgetter(*after.values())
         rows_by_key: dict[Any, Any] = {}
         while True:
             answers = await self.ask_leaders(kind, lambda _: request, answer, enough=enough, patience_s=patience_s)
-            rows_by_key |= {key(row): row for one in answers for row in getattr(one, rows)}
+            rows_by_key |= {key(row): made(one, row) for one in answers for row in getattr(one, rows)}
             ends = [getattr(one, rows)[-1] for one in answers if one.more and getattr(one, rows)]
             if not ends:
                 return rows_by_key

@@ -29,7 +29,7 @@ class FetchRequest(_message.Message):
     def __init__(self, channel: _Optional[bytes] = ..., from_sequence: _Optional[int] = ..., from_time: _Optional[int] = ..., newest: _Optional[int] = ..., newest_of_key: _Optional[bytes] = ..., last: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., compressed: bool = ...) -> None: ...
 
 class FetchResponse(_message.Message):
-    __slots__ = ("error", "error_code", "retry", "uid", "first_sequence", "last_sequence", "next_sequence", "runs", "records", "tombstones_until", "searched_from")
+    __slots__ = ("error", "error_code", "retry", "uid", "first_sequence", "last_sequence", "next_sequence", "runs", "cluster", "records", "tombstones_until", "searched_from")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +38,7 @@ class FetchResponse(_message.Message):
     LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     TOMBSTONES_UNTIL_FIELD_NUMBER: _ClassVar[int]
     SEARCHED_FROM_FIELD_NUMBER: _ClassVar[int]
@@ -49,10 +50,11 @@ class FetchResponse(_message.Message):
     last_sequence: int
     next_sequence: int
     runs: _containers.RepeatedCompositeFieldContainer[Run]
+    cluster: bytes
     records: bytes
     tombstones_until: int
     searched_from: int
-    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., next_sequence: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ..., records: _Optional[bytes] = ..., tombstones_until: _Optional[int] = ..., searched_from: _Optional[int] = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., next_sequence: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ..., cluster: _Optional[bytes] = ..., records: _Optional[bytes] = ..., tombstones_until: _Optional[int] = ..., searched_from: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
     __slots__ = ("first_sequence", "count", "timestamp", "position", "compressed", "skipped", "rows")
@@ -95,7 +97,7 @@ class Position(_message.Message):
     def __init__(self, channel: _Optional[bytes] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class InfoResponse(_message.Message):
-    __slots__ = ("error", "error_code", "retry", "pool", "groups", "channels", "more", "message_bytes_max")
+    __slots__ = ("error", "error_code", "retry", "pool", "groups", "channels", "more", "message_bytes_max", "cluster")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
@@ -104,6 +106,7 @@ class InfoResponse(_message.Message):
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
     error: bytes
     error_code: str
     retry: bool
@@ -112,7 +115,8 @@ class InfoResponse(_message.Message):
     channels: _containers.RepeatedCompositeFieldContainer[ChannelInfo]
     more: bool
     message_bytes_max: int
-    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., channels: _Optional[_Iterable[_Union[ChannelInfo, _Mapping]]] = ..., more: bool = ..., message_bytes_max: _Optional[int] = ...) -> None: ...
+    cluster: bytes
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., channels: _Optional[_Iterable[_Union[ChannelInfo, _Mapping]]] = ..., more: bool = ..., message_bytes_max: _Optional[int] = ..., cluster: _Optional[bytes] = ...) -> None: ...
 
 class ChannelInfo(_message.Message):
     __slots__ = ("name", "uid", "first_sequence", "last_sequence", "bytes", "first_timestamp", "last_timestamp", "group")
@@ -355,13 +359,14 @@ class LastCommittedResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., known: bool = ..., version: _Optional[int] = ...) -> None: ...
 
 class CursorSetRequest(_message.Message):
-    __slots__ = ("name", "channel", "sequence", "generation", "claim", "uid", "taken")
+    __slots__ = ("name", "channel", "sequence", "generation", "claim", "uid", "cluster", "taken")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     CLAIM_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
     TAKEN_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     channel: bytes
@@ -369,8 +374,9 @@ class CursorSetRequest(_message.Message):
     generation: int
     claim: bool
     uid: int
+    cluster: bytes
     taken: int
-    def __init__(self, name: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., sequence: _Optional[int] = ..., generation: _Optional[int] = ..., claim: bool = ..., uid: _Optional[int] = ..., taken: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., sequence: _Optional[int] = ..., generation: _Optional[int] = ..., claim: bool = ..., uid: _Optional[int] = ..., cluster: _Optional[bytes] = ..., taken: _Optional[int] = ...) -> None: ...
 
 class CursorSetResponse(_message.Message):
     __slots__ = ("error", "error_code", "retry", "sequence")
@@ -469,17 +475,19 @@ class OwnedChannel(_message.Message):
     def __init__(self, uid: _Optional[int] = ..., generation: _Optional[int] = ..., channel: _Optional[bytes] = ..., release: bool = ...) -> None: ...
 
 class ConsumerGroupResponse(_message.Message):
-    __slots__ = ("error", "error_code", "retry", "assignment", "unchanged", "channels")
+    __slots__ = ("error", "error_code", "retry", "assignment", "unchanged", "channels", "cluster")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     UNCHANGED_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
     error: bytes
     error_code: str
     retry: bool
     assignment: int
     unchanged: bool
     channels: _containers.RepeatedCompositeFieldContainer[OwnedChannel]
-    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., assignment: _Optional[int] = ..., unchanged: bool = ..., channels: _Optional[_Iterable[_Union[OwnedChannel, _Mapping]]] = ...) -> None: ...
+    cluster: bytes
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., assignment: _Optional[int] = ..., unchanged: bool = ..., channels: _Optional[_Iterable[_Union[OwnedChannel, _Mapping]]] = ..., cluster: _Optional[bytes] = ...) -> None: ...

@@ -91,7 +91,7 @@ class FetchRules:
         place = locate(accepted.request, index, view.payload_bytes_max, view.deleted(number, uid))
         if place is None:
             return Refusal(INVALID_FETCH)
-        place.response.uid = uid
+        place.response.uid, place.response.cluster = uid, view.cluster
         place.response.tombstones_until = view.tombstones_until(number, uid)
         return place
 

@@ -163,6 +163,11 @@ class BrokerView:
         return self._services.node.nuid
 
     @property
+    def cluster(self) -> bytes:
+        """The identity of the cluster for its readers; b"" while the cluster is not founded."""
+        return self._services.node.cluster
+
+    @property
     def pool(self) -> int:
         """How many groups of channels there are."""
         return self._services.placement.pool

@@ -23,7 +23,7 @@ class ClusterPlace:
 
     def step_epoch(self, epoch: int) -> None:
         """The epoch of the cluster, as clients get it; 0: it was never rescued."""
-        self.parts.clients.template.epoch = epoch
+        self.node.epoch = epoch
 
     def step_survivors(self, names: tuple[str, ...], version: int) -> None:
         """The cluster was rescued: *names* are its nodes, in place of those of *version* in the metadata or before."""

@@ -183,6 +183,7 @@ class Registration(MetaPart):
             return
         response = wire.ConnectResponse()
         response.CopyFrom(self._template)
+        response.epoch = self.node.epoch
         response.pub_prefix = said_by(self.senders.user_of(reply), response.pub_prefix)
         if request.protocol >= 1:
             response.ping_requests = self.nats.subjects.pings.encode()

@@ -1,6 +1,8 @@
 """The state of one node: its settings, its clock, the metadata, and the channel groups that it holds."""
 
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final
 
 from stan_protocol.scalars import GroupId, Nanos, WallNanos
 
@@ -10,6 +12,8 @@ from stan.core.leader.local_group import ChannelGroup, LeaderParts
 from stan.core.metadata.meta import ChannelInfo, MetaMachine
 
 META_GROUP = GroupId(0)
+CLUSTER_BYTES: Final = 12
+"""Of the identity that readers get: two clusters have the same with a probability of 2^-96."""
 
 
 @dataclass(slots=True)
@@ -18,6 +22,7 @@ class Node:
 
     config: Config
     name: str = ""  # in the cluster; "": a node alone
+    epoch: int = 0  # of the newest rescue; 0: the cluster was never rescued
     meta: MetaMachine = field(default_factory=MetaMachine)
     groups: dict[GroupId, ChannelGroup] = field(default_factory=dict)
     clock: Clock = field(default_factory=lambda: Clock(Nanos(0), WallNanos(0)))
@@ -32,6 +37,13 @@ class Node:
     def nuid(self) -> bytes:
         """The unique id of the cluster; b"" while the cluster is not founded."""
         return self.meta.info.nuid if self.meta.info is not None else b""
+
+    @property
+    def cluster(self) -> bytes:
+        """The identity of the cluster for its readers, CLUSTER_BYTES: another one after a rescue, because sequences may belong to
+        other messages then; b"" while the cluster is not founded."""
+        founded = b"%b %d" % (self.nuid, self.epoch)
+        return blake2b(founded, digest_size=CLUSTER_BYTES).digest() if self.nuid else b""
 
     @property
     def leads_meta(self) -> bool:

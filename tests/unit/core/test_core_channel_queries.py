@@ -68,6 +68,21 @@ def test_channel_is_told_as_its_index_has_it(harness) -> None:
     assert info.last_timestamp - info.first_timestamp >= SECOND
 
 
+def test_cluster_is_the_same_behind_a_restart_and_another_one_behind_a_rescue(harness) -> None:
+    def cluster():
+        return ask(harness, "info").cluster
+
+    first = cluster()
+    harness.restart()
+    assert first == cluster() != b""
+    harness.broker.cluster.step_epoch(7)
+    rescued = cluster()
+    assert rescued not in (first, b"")
+    place = {"name": b"n", "channel": b"foo", "sequence": 2}
+    assert ask(harness, "cursor_set", **place, cluster=rescued).error == b""
+    assert ask(harness, "cursor_set", **place, cluster=first).error == refusals.UNKNOWN_CHANNEL.encode()
+
+
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [

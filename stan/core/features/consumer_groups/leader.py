@@ -97,7 +97,7 @@ class ConsumerGroupsLeader(MetaPart):
             self._tell(live, member, earlier)
         if request.leave:
             live.leave(member)
-            accepted.answer(unchanged=True, assignment=request.known)
+            accepted.answer(unchanged=True, assignment=request.known, cluster=self.node.cluster)
             self._divide(name)
             return
         live.deadlines[member] = now + request.lease_ms * MILLISECOND
@@ -238,9 +238,10 @@ class ConsumerGroupsLeader(MetaPart):
         views = live.view(self._known(live.name), self.node.meta.by_uid)
         digest = views.digest(member)
         if member in live.joining or digest == poll.accepted.request.known:
-            poll.accepted.answer(unchanged=True, assignment=poll.accepted.request.known)
+            known = poll.accepted.request.known
+            poll.accepted.answer(unchanged=True, assignment=known, cluster=self.node.cluster)
             return
-        response = pb.ConsumerGroupResponse(assignment=digest)
+        response = pb.ConsumerGroupResponse(assignment=digest, cluster=self.node.cluster)
         room = self.nats.payload_bytes_max - HEAD_ROOM
         for shown in views.channels(member):
             room -= shown.ByteSize() + ITEM_ROOM

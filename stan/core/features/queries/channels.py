@@ -99,6 +99,7 @@ class ChannelQueries:
             return
         response: pb.InfoResponse = accepted.begin_answer()
         response.message_bytes_max = self.nats.delivered_bytes_max
+        response.cluster = self.node.cluster
         room = self.nats.payload_bytes_max - HEAD_ROOM
         for info in self._chosen(accepted):
             index = self.stored.indexes(info.group, info.uid)
@@ -154,7 +155,7 @@ class ChannelQueries:
             return
         if request.claim and not (request.generation and request.sequence):
             accepted.refuse(INVALID_BOOKMARK)
-        elif request.uid not in (0, info.uid):
+        elif request.uid not in (0, info.uid) or request.cluster not in (b"", self.node.cluster):
             accepted.refuse(UNKNOWN_CHANNEL)
         elif self.channels.by_uid[info.uid].deleting:
             accepted.refuse(CHANNEL_DELETING)
