@@ -49,6 +49,8 @@ TTL_MAX = 10 * 365 * 24 * 3600 * SECOND
 """Longest time to live of a message, by a policy or by its publisher."""
 COMMIT_CHANNELS_MAX = 1024
 """Channels that one request may commit together."""
+COMMIT_TXNS_MAX = 5_000
+"""Txns of all channels that one request names, if not of one channel: servers read 20,000 fields of a request."""
 COMPRESSED_BYTES_MIN = 1 * KiB
 """Rows of a batch below this are not compressed: a message alone does not get smaller."""
 COMPRESSED_BYTES_MAX = (1 << 24) - 1

@@ -137,7 +137,10 @@ INVALID_TRANSACTION = "stan: invalid transaction request"
 STAGED_OTHERWISE = "stan: this part is staged already, with other rows"
 STAGED_GONE = "stan: staged rows are gone"
 STAGED_UNNAMED = "stan: more is staged than the commit names"
-STAGED_TOO_MUCH = "stan: too much is staged"
+STAGED_TOO_MUCH = (
+    "stan: {} {} are staged in the channel's group and not committed, of {} that it takes: "
+    "a batch of fewer tasks, channels or rows needs less (with Spark: coalesce, maxOffsetsPerTrigger)"
+)
 ANOTHER_WRITER = (
     "stan: version {} of application '{}' is older than, or the same as, what another writer has committed ({}): "
     "nothing is added; a writer needs an application name of its own (with Spark: txnAppId)"

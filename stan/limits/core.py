@@ -230,8 +230,8 @@ STAGED_AGE_MAX = 3600 * SECOND
 """Staged rows that are not committed after this long are removed."""
 STAGED_BYTES_MAX = 8 * GiB
 """Rows staged in one group; they lie on the disk."""
-STAGED_PARTS_MAX = 16_384
-"""Parts staged in one group; the data about each are in memory."""
+STAGED_PARTS_MAX = 65_536
+"""Parts staged in one group, each with 1 KB of memory. 200 tasks, as of Spark's shuffles, may write 300 channels."""
 STAGES_WAITING_MAX = 64
 """Requests to stage that wait for their channel to exist; further ones are answered "retry"."""
 COMMIT_RETRY = 1 * SECOND

@@ -51,7 +51,9 @@ if TYPE_CHECKING:
     from pyspark_stan.writing.parts import Division
 
 COMMITTED_ROWS_PER_S_MIN: Final = 20_000
-"""A commit may take the usual patience and the time of its rows at this rate; then it is given up."""
+COMMITTED_REQUESTS_PER_S_MIN: Final = 500
+"""A commit may take the usual patience and the time of its rows, and of the requests that staged them, at these rates; then it is
+given up."""
 
 _log: Final = logging.getLogger("pyspark_stan")
 
@@ -307,7 +309,8 @@ def _commit(options: SinkOptions, messages: list[StanCommitMessage]) -> None:
         _log.warning("version %d of '%s' was finished before: nothing is added", *reversed(identity))
         _abort(options, messages)  # staged by tasks that began before the other commit
         return
-    patience_s = options.patience_s + sum(message.rows for message in messages) / COMMITTED_ROWS_PER_S_MIN
+    rows, staged = sum(message.rows for message in messages), sum(sum(each.parts.values()) for each in messages)
+    patience_s = options.patience_s + rows / COMMITTED_ROWS_PER_S_MIN + staged / COMMITTED_REQUESTS_PER_S_MIN
     commit = methodcaller(
         "commit", identity.app, identity.version, _txns(messages), writer=writer, timeout_s=patience_s
     )

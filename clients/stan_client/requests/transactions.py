@@ -13,7 +13,7 @@ None: the client's.
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from stan_protocol.limits import COMMIT_CHANNELS_MAX
+from stan_protocol.limits import COMMIT_CHANNELS_MAX, COMMIT_TXNS_MAX
 from stan_protocol.proto import extension_pb2 as pb
 
 from stan_client.requests.names import raw
@@ -86,7 +86,7 @@ class Transactions:
         process: committed channels are left as they are, the others are committed.
 
         Rows in channels of one group of the servers become visible at once, whatever crashes; the groups follow each
-        other. More than 1,024 channels, or 512 KiB of txns, are several requests, as if they were of several groups.
+        other. More than 1,024 channels, 5,000 txns or 512 KiB of them are several requests, as if they were of several groups.
 
         Args:
             app: as staged.
@@ -165,11 +165,13 @@ class Transactions:
 def _in_requests(shares: Mapping[bytes, pb.ChannelTxns]) -> list[list[bytes]]:
     """The channels of a commit, divided into as many requests as they take."""
     requests: list[list[bytes]] = []
-    size = 0
+    size = named = 0
     for channel, share in shares.items():
         size += share.ByteSize()
-        if not requests or size > COMMIT_BYTES_MAX or len(requests[-1]) >= COMMIT_CHANNELS_MAX:
+        named += len(share.txns)
+        full = size > COMMIT_BYTES_MAX or named > COMMIT_TXNS_MAX
+        if not requests or full or len(requests[-1]) >= COMMIT_CHANNELS_MAX:
             requests.append([])
-            size = share.ByteSize()
+            size, named = share.ByteSize(), len(share.txns)
         requests[-1].append(channel)
     return requests

@@ -19,6 +19,7 @@ from stan_protocol.refusals import (
     BUSY,
     STAGED_GONE,
     STAGED_OTHERWISE,
+    STAGED_TOO_MUCH,
     STAGED_UNNAMED,
     TOO_MANY_APPS,
 )
@@ -106,12 +107,22 @@ class Transactions:
         last = self.finished.get(app)
         return bool(user) and last is not None and last.user not in (b"", user)
 
-    def has_staging_room(self, user: bytes) -> bool:
-        """True if a user may stage one part more."""
-        return (
-            self.staged_shares.left(user, limits.STAGED_PARTS_MAX) > 0
-            and self.byte_shares.left(user, limits.STAGED_BYTES_MAX) > 0
+    def staging_refusal(self, user: bytes) -> str:
+        """Why a user may not stage one part more; "" if that is possible."""
+        rooms = (
+            ("requests", self.staged_shares, limits.STAGED_PARTS_MAX),
+            ("bytes", self.byte_shares, limits.STAGED_BYTES_MAX),
         )
+        for what, shares, most in rooms:
+            left, own = shares.left(user, most), shares.of(user)
+            if left <= 0:
+                return STAGED_TOO_MUCH.format(own, what, own + left)
+        return ""
+
+    def is_all_of(self, part: pb.StagedPart) -> bool:
+        """True if everything that is staged is of the same work as *part*: then no room comes by waiting."""
+        work = part.user, part.app, part.version
+        return all((one.user, one.app, one.version) == work for one in self.staged.values())
 
     def staged_before(self, at: int) -> set[int]:
         """Sequences of parts that are older than *at* (Unix ns) and not needed by a commit under way."""

@@ -1,10 +1,13 @@
 """Staged rows and their commits on one broker: stage, commit, abort, finish, and what readers see meanwhile."""
 
+import re
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from stan_protocol import refusals
 from stan_protocol.frames import Frame
+from stan_protocol.limits import COMMIT_CHANNELS_MAX, COMMIT_TXNS_MAX
 from stan_protocol.patterns import ChannelLimits
 from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.proto import wire_pb2 as wire
@@ -13,10 +16,12 @@ from stan_protocol.scalars import SECOND
 from stan import limits
 from stan.config import Config, StoreLimits
 from stan.core.state.group import GroupMachine
+from stan.core.state.transactions import Decided, Transactions
 from stan.policies import PolicyRule
 from stan.protocol.entries import STAGING_UID, Kind, decode_batches
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.requests import decode
 from tests.kit.batches import rows_of
 from tests.kit.core_harness import CoreHarness, _split
 
@@ -568,8 +573,40 @@ def test_too_much_staged_is_refused(harness, monkeypatch):
     monkeypatch.setattr(limits, "STAGED_PARTS_MAX", 2)
     parts(harness, 2, size=10)
     refused = harness.stage(b"a", part=2)
-    assert (refused.error.decode(), refused.retry) == (refusals.STAGED_TOO_MUCH, True)
+    assert refused.error.decode() == refusals.STAGED_TOO_MUCH.format(2, "requests", 2)
     assert harness.stage(b"0" * 10, part=0) == ext.StageResponse()
+    monkeypatch.setattr(limits, "STAGED_PARTS_MAX", 3)
+    monkeypatch.setattr(limits, "STAGED_BYTES_MAX", 20)
+    refused = harness.stage(b"a", part=2)
+    assert re.search(r"\d+ bytes are staged .* of 20 that it takes: .*coalesce", refused.error.decode())
+
+
+def test_waiting_makes_room_only_where_others_have_staged(harness, monkeypatch):
+    monkeypatch.setattr(limits, "STAGED_PARTS_MAX", 2)
+    parts(harness, 2, size=10)
+    assert not harness.stage(b"a", part=2).retry
+    assert harness.stage(b"a", part=2, app=b"other").retry
+    assert harness.stage(b"a", part=2, version=1).retry
+
+
+def test_a_batch_of_200_tasks_and_300_channels_is_staged_and_committed_at_once():
+    known = Transactions()
+    parts = [(uid, b"%d" % task) for task in range(200) for uid in range(1, 301)]
+    for sequence, (uid, txn) in enumerate(parts, 1):
+        assert not known.staging_refusal(b"")
+        known.apply("staged", pb.StagedPart(uid=uid, app=b"a", txn=txn, sequence=sequence, count=1, bytes=1), sequence)
+    commit = pb.Commit(app=b"a")
+    for uid in range(1, 301):
+        commit.channels.add(uid=uid, txns=[pb.StagedTxn(txn=b"%d" % task, parts=1) for task in range(200)])
+    assert known.apply("commit", commit, 70_000) == Decided(70_000, set())
+    assert sum(len(share.sequences) for share in known.under_way[70_000].channels) == len(parts)
+
+
+def test_a_commit_may_name_as_many_channels_and_txns_as_clients_put_into_one_request():
+    txns = [ext.Txn(txn=b"t" * 40, parts=1)] * (COMMIT_TXNS_MAX // 1000)
+    more = [ext.ChannelTxns(channel=b"c", txns=txns if number < 1000 else []) for number in range(COMMIT_CHANNELS_MAX)]
+    request = ext.CommitRequest(app=b"a", version=1, channel=b"c", writer=b"w", more=more)
+    assert decode(ext.CommitRequest, request.SerializeToString()) == request
 
 
 def test_apps_are_forgotten_when_others_come_and_not_before_their_time(harness, monkeypatch):

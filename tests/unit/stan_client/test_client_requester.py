@@ -12,6 +12,7 @@ from stan_client.requests.requester import together
 from stan_protocol import refusals
 from stan_protocol.compression import rows_of
 from stan_protocol.frames import Frame
+from stan_protocol.limits import COMMIT_TXNS_MAX
 from stan_protocol.proto import extension_pb2 as pb
 
 NOBODY = Frame(1, b"in", b"", b"NATS/1.0 503\r\n\r\n", b"")
@@ -212,6 +213,19 @@ async def test_version_is_finished_after_all_channels_are_committed(servers, cli
     txns = [pb.Txn(txn=b"t1", parts=2), pb.Txn(txn=b"t2", parts=1)]
     together = pb.CommitRequest(app=b"app", version=4, channel=b"a", txns=txns, more=[pb.ChannelTxns(channel=b"b")])
     assert together in [request for _, request in servers.asked]
+
+
+async def test_a_commit_of_more_txns_than_a_server_reads_is_several_requests(servers, client) -> None:
+    txns = {f"c{number}": [(f"t{task}", 1) for task in range(200)] for number in range(300)}
+    txns["wide"] = [(f"t{task}", 1) for task in range(COMMIT_TXNS_MAX + 1)]
+    done = lambda request: {"more": [pb.CommittedChannel(channel=each.channel) for each in request.more]}  # noqa: E731
+    servers.answer = lambda _, request: done(request) if isinstance(request, pb.CommitRequest) else {}
+    await client.transactions.commit("app", 4, txns)
+    requests = [request for _, request in servers.asked if isinstance(request, pb.CommitRequest)]
+    named = [len(request.txns) + sum(len(each.txns) for each in request.more) for request in requests]
+    assert sorted(named)[-2:] == [COMMIT_TXNS_MAX, COMMIT_TXNS_MAX + 1]
+    assert sum(named) == 60_000 + COMMIT_TXNS_MAX + 1
+    assert [*requests[named.index(COMMIT_TXNS_MAX + 1)].more] == []
 
 
 async def test_version_is_not_finished_if_a_channel_is_refused_and_the_others_are_committed(servers, client) -> None:

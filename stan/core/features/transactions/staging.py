@@ -114,8 +114,8 @@ class Staging(StoringPart):
             self._answer(accepted, part, StoreResult())
         elif self._paused.get(channel.info.uid, 0) > self.node.clock.now and not known.has_begun(part):
             accepted.refuse(refusals.CHANNEL_MOVING, retry=True)
-        elif not known.has_staging_room(part.user):
-            accepted.refuse(refusals.STAGED_TOO_MUCH, retry=True)
+        elif refused := known.staging_refusal(part.user):
+            accepted.refuse(refused, retry=not known.is_all_of(part))
         else:
             body, answer = staged_body(channel.info.name, rows), partial(self._answer, accepted, part)
             self.publishing.add(self._hidden, RowBatch(body, 1, answer, partial(self._change, part)))
