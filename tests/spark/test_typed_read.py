@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    DoubleType,
     IntegerType,
     LongType,
     StringType,
@@ -248,6 +249,18 @@ def test_odd_messages_are_read_as_they_are_one_by_one(broker, monkeypatch, odd):
     one_by_one(monkeypatch)
     rows.append(read(broker, KEPT, malformed="keep"))
     assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize("odd", [b'{"n": NaN}', b'{"n": -Infinity}', b'{"s": {"l": [1.5, NaN]}}'])
+def test_numbers_that_json_does_not_have_are_malformed(broker, odd):
+    inner = {"properties": {"l": {"type": "array", "items": {"type": "number"}}}}
+    broker.register("orders", 1, {"properties": {"n": {"type": "number"}, "s": {"type": "object", **inner}}})
+    for number in range(40):
+        broker["orders"].add(odd if number == 3 else b'{"n": 1.5, "s": {"l": [2, null]}}')
+    kept = struct(n=DoubleType(), s=struct(l=ArrayType(DoubleType())), _malformed=BinaryType())
+    rows = read(broker, kept, malformed="keep")
+    assert [row["_malformed"] for row in rows] == [odd if number == 3 else None for number in range(40)]
+    assert rows[3] == {"n": None, "s": None, "_malformed": odd}
 
 
 def test_where_many_messages_are_odd_each_is_decoded_once(broker, counted):

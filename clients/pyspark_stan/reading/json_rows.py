@@ -8,7 +8,7 @@ cost no more.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -81,6 +81,7 @@ class JsonRows:
         if found is None:
             found = self._read(_joined(_without(texts, odd)), len(texts))
         arrays = [_cast(found.field(at), field.type, odd) for at, field in enumerate(self._payload)]
+        odd.update(row for array in arrays for row in _infinite(array))
         return pa.StructArray.from_arrays(arrays, fields=list(self._payload)), sorted(odd)
 
     def _objects(self, texts: pa.Array, odd: "_Odd") -> "pa.StructArray | None":
@@ -216,6 +217,19 @@ def _cast(column: pa.Array, kind: pa.DataType, odd: _Odd) -> pa.Array:
         mended = pc.if_else(fits, mended, pa.nulls(len(rows), column.type))
         column = patched(column, rows, mended)
     return _by_halves(lambda part: part.cast(kind), column, kind, odd)
+
+
+def _infinite(column: pa.Array) -> Collection[int]:
+    """Return the rows with a number that JSON does not have: Arrow reads NaN and Infinity."""
+    if pa.types.is_floating(column.type):
+        finite = pc.is_finite(column)
+        return () if pc.all(finite).as_py() else _rows(pc.invert(finite))
+    if pa.types.is_struct(column.type):
+        return {row for each in column.flatten() for row in _infinite(each)}
+    if pa.types.is_list(column.type):
+        inner = _infinite(column.flatten())
+        return pc.list_parent_indices(column).take(numbers(inner)).to_pylist() if inner else ()
+    return ()
 
 
 def _integers(kind: pa.StructType) -> Iterator[str]:
