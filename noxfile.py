@@ -28,7 +28,9 @@ QUICK = ("tests/unit", "tests/contracts", "tests/scripts", "tests/test_promises.
 QUICK_OF = {
     "stan_protocol": ("tests/unit/stan_protocol",),
     "stan_client": ("tests/unit/stan_client",),
-    "stan_lake": tuple(f"tests/property/test_lake_{name}.py" for name in ("chunks", "crashes", "small_files")),
+    "stan_lake": tuple(
+        f"tests/property/test_lake_{name}.py" for name in ("chunks", "crashes", "iceberg", "small_files")
+    ),
     "pyspark_stan": tuple(
         f"tests/spark/test_{name}.py"
         for name in ("payloads", "pipeline_config", "sink", "source_options", "source_planning", "typed_read")

@@ -18,17 +18,25 @@ if TYPE_CHECKING:
 
 MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 _NANOSECONDS: Final = pa.timestamp("ns", tz="UTC")
-_HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+
+def _field(number: int, name: str, kind: pa.DataType, *, nullable: bool = True) -> pa.Field:
+    """Return a column with the number by which Iceberg's readers know it, which never changes."""
+    return pa.field(name, kind, nullable, {"PARQUET:field_id": str(number)})
+
+
+_PAIR: Final = pa.struct([_field(10, "key", pa.string()), _field(11, "value", pa.binary())])
+_HEADERS: Final = pa.list_(_field(9, "element", _PAIR))
 SCHEMA: Final = pa.schema(
     [
-        pa.field("channel", pa.string(), nullable=False),
-        pa.field("sequence", pa.int64(), nullable=False),
-        pa.field("timestamp", MICROSECONDS, nullable=False),
-        pa.field("key", pa.binary()),  # null: none
-        pa.field("value", pa.binary(), nullable=False),
-        pa.field("reply", pa.string()),  # null: none
-        pa.field("headers", _HEADERS, nullable=False),  # empty: none
-        pa.field("expires_at", MICROSECONDS),  # null: never
+        _field(1, "channel", pa.string(), nullable=False),
+        _field(2, "sequence", pa.int64(), nullable=False),
+        _field(3, "timestamp", MICROSECONDS, nullable=False),
+        _field(4, "key", pa.binary()),  # null: none
+        _field(5, "value", pa.binary(), nullable=False),
+        _field(6, "reply", pa.string()),  # null: none
+        _field(7, "headers", _HEADERS, nullable=False),  # empty: none
+        _field(8, "expires_at", MICROSECONDS),  # null: never
     ]
 )
 ROW_GROUP_ROWS: Final = 1 << 17

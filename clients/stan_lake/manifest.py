@@ -76,15 +76,20 @@ class TableManifest:
         """The oldest sequence in the files; `next` if there are none."""
         return self.files[0].first if self.files else self.next
 
+    @property
+    def alone(self) -> tuple[DataFile, ...]:
+        """The files that are in no chunk."""
+        elsewhere = {file.name for chunk in self.chunks for file in chunk.files}
+        return tuple(file for file in self.files if file.name not in elsewhere)
+
     def overlapping(self, first: int, end: int) -> list[DataFile]:
         """Return the files with sequences of [first, end)."""
         return [file for file in self.files if file.first < end and file.last >= first]
 
     def to_json(self) -> bytes:
         """Return the manifest as it is stored, without the files of chunks."""
-        elsewhere = {file.name for chunk in self.chunks for file in chunk.files}
-        alone = replace(self, chunks=(), files=tuple(file for file in self.files if file.name not in elsewhere))
-        return _json({"format": FORMAT, **asdict(alone), "chunks": [chunk.name for chunk in self.chunks]})
+        rest = replace(self, chunks=(), files=self.alone)
+        return _json({"format": FORMAT, **asdict(rest), "chunks": [chunk.name for chunk in self.chunks]})
 
 
 def _json(document: dict[str, Any]) -> bytes:

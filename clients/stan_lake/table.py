@@ -3,23 +3,29 @@
     channel=orders/uid=7/00000000000000000001-00000000000000100000.3.12.parquet     first, last, epoch, version
     channel=orders/uid=7/_files.00000000000000000001-00000000000001000000.3.12.json    a chunk of the manifest, named alike
     channel=orders/uid=7/_manifest/00000000000000000012.json                        the version
+    channel=orders/uid=7/metadata/v12.metadata.json                                 the same for readers of Iceberg
 
 Promises: a commit is the creation of the next version's manifest, which succeeds for one writer only; so readers see each version
 whole, and of two tierers the one that has not taken the table over last fails. A file that a crash has left without a commit is
-listed by no manifest, and the next tierer removes it. Readers see the files of the newest manifest.
+listed by no manifest, and the next tierer removes it. Readers see the files of the newest manifest. Behind each commit, before
+anything goes that it has left out, the metadata for readers of Iceberg is written.
 """
 
 import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from stan_lake.chunks import CHUNK_FILES, sealed
 from stan_lake.errors import LakeError, TakenOverError
 from stan_lake.manifest import Chunk, DataFile, Replaced, TableManifest, from_json
+from stan_lake.places import METADATA, chunk_manifest, objects_of
 from stan_lake.store import Store
+
+if TYPE_CHECKING:
+    from stan_lake.iceberg import IcebergTable
 
 MANIFESTS: Final = "_manifest"
 VERSIONS_KEPT: Final = 20
@@ -32,7 +38,8 @@ NAME_MAX: Final = 200
 """Longest encoded name of a channel in a path."""
 
 _VERSION = re.compile(r"(\d{20})\.json")
-_FILE = re.compile(r"\d{20}-\d{20}\.(\d+)\.\d+\.(?:parquet|json)")
+_FILE = re.compile(r"\d{20}-\d{20}\.(\d+)\.\d+\.(?:parquet|json|avro)")
+_PUBLISHED = re.compile(r"(\d+)-\w+\.avro|v(\d+)\.metadata\.json")
 _CUT = re.compile(r".+~[0-9a-f]{64}")
 _CHANNEL, _UID = "channel=", "uid="
 
@@ -110,6 +117,7 @@ class LakeTable:
         self.store = store
         self.channel, self.uid = channel, uid
         self._chunk_files = chunk_files
+        self._iceberg: IcebergTable | None = None
         self._directory = directory_of(channel)
 
     def path(self, name: str) -> str:
@@ -159,12 +167,23 @@ class LakeTable:
         ):  # that of another one was there, and is removed already
             self.store.delete(path)
             raise TakenOverError(f"{self.store.location(path)} is old: another tierer writes to this table")
-        old = self.path(f"{MANIFESTS}/{new.version - VERSIONS_KEPT:020d}.json")
-        if new.version > VERSIONS_KEPT:
-            self.store.delete(old)
+        self._publish(new)
+        old = new.version - VERSIONS_KEPT
+        if old > 0:
+            for name in (f"{MANIFESTS}/{old:020d}.json", *reversed(objects_of(old))):
+                self.store.delete(self.path(name))
         for name in {chunk.name for chunk in changed.chunks} - {chunk.name for chunk in new.chunks}:
             self.store.delete(self.path(name))  # a reader that needs it looks for a newer manifest
+            self.store.delete(self.path(chunk_manifest(name)))
         return new
+
+    def _publish(self, manifest: TableManifest) -> None:
+        """Bring the metadata for readers of Iceberg up to date, before anything goes that they name."""
+        if self._iceberg is None:
+            from stan_lake.iceberg import IcebergTable  # noqa: PLC0415 - takes long, and readers do without it
+
+            self._iceberg = IcebergTable(self.store, self.path("").rstrip("/"))
+        self._iceberg.publish(manifest)
 
     def _sealed(self, changed: TableManifest) -> tuple[Chunk, ...]:
         """Return the chunks of a manifest that is about to be committed; new ones are written."""
@@ -182,19 +201,25 @@ class LakeTable:
     def clean(self, manifest: TableManifest) -> list[str]:
         """Remove uncommitted files of earlier tierers, which can commit nothing any more. Returns their names."""
         files = {file.name for file in manifest.files} | {file.name for file in manifest.replaced}
-        listed = files | {chunk.name for chunk in manifest.chunks}
+        chunks = {chunk.name for chunk in manifest.chunks}
+        listed = files | chunks | set(map(chunk_manifest, chunks))
         gone = [name for name in self._names() if name not in listed and self._is_before(name, manifest.epoch)]
         for name in gone:
             self.store.delete(self.path(name))
         for version in _versions(self.store, self.path(MANIFESTS)):
             if version <= manifest.version - VERSIONS_KEPT:
                 self.store.delete(self.path(f"{MANIFESTS}/{version:020d}.json"))
+        for name in self.store.children(self.path(METADATA)).objects:
+            published = _PUBLISHED.fullmatch(name)
+            if published and int(published[1] or published[2]) <= manifest.version - VERSIONS_KEPT:
+                self.store.delete(self.path(f"{METADATA}/{name}"))
         return gone
 
     def _names(self) -> Iterator[str]:
         yield from self.store.children(self.path("").rstrip("/")).objects
-        inside = self.store.children(self.path(MANIFESTS)).objects
-        yield from (f"{MANIFESTS}/{name}" for name in inside if not _VERSION.fullmatch(name))
+        for directory, whole in ((MANIFESTS, _VERSION), (METADATA, _PUBLISHED)):
+            inside = self.store.children(self.path(directory)).objects
+            yield from (f"{directory}/{name}" for name in inside if not whole.fullmatch(name))
 
     def _is_before(self, name: str, epoch: int) -> bool:
         """Return True for a file of an earlier tierer, and for the remains of a write on a local disk after a crash."""
@@ -213,7 +238,9 @@ class LakeTable:
 
     def remove(self) -> None:
         """Remove a table without files: its manifests, the newest one last."""
+        for name in self.store.children(self.path(METADATA)).objects:
+            self.store.delete(self.path(f"{METADATA}/{name}"))
         for version in _versions(self.store, self.path(MANIFESTS)):
             self.store.delete(self.path(f"{MANIFESTS}/{version:020d}.json"))
-        for directory in (self.path(MANIFESTS), self.path("").rstrip("/"), self._directory):
+        for directory in (self.path(METADATA), self.path(MANIFESTS), self.path("").rstrip("/"), self._directory):
             self.store.prune(directory)

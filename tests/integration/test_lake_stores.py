@@ -1,5 +1,6 @@
 """Stores of a lake keep their promises: a local directory, and an object store over HTTP (moto's, on the loopback interface)."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 
@@ -8,10 +9,11 @@ from moto.server import ThreadedMotoServer
 from stan_lake import LakeError, LakeTable, channels, incarnations, open_store
 from stan_lake.tierer import ChannelTierer, TierSettings
 
-from tests.kit.lake import UID, OneChannel, rows_of
+from tests.kit.lake import UID, OneChannel, iceberg_of, rows_of
 from tests.kit.ports import free_port
 
 WRITERS = 8
+S3 = {"s3.access-key-id": "me", "s3.secret-access-key": "secret", "s3.region": "us-east-1"}
 
 
 class OneByOne:
@@ -43,11 +45,11 @@ def url(request, tmp_path, monkeypatch):
         return str(tmp_path / "lake")
     endpoint = request.getfixturevalue("s3")
     for name, value in {
-        "AWS_ACCESS_KEY_ID": "me",
-        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_ACCESS_KEY_ID": S3["s3.access-key-id"],
+        "AWS_SECRET_ACCESS_KEY": S3["s3.secret-access-key"],
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ALLOW_HTTP": "true",
-        "AWS_REGION": "us-east-1",
+        "AWS_REGION": S3["s3.region"],
     }.items():
         monkeypatch.setenv(name, value)
     import boto3  # noqa: PLC0415 - it comes with moto
@@ -94,6 +96,9 @@ async def test_channel_with_any_name_is_found_again(url):
         assert [at for at, _ in rows_of(store, name)] == list(range(1, 21))
         assert len(tierer.manifest.files) > 1
         assert incarnations(store, name) == [UID]
+        reader = {**S3, "s3.endpoint": os.environ.get("AWS_ENDPOINT_URL", "")}
+        found = iceberg_of(store, LakeTable(store, name, UID), **reader).scan().to_arrow()
+        assert sorted(found["sequence"].to_pylist()) == list(range(1, 21))
     assert channels(store) == sorted(names)
 
 

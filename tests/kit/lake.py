@@ -1,6 +1,11 @@
 """A lake for tests: a store that crashes at a chosen moment, a channel in memory whose old messages go as soon as they may."""
 
+import re
+import shutil
+from pathlib import Path
+
 import pyarrow as pa
+from pyiceberg.table import StaticTable
 from stan_client import Bookmark, ChannelInfo, Fetched
 from stan_lake.manifest import TableManifest
 from stan_lake.reading import read_file
@@ -59,7 +64,8 @@ class CrashingStore:
 class MemoryStore:
     """A store of this process alone, for runs with very many writes."""
 
-    def __init__(self):
+    def __init__(self, root="/nowhere"):
+        self.root = Path(root)
         self.objects = {}
 
     def put_new(self, path, data):
@@ -71,7 +77,8 @@ class MemoryStore:
         return self.objects[path]
 
     def children(self, path):
-        inside = [name[len(path) + 1 :].split("/") for name in self.objects if name.startswith(f"{path}/")]
+        start = f"{path}/" if path else ""
+        inside = [name[len(start) :].split("/") for name in self.objects if name.startswith(start)]
         return Children(
             sorted({parts[0] for parts in inside if len(parts) > 1}),
             sorted(parts[0] for parts in inside if len(parts) == 1),
@@ -87,7 +94,14 @@ class MemoryStore:
         return pa.BufferReader(self.get(path))
 
     def location(self, path):
-        return path
+        return str(self.root / path)
+
+    def to_disk(self):
+        """Write all to the place that it tells of, and remove what else is there."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        for name, data in self.objects.items():
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / name).write_bytes(data)
 
 
 class OneChannel:
@@ -185,6 +199,13 @@ class OneChannel:
 def parquet_files(store, table):
     """The names of all Parquet files of a table, listed or not."""
     return {name for name in store.children(table.path("").rstrip("/")).objects if name.endswith(".parquet")}
+
+
+def iceberg_of(store, table, **properties):
+    """A table as readers of Iceberg find it; None: there is none yet."""
+    names = [name for name in store.children(table.path("metadata")).objects if name.endswith(".metadata.json")]
+    newest = max(names, key=lambda name: int(re.findall(r"\d+", name)[0]), default=None)
+    return newest and StaticTable.from_metadata(store.location(table.path(f"metadata/{newest}")), properties)
 
 
 def rows_of(store, channel, manifest: TableManifest | None = None, columns=("sequence", "value"), now_ns=0):

@@ -9,17 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 from stan_lake.errors import LakeError
+from stan_lake.places import chunk_manifest
 from stan_lake.removal import delete, drop
 from stan_lake.store import Children, LocalStore
 from stan_lake.table import MANIFESTS, LakeTable, incarnations
 from stan_lake.tierer import ChannelTierer, TierSettings
 from stan_lake.tiering import Tiering
 
-from tests.kit.lake import UID, CrashError, CrashingStore, OneChannel, parquet_files, rows_of
+from tests.kit.lake import UID, CrashError, CrashingStore, MemoryStore, OneChannel, parquet_files, rows_of
 
 SETTINGS = TierSettings(name="lake", target_bytes=100, age_s=0, now=lambda: 10_000)
 """A file has about five messages."""
-MOMENTS_MAX = 200
+MOMENTS_MAX = 1000
 
 
 async def tier(store, channel, **options):
@@ -49,6 +50,7 @@ def left_over(store, channel):
     table = LakeTable(store, channel.name, UID)
     manifest = table.manifest()
     listed = {one.name for one in (*manifest.files, *manifest.replaced, *manifest.chunks)}
+    listed |= {chunk_manifest(chunk.name) for chunk in manifest.chunks}
     inside = store.children(table.path(MANIFESTS)).objects
     return set(store.children(table.path("").rstrip("/")).objects) - listed | {
         name for name in inside if not name.endswith(".json")
@@ -217,7 +219,7 @@ GONE = [(2, 3), (6, 11), (14, 14)]
 
 
 def deleted_by_hand(store, **options):
-    return delete(LakeTable(store, "orders", UID, chunk_files=1), GONE, 10_000, **options)
+    return delete(LakeTable(store, "orders", UID, chunk_files=2), GONE, 10_000, **options)
 
 
 def bytes_of(store, table):
@@ -230,10 +232,10 @@ def bytes_of(store, table):
 
 @pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "behind"])
-async def test_a_deletion_that_dies_at_any_write_is_done_by_the_next_one(tmp_path, after, at_once):
+async def test_a_deletion_that_dies_at_any_write_is_done_by_the_next_one(after, at_once):
     expected = [at for at in range(1, 21) if not any(first <= at <= last for first, last in GONE)]
     for moment in range(1, MOMENTS_MAX):
-        channel, store = OneChannel(), CrashingStore(LocalStore(tmp_path / str(moment)))
+        channel, store = OneChannel(), CrashingStore(MemoryStore())
         channel.publish(20)
         await tier(store.inner, channel)
         table = LakeTable(store.inner, "orders", UID)
@@ -262,7 +264,7 @@ async def test_a_deletion_that_dies_at_any_write_is_done_by_the_next_one(tmp_pat
 async def test_a_table_that_is_dropped_is_gone_whatever_dies(tmp_path, after):
     for moment in range(1, MOMENTS_MAX):
         channel, store = OneChannel(), CrashingStore(LocalStore(tmp_path / str(moment)))
-        channel.publish(20)
+        channel.publish(10)
         await tier(store.inner, channel)
         table = LakeTable(store, "orders", UID)
         store.dies_at, store.after, died = moment, after, False

@@ -20,8 +20,8 @@ BEGIN_S = 314_814 * FAN_IN * AGE_S
 YEAR = 366 * 24 * 4
 """Files that a channel makes which always waits for their age."""
 FEW = 40
-DAYS = int(os.environ.get("STAN_LAKE_DAYS", "20"))
-"""Of a tierer that writes files; 366 of them take two minutes."""
+DAYS = int(os.environ.get("STAN_LAKE_DAYS", "7"))
+"""Of a tierer that writes files; 366 of them take some minutes."""
 TARGET = 128 << 20
 MOMENTS_MAX = 2000
 

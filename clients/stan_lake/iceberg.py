@@ -1,0 +1,178 @@
+"""Writes the content of a table as an Iceberg table, too: metadata beside the files, for DuckDB, Trino, Spark and others.
+
+    channel=orders/uid=7/metadata/v12.metadata.json      of the version of the manifest; the highest number counts
+    channel=orders/uid=7/metadata/12-list.avro           Iceberg's manifest list, and its manifest of the files that no chunk has
+    channel=orders/uid=7/metadata/12-files.avro
+    channel=orders/uid=7/_files.….avro                   Iceberg's manifest of a chunk
+
+Promises: it comes behind each commit, and before a file goes that the commit has left out. So after a crash it may lag, until the
+next commit, but lists no file that is gone, and no message twice. What is hidden in a file goes when that is written again.
+"""
+
+import io
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pyiceberg.conversions import to_bytes
+from pyiceberg.io import InputFile, OutputFile
+from pyiceberg.io.pyarrow import pyarrow_to_schema
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import (
+    DataFileContent,
+    FileFormat,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    write_manifest,
+    write_manifest_list,
+)
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.table.metadata import TableMetadataV2
+from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.typedef import Record
+
+from stan_lake.columns import SCHEMA
+from stan_lake.manifest import Chunk, DataFile, TableManifest
+from stan_lake.places import chunk_manifest, objects_of
+from stan_lake.store import Store
+
+_FORMAT: Final = 2
+_SCHEMA: Final = pyarrow_to_schema(SCHEMA)
+_FIRST: Final = 1
+"""Snapshot and sequence number of each file: nothing is ever deleted from one, for which Iceberg would have to know."""
+_LENGTH: Final = 1
+"""The place of `ManifestFile.manifest_length`."""
+
+
+class IcebergTable:
+    """The metadata of one table. *directory*: of the table, in the store."""
+
+    def __init__(self, store: Store, directory: str) -> None:
+        self._store, self._directory = store, directory
+        self._chunks: dict[str, ManifestFile] = {}  # by names
+
+    def publish(self, manifest: TableManifest) -> None:
+        """Write the metadata of a manifest that was committed. Raises LakeError, OSError."""
+        files, listed, entrance = objects_of(manifest.version)
+        chunks = {chunk.name: self._chunks.get(chunk.name) or self._chunk(chunk) for chunk in manifest.chunks}
+        self._chunks = chunks
+        manifests = list(chunks.values())
+        if manifest.alone:
+            made, data = self._manifest(files, manifest.alone)
+            self._put(files, data)
+            manifests.append(made)
+        self._put(listed, self._list(listed, manifest.version, manifests))
+        self._put(entrance, self._metadata(manifest, listed))
+
+    def _chunk(self, chunk: Chunk) -> ManifestFile:
+        """Write Iceberg's manifest of a chunk, if none is there."""
+        name = chunk_manifest(chunk.name)
+        made, data = self._manifest(name, chunk.files)
+        if not self._put(name, data):
+            made[_LENGTH] = len(self._store.get(f"{self._directory}/{name}"))
+        return made
+
+    def _manifest(self, name: str, files: Sequence[DataFile]) -> tuple[ManifestFile, bytes]:
+        out = _Bytes(self._location(name))
+        with write_manifest(_FORMAT, UNPARTITIONED_PARTITION_SPEC, _SCHEMA, out, _FIRST, "deflate") as writer:
+            for file in files:
+                writer.existing(self._entry(file))
+        made = writer.to_manifest_file()
+        made.sequence_number, made.min_sequence_number = _FIRST, _FIRST
+        return made, out.data
+
+    def _entry(self, file: DataFile) -> ManifestEntry:
+        lower = {"sequence": file.first, "timestamp": file.first_time_ns // 1000}
+        upper = {"sequence": file.last, "timestamp": file.last_time_ns // 1000}
+        entry = IcebergFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=self._location(file.name),
+            file_format=FileFormat.PARQUET,
+            partition=Record(),
+            record_count=file.rows,
+            file_size_in_bytes=file.bytes,
+            lower_bounds=_bounds(lower),
+            upper_bounds=_bounds(upper),
+        )
+        return ManifestEntry.from_args(
+            status=ManifestEntryStatus.EXISTING,
+            snapshot_id=_FIRST,
+            sequence_number=_FIRST,
+            file_sequence_number=_FIRST,
+            data_file=entry,
+        )
+
+    def _list(self, name: str, version: int, manifests: list[ManifestFile]) -> bytes:
+        out = _Bytes(self._location(name))
+        with write_manifest_list(_FORMAT, out, version, None, version, "deflate") as writer:
+            writer.add_manifests(manifests)
+        return out.data
+
+    def _metadata(self, manifest: TableManifest, listed: str) -> bytes:
+        now_ms = time.time_ns() // 1_000_000
+        snapshot = Snapshot(
+            snapshot_id=manifest.version,
+            sequence_number=manifest.version,
+            timestamp_ms=now_ms,
+            manifest_list=self._location(listed),
+            summary=Summary(Operation.OVERWRITE),
+            schema_id=_SCHEMA.schema_id,
+        )
+        metadata = TableMetadataV2(
+            location=self._location("").rstrip("/"),
+            table_uuid=uuid.uuid5(uuid.NAMESPACE_URL, self._location("")),
+            last_updated_ms=now_ms,
+            last_sequence_number=manifest.version,
+            last_column_id=_SCHEMA.highest_field_id,
+            schemas=[_SCHEMA],
+            current_schema_id=_SCHEMA.schema_id,
+            partition_specs=[UNPARTITIONED_PARTITION_SPEC],
+            sort_orders=[UNSORTED_SORT_ORDER],
+            default_sort_order_id=UNSORTED_SORT_ORDER.order_id,
+            snapshots=[snapshot],
+            current_snapshot_id=manifest.version,
+            refs={"main": SnapshotRef(snapshot_id=manifest.version, snapshot_ref_type="branch")},
+        )
+        text: str = metadata.model_dump_json()
+        return text.encode()
+
+    def _location(self, name: str) -> str:
+        return self._store.location(f"{self._directory}/{name}")
+
+    def _put(self, name: str, data: bytes) -> bool:
+        return self._store.put_new(f"{self._directory}/{name}", data)
+
+
+def _bounds(values: dict[str, int]) -> dict[int, bytes]:
+    fields = ((_SCHEMA.find_field(name), value) for name, value in values.items())
+    return {field.field_id: to_bytes(field.field_type, value) for field, value in fields}
+
+
+class _Bytes(OutputFile):  # type: ignore[misc,unused-ignore]
+    """An object in memory that pyiceberg writes."""
+
+    data = b""
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def exists(self) -> bool:
+        return False
+
+    def to_input_file(self) -> InputFile:
+        raise NotImplementedError
+
+    def create(self, overwrite: bool = False) -> Any:  # noqa: ARG002, FBT001, FBT002 - pyiceberg's
+        whole = self
+
+        class Stream(io.BytesIO):
+            def close(self) -> None:
+                if not self.closed:
+                    whole.data = self.getvalue()
+                super().close()
+
+        return Stream()

@@ -1,0 +1,18 @@
+"""The names of the objects that a table has for readers of Iceberg. Pure."""
+
+from typing import Final
+
+METADATA: Final = "metadata"
+"""The directory of all but the manifests of chunks."""
+
+
+def objects_of(version: int) -> list[str]:
+    """Return the paths of the objects of a version; readers begin with the last one, and take no other of a crash for it."""
+    return [
+        f"{METADATA}/{name}" for name in (f"{version}-files.avro", f"{version}-list.avro", f"v{version}.metadata.json")
+    ]
+
+
+def chunk_manifest(name: str) -> str:
+    """Return the name of Iceberg's manifest of a chunk."""
+    return f"{name.removesuffix('.json')}.avro"
