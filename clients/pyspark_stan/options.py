@@ -4,7 +4,6 @@ Promises to report all mistakes together in one OptionsError, each with the opti
 mistake. Spark passes keys in lower case, so their case never matters. Needs neither pyspark nor a broker.
 """
 
-import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -178,6 +177,8 @@ class OptionReader:
         for key in sorted(self._options.keys() - self._known.keys() - OF_SPARK):
             if key.startswith(OF_CATALOG) and key.removeprefix(OF_CATALOG) in self._options:
                 continue
+            import difflib  # noqa: PLC0415 - a worker has no mistakes to explain
+
             near = difflib.get_close_matches(key, self._known, 1)
             self.complain(f"{key}: no such option" + (f"; {self._known[near[0]]}?" if near else ""))
         if self._complaints:
