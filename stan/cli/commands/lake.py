@@ -39,7 +39,9 @@ def in_lake(work: Callable[[], T]) -> T:
     try:
         return work()
     except ImportError as error:
-        raise CliError(f"A lake needs more packages ({error}): pip install pyarrow obstore pyiceberg", EXIT_USAGE) from None
+        raise CliError(
+            f"A lake needs more packages ({error}): pip install pyarrow obstore pyiceberg", EXIT_USAGE
+        ) from None
     except (OSError, stan_lake.LakeError) as error:
         raise CliError(f"{error}.") from None
 
