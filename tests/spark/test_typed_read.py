@@ -263,6 +263,14 @@ def test_numbers_that_json_does_not_have_are_malformed(broker, odd):
     assert rows[3] == {"n": None, "s": None, "_malformed": odd}
 
 
+def test_faults_that_arrow_finds_late_are_picked_out_behind_those_that_it_finds_early(broker, counted):
+    """A number with a fraction is detected only after all of a text is read, so not while another message ends that."""
+    broker.register("orders", 1, V3)
+    many(broker, b'{"id": 1.5}', b'{"id": 1, "id": 2}')
+    assert len(read(broker, KEPT, malformed="keep")) == 400
+    assert counted["messages"] <= 4
+
+
 def test_where_many_messages_are_odd_each_is_decoded_once(broker, counted):
     broker.register("orders", 1, V3)
     for number in range(100):

@@ -25,8 +25,9 @@ _NOTHING: Final = text_array([b""])
 _LINE_END: Final = text_array([b"\n"])
 _NAMED_ROW: Final = re.compile(r" in row (\d+)$")
 _CHANGED: Final = re.compile(r"Column\(/(?:.*/)?([^/]+)\) changed from \w+ to (\w+)")
-_BEGINNINGS: Final = {"string": '"', "number": "[-0-9]", "object": r"\{", "array": r"\[", "boolean": "[tf]"}
-_TRIES: Final = 16
+_BEGINNINGS: Final = {"string": '"', "number": "[-0-9NI]", "object": r"\{", "array": r"\[", "boolean": "[tf]"}
+_TRIES: Final = 64
+"""Attempts of Arrow to read an answer; each ends where a message is in the way, and the next one goes on behind it."""
 _ODD_SHARE: Final = 16
 """With more than one odd message in so many, all of them are read one by one: to pick them out would cost more."""
 
@@ -68,7 +69,7 @@ class JsonRows:
             explicit_schema=pa.schema(list(self._as_json)), newlines_in_values=False, unexpected_field_behavior="ignore"
         )
         integers = "|".join(re.escape(json.dumps(name, ensure_ascii=False)) for name in _integers(self._payload))
-        self._no_integer = rf"(?:{integers})\s*:\s*-?\d*(?:[.eE]|\d{{19}})"
+        self._no_integer = rf"(?:{integers})\s*:\s*-?\d*(?:[.eENI]|\d{{19}})"
 
     def read(self, values: pa.Array) -> tuple[pa.StructArray, list[int]]:
         """Return the payloads of *values* (binary), and the rows that are to be read otherwise, whose payloads here say nothing.
@@ -78,14 +79,12 @@ class JsonRows:
         odd = _Odd(len(values))
         texts = _texts(values, odd)
         found = self._objects(texts, odd)
-        if found is None:
-            found = self._read(_joined(_without(texts, odd)), len(texts))
         arrays = [_cast(found.field(at), field.type, odd) for at, field in enumerate(self._payload)]
         odd.update(row for array in arrays for row in _infinite(array))
         return pa.StructArray.from_arrays(arrays, fields=list(self._payload)), sorted(odd)
 
-    def _objects(self, texts: pa.Array, odd: "_Odd") -> "pa.StructArray | None":
-        """Return what Arrow reads in one go; None if it does not: then the messages that are in its way are odd."""
+    def _objects(self, texts: pa.Array, odd: "_Odd") -> pa.StructArray:
+        """Return what Arrow reads in one go, without the messages that are in its way: they are odd."""
         first = 0
         for _ in range(_TRIES):
             try:
@@ -103,7 +102,9 @@ class JsonRows:
                 odd.update(found)
                 texts = _without(texts, odd)
             else:
-                return None if first else objects
+                if not first:
+                    return objects
+                first = 0  # those before may have faults that Arrow finds only once it reads all of a text
         raise TooManyOddError
 
     def _alike(self, error: str, texts: pa.Array) -> set[int]:
