@@ -30,6 +30,7 @@ class PulledChannel:
         self.chance = random.Random(1)
         self.lag = {REPLICA: 0}
         self.first = 1  # what is below was removed
+        self.limits_until = None  # by limits, up to here; None: all of it
         self.answers_max = 1 << 60  # what is asked after so many gets no answer
 
     async def ready(self):
@@ -62,7 +63,11 @@ class PulledChannel:
             return UNKNOWN
         first, last = request.from_sequence or newest + 1, min(request.last or newest, newest)
         response = FetchResponse(
-            uid=self.uid, first_sequence=self.first, last_sequence=newest, next_sequence=max(first, last + 1)
+            uid=self.uid,
+            first_sequence=self.first,
+            limits_until=self.first - 1 if self.limits_until is None else self.limits_until,
+            last_sequence=newest,
+            next_sequence=max(first, last + 1),
         )
         first = max(first, self.first)
         batches = [fetches.FetchedBatch(at, 7, at, sealed(at, 7)) for at in range(1, newest + 1, 7)]

@@ -15,6 +15,8 @@ class Channel:
     def __init__(self, uid, messages=()):
         self.uid = uid
         self.first = 1
+        self.limits_until = 0
+        self.newest = 0  # of those that were removed
         self.messages = {}
         for data in messages:
             self.add(data)
@@ -22,7 +24,7 @@ class Channel:
     @property
     def last(self):
         """Newest sequence ever."""
-        return max(self.messages, default=self.first - 1)
+        return max(self.messages, default=max(self.newest, self.first - 1))
 
     def add(self, data, timestamp=None, reply="", headers=(), key=b""):
         """One more."""
@@ -35,8 +37,15 @@ class Channel:
 
     def forget_before(self, sequence):
         """Retention."""
-        self.messages = {kept: message for kept, message in self.messages.items() if kept >= sequence}
-        self.first = sequence
+        self.remove(*range(self.first, sequence))
+        self.first, self.limits_until = sequence, sequence - 1
+
+    def remove(self, *sequences):
+        """Compaction, expiry, or an operator."""
+        last = self.last
+        self.messages = {kept: message for kept, message in self.messages.items() if kept not in sequences}
+        self.first = min(self.messages, default=last + 1)
+        self.newest = max(self.newest, last)
 
 
 class SourceBroker:
@@ -66,7 +75,7 @@ class SourceBroker:
     def _info(self, name, channel):
         size = sum(message.ByteSize() for message in channel.messages.values())
         first = channel.first if channel.last else 0
-        return ChannelInfo(name, channel.uid, first, channel.last, size, 0, 0, self.cluster)
+        return ChannelInfo(name, channel.uid, first, channel.last, size, 0, 0, self.cluster, channel.limits_until)
 
     def sequence_at(self, name, time_ns):
         self._fail()
@@ -100,6 +109,7 @@ class SourceBroker:
             uid=channel.uid,
             cluster=bytes.fromhex(self.cluster),
             first_sequence=channel.first,
+            limits_until=channel.limits_until,
             last_sequence=channel.last,
             next_sequence=wanted[-1] + 1 if wanted else last + 1,
         )

@@ -1,6 +1,8 @@
 """The readers without Spark over a real broker: what it tells, removes and forgets."""
 
+import asyncio
 import os
+import sys
 
 import pyarrow as pa
 import pytest
@@ -10,12 +12,13 @@ from pyspark_stan.datasource import StanDataSource
 from pyspark_stan.errors import UnreachableError
 from pyspark_stan.options import ConnectionOptions
 from pyspark_stan.transport import client_of, forget
-from stan_client import DataLossError
+from stan_client import DataLossError, Direct
 from stan_client.blocking import BlockingClient
 from stan_client.errors import CannotConnectError, ConnectionClosedError
 
+from tests.integration.test_compaction_server import POLICY, SMALL
 from tests.kit.ports import free_port
-from tests.kit.server import StanServer
+from tests.kit.server import StanServer, until
 from tests.spark.filling import fill
 
 ALL = ReadAllAvailable()
@@ -98,6 +101,47 @@ def test_retention(tmp_path, source):
             read(early, parts)
         tolerant = batch(source(server, subscribe="orders", failOnDataLoss="false"))
         assert [row["sequence"] for row in read(tolerant, parts)] == list(range(31, 41))
+
+
+def test_what_was_purged_or_deleted_is_no_loss(tmp_path, source):
+    with StanServer(tmp_path, "-mm", "50") as server, BlockingClient(server.url) as client:
+        fill(client, "orders", [b"%d" % number for number in range(40)])
+        reader = batch(source(server, subscribe="orders"))
+        parts = reader.partitions()
+
+        async def remove():
+            async with Direct(server.url) as direct:
+                await direct.admin.purge("orders", up_to=20)
+                await direct.admin.delete_message("orders", 21)
+
+        asyncio.run(remove())
+        assert [row["sequence"] for row in read(reader, parts)] == list(range(22, 41))
+        assert [info.limits_until for info in client.info(["orders"]).values()] == [0]
+        fill(client, "orders", [b"%d" % number for number in range(40, 75)])
+        with pytest.raises(DataLossError, match="messages 1 to 25 of orders"):
+            read(reader, parts)
+
+
+def test_a_compacted_channel_loses_nothing_for_a_query_that_is_behind(tmp_path, source):
+    conf = tmp_path / "stan.conf"
+    conf.write_text(POLICY)
+    keys = [b"k%d" % (number % 3) for number in range(1000)]
+    with (
+        StanServer(tmp_path, "-sc", str(conf), command=(sys.executable, "-c", SMALL)) as server,
+        BlockingClient(server.url) as client,
+    ):
+        for at in range(0, 1000, 50):
+            fill(client, "orders", [os.urandom(200) for _ in range(50)], keys=keys[at : at + 50])
+        made = source(server, subscribe="orders", startingOffsets="earliest")
+        reader = made.streamReader(made.schema())
+        start = reader.initialOffset()
+        until(lambda: client.info(["orders"])["orders"].first > 1)
+        fill(client, "orders", [bytes(200)] * 10, keys=keys[:10])
+        end = reader.latestOffset(start, ALL)
+        sequences = [row["sequence"] for row in read(reader, reader.partitions(start, end))]
+        assert sequences == sorted(sequences)
+        assert {keys[(at - 1) % 1000] for at in sequences[-10:]} == {b"k0", b"k1", b"k2"}
+        assert client.info(["orders"])["orders"].limits_until == 0
 
 
 def test_a_broker_that_restarts_in_the_middle(tmp_path, source):

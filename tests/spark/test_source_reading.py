@@ -231,11 +231,51 @@ def test_messages_removed_before_they_are_read(broker, caplog, first):
     parts = batch().partitions()
     broker["orders"].forget_before(first)
     with pytest.raises(
-        DataLossError, match=rf"messages 1 to {first - 1} of orders .* begins at {first}.*failOnDataLoss"
+        DataLossError, match=rf"messages 1 to {first - 1} of orders .* limits .* up to {first - 1}; .*failOnDataLoss"
     ):
         values_of(batch(), parts)
     assert values_of(batch(failOnDataLoss="false"), parts) == [b"one", b"two", b"three", b"four", b"five"][first - 1 :]
     assert f"messages 1 to {first - 1} of orders" in caplog.text
+
+
+@pytest.mark.parametrize("removed", [(1, 2), (3, 4), (1, 2, 3), (1, 2, 3, 4)])
+def test_what_was_compacted_has_expired_or_was_deleted_is_no_loss_wherever_it_was(broker, removed):
+    reader = stream(startingOffsets="earliest")
+    start = through_json(reader.initialOffset())
+    parts = batch().partitions()
+    broker["orders"].remove(*removed)
+    left = [data for at, data in enumerate((b"one", b"two", b"three", b"four", b"five"), 1) if at not in removed]
+    assert values_of(batch(), parts) == left
+    assert values_of(batch(startingOffsets='{"orders": 1}')) == left
+    end = through_json(reader.latestOffset(start, ALL))
+    assert values_of(reader, reader.partitions(start, end)) == left
+
+
+def test_holes_at_the_beginning_cost_no_batches(broker):
+    """Limits of a batch count what is there, and a channel of which nothing is left is no reason for a batch."""
+    many = broker.channels["many"] = Channel(30, [b"%d" % number for number in range(1, 1001)])
+    reader = stream(subscribe="many", startingOffsets="earliest", maxOffsetsPerTrigger=100)
+    start = through_json(reader.initialOffset())
+    many.remove(*range(1, 951))
+    end = through_json(reader.latestOffset(start, ReadMaxRows(100)))
+    assert values_of(reader, reader.partitions(start, end)) == [b"%d" % number for number in range(951, 1001)]
+    many.add(b"1001")
+    many.remove(*range(951, 1002))
+    assert [reader.latestOffset(end, ReadMaxRows(100)) for _ in range(2)] == [end, end]
+    assert broker.waited[-1] > 0, "it waits for news"
+    many.add(b"1002")
+    after = through_json(reader.latestOffset(end, ReadMaxRows(100)))
+    assert values_of(reader, reader.partitions(end, after)) == [b"1002"]
+
+
+def test_what_limits_have_removed_behind_a_hole_is_loss(broker):
+    reader = stream(startingOffsets="earliest")
+    start = through_json(reader.initialOffset())
+    broker["orders"].forget_before(3)
+    broker["orders"].remove(3)
+    end = through_json(reader.latestOffset(start, ALL))
+    with pytest.raises(DataLossError, match="messages 1 to 2 of orders"):
+        values_of(reader, reader.partitions(start, end))
 
 
 def test_a_start_that_retention_has_passed_is_loss(broker):

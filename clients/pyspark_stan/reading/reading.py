@@ -114,9 +114,10 @@ class _Reader:
                 from_replica=replica,
             ):
                 begins = answer.runs[0].first_sequence if answer.runs else answer.next_sequence
-                oldest = answer.first_sequence or begins  # 0 if a large message left no room for it in the answer
-                yield from self._filled(min(begins, oldest) - 1)
-                self._miss(min(begins, oldest) - 1, f"the channel begins at {oldest}")
+                yield from self._filled(min(begins - 1, max(answer.limits_until, answer.first_sequence - 1)))
+                self._miss(
+                    min(begins - 1, answer.limits_until), f"limits have removed those up to {answer.limits_until}"
+                )
                 if answer.count:
                     yield self._decoder.batch(answer)
                 self.next = max(self.next, answer.next_sequence)

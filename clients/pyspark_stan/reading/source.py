@@ -280,7 +280,8 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             infos = self._channels.infos()  # an answer that was under way may be older than the position
         self._ends, self._cluster = {name: behind(info) for name, info in infos.items()}, _cluster(infos)
         known = self._with_found(self._of_cluster(begin, infos), infos)
-        known = self._without_holes(self._begun_again(known, infos), infos)
+        begun = self._begun_again(known, infos)
+        known = self._without_holes(begun, infos)
         wants = {
             name: self._ends[name] - position
             for name, position in known.positions.items()
@@ -289,7 +290,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._idle = not wants
         if self._waits_for_more(sum(wants.values()), limit):
             return start
-        if not wants and known.positions == begin.positions:
+        if not wants and begun.positions == begin.positions:
             return start
         self._moved_at = time.monotonic()
         shares = self._within(wants, infos, limit)
@@ -306,7 +307,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._frozen
         if begin is None or not self._idle:
             return self._channels.infos()
-        newest = {name: position - 1 for name, position in begin.positions.items()}
+        newest = {name: max(position, self._ends.get(name, 0)) - 1 for name, position in begin.positions.items()}
         return self._channels.infos(newest, IDLE_WAIT_S)
 
     def _of_cluster(self, begin: Offset, infos: Infos) -> Offset:
@@ -360,15 +361,16 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _without_holes(self, known: Offset, infos: Infos) -> Offset:
-        """Return *known* after the messages that retention has removed, if they may be lost: limits count from there, and the
-        next batch, which begins before them, reports the loss."""
-        if self._fail:
-            return known
-        positions = {
-            name: max(position, oldest(infos[name])) if name in infos else position
-            for name, position in known.positions.items()
-        }
-        return known._replace(positions=positions)
+        """Return *known* after messages that are gone: the limits of a batch count from there. What retention has removed stays
+        in the next batch, which reports the loss."""
+
+        def behind_hole(name: str, position: int) -> int:
+            info = infos.get(name)
+            if info is None or (self._fail and info.limits_until >= position):
+                return position
+            return max(position, oldest(info))
+
+        return known._replace(positions={name: behind_hole(name, at) for name, at in known.positions.items()})
 
     def _reads(self, name: str) -> bool:
         options = self._options

@@ -31,12 +31,15 @@ class ChannelInfo(NamedTuple):
 
     name: str
     uid: int  # another one if the channel is deleted and made again
-    first: int  # oldest stored message; last + 1 if all were removed, 0 if there was none ever
+    first: int  # oldest message there is; last + 1 if all were removed, 0 if there was none ever
     last: int  # newest message; 0 if there was none ever
     bytes: int
     first_time_ns: int
     last_time_ns: int
     cluster: str = ""  # names the cluster: another one if the server was set up anew, or the cluster was rescued
+    limits_until: int = (
+        0  # up to here limits have removed messages; others were compacted, have expired or were deleted
+    )
 
 
 class Channels:
@@ -164,4 +167,5 @@ def _info(answer: pb.InfoResponse, row: pb.ChannelInfo) -> ChannelInfo:
         row.first_timestamp,
         row.last_timestamp,
         answer.cluster.hex(),
+        row.limits_until,
     )

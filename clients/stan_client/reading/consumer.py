@@ -188,15 +188,15 @@ class PullConsumer(AsyncIterator[Fetched]):
         expected = self._at.sequence
         if answer.uid and not self._from_replica and answer.last_sequence + 1 < expected:
             raise ChannelReplacedError  # the channel ends before sequences that were read from it
-        first = answer.first_sequence if answer.uid else answer.runs[0].first_sequence
-        if first <= expected:
+        last = answer.limits_until  # what was compacted, has expired or was deleted is no loss
+        if last < expected:
             return
-        text = f"stan: messages {expected} to {first - 1} of channel {self.channel} are gone"
-        loss = DataLossError(text, self.channel, expected, first - 1)
+        text = f"stan: messages {expected} to {last} of channel {self.channel} are gone: limits have removed them"
+        loss = DataLossError(text, self.channel, expected, last)
         if not self._skip_lost:
             raise loss
         log.warning("%s; going on behind them", loss)
-        self.lost += first - expected
+        self.lost += last + 1 - expected
 
     def _start_again(self) -> None:
         """Begin at the start of the channel that has taken the name of another; without *skip_lost*, ChannelReplacedError."""

@@ -59,6 +59,7 @@ class Fetched:
         self.last_sequence = response.last_sequence  # newest message it has
         self.next_sequence = response.next_sequence  # where to go on
         self.tombstones_until = response.tombstones_until  # up to here tombstones of a compacted channel may be gone
+        self.limits_until = response.limits_until  # up to here limits have removed messages
         self.searched_from = response.searched_from  # where the search for a key has ended; 0: there was none
         self.received = len(response.records)  # bytes that came, before they were decompressed
         # `records`: per message u32 little-endian length, MsgProto; `runs`: first_sequence, count, timestamp and position in

@@ -197,11 +197,9 @@ class _Share:
             async for answer in answers:
                 if not answer.count:
                     continue
-                first = answer.runs[0].first_sequence
-                if first > position:
-                    log.warning(
-                        "%s: messages %d to %d are gone; going on behind them", self.channel, position, first - 1
-                    )
+                if answer.limits_until >= position:
+                    text = "%s: limits have removed messages %d to %d; going on behind them"
+                    log.warning(text, self.channel, position, answer.limits_until)
                 position = answer.next_sequence
                 done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 membership.ready.put_nowait((GroupBatch(self, answer, done), self, done))

@@ -122,7 +122,7 @@ class GroupStates:
             machine = self.node.groups[number].machine
             batches, _, changes = decode_records(body)
             for batch in batches:
-                machine.trim(batch.uid, batch.first_sequence)
+                machine.begins(batch.uid, batch.first_sequence)
             for told in changes:
                 machine.apply(pb.GroupChange.FromString(told), index)
         elif number == META_GROUP:  # the first entry of a new leader

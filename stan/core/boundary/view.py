@@ -48,6 +48,13 @@ class BrokerTotals(NamedTuple):
     uncommitted_bytes: int  # of sealed messages that are on their way into the log
 
 
+class RemovedUntil(NamedTuple):
+    """Sequences up to which messages of a channel have been removed; 0: none."""
+
+    limits: int  # by limits: others were compacted, have expired or were deleted
+    tombstones: int  # tombstones, by compaction
+
+
 class ScopeView:
     """The publishes and acks that a node handles, of all that it receives."""
 
@@ -227,10 +234,12 @@ class BrokerView:
         """Sequences of a channel that were deleted one by one; None if there are none."""
         return self._services.stored.deleted(group, uid)
 
-    def tombstones_until(self, group: GroupId, uid: ChannelUid) -> int:
-        """Up to here tombstones of a channel may be gone."""
+    def removed_until(self, group: GroupId, uid: ChannelUid) -> RemovedUntil:
+        """Up to where messages of a channel may have been removed."""
         found = self._services.node.groups.get(group)
-        return 0 if found is None else found.machine.compactions.of(uid).tombstones_until
+        if found is None:
+            return RemovedUntil(0, 0)
+        return RemovedUntil(found.machine.limits_until(uid), found.machine.compactions.of(uid).tombstones_until)
 
     def compactions(self, group: GroupId, index: RaftIndex) -> Mapping[ChannelUid, Compaction]:
         """How far the channels of a group may be compacted, as its entries up to *index* say; tombstones only where no position

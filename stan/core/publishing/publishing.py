@@ -273,6 +273,8 @@ class Publishing:
         index = self.stored.indexes(info.group, info.uid)
         size = index.accounted(len(records), count)
         first = self.channels.retention.first_after(channel, index, count, size)
+        if change := self.channels.retention.limits_of_compacted(info, index, first):
+            entry.rows.append((change, base))
         logged, clear_bytes = records, 0
         if info.uid in self.channels.policies.compressed or info.uid in self.compressing.framed:
             logged, clear_bytes = self.compressing.kept(info, base, bodies, frame_of(batches), records)
@@ -395,7 +397,7 @@ class Publishing:
             uid, base, count, _, first, *_ = batch
             channel = machine.channels.get(uid)
             if channel is None or first > channel.first_sequence:
-                machine.trim(uid, first)  # the log has trimmed its index by itself, when it indexed the batch
+                machine.begins(uid, first)  # the log has trimmed its index by itself, when it indexed the batch
             if uid in outgoing.watched:
                 outgoing.news.add(uid)
             if batch.staged:

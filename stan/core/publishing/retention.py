@@ -9,8 +9,10 @@ from stan.config import ChannelLimits
 from stan.core.base.names import text
 from stan.core.base.ready import Index
 from stan.core.leader.ephemeral_messages import EphemeralStores
+from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.channel_policies import ChannelPolicies
 from stan.core.publishing.live_channel import LiveChannel
+from stan.core.publishing.row_batch import RowBatch
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.protocol.proto import entries_pb2 as pb
@@ -65,6 +67,17 @@ class Retention:
             self.warned.add(channel.info.uid)
             self._warn(channel, newest - first + 1, min(index.bytes + size, lim.bytes or index.bytes + size))
         return first
+
+    def limits_of_compacted(self, info: ChannelInfo, index: Index, first: int) -> RowBatch | None:
+        """A change beside a batch: limits have moved the beginning of its channel to *first*. None where they have not, or the
+        batch says so by itself, as the channel is not compacted."""
+        if (
+            first <= (index.first_sequence or 1)
+            or info.uid not in self.node.group_of(info).machine.compactions.by_channel
+        ):
+            return None
+        change = pb.GroupChange(trim=pb.Trim(first_sequences=[info.uid, first])).SerializeToString()
+        return RowBatch(b"", 0, lambda _stored: None, lambda _first: change)
 
     def kept_for_tier(self, channel: LiveChannel) -> int:
         """How many messages of a channel its limits would remove, and its tier has not passed."""

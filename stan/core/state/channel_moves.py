@@ -41,7 +41,7 @@ def arrived(state: GroupState, change: pb.Arrived, index: RaftIndex) -> GroupRes
     for row in change.rows:
         match row.WhichOneof("row"):
             case "first":
-                state.trim(ChannelUid(row.first.uid), row.first.first_sequence)
+                state.trim(ChannelUid(row.first.uid), row.first.first_sequence, lost=True)
             case "cursor":
                 cursors[row.cursor.cursor_id] = _take_cursor(state, row.cursor, index)
             case "subscription":

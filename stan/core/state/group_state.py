@@ -23,6 +23,7 @@ from stan.core.state.cursors import (
     subscription_row,
 )
 from stan.core.state.dropped import DroppedChannels
+from stan.core.state.retention_marks import RetentionMarks
 from stan.protocol.entries import DEFERRED_UID, STAGING_UID
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -96,6 +97,7 @@ class GroupState(Components):
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
     next_id: int = 1
     dropped: DroppedChannels = field(default_factory=DroppedChannels)
+    retention: RetentionMarks = field(default_factory=RetentionMarks)
     dirty: DirtyRows = field(default_factory=DirtyRows)
 
     @property
@@ -180,13 +182,24 @@ class GroupState(Components):
             if member.pending.remove_each(runs):
                 self.dirty.subscriptions.add(member.subscription_id)
 
-    def trim(self, uid: ChannelUid, first_sequence: int) -> None:
-        """Messages below *first_sequence* are gone. Those still pending are settled when their redelivery is due."""
+    def limits_until(self, uid: ChannelUid) -> int:
+        """Up to where limits have removed messages of a channel; 0: they have removed none."""
+        return self.retention.until(uid, self.first_sequence(uid))
+
+    def begins(self, uid: ChannelUid, first_sequence: int) -> None:
+        """A batch says where its channel begins: its limits have moved that, or the leader's log is compacted up to there."""
+        lost = first_sequence > self.first_sequence(uid) and uid not in self.compactions.by_channel
+        self.trim(uid, first_sequence, lost=lost)
+
+    def trim(self, uid: ChannelUid, first_sequence: int, *, lost: bool = False) -> None:
+        """Messages below *first_sequence* are gone. Those still pending are settled when their redelivery is due. *lost*: limits
+        have removed them; else they were compacted, have expired or were deleted."""
         if uid in self.moves.held or uid in self.dropped:
             return
         channel = self.channel(uid)
-        if first_sequence > channel.first_sequence:
-            channel.first_sequence = first_sequence
+        before, channel.first_sequence = channel.first_sequence, max(channel.first_sequence, first_sequence)
+        self.retention.moved(uid, before, channel.first_sequence, first_sequence if lost else 0)
+        if first_sequence > before:
             self.dirty.channels.add(uid)
             if uid in self.tombstones.by_channel:
                 self.tombstones.trim(uid, first_sequence)
@@ -195,7 +208,7 @@ class GroupState(Components):
         """Trim the channels of staged parts and of deferred messages, which have no limits, up to the oldest message in use."""
         for uid, floor in ((STAGING_UID, self.transactions.floor), (DEFERRED_UID, self.deferred.floor)):
             if floor > 1:
-                self.trim(uid, floor)
+                self.trim(uid, floor, lost=True)
 
     # --- rows -------------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from stan.core.state.group import GroupMachine
 from stan.core.state.limit_overrides import LimitOverrides
 from stan.core.state.part_closings import PartClosings
 from stan.core.state.restore_state import RestoreStates
+from stan.core.state.retention_marks import RetentionMarks
 from stan.core.state.tombstones import Tombstones
 from stan.core.state.transactions import COMMITTED, Transactions
 from stan.protocol.proto import entries_pb2 as pb
@@ -38,6 +39,7 @@ _OF_CHANNEL: Final[dict[str, Callable[[bytes, int], bool]]] = {
     ProducerDedup.KIND: _begins,
     Bookmarks.KIND: _begins,
     Tombstones.KIND: _begins,
+    RetentionMarks.KIND: _begins,
     LimitOverrides.KIND: _begins,
     RestoreStates.KIND: _begins,
     Expiries.KIND: _begins,

@@ -14,7 +14,7 @@ from stan.protocol.proto import entries_pb2 as pb
 def trim(state: GroupState, change: pb.Trim, _index: RaftIndex) -> GroupResult:
     """Note the first messages that are left of channels."""
     for uid, first in pairs(change.first_sequences):
-        state.trim(ChannelUid(uid), first)
+        state.trim(ChannelUid(uid), first, lost=True)
     return GroupResult()
 
 
@@ -114,7 +114,7 @@ def begin_epoch(state: GroupState, change: pb.EphemeralEpoch, index: RaftIndex) 
     epoch = epochs.of(uid)
     if epoch.number == before:
         return GroupResult(error=error)
-    state.trim(uid, epoch.first)
+    state.trim(uid, epoch.first, lost=True)
     for cursor in state.channel(uid).cursors.values():
         for member in cursor.members:
             member.pending.clear()

@@ -100,7 +100,7 @@ def test_a_node_looks_at_positions_again() -> None:
     assert view.compactions(GroupId(1), index)[uid_of(harness)].tombstones_until == 6
     harness.subscribe("foo", durable="late", in_flight=1, start=FIRST)
     assert view.compactions(GroupId(1), index)[uid_of(harness)].tombstones_until == 0
-    assert view.tombstones_until(GroupId(1), uid_of(harness)) == 6
+    assert view.removed_until(GroupId(1), uid_of(harness)).tombstones == 6
 
 
 def test_the_state_never_goes_back_and_survives_as_rows() -> None:

@@ -25,6 +25,7 @@ OTHERS = frozenset(
         ),  # where a page begins of what was judged already
         *("app", "writer", "producer", "txn", "txns", "ids", "rows", "compressed_rows", "newest_of_key", "key"),
         *("client_id", "durable_name", "queue_group", "name", "group", "member", "user", "inbox", "restore", "node"),
+        "cluster",
         *("message", "text", "tier"),
         *(
             "dead_letter_channel",

@@ -108,6 +108,15 @@ async def test_messages_removed_while_it_reads_are_noticed(client, server) -> No
     assert (caught.value.first, caught.value.last) == (at, 399)
 
 
+async def test_messages_that_no_limit_has_removed_are_no_loss(client, server) -> None:
+    server.first, server.limits_until = 50, 0
+    assert await read(PullConsumer(client, "ch", 20, follow=False)) == list(range(50, 701))
+    server.limits_until = 30
+    with pytest.raises(stan_client.DataLossError) as caught:
+        await read(PullConsumer(client, "ch", 20, follow=False))
+    assert (caught.value.first, caught.value.last) == (20, 30)
+
+
 async def test_channel_of_which_nothing_is_left_has_lost_it(client, server) -> None:
     server.first = 701
     with pytest.raises(stan_client.DataLossError) as caught:

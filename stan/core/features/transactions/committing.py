@@ -149,6 +149,8 @@ class Committing(StoringPart):
         index = self.stored.indexes(info.group, info.uid)
         size = index.accounted(sum(size for *_, size in parts), base - begin)
         first = Sequence(self.channels.retention.first_after(channel, index, base - begin, size))
+        if change := self.channels.retention.limits_of_compacted(info, index, first):
+            entry.rows.append((change, begin))
         entry.parts += encode_references(
             Reference(
                 *(info.uid, Sequence(at), part.count, WallNanos(timestamp), first),
