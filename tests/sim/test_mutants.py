@@ -483,7 +483,7 @@ def begins_without_an_entry(_original, self, channel):
     known = self.node.groups[info.group].machine.epochs.of(info.uid)
     block = known.block + 1
     self.channels.stores.begin(info.uid, Epoch(known.number + 1, (block << BLOCK_BITS) + 1, block))
-    self.stored.indexes = self.channels.stores
+    self.stored.source = self.channels.stores
     channel.next_sequence = (block << BLOCK_BITS) + 1
     for opened in self._epochs.pop(info.uid):
         opened("")

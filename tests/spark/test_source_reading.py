@@ -432,6 +432,21 @@ def test_a_channel_that_does_not_exist_yet_is_waited_for(broker):
     assert end["*inc"] == {"late": 8}
 
 
+def test_a_stream_says_what_it_waits_for_once_and_that_a_channel_has_parts(broker, caplog):
+    broker.channels["sales.~0"] = broker.channels["sales.~1"] = Channel(9, [b"one"])
+    reader = stream(subscribe="late,orders,sales")
+    start = through_json(reader.initialOffset())
+    for _ in range(2):
+        reader.latestOffset(start, ALL)
+    lines = [record.message for record in caplog.records]
+    assert lines == [
+        "there is no channel late; the stream waits for it",
+        "there is no channel sales, but its parts: subscribe to sales.*; the stream waits for it",
+    ]
+    with pytest.raises(OptionsError, match=r"no channel sales, but its parts: subscribe to sales\.\*"):
+        batch(subscribe="sales").partitions()
+
+
 def test_patterns_of_nats_are_read_as_patterns(broker):
     broker.channels.update({name: Channel(at, [b"x"]) for at, name in enumerate(("eu.a", "eu.b.c", "us.a"), 20)})
     for said, names, asked in (

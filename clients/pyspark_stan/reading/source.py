@@ -20,8 +20,10 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from stan_client.errors import StanClientError
+from stan_client.errors import ServerError, StanClientError
 from stan_client.reading.channels import ChannelInfo
+from stan_client.requests.names import raw
+from stan_protocol.channels import whole_of
 
 from pyspark_stan.errors import OptionsError
 from pyspark_stan.options import SourceOptions, source_options
@@ -85,6 +87,15 @@ class _Channels:
             matches = re.compile(options.pattern).fullmatch
             infos = {name: info for name, info in infos.items() if matches(name) and self._has_text(name)}
         return infos if self.cold is None else self.cold.extended(infos)
+
+    def there_is_no(self, name: str) -> str:
+        """Return a sentence about a channel that does not exist: one that has parts exists as these."""
+        try:
+            names = self._ask(lambda client: client.info(pattern=f"{name}.*"))
+        except ServerError:  # the user may not look at these
+            names = {}
+        has_parts = any(whole_of(raw(each)) == raw(name) for each in names)
+        return f"there is no channel {name}" + (f", but its parts: subscribe to {name}.*" if has_parts else "")
 
     def _has_text(self, name: str) -> bool:
         """Return True if the channel's name is UTF-8, as Spark needs it; NATS accepts any bytes."""
@@ -181,7 +192,7 @@ class StanBatchReader(DataSourceReader):
         """Return partitions of the messages that the broker has now. Raises OptionsError; others as of `with_retries`."""
         channels = _Channels(self._options)
         infos = channels.infos()
-        ranges = self.narrowed(self._ranges(infos, channels.resolver(infos)), channels.resolver(infos))
+        ranges = self.narrowed(self._ranges(channels, infos, channels.resolver(infos)), channels.resolver(infos))
         if channels.cold is None:
             return _planned(self._options, ranges, _cores())
         return _plan_cold(self._options, channels.cold, ranges)
@@ -194,9 +205,10 @@ class StanBatchReader(DataSourceReader):
         """Yield the messages of *partition*; called in a task. Errors as of `read_partition`."""
         return _read(self._options, self._columns, partition)
 
-    def _ranges(self, infos: Infos, resolver: Resolver) -> list[Range]:
+    def _ranges(self, channels: _Channels, infos: Infos, resolver: Resolver) -> list[Range]:
         options = self._options
-        complaints = [f"subscribe: there is no channel {name}" for name in options.channels if name not in infos]
+        missing = [name for name in options.channels if name not in infos]
+        complaints = [f"subscribe: {channels.there_is_no(name)}" for name in missing]
         starts, wrong_starts = resolver.resolve(infos, options.start, "startingOffsets")
         ends, wrong_ends = resolver.resolve(infos, options.end, "endingOffsets")
         if options.fail_on_data_loss:
@@ -280,6 +292,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             infos = self._channels.infos()  # an answer that was under way may be older than the position
         self._ends, self._cluster = {name: behind(info) for name, info in infos.items()}, _cluster(infos)
         known = self._with_found(self._of_cluster(begin, infos), infos)
+        self._note_missing(infos)
         begun = self._begun_again(known, infos)
         known = self._without_holes(begun, infos)
         wants = {
@@ -340,6 +353,14 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._reads(name):
                 self._lose(name, 0, "was deleted")
         return begin._replace(positions=positions, initial=initial, incarnations=uids)
+
+    def _note_missing(self, infos: Infos) -> None:
+        """Write a line to the log about each channel that the stream waits for, once."""
+        for name in self._options.channels:
+            note = name, 0, "missing"
+            if name not in infos and note not in self._noted:
+                self._noted.add(note)
+                log.warning("%s; the stream waits for it", self._channels.there_is_no(name))
 
     def _begun_again(self, known: Offset, infos: Infos) -> Offset:
         """Return *known* with the beginnings of channels that end before their positions: their messages are others now."""

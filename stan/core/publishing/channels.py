@@ -62,7 +62,7 @@ class LiveChannels:
         self.by_uid: dict[ChannelUid, LiveChannel] = {}
         self.openings = ChannelOpening(services, self.by_name)
         self.policies = ChannelPolicies(services)
-        self.stores = EphemeralStores(services.stored.indexes)  # messages of ephemeral channels
+        self.stores = EphemeralStores(services.stored.source)  # messages of ephemeral channels
         self.removal = ChannelRemoval(services, self.by_uid, self.policies)
         self.retention = Retention(services, self.by_uid, self.policies, self.stores)
 
@@ -266,14 +266,14 @@ class LiveChannels:
     def keep_messages(self, channel: LiveChannel, epoch: Epoch) -> None:
         """This node has begun an epoch of an ephemeral channel: from now on its messages are here."""
         self.stores.begin(channel.info.uid, epoch)
-        self.stored.indexes = self.stores  # not before: most nodes never have such a channel
+        self.stored.source = self.stores  # not before: most nodes never have such a channel
         channel.next_sequence = epoch.first
 
     def _forget_messages(self, uid: ChannelUid) -> None:
         """This node does not lead an ephemeral channel any more, or it is gone."""
         self.stores.forget(uid)
         if not self.stores.by_uid:
-            self.stored.indexes = self.stores.logs
+            self.stored.source = self.stores.logs
 
     def drop_committed(self, group: GroupId, uid: ChannelUid) -> None:
         """A DropChannel entry was applied."""

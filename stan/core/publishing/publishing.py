@@ -270,10 +270,11 @@ class Publishing:
         count, base, bodies = sum(map(COUNT_OF, batches)), channel.next_sequence, [*map(BODIES_OF, batches)]
         timestamp = max(self.node.clock.wall, channel.last_timestamp)
         records = kernel.seal(info.name, base, timestamp, bodies)
-        index = self.stored.indexes(info.group, info.uid)
+        index = self.stored.source(info.group, info.uid)  # as `indexes`, without a call between
         size = index.accounted(len(records), count)
         first = self.channels.retention.first_after(channel, index, count, size)
-        if change := self.channels.retention.limits_of_compacted(info, index, first):
+        moved = first > (index.first_sequence or 1)  # by limits
+        if moved and (change := self.channels.retention.limits_of_compacted(info, index, first)):
             entry.rows.append((change, base))
         logged, clear_bytes = records, 0
         if info.uid in self.channels.policies.compressed or info.uid in self.compressing.framed:

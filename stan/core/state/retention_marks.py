@@ -1,5 +1,5 @@
-"""Up to where limits have removed messages of one group's channels, for readers: what limits have removed before it was read is a
-loss, and what was compacted, has expired or was deleted is none.
+"""The marks up to which limits have removed messages of one group's channels. For readers these messages are lost, if they had
+not read them, and others are not: those that were compacted, have expired or were deleted.
 
 A component of the group's machine (see components.py), fed by committed entries alone. A channel whose first message nothing but
 limits has moved has no row: everything below it went by limits.
