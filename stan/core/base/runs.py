@@ -344,5 +344,5 @@ def from_flat(flat: Iterable[int], counts: Collection[int] = ()) -> Runs:
 
 
 def removed_runs(first_sequence: int, deleted: Iterable[int]) -> list[tuple[int, int]]:
-    """The runs (first, last) of what is purged below *first_sequence*, and of *deleted*, first, last, first, last, ..."""
+    """The runs (first, last) of messages purged below *first_sequence*, and of *deleted*: first, last, first, last, ..."""
     return [(1, first_sequence - 1), *pairs(deleted)] if first_sequence > 1 else list(pairs(deleted))

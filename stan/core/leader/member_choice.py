@@ -1,4 +1,4 @@
-"""Which member of a queue group gets the next message, and how many."""
+"""The choice of the member of a queue group that gets the next messages, and of how many."""
 
 from stan.core.leader.cursors import LiveCursor, LiveMember
 

@@ -90,17 +90,19 @@ class Leading:
 
     def all_parts(self, kind: type[Part]) -> Iterator[Part]:
         """The part of class *kind* of the leader of each group that this node leads."""
-        for _, group in self.led:
-            part = group.leadership.find(kind) if group.leadership is not None else None
-            if part is not None:
-                yield part
+        for _, part in self._led_parts(kind):
+            yield part
 
     def each(self, kind: type[Part], call: Callable[[Part, *Args], object], *args: *Args) -> None:
         """Call *call* with each of `all_parts` and *args*, on behalf of the part's group."""
+        for number, part in self._led_parts(kind):
+            self.faults.within(number, call, part, *args)
+
+    def _led_parts(self, kind: type[Part]) -> Iterator[tuple[GroupId, Part]]:
         for number, group in self.led:
             part = group.leadership.find(kind) if group.leadership is not None else None
             if part is not None:
-                self.faults.within(number, call, part, *args)
+                yield number, part
 
     def each_dispatch(self, groups: Groups, call: Callable[[Dispatch, *Args], object], *args: *Args) -> None:
         """Call *call* with the dispatch of each of *groups* and *args*, on behalf of the group."""
