@@ -66,7 +66,8 @@ EVERYTHING = ("deltalake", "duckdb", "kubernetes_validate", "mkdocs", "moto", "p
 SPARK = Lane(
     "spark and tables",
     (
-        *("tests/spark", "tests/deploy", "tests/unit/docs", "tests/property/test_lake_crashes.py"),
+        *("tests/spark", "tests/deploy", "tests/unit/docs"),
+        *(f"tests/property/test_lake_{name}.py" for name in ("chunks", "crashes", "iceberg", "small_files")),
         *(f"tests/integration/test_{name}.py" for name in ("docs_site", "examples", "lake", "lake_stores")),
     ),
     PATIENT,

@@ -1,10 +1,12 @@
 """The lanes in which all tests run: each test is in one of them, and what may fail once is what starts real processes."""
 
+import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.lanes import LANES, ROOT, Result, counts, may_run_again, slowest
+from tests.lanes import EVERYTHING, LANES, ROOT, Result, counts, may_run_again, slowest
 
 COMPUTING, PROCESSES, *_ = LANES
 
@@ -24,6 +26,26 @@ def test_each_test_file_is_in_one_lane():
     assert [
         (name, lanes) for name in files if len(lanes := [lane.name for lane in LANES if within(lane, name)]) != 1
     ] == []
+
+
+@cache
+def imported(file):
+    """Packages without which a test file, or a part of the kit, cannot be imported."""
+    packages = set()
+    for node in ast.parse(file.read_text()).body:
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        for name in names:
+            ours = ROOT / (name.replace(".", "/") + ".py")
+            packages |= imported(ours) if name.startswith("tests.") and ours.exists() else {name.partition(".")[0]}
+    return packages
+
+
+def test_a_lane_that_always_runs_imports_no_package_of_the_larger_extra():
+    files = [path for path in (ROOT / "tests").rglob("test_*.py") if imported(path).intersection(EVERYTHING)]
+    names = [str(path.relative_to(ROOT)) for path in files]
+    assert len(names) > 20
+    assert [name for lane in LANES if not lane.needs for name in names if within(lane, name)] == []
 
 
 def test_a_lane_names_what_is_there():
