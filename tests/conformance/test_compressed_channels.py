@@ -3,11 +3,13 @@ published clients, which know nothing of that: what they get is plain and what w
 
 import asyncio
 import json
+from functools import partial
 
 import pytest
 import stan_client
 from stan_client.blocking import BlockingClient
 from stan_protocol.admin_types import SchemaKind
+from stan_protocol.kernel.rows import ID_BYTES
 
 from tests.bench_compression import event
 from tests.conformance.clients import payloads, sequences
@@ -32,10 +34,12 @@ def compressing_server(tmp_path_factory):
 
 
 def publish_batches(server, channel):
-    """Publish the events in batches that the client compresses."""
+    """Publish the events in batches that the client compresses, with ids: a new cluster may just be moving its leaders."""
+    ids_of = partial(int.to_bytes, length=ID_BYTES, byteorder="big")
     with BlockingClient(server.url, cluster_id=server.cluster_id) as client:
         for at in range(0, COUNT, TOGETHER):
-            client.publish_batch(channel, rows_of(EVENTS[at : at + TOGETHER]), TOGETHER, compress=True)
+            rows, ids = rows_of(EVENTS[at : at + TOGETHER]), b"".join(map(ids_of, range(at, at + TOGETHER)))
+            client.publish_batch(channel, rows, TOGETHER, producer="events", ids=ids, compress=True)
 
 
 def status(server, channel):
