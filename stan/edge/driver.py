@@ -333,13 +333,13 @@ class Driver:
         if isinstance(error, Frozen):
             self.faults.freeze(number, why)
         group = self.groups.get(number)
-        is_left_open = (
-            self.leaderships is not None and group is not None and self.leaderships.is_left_open(number, error)
+        is_left_to_successor = (
+            self.leaderships is not None and group is not None and self.leaderships.is_left_to_successor(number, error)
         )
         size = sum(len(proposal.body) for proposal in proposals)
-        if is_left_open and isinstance(error, Shortage):
+        if is_left_to_successor and isinstance(error, Shortage):
             self.faults.note_refusal(number, error, size)
-        if isinstance(error, InDoubt) or is_left_open or group is None or not group.leads:
+        if isinstance(error, InDoubt) or is_left_to_successor or group is None or not group.leads:
             # The entry may be in the log after a restart, or the next leader may accept the request: any answer could be wrong.
             for proposal in proposals:
                 self.broker.entries.step_in_doubt(proposal)

@@ -223,7 +223,7 @@ class Leaderships:
             self._leases_end = Nanos(0)
         return lapsed
 
-    def is_left_open(self, number: GroupId, error: NotNow) -> bool:
+    def is_left_to_successor(self, number: GroupId, error: NotNow) -> bool:
         """After a refused proposal: True if it must stay unanswered because another leader may still accept it.
 
         On a full disk leadership is transferred. With no successor within reach the node retries later and answers nothing, as it
@@ -231,14 +231,14 @@ class Leaderships:
         gets: until the leadership has ended, whatever node leads then, nothing of the group is written."""
         group, led = self._groups[number], self.led.get(number)
         if isinstance(error, Shortage) and not group.transferring and len(group.members) > 1:
-            self._make_way(number, group, error)
+            self._hand_over_full_disk(number, group, error)
         elif not group.transferring and (led is None or led.left_open is None):
             return False
         if led is not None:
             led.left_open = error if led.left_open is None else led.left_open
         return True
 
-    def _make_way(self, number: GroupId, group: RaftGroup, error: Shortage) -> None:
+    def _hand_over_full_disk(self, number: GroupId, group: RaftGroup, error: Shortage) -> None:
         """Let another node lead the group, as the disk is full, or try again later."""
         to, led = group.best_successor(), self.led.get(number)
         if to is not None:

@@ -23,7 +23,7 @@ ERROR_ROOM = 256
 _LENGTH = struct.Struct("<I")
 
 
-def part(batch: Publishes, payload_max: int) -> tuple[Publishes | None, bytes]:
+def split_too_large(batch: Publishes, payload_max: int) -> tuple[Publishes | None, bytes]:
     """What of *batch* can be delivered within *payload_max* (None if nothing), and the prepared acks of the rest."""
     body_max = payload_max - MESSAGE_ROOM - len(batch.channel)
     if len(batch.bodies) <= body_max:

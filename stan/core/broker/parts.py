@@ -5,7 +5,7 @@ from typing import Final
 from stan.core.clients.clients import Clients
 from stan.core.clients.nodes import NodeRequests
 from stan.core.clients.serving import Serving
-from stan.core.clients.subscription_requests import Subscribing
+from stan.core.clients.subscription_requests import SubscriptionRequests
 from stan.core.features import BrokerFeature, BrokerParts
 from stan.core.features.compaction import CompactionFeature
 from stan.core.features.consumer_groups import ConsumerGroupsFeature
@@ -64,7 +64,7 @@ def make_parts(services: Services) -> BrokerParts:
         filters=PublishFilters(services, channels, publishing),
         routing=PartRouting(services),
         clients=clients,
-        subscribing=Subscribing(services, channels, clients, read_index, arrival_order, serving),
+        subscribing=SubscriptionRequests(services, channels, clients, read_index, arrival_order, serving),
         serving=serving,
         nodes=nodes,
     )

@@ -36,7 +36,7 @@ from stan.protocol.requests import TooLong, because, decode
 NEW_ONLY, LAST_RECEIVED, TIME_DELTA, SEQUENCE, FIRST = range(5)
 
 
-class Subscribing:
+class SubscriptionRequests:
     """Handles subscribe, unsubscribe and close requests in the groups that this node leads."""
 
     def __init__(

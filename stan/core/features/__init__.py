@@ -14,7 +14,7 @@ from stan_protocol.scalars import GroupId, Nanos
 from stan.core.clients.clients import Clients
 from stan.core.clients.nodes import NodeRequests
 from stan.core.clients.serving import Serving
-from stan.core.clients.subscription_requests import Subscribing
+from stan.core.clients.subscription_requests import SubscriptionRequests
 from stan.core.leader.local_group import LeaderParts, Leadership
 from stan.core.metadata.meta import MetaResult
 from stan.core.publishing.channels import LiveChannels
@@ -42,7 +42,7 @@ class BrokerParts:
     filters: PublishFilters
     routing: PartRouting
     clients: Clients
-    subscribing: Subscribing
+    subscribing: SubscriptionRequests
     serving: Serving
     nodes: NodeRequests
 

@@ -134,7 +134,7 @@ class LiveMembership:
         if cursor is None or cursor.members or cursor_id in self.cursors.by_id:
             return None
         live = self._view(cursor, Cause.RESUMED)
-        live.pending.spend(live.policy)
+        live.pending.give_up_spent(live.policy)
         live.pending.moves = self.cursors.moves.setdefault(cursor_id, Moves())
         return live
 

@@ -127,7 +127,7 @@ class Pending:
         """Take a message out of a window; nothing if it is not there, or is paused."""
         return [] if sequence in self.paused else window.remove(sequence, sequence)
 
-    def spend(self, policy: DeliveryPolicy) -> list[Run]:
+    def give_up_spent(self, policy: DeliveryPolicy) -> list[Run]:
         """Give up the due messages that were delivered as often as *policy* allows; returns them."""
         if not policy.max_deliver:
             return []

@@ -64,7 +64,7 @@ class Redelivery:
     def set_aside(self, live: LiveCursor) -> None:
         """Messages to redeliver that were delivered as often as the policy allows are not sent any more: the position pauses on
         them alone, until they are dead letters, or an operator sends them again or skips them."""
-        for run in live.pending.spend(live.policy):
+        for run in live.pending.give_up_spent(live.policy):
             self.given_up(live, run)
 
     def given_up(self, live: LiveCursor, run: Run) -> None:

@@ -21,7 +21,7 @@ from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import GroupId, Nanos
 
 from stan import limits
-from stan.core.base import payload_limit as oversize
+from stan.core.base import payload_limit
 from stan.core.base.batch_split import split
 from stan.core.base.names import text
 from stan.core.base.ready import Replay
@@ -121,7 +121,9 @@ class PublishFilters:
         if attempt is None:
             attempt = NEW if self.leading.replaying is None else REPLAYED
         channel = channels.by_name.get(batch.channel)
-        most = min(requests.payload_bytes, self.nats.payload_bytes_max) - oversize.MESSAGE_ROOM - len(batch.channel)
+        most = (
+            min(requests.payload_bytes, self.nats.payload_bytes_max) - payload_limit.MESSAGE_ROOM - len(batch.channel)
+        )
         is_special = (
             (channel is None or channel.deleting or channel.restoring)
             or (attempt is not NEW or batch.times is not NO_TIMES)
@@ -184,7 +186,9 @@ class PublishFilters:
 
     def _deliverable(self, batch: Publishes, _attempt: Attempt) -> Filtered:
         """Messages that subscribers can get."""
-        return *oversize.part(batch, self.nats.message_payload_max(batch.channel)), refusals.MESSAGE_TOO_LARGE
+        return *payload_limit.split_too_large(
+            batch, self.nats.message_payload_max(batch.channel)
+        ), refusals.MESSAGE_TOO_LARGE
 
     # --- filters by the channel ------------------------------------------------------------------------------------------
 
@@ -252,7 +256,7 @@ class PublishFilters:
         if not times.ttls and (times.dues or uid not in self.channels.policies.ttls):
             return batch, b"", ""
         most = min(self.nats.message_payload_max(batch.channel), self.nats.delivered_bytes_max - EXPIRY_BYTES)
-        return *oversize.part(batch, most), refusals.MESSAGE_TOO_LARGE
+        return *payload_limit.split_too_large(batch, most), refusals.MESSAGE_TOO_LARGE
 
     def _within_share(self, batch: Publishes, _attempt: Attempt) -> Filtered:
         """Messages due later, as long as their user has not too many that wait."""
@@ -352,6 +356,10 @@ class PublishFilters:
             guid = wire.PubMsg.FromString(frame.payload).guid
             self.reports.totals.in_messages += 1
             self.reports.totals.in_bytes += len(frame.payload)
-        if frame.reply and can_be_answered(frame) and len(guid) <= self.nats.payload_bytes_max - oversize.ERROR_ROOM:
+        if (
+            frame.reply
+            and can_be_answered(frame)
+            and len(guid) <= self.nats.payload_bytes_max - payload_limit.ERROR_ROOM
+        ):
             payload = wire.PubAck(guid=guid, error=refusals.INVALID_PUBLISH.encode()).SerializeToString()
             self.outgoing.pub_acks.append(publication(frame.reply, payload))

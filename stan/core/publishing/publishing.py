@@ -349,7 +349,7 @@ class Publishing:
             for change in (rows.change, rows.expiring):
                 if change is not None:
                     entry.parts += encode_change(change(first))
-        ticket = self.proposals.ticket(partial(self._done, entry), in_doubt)
+        ticket = self.proposals.ticket(partial(self._acknowledge, entry), in_doubt)
         return Proposal(entry.group, Kind.RECORDS, b"".join(entry.parts), urgent=True, ticket=ticket)
 
     def propose(self, entry: Sealed, in_doubt: InDoubt = nobody_waits) -> None:
@@ -365,7 +365,7 @@ class Publishing:
 
     # --- outcome ------------------------------------------------------------------------------------------------------
 
-    def _done(self, entry: Sealed, result: object, error: str) -> None:
+    def _acknowledge(self, entry: Sealed, result: object, error: str) -> None:
         for channel, base, size in entry.channels:
             channel.uncommitted_bytes -= size
             self.uncommitted[entry.group] -= size

@@ -3,7 +3,7 @@
 from stan_protocol.refusals import NO_METADATA, PARTS_DOUBLING, TOO_MANY_DELAYED, TOO_MANY_EXPIRING, TOO_MUCH_WAITING
 from stan_protocol.scalars import GroupId
 
-from stan.core.base import payload_limit as oversize
+from stan.core.base import payload_limit
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
 from stan.protocol.kernel import server as kernel
@@ -28,6 +28,6 @@ def refuse(services: Services, acks: bytes, error: str, channel: bytes, *, passi
 
 def refuse_as_leader(services: Services, number: GroupId, acks: bytes, error: str) -> None:
     """Refuse publishes that another leader of the group might take."""
-    acks = oversize.answerable(acks, services.nats.payload_bytes_max)
+    acks = payload_limit.answerable(acks, services.nats.payload_bytes_max)
     if acks:
         services.outgoing.answer_as_leader(number, kernel.refuse(acks, error.encode()))

@@ -27,7 +27,7 @@ from stan_protocol.schemas.checks import Check, checker
 from stan_protocol.schemas.kinds import HEADER, SchemaError, SchemaKind
 from stan_protocol.schemas.rules import SchemaText
 
-from stan.core.base import payload_limit as oversize
+from stan.core.base import payload_limit
 from stan.core.base.batch_split import split
 from stan.core.base.names import text
 from stan.core.publishing.channels import LiveChannels
@@ -84,7 +84,7 @@ class SchemaChecks:
         refusals: list[bytes] = []
         unjudged: list[bytes] = []
         most = self.nats.payload_bytes_max - ERROR_FIELD_BYTES
-        for error, (frame, size) in zip(answered, oversize.ack_frames(batch.acks), strict=True):
+        for error, (frame, size) in zip(answered, payload_limit.ack_frames(batch.acks), strict=True):
             if error.startswith(UNJUDGED):
                 unjudged.append(frame)
             elif error and size + len(error.encode()) <= most:

@@ -149,7 +149,7 @@ class Transactions:
             case pb.StagedPart():
                 return self._stage(change)
             case pb.Commit():
-                return self._decide(change, index)
+                return self._decide_commit(change, index)
             case pb.CommitDone():
                 self._complete(change)
             case pb.DropStaged():
@@ -170,13 +170,13 @@ class Transactions:
         self.dirty.add(_key(STAGED, part.sequence))
         return None
 
-    def _decide(self, commit: pb.Commit, decision: RaftIndex) -> TransactionRefused | Decided:
+    def _decide_commit(self, commit: pb.Commit, decision: RaftIndex) -> TransactionRefused | Decided:
         """Take a decision about all channels of a commit, or refuse all of it. Channels that have the version already are left as
         they are, those without rows have it now."""
         uids = {share.uid for share in commit.channels}
         already = {uid for uid in uids if self.is_done(uid, commit.app, commit.version)}
         for share in commit.channels:
-            if refused := self._refusal(commit, share):
+            if refused := self._commit_refusal(commit, share):
                 return TransactionRefused(refused)
         forgotten = _make_room(self.committed, [(uid, commit.app) for uid in uids - already], commit.user, commit.at)
         if forgotten is None:
@@ -197,7 +197,7 @@ class Transactions:
         self.dirty.add(_key(UNDER_WAY, decision))
         return Decided(decision, already)
 
-    def _refusal(self, commit: pb.Commit, share: pb.CommitShare) -> str:
+    def _commit_refusal(self, commit: pb.Commit, share: pb.CommitShare) -> str:
         """Why a channel cannot be committed now; "" if it can, or if it has the version."""
         uid, app, version = share.uid, commit.app, commit.version
         if self.is_anothers(uid, app, commit.user):

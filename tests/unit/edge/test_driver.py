@@ -136,7 +136,7 @@ def test_what_is_to_be_done_for_a_group_that_has_left_the_node_in_the_same_turn_
         not_sent=lambda _: None,
         emit=lambda *_, **__: None,
     )
-    leaderships = SimpleNamespace(is_left_open=lambda *_: True, led={})
+    leaderships = SimpleNamespace(is_left_to_successor=lambda *_: True, led={})
     note = lambda *note: notes.append(note)  # noqa: E731
     driver = Driver(broker, {}, None, None, Turns(None, None), applied={}, note=note, leaderships=leaderships)
     proposal = Proposal(3, Kind.CHANGE, b"", urgent=True, ticket=1)
@@ -156,7 +156,9 @@ def test_a_group_that_has_left_something_open_writes_nothing():
         stops=SimpleNamespace(without_room=set()),
         emit=lambda *_, **__: None,
     )
-    leaderships = SimpleNamespace(is_left_open=lambda *_: True, led={1: SimpleNamespace(left_open=DiskFull("full"))})
+    leaderships = SimpleNamespace(
+        is_left_to_successor=lambda *_: True, led={1: SimpleNamespace(left_open=DiskFull("full"))}
+    )
     nothing = lambda *_: None  # noqa: E731
     driver = Driver(
         broker, {1: group}, None, CLOCK, Turns(None, None), applied={}, note=nothing, leaderships=leaderships

@@ -259,12 +259,12 @@ def test_a_leader_that_can_write_nothing_lets_another_one_lead(rig):
     group = rig.groups[1]
     group.leads = True
     rig.turn()
-    assert not rig.leaderships.is_left_open(1, NotNow("too much waits"))
+    assert not rig.leaderships.is_left_to_successor(1, NotNow("too much waits"))
     group.successor = "other"
-    assert rig.leaderships.is_left_open(1, DiskFull("full"))
+    assert rig.leaderships.is_left_to_successor(1, DiskFull("full"))
     assert group.transferring == "other"
     assert rig.state.stops().mute, "the log could not tell of what is sent now"
-    assert rig.leaderships.is_left_open(1, NotNow("leadership is being handed over"))
+    assert rig.leaderships.is_left_to_successor(1, NotNow("leadership is being handed over"))
 
 
 def test_what_was_left_to_the_next_leader_is_taken_by_this_one_if_nobody_took_over(rig):
@@ -273,7 +273,7 @@ def test_what_was_left_to_the_next_leader_is_taken_by_this_one_if_nobody_took_ov
     rig.turn()
     node.in_doubt = True  # nobody is answered, nothing is written
     assert node.publish("foo", b"a", b"b") == []
-    assert rig.leaderships.is_left_open(1, DiskFull("no room"))
+    assert rig.leaderships.is_left_to_successor(1, DiskFull("no room"))
     node.in_doubt = group.transferring = False
     group.handed_over(False)  # noqa: FBT003 - an answer
     rig.turn()
@@ -287,7 +287,7 @@ def test_a_handover_that_ends_after_leadership_came_again_changes_nothing(rig):
     group = rig.groups[1]
     group.leads, group.successor = True, "n2"
     rig.turn()
-    rig.leaderships.is_left_open(1, DiskFull("no room"))
+    rig.leaderships.is_left_to_successor(1, DiskFull("no room"))
     group.term, group.transferring = 2, False
     rig.turn()
     life = rig.state.leadership_epoch()
@@ -300,10 +300,10 @@ def test_a_leader_with_a_full_disk_that_reaches_nobody_refuses_nothing_and_looks
     node, group = rig.node, rig.groups[1]
     group.leads = True
     rig.turn()
-    node.in_doubt = True  # what is_left_open says: no answer, nothing written
+    node.in_doubt = True  # what is_left_to_successor says: no answer, nothing written
     node.publish("foo", b"a", b"b")
     for _ in range(3):
-        assert rig.leaderships.is_left_open(1, DiskFull("no room"))
+        assert rig.leaderships.is_left_to_successor(1, DiskFull("no room"))
     assert len([note for note in rig.notes if "nobody else" in note]) == 1
     node.in_doubt = False
     node.now += limits.FULL_DISK_RETRY
@@ -318,10 +318,10 @@ def test_what_has_left_something_open_writes_nothing_until_it_is_led_anew(rig, e
     group = rig.groups[1]
     group.leads, group.transferring = True, not isinstance(error, DiskFull)
     rig.turn()
-    assert rig.leaderships.is_left_open(1, error)
+    assert rig.leaderships.is_left_to_successor(1, error)
     group.transferring = False
     assert rig.leaderships.led[1].left_open is error
-    assert rig.leaderships.is_left_open(1, NotNow("too much waits")), "no answer: the next leader may take it"
+    assert rig.leaderships.is_left_to_successor(1, NotNow("too much waits")), "no answer: the next leader may take it"
     life = rig.state.leadership_epoch()
     rig.node.now += limits.FULL_DISK_RETRY
     rig.scheduler.owner.touch(1)
@@ -336,7 +336,7 @@ def test_the_only_voter_means_what_it_refuses(rig):
     group = rig.groups[1]
     group.leads, group.members = True, ("me",)
     rig.turn()
-    assert not rig.leaderships.is_left_open(1, DiskFull("no room"))
+    assert not rig.leaderships.is_left_to_successor(1, DiskFull("no room"))
 
 
 def test_a_group_whose_turn_brought_no_news_needs_no_round_unless_it_may_take_proposals_again(rig):

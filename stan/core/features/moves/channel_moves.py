@@ -16,7 +16,7 @@ from stan_protocol.scalars import ChannelUid, GroupId, Nanos
 
 from stan import limits
 from stan.core.clients.clients import Clients
-from stan.core.clients.subscription_requests import Subscribing
+from stan.core.clients.subscription_requests import SubscriptionRequests
 from stan.core.features.moves.group_moves import GroupMoves, MoveWatch
 from stan.core.features.moves.source import MoveSource, end_move
 from stan.core.features.moves.target import MoveTarget
@@ -46,7 +46,7 @@ class ChannelMoves:
         channels: LiveChannels,
         publishing: Publishing,
         clients: Clients,
-        subscribing: Subscribing,
+        subscribing: SubscriptionRequests,
     ) -> None:
         self._services = services
         self.faults, self.leading, self.node = services.faults, services.leading, services.node

@@ -9,7 +9,7 @@ from stan_protocol.scalars import SECOND, ChannelUid, Nanos
 from stan import limits
 from stan.core.base.names import text
 from stan.core.clients.clients import Clients
-from stan.core.clients.subscription_requests import Subscribing
+from stan.core.clients.subscription_requests import SubscriptionRequests
 from stan.core.features.moves.source import MoveSource, end_move
 from stan.core.features.moves.steps import MoveAction, MoveEvent, MoveStep, next_step
 from stan.core.features.moves.target import MoveTarget
@@ -41,7 +41,7 @@ class GroupMoves(LeaderPart):
         source: MoveSource,
         target: MoveTarget,
         clients: Clients,
-        subscribing: Subscribing,
+        subscribing: SubscriptionRequests,
         watch: MoveWatch,
     ) -> None:
         super().__init__(services, leadership)
