@@ -67,7 +67,12 @@ _TABLE: Final = (  # name, module (below stan.cli, or of another distribution) a
     ("doctor", "commands.doctor:doctor", WATCH, "What is wrong, and what to do about it, on one page."),
     ("backup", "commands.backup:backup", LOOK, "Save channels with their positions into files."),
     ("restore", "commands.backup:restore", LOOK, "Put channels of a backup back."),
-    ("export", "commands.exchange:export", MESSAGES, "Write a channel's messages as lines."),
+    (
+        "export",
+        "commands.exchange:export",
+        MESSAGES,
+        "Write a channel's messages as lines, or channels as streams of JetStream.",
+    ),
     ("import", "commands.exchange:import_", MESSAGES, "Publish lines of a file."),
     ("lake", "commands.lake:app", LOOK, "A lake of Parquet files beside the broker: run the tierer, list, files."),
     ("context", "commands.context:app", SET_UP, "Clusters by name: how to reach them, as whom."),

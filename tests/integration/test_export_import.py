@@ -101,7 +101,7 @@ def test_lines_are_imported_and_a_range_is_exported_to_stdout(server, stan) -> N
     done = stan("import", "lines", "--as", "lines", input="a\nb\n\nc")
     assert done.exit_code == 0, done.output
     assert read(server, "lines") == [(1, b"a"), (2, b"b"), (3, b""), (4, b"c")]
-    done = stan("export", "lines", "--as", "lines", "--from", "2", "--to", "3")
+    done = stan("export", "lines", "--as", "lines", "--first", "2", "--last", "3")
     assert done.stdout == "b\n\n"
 
 

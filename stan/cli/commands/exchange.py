@@ -4,6 +4,7 @@
              any, `reply`, `key` (or `key_base64`) and `headers`: pairs of a name and a text, or {"base64": ...};
              to import, `data` or `data_base64` is enough
     lines    the payloads alone, each a line
+    --to jetstream: not lines, but streams and consumers (stan.cli.commands.jetstream)
 
 An import makes new messages, with new sequences and times: a backup preserves them. Promises: messages that an import reports as
 stored are stored; a wrong line is reported by its number, and nothing from it on is stored.
@@ -26,15 +27,20 @@ from stan_protocol.kernel.rows import ID_BYTES, Headers, columns, pack_rows
 from stan_protocol.units import counted
 
 from stan import limits
-from stan.cli.support.args import Channel, checked_channel
+from stan.cli.commands.jetstream import JetStreamPlace, export_channels
+from stan.cli.support.args import Channel, checked_channel, checked_pattern
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
-from stan.cli.support.options import injected
+from stan.cli.support.options import View, injected
+from stan.cli.support.output import show
 from stan.cli.support.progress import bar
 from stan.cli.support.proto_json import headers_document, set_bytes
 from stan.cli.support.session import is_unknown, no_channel, session
 from stan.cli.support.terminal import STDOUT, CleanStdout, err
 
 SHAPES: Final = ("jsonl", "lines")
+JETSTREAM: Final = "jetstream"
+ALL: Final = ">"
+"""The pattern of all channels."""
 PATIENCE_S: Final = 60.0
 REQUEST_ROOM: Final = 2048
 """Bytes of a request beside its channel and its rows."""
@@ -51,19 +57,44 @@ Shape = Annotated[str, typer.Option("--as", help="jsonl, or lines: payloads alon
 
 @injected
 def export(
-    channel: Channel,
+    channel: Annotated[
+        str, typer.Argument(metavar="CHANNEL", help="With --to jetstream also a pattern, and all channels without it.")
+    ] = ALL,
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="To be made; stdout without it.")] = None,
     shape: Shape = "jsonl",
-    first: Annotated[int, typer.Option("--from", min=1, help="First sequence.")] = 1,
-    last: Annotated[int, typer.Option("--to", min=0, help="Last sequence; 0: the newest.")] = 0,
+    first: Annotated[int, typer.Option("--first", min=1, help="First sequence.")] = 1,
+    last: Annotated[int, typer.Option("--last", min=0, help="Last sequence; 0: the newest.")] = 0,
+    to: Annotated[str, typer.Option("--to", help="jetstream: streams and consumers instead of lines.")] = "",
+    jetstream: Annotated[str, typer.Option(help="URL of the NATS with JetStream; that of --server without it.")] = "",
+    jetstream_creds: Annotated[str, typer.Option(help="Credentials file for it.")] = "",
+    replicas: Annotated[int, typer.Option(min=1, max=5, help="Of each stream.")] = 1,
     *,
     target: Target,
+    view: View,
 ) -> None:
-    """Write a channel's messages as lines."""
+    """Write a channel's messages as lines, or copy channels with their durables to JetStream."""
+    if to:
+        _check_jetstream(to, channel, file)
+        run(_to_jetstream(target, channel, JetStreamPlace(jetstream, jetstream_creds, replicas), view))
+    if jetstream or jetstream_creds:
+        raise CliError("--jetstream and --jetstream-creds go with --to jetstream.", EXIT_USAGE)
     _check(channel, shape)
     if file is not None and file.exists():
         raise CliError(f"{file} exists.", EXIT_USAGE)
     run(_export(target, channel, file, shape, (first, last)))
+
+
+def _check_jetstream(to: str, pattern: str, file: Path | None) -> None:
+    complaints = [] if to == JETSTREAM else [f"--to is {JETSTREAM}, not {to!r}."]
+    complaints += ["--to jetstream makes streams, and no FILE."] if file is not None else []
+    if complaints:
+        raise CliError("\n".join(complaints), EXIT_USAGE)
+    checked_pattern(pattern)
+
+
+async def _to_jetstream(target: Target, pattern: str, place: JetStreamPlace, view: View) -> int:
+    show(await export_channels(target, pattern, place), view)
+    return 0
 
 
 async def _export(target: Target, channel: str, file: Path | None, shape: str, span: tuple[int, int]) -> int:
