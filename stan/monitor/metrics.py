@@ -47,8 +47,13 @@ class _One(Collector):
 
 async def metrics(view: NodeView, names: Sequence[str], now: WallNanos) -> bytes:
     """Return the text of /metrics. *names*: channels (or with parts) that get series of their own; none: all, if not too many."""
+    return await exposition(await _families(view, names, now))
+
+
+async def exposition(families: Iterable[Metric]) -> bytes:
+    """The text of families, made in slices."""
     out = []
-    for family in await _families(view, names, now):
+    for family in families:
         out.append(generate_latest(_One(family)))
         await asyncio.sleep(0)
     return b"".join(out)

@@ -23,14 +23,17 @@ from stan.errors import StartError
 from stan.monitor import health
 from stan.monitor.dashboard.routes import Dashboard
 from stan.monitor.guard import CORS, Guard, Handler, readable_by_all
+from stan.monitor.legacy_metrics import legacy_metrics
 from stan.monitor.listener import Listener
-from stan.monitor.metrics import metrics
+from stan.monitor.metrics import exposition, metrics
 from stan.monitor.page_format import pretty
 from stan.monitor.pages import Pages, Query, UnknownNameError
 from stan.monitor.view import NodeView
 
 ROOT = "/streaming"
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+LEGACY = "nss"
+"""The prefix of the metrics of prometheus-nats-exporter for NATS Streaming."""
 INDEX = """<html lang="en">
   <head><title>NATS Streaming Server</title></head>
   <body>
@@ -165,7 +168,13 @@ class Server:
         return answer
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        body = await metrics(self._view, request.query.getall("channel", []), self._wall())
+        legacy = request.query.get("legacy", "")
+        if legacy not in ("", LEGACY):
+            return _plain(400, f"legacy={legacy}: only {LEGACY} is known, the names of prometheus-nats-exporter")
+        if legacy:
+            body = await exposition(await legacy_metrics(self._pages, self._view.pages, self._wall()))
+        else:
+            body = await metrics(self._view, request.query.getall("channel", []), self._wall())
         return web.Response(body=body, headers={"Content-Type": METRICS_TYPE})
 
     # --- nats-server's ------------------------------------------------------------------------------------------------------

@@ -382,6 +382,54 @@ async def test_each_node_of_a_cluster_tells_what_it_knows(tmp_path):
         await asyncio.to_thread(until, lonely, why=lambda: page(left, "/healthz/ready").text)
 
 
+def keda_lag(page, queue):
+    """The lag by which KEDA's `stan` scaler counts the pods of a queue group, from its one request."""
+    sent = max([one["last_sent"] for one in page["subscriptions"] if one.get("queue_name") == queue], default=0)
+    return page["last_seq"] - sent
+
+
+async def test_keda_and_the_exporter_find_the_fields_that_they_ask_for(server):
+    async with await stan_client.connect(server.url, client_id="worker") as client:
+        await client.publish_many("jobs", [b"x" * 100] * 50)
+        start = stan_client.everything()
+        options = {"durable": "shift", "queue": "packers", "start": start, "manual_acks": True, "max_in_flight": 20}
+        queue = await client.subscribe("jobs", **options)
+        [await anext(queue) for _ in range(20)]
+        page = (await get(server, "/streaming/channelsz?channel=jobs&subs=1")).json
+        assert keda_lag(page, "shift:packers") == 30
+        assert [one["pending_count"] for one in page["subscriptions"]] == [20]
+        assert (await get(server, "/streaming/channelsz?channel=nobody&subs=1")).status == 404
+        assert (await get(server, "/streaming/channelsz")).status == 200
+        text = (await get(server, "/metrics?legacy=nss")).text
+    samples = {one.name: one for family in text_string_to_metric_families(text) for one in family.samples}
+    where = f"http://127.0.0.1:{server.http}"
+    subscription = {
+        "server": where,
+        "channel": "jobs",
+        "client_id": "worker",
+        "inbox": page["subscriptions"][0]["inbox"],
+        "queue_name": "shift:packers",
+        "is_durable": "true",
+        "is_offline": "false",
+    }
+    assert {name: one.value for name, one in samples.items() if "bytes" not in name} == {
+        "nss_server_msgs_total": 50,
+        "nss_server_channels": 1,
+        "nss_server_subscriptions": 1,
+        "nss_server_clients": 1,
+        "nss_server_info": 1,
+        "nss_chan_msgs_total": 50,
+        "nss_chan_last_seq": 50,
+        "nss_chan_subs_last_sent": 20,
+        "nss_chan_subs_pending_count": 20,
+        "nss_chan_subs_max_inflight": 20,
+    }
+    assert samples["nss_chan_subs_last_sent"].labels == subscription
+    assert samples["nss_chan_bytes_total"].labels == {"server": where, "channel": "jobs"}
+    assert samples["nss_server_info"].labels["cluster_id"] == "test-cluster"
+    assert (await get(server, "/metrics?legacy=other")).status == 400
+
+
 async def test_metrics_and_pages_of_a_channel_with_parts_are_those_of_its_parts(server):
     async with await stan_client.connect(server.url, client_id="me") as client:
         await client.admin.create_parts("sales", 2)
