@@ -32,6 +32,13 @@ def main(job):
     source = spark.readStream.format("stan").option("servers", job["servers"]).option("startingOffsets", "earliest")
     frame = source.option("maxOffsetsPerTrigger", job["per_trigger"]).load(job["source"]).select("value")
     queries = [_start(job, frame, delivery, target) for delivery, target in job["targets"].items()]
+    for name, table in job.get("tables", {}).items():
+        put = (
+            pyspark_stan.to_delta(table)
+            if name == "delta"
+            else pyspark_stan.to_iceberg(table["name"], table["catalog"])
+        )
+        queries.append(_started(job, frame.repartition(3).writeStream.foreachBatch(put), name))
     for query in queries:
         query.awaitTermination()
     spark.stop()
@@ -44,7 +51,11 @@ def _start(job, frame, delivery, target):
         writer = counted.writeStream.outputMode("update").foreachBatch(pyspark_stan.foreach_batch(**sink))
     else:
         writer = frame.repartition(3).writeStream.format("stan").options(**sink)
-    checkpoint = f"{job['checkpoints']}/{delivery}"
+    return _started(job, writer, delivery)
+
+
+def _started(job, writer, name):
+    checkpoint = f"{job['checkpoints']}/{name}"
     return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 
 

@@ -7,7 +7,8 @@ while the victim is killed again and again: the driver (Python and its JVM), a P
 their own), or the broker that leads the targets, in a cluster of three. What is not the victim lives on; what has ended is
 started again. A kill counts once both queries have gone on behind it; it prints a line. Should the rows come to an end before the
 kills, as many come again. The end is a line with the rows that are there twice, and not at all; the exit code is 0 if there are
-none. With a directory the command goes on where it was, whatever has ended it.
+none. With `--tables` two more queries append to a Delta and to an Iceberg table, by foreachBatch. With a directory the command
+goes on where it was, whatever has ended it.
 """
 
 import argparse
@@ -20,10 +21,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
+from pyarrow import dataset
 from pyspark_stan.java import ensure_java
 from stan_client import StanClientError
 from stan_client.blocking import BlockingClient
@@ -50,6 +53,35 @@ BATCHES_PER_KILL = 4
 POLL_S = 0.05
 TICKS = os.sysconf("SC_CLK_TCK")
 UNITS = (("s", "s"), ("cpu_s", "CPU s"))
+
+
+class Tables:
+    """The tables that two more queries append to."""
+
+    def __init__(self, directory):
+        catalog = {"type": "sql", "uri": f"sqlite:///{directory}/catalog.db", "warehouse": f"file://{directory}"}
+        self.described = {"delta": str(directory / "table"), "iceberg": {"name": "kills.rows", "catalog": catalog}}
+
+    def counts(self):
+        """How many rows each has."""
+        return {name: 0 if table is None else table.count_rows() for name, table in self._opened().items()}
+
+    def values(self):
+        """The values of each."""
+        found = {}
+        for name, table in self._opened().items():
+            column = table.to_table().column("value")
+            found[name] = Counter(column.to_pylist())
+        return found
+
+    def _opened(self):
+        deltalake, catalogs = import_module("deltalake"), import_module("pyiceberg.catalog")
+        where, iceberg = self.described["delta"], self.described["iceberg"]
+        delta = deltalake.DeltaTable(where).to_pyarrow_dataset() if deltalake.DeltaTable.is_deltatable(where) else None
+        catalog = catalogs.load_catalog(None, **iceberg["catalog"])
+        there = catalog.table_exists(iceberg["name"])
+        rows = dataset.dataset(catalog.load_table(iceberg["name"]).scan().to_arrow()) if there else None
+        return {"delta": delta, "iceberg": rows}
 
 
 class Process(NamedTuple):
@@ -99,6 +131,7 @@ class Kills:
         self.directory, self.meter = directory, Meter()
         self.outcomes = directory / "outcomes.jsonl"
         self.targets = {delivery: _target(delivery) for delivery in DELIVERIES}
+        self.tables = Tables(directory) if options.tables else None
         self.random = random.Random(f"{options.seed} {len(self.done())}")
         self.broker = StanCluster(directory) if self.victim == "leader" else StanServer(directory)
         self.job = self.client = None
@@ -129,6 +162,8 @@ class Kills:
                 self._wait(self._is_complete)
             wanted = Counter(read(self.client, SOURCE))
             found = {name: Counter(read(self.client, target)) for name, target in self.targets.items()}
+            if self.tables is not None:
+                found |= self.tables.values()
         return {name: ((rows - wanted).total(), (wanted - rows).total()) for name, rows in found.items()}
 
     def _fill(self):
@@ -155,7 +190,7 @@ class Kills:
         }
         with self.outcomes.open("a") as file:
             file.write(json.dumps(told) + "\n")
-        said = ", ".join(f"{name} {before[name]:,} to {ends[name]:,}" for name in DELIVERIES)
+        said = ", ".join(f"{name} {before[name]:,} to {ends[name]:,}" for name in ends)
         print(f"kill {number} of {self.wanted}: {what}; rows {said}; {told['s']} s, {told['cpu_s']} CPU s", flush=True)
 
     def _kill_driver(self):
@@ -203,6 +238,7 @@ class Kills:
             "servers": self.broker.url,
             "source": SOURCE,
             "targets": self.targets,
+            "tables": self.tables.described if self.tables is not None else {},
             "update": False,
             "per_trigger": max(1, self.rows // (BATCHES_PER_KILL * self.wanted)),
             "checkpoints": str(self.directory),
@@ -214,7 +250,8 @@ class Kills:
         while True:
             with contextlib.suppress(StanClientError):  # no leader now
                 known = self.client.info([*self.targets.values()])
-                return {name: known[target].last if target in known else 0 for name, target in self.targets.items()}
+                ends = {name: known[target].last if target in known else 0 for name, target in self.targets.items()}
+                return ends if self.tables is None else ends | self.tables.counts()
 
     def _is_complete(self):
         return min(self._ends().values()) >= self.last
@@ -248,6 +285,7 @@ def main(arguments):
     parser.add_argument("--victim", choices=VICTIMS, required=True)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--tables", action="store_true", help="also a Delta and an Iceberg table")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--directory", type=Path, help="to go on where an earlier run was; without one a run begins anew"
