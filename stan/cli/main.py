@@ -78,7 +78,8 @@ _TABLE: Final = (  # name, module (below stan.cli, or of another distribution) a
     ("context", "commands.context:app", SET_UP, "Clusters by name: how to reach them, as whom."),
     ("completion", "commands.completion:completion", SET_UP, "Completion for bash, zsh or fish."),
     ("config", "commands.config:app", SET_UP, "Configuration files of the server: check, show, accounts."),
-    ("migrate", "commands.migrate:app", SET_UP, "Move in from another server."),
+    ("migrate", "commands.migrate:app", SET_UP, "Move in from another server that is stopped."),
+    ("takeover", "commands.takeover:takeover", SET_UP, "Replace a running server of NATS Streaming."),
     (
         "bench",
         "stan_bench.bench.bench:bench",

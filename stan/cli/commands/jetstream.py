@@ -64,7 +64,7 @@ _HEADER_NAME: Final = re.compile(rb"[!-9;-~]+")
 
 @dataclass(frozen=True, slots=True)
 class JetStreamPlace:
-    """Where the streams are made."""
+    """The NATS in which streams are made, and how."""
 
     url: str = ""  # "": the NATS of the cluster, with its login
     creds: str = ""
@@ -73,7 +73,7 @@ class JetStreamPlace:
 
 @dataclass(slots=True)
 class ExportedChannel:
-    """What became of one channel."""
+    """One channel and its stream, as the command leaves them."""
 
     channel: str
     stream: str
