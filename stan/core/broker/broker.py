@@ -160,8 +160,7 @@ class Broker:
         ready = Ready()
         if parts.publishing.waiting:
             ready.proposals = parts.publishing.seal()
-        said = outgoing.responses or outgoing.redeliveries or outgoing.waiting.queue
-        if said or outgoing.trims or outgoing.drops:
+        if outgoing.responses or outgoing.waiting.queue or outgoing.trims or outgoing.drops:
             outgoing.drain_into(ready, self.services.leading.holds)
         progress: object = False  # true: a group that this node leads may have progress to write
         goes_on: object = False  # true: messages may have to be moved
@@ -237,7 +236,7 @@ class Broker:
     def has_work(self) -> bool:
         """True if `ready` would find deliveries to make or proposals to write."""
         outgoing = self.services.outgoing
-        if outgoing.responses or outgoing.redeliveries or outgoing.pub_acks or outgoing.fetches:
+        if outgoing.responses or outgoing.pub_acks or outgoing.fetches:
             return True
         for change in self.services.proposals.changes:
             if change.group not in self.services.leading.write_blocked:

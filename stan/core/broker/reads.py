@@ -14,15 +14,14 @@ class FetchedMessages:
 
     def __init__(self, services: Services, parts: BrokerParts) -> None:
         self.faults, self.leading, self.node = services.faults, services.leading, services.node
-        self.outgoing, self.reports = services.outgoing, services.reports
-        self.parts = parts
+        self.parts, self.reports = parts, services.reports
 
     def step_fetched(self, fetch: Fetch, batches: list[ReadResult]) -> None:
         """The answer to a Fetch."""
         if not fetch.cursor_id:
             self._copied(fetch, batches)
         elif (group := self.node.groups.get(fetch.group)) is not None:
-            self.outgoing.redeliveries += group.dispatch.fetched(fetch, batches, self.node.clock.now)
+            group.dispatch.fetched(fetch, batches, self.node.clock.now)
 
     def step_fetch_failed(self, fetch: Fetch, why: str) -> None:
         """The log could not answer a Fetch; it is retried a second later."""

@@ -13,7 +13,7 @@ from stan_protocol.scalars import SECOND, ChannelUid
 from stan import limits
 from stan.core.base.causes import Cause
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
-from stan.core.base.ready import ReadResult, ReportMoment
+from stan.core.base.ready import Delivery, ReadResult, ReportMoment
 from stan.core.base.runs import Run, Runs, counted_of, flat_of, joined, without
 from stan.core.leader.adaptive_window import AdaptiveWindow
 from stan.core.leader.deliveries import CLIENT_ID_BYTES_MAX, MICROSECOND, Sending, recorded
@@ -340,6 +340,7 @@ class LiveCursors:
     wishes: set[int] = field(default_factory=set)  # subscriptions that another node than the leader may serve
     scheduled: deque[LiveCursor] = field(default_factory=deque)  # for the next pump
     keep_batches: set[int] = field(default_factory=set)  # cursors that keep batches while their window is full
+    redeliveries: list[Delivery] = field(default_factory=list)  # made, for the next pump
 
     def schedule(self, live: LiveCursor) -> None:
         """Queue a cursor for the next pump."""
@@ -409,5 +410,5 @@ class LiveCursors:
             live.members.clear()
         for found in (self.by_id, self.by_channel, self.by_ack_key, self.by_subscription, self.given_up, self.moves):
             found.clear()
-        for queued in (self.wishes, self.ack_groups, self.scheduled, self.keep_batches):
+        for queued in (self.wishes, self.ack_groups, self.scheduled, self.keep_batches, self.redeliveries):
             queued.clear()

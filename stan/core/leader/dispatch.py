@@ -65,31 +65,31 @@ class Dispatch:
         for live in self.cursors.by_channel.get(uid, {}).values():
             self.cursors.schedule(live)
 
-    def fetched(self, fetch: Fetch, batches: list[ReadResult], now: Nanos) -> list[Delivery]:
-        """The answer to a Fetch. Returns redeliveries, made at once; new messages are kept in hand for the next pump."""
+    def fetched(self, fetch: Fetch, batches: list[ReadResult], now: Nanos) -> None:
+        """The answer to a Fetch. Redeliveries are made at once, new messages kept in hand; the next pump sends them."""
         live = self.cursors.by_id.get(fetch.cursor_id)
         if live is None or live.reads.fetching != fetch.number:  # an earlier live view of the cursor asked for it
-            return []
+            return
         live.reads.fetching = 0
         self.cursors.schedule(live)
         held = live.cursor.uid in self.stops.expiring or live.cursor.uid in self.stops.departing
         if self.stops.mute or live.cursor.paused or held:
-            return []
+            return
         order = live.pending.order
         if order is not None and fetch.runs[0][0] <= live.last_sent:
             for run in answered(live, order, fetch.runs, batches):
                 live.unreported.gone(run.first, run.last)
                 self.reports.mark(live)
-            return []
+            return
         if order is None and live.pending.due.size:
             self.redelivery.set_aside(live)
-            return self._redeliver(live, fetch.runs, batches, now)
+            self.cursors.redeliveries += self._redeliver(live, fetch.runs, batches, now)
+            return
         if live.reads.batches:
-            return []
+            return
         if not batches:  # retention was faster than the read, or a lost segment
             self.reports.skip(live, max(last for _, last in fetch.runs))
         live.reads.batches.extend(batches)
-        return []
 
     def read_failed(self, fetch: Fetch, retry_at: Nanos) -> None:
         """The log could not answer a Fetch; delivery of this cursor stops until *retry_at* (STAN-SPEC 6.2)."""
@@ -110,6 +110,9 @@ class Dispatch:
 
     def pump(self, ready: Ready, now: Nanos, room: int) -> int:
         """Send what the windows allow, until about *room* bytes are out; returns the room left."""
+        if self.cursors.redeliveries:
+            ready.sends += self.cursors.redeliveries
+            self.cursors.redeliveries.clear()
         if self.stops.disconnected or self.stops.mute:
             return room
         for _ in range(len(self.cursors.scheduled)):

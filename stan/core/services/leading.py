@@ -134,18 +134,16 @@ class Leading:
         self.led = tuple((number, group) for number, group in self.node.groups.items() if group.leadership is not None)
 
     def forget(self, group: GroupId) -> None:
-        """This node no longer leads the group: drop its proposals and redeliveries on their way without an answer; the next
-        leader takes them over."""
+        """This node no longer leads the group: drop its proposals and answers on their way; the next leader takes them over."""
         if group == META_GROUP:
             self.to_move = 0
         self.proposals.forget(group)
-        self.outgoing.forget(group)
+        self.outgoing.waiting.forget(group)
 
     def stop_serving(self, number: GroupId) -> None:
-        """Leave the group to another node that serves it; nothing of it that is on its way leaves."""
+        """Leave the group to another node that serves it."""
         if number in self.serving.leases:
             self.serving.leases[number] = Nanos(0)
-            self.forget(number)
         self.serving_changed()
 
     def serving_changed(self) -> None:

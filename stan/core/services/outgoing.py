@@ -6,17 +6,16 @@ from dataclasses import dataclass, field
 from stan_protocol.channels import publication
 from stan_protocol.scalars import ChannelUid, GroupId, Sequence
 
-from stan.core.base.ready import Delivery, Fetch, LeaseAnswer, Ready, Replay, WaitingAnswers
+from stan.core.base.ready import Fetch, LeaseAnswer, Ready, Replay, WaitingAnswers
 from stan.core.services.node import Node
 
 
 @dataclass(slots=True)
 class Outgoing:
-    """Answers, redeliveries, reads and removals of this turn."""
+    """Answers, reads and removals of this turn."""
 
     node: Node
     responses: list[bytes | LeaseAnswer] = field(default_factory=list)
-    redeliveries: list[Delivery] = field(default_factory=list)
     pub_acks: list[bytes | LeaseAnswer] = field(default_factory=list)
     waiting: WaitingAnswers = field(default_factory=WaitingAnswers)  # for a lease
     trims: list[tuple[GroupId, ChannelUid, Sequence]] = field(default_factory=list)
@@ -40,20 +39,14 @@ class Outgoing:
         group."""
         self.pub_acks.append(LeaseAnswer(answers, (number,)) if self.node.clustered else answers)
 
-    def forget(self, group: GroupId) -> None:
-        """This node no longer leads the group: its redeliveries and waiting answers do not leave."""
-        self.redeliveries = [one for one in self.redeliveries if one.group != group]
-        self.waiting.forget(group)
-
     def drain_into(self, ready: Ready, holds: Callable[[tuple[GroupId, ...]], bool]) -> None:
-        """Move everything that must leave before deliveries into *ready*: answers, redeliveries, trims, drops and reads. *holds*:
-        see `WaitingAnswers.release`."""
+        """Move everything that must leave before deliveries into *ready*: answers, trims, drops and reads. *holds*: see
+        `WaitingAnswers.release`."""
         if self.waiting.queue:
             ready.sends += self.waiting.release(holds)
         ready.sends += self.responses
-        ready.sends += self.redeliveries
         ready.trims += self.trims
         ready.drops += self.drops
         ready.fetches += self.fetches
-        for emptied in (self.responses, self.redeliveries, self.trims, self.drops, self.fetches):
+        for emptied in (self.responses, self.trims, self.drops, self.fetches):
             emptied.clear()

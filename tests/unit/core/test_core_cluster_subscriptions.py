@@ -497,6 +497,21 @@ def test_an_answer_to_a_read_of_an_earlier_life_is_ignored(node):
     assert [sequence for sequence, _ in node.received()] == [1]
 
 
+def test_what_was_read_to_be_sent_again_ends_with_the_leadership(node):
+    node.lead()
+    subscribed(node, wait=2)
+    node.publish("foo", b"1")
+    assert node.received() == [(1, 0)]
+    node.slow = True
+    node.pass_time(2.5)
+    assert node.reads
+    node.answer_reads()
+    node.broker.roles.follow_group(1)
+    node.broker.roles.lead_group(1, unconfirmed=True)
+    node.turn()
+    assert node.received() == []
+
+
 def test_reads_of_a_group_that_was_replaced_have_numbers_of_their_own(node):
     node.lead()
     node.publish("foo", b"1")
