@@ -157,8 +157,7 @@ class Stops(NamedTuple):
 class Waiting(NamedTuple):
     """How much of what was begun is not at its end."""
 
-    proposals: int  # callbacks that wait for an outcome
-    written: int  # proposals that are in the log and not committed
+    proposals: int  # that are not committed
     requests: int  # own requests without an answer
     batches: int  # producers and users of whom batches are on their way into the groups that this node leads
     answers: int  # that wait for a lease
@@ -376,10 +375,9 @@ class BrokerState:
     def waiting(self) -> Waiting:
         """What this node waits for."""
         services = self._services
-        answers = services.outgoing.waiting
+        answers, leaders = services.outgoing.waiting, map(services.node.leader, (META_GROUP, *services.node.groups))
         return Waiting(
-            len(services.proposals.waiting),
-            len(services.proposals.by_index),
+            len(services.proposals.changes) + sum(len(leader.written) for leader in leaders if leader is not None),
             len(services.requests.awaited | services.requests.asked_users),
             sum(len(one.lines) + len(one.waiting.by_user) for one in services.leading.all_parts(Batching)),
             len(answers.queue),
@@ -391,18 +389,18 @@ class BrokerState:
     @property
     def connects_under_way(self) -> int:
         """How many connects this node is about to answer as the leader of the metadata."""
-        registration = self._services.leading.meta_part(Registration)
+        registration = self._services.leading.part(META_GROUP, Registration)
         return 0 if registration is None else len(registration.checking) + len(registration.next)
 
     def failed_heartbeats(self, incarnation: int) -> int:
         """How many heartbeats of a connection in a row had no answer, as the leader of the metadata counts them."""
-        registration = self._services.leading.meta_part(Registration)
+        registration = self._services.leading.part(META_GROUP, Registration)
         return 0 if registration is None else registration.heartbeats[incarnation].failures
 
     @property
     def watched_consumer_groups(self) -> set[bytes]:
         """The consumer groups that this node has a live view of, as the leader of the metadata."""
-        groups = self._services.leading.meta_part(ConsumerGroupsLeader)
+        groups = self._services.leading.part(META_GROUP, ConsumerGroupsLeader)
         return set() if groups is None else set(groups.live)
 
     @property

@@ -7,19 +7,39 @@ before visible" is a matter of where the code stands (model: etcd-io/raft's Read
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from stan_protocol.scalars import ChannelUid, GroupId, Nanos, Sequence, WallNanos
+from stan_protocol.scalars import ChannelUid, GroupId, Nanos, RaftIndex, Sequence, WallNanos
 
 from stan import limits
 
+Done = Callable[[object, str], None]
+"""Called once with the result of the entry (MetaResult, GroupResult, True) and "", or with None and why it was refused."""
+
+InDoubt = Callable[[], None]
+"""Called instead if the fate of the entry is unknown, or another leader has to take it: the request must not be answered."""
+
+
+class LeaderState:
+    """The proposals of a leader that are in the log, and whether its leadership has ended."""
+
+    __slots__ = ("ended", "written")
+
+    def __init__(self) -> None:
+        self.ended = False
+        """True once this node no longer leads the group: callbacks that come then have nothing to do."""
+        self.written: dict[RaftIndex, Done] = {}
+        """Callbacks of its proposals that are in the log and not committed yet."""
+
 
 class Proposal(NamedTuple):
-    """One entry that should be committed; `ticket` comes back with its outcome."""
+    """An entry that should be committed, with the callbacks for its outcome."""
 
     group: GroupId
     kind: int
     body: bytes
     urgent: bool  # a request waits for its commit; progress entries may wait for the next sync
-    ticket: int
+    leader: LeaderState  # once it has ended, neither callback is called
+    done: Done
+    in_doubt: InDoubt
 
 
 class Delivery(NamedTuple):
@@ -57,33 +77,28 @@ class WaitingAnswers:
     __slots__ = ("bytes", "queue")
 
     def __init__(self) -> None:
-        self.queue: list[LeaseAnswer] = []
+        self.queue: list[tuple[LeaseAnswer, list[LeaderState]]] = []  # each with the leaders of its groups
         self.bytes = 0
 
-    def add(self, answers: Iterable[LeaseAnswer]) -> int:
-        """Keep answers; returns how many found no room."""
+    def add(self, answers: Iterable[tuple[LeaseAnswer, list[LeaderState]]]) -> int:
+        """Keep answers, each with the leaders of its groups; returns how many found no room."""
         refused = 0
         for one in answers:
-            if self.bytes + len(one.data) > limits.WAITING_ANSWERS_BYTES_MAX:
+            size = len(one[0].data)
+            if self.bytes + size > limits.WAITING_ANSWERS_BYTES_MAX:
                 refused += 1
             else:
                 self.queue.append(one)
-                self.bytes += len(one.data)
+                self.bytes += size
         return refused
 
     def release(self, holds: Callable[[tuple[GroupId, ...]], bool]) -> list[LeaseAnswer]:
-        """Remove and return those that may leave now: of groups of which *holds* says that no other node can lead them."""
-        free = [one for one in self.queue if holds(one.groups)]
-        if free:
-            self._keep([one for one in self.queue if not holds(one.groups)])
-        return free
-
-    def forget(self, group: GroupId) -> None:
-        """This node no longer leads the group."""
-        self._keep([one for one in self.queue if group not in one.groups])
-
-    def _keep(self, answers: list[LeaseAnswer]) -> None:
-        self.queue, self.bytes = answers, sum(len(one.data) for one in answers)
+        """Remove and return those that may leave now: of groups of which *holds* says that no other node can lead them. Those of
+        a leadership that has ended are dropped."""
+        waiting = [one for one in self.queue if not any(leader.ended for leader in one[1])]
+        self.queue = [one for one in waiting if not holds(one[0].groups)]
+        self.bytes = sum(len(answer.data) for answer, _ in self.queue)
+        return [answer for answer, _ in waiting if holds(answer.groups)]
 
 
 Send = bytes | Delivery | LeaseAnswer

@@ -262,8 +262,7 @@ class Broker:
             self.services.faults.within(number, group.dispatch.redelivery.not_sent, lost)
 
     def _keep_answers(self, answers: list[LeaseAnswer]) -> None:
-        lost = self.services.outgoing.waiting.add(
-            one for one in answers if all(map(self.services.node.leads, one.groups))
-        )
+        leaders = ((one, [*map(self.services.node.leader, one.groups)]) for one in answers)
+        lost = self.services.outgoing.waiting.add((one, [*filter(None, led)]) for one, led in leaders if all(led))
         if lost:
             self.services.reports.complain("WRN", f"{lost} answers are not sent: too many wait for a lease")

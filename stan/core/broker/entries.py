@@ -51,26 +51,20 @@ class LogEntries:
 
     def step_written(self, proposal: Proposal, index: RaftIndex) -> None:
         """A proposal is in the log at *index*; its commit follows."""
-        self.proposals.by_index[proposal.group, index] = proposal.ticket
-        if self.progress.unwritten:
-            self.progress.written(proposal)
+        proposal.leader.written[index] = proposal.done
+        if not proposal.urgent:  # the log had room for progress
+            self.node.groups[proposal.group].dispatch.stops.progress_blocked = False
 
     def step_refused(self, proposal: Proposal, why: str) -> None:
         """A proposal could not be written (a full disk, a frozen log): nothing of it happened."""
-        self.progress.lost(proposal)
-        waiting = self.proposals.waiting.pop(proposal.ticket, None)
-        if waiting is not None:
-            done, _ = waiting
-            done(None, why)
+        if not proposal.leader.ended:
+            proposal.done(None, why)
 
     def step_in_doubt(self, proposal: Proposal) -> None:
         """It is unknown whether a proposal is in the log, or another leader has to take it: the request behind the proposal is
         not answered."""
-        self.progress.lost(proposal)
-        waiting = self.proposals.waiting.pop(proposal.ticket, None)
-        if waiting is not None:
-            _, in_doubt = waiting
-            in_doubt()
+        if not proposal.leader.ended:
+            proposal.in_doubt()
 
     # --- committed entries --------------------------------------------------------------------------------------------
 
@@ -82,11 +76,10 @@ class LogEntries:
                 held.begun = index - 1
                 self.parts.serving.of_others.begin(group)
             held.applied = index
-        ticket = self.proposals.by_index.pop((group, index), None)
         result = self._apply(group, index, kind, body)
-        waiting = self.proposals.waiting.pop(ticket, None) if ticket is not None else None
-        if waiting is not None:
-            done, _ = waiting
+        leader = self.node.meta_leader if group == META_GROUP else None if held is None else held.leadership
+        done = leader.written.pop(index, None) if leader is not None else None
+        if done is not None:
             done(result, "")
 
     def _apply(self, group: GroupId, index: RaftIndex, kind: int, body: bytes) -> object:

@@ -4,28 +4,25 @@ The next leader begins behind what they report, and flags deliveries that it may
 """
 
 from collections.abc import Set
-from typing import TYPE_CHECKING
+from functools import partial
 
 from stan_protocol.scalars import GroupId, Nanos
 
 from stan import limits
 from stan.core.base.ready import Proposal, Ready
+from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.local_group import ChannelGroup
-from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.protocol.entries import Kind
-
-if TYPE_CHECKING:
-    from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import entries_pb2 as pb
 
 
 class ProgressWriter:
     """Writes the progress of the groups that this node leads, when it is due."""
 
     def __init__(self, services: Services) -> None:
-        self.leading, self.node, self.proposals = services.leading, services.node, services.proposals
+        self.leading, self.node = services.leading, services.node
         self.reports, self.timers = services.reports, services.timers
-        self.unwritten: dict[int, pb.GroupChange] = {}  # by ticket: progress entries that are not in the log yet
 
     def _is_due(self, number: GroupId, group: ChannelGroup, ready: Ready, changing: Set[GroupId]) -> bool:
         """True if a progress entry of the group is due. A node that runs alone writes progress with every delivery; acks that
@@ -55,11 +52,6 @@ class ProgressWriter:
             self.retry_later(number, group)
         return False
 
-    def written(self, proposal: Proposal) -> None:
-        """A proposal is in the log: if it was a progress entry, the log had room for it."""
-        if self.unwritten.pop(proposal.ticket, None) is not None:
-            self.node.groups[proposal.group].dispatch.stops.progress_blocked = False
-
     def retry_later(self, number: GroupId, group: ChannelGroup) -> None:
         """Look again in a turn some time later if a progress entry of the group is due."""
         group.report_at = self.node.clock.now + limits.PROGRESS_INTERVAL
@@ -67,18 +59,15 @@ class ProgressWriter:
 
     def report(self, number: GroupId, group: ChannelGroup, ready: Ready, changing: Set[GroupId]) -> None:
         """Add the progress entries of a group to *ready*, if they are due. *changing*: groups with other changes in this turn."""
-        if not self._is_due(number, group, ready, changing):
+        leader = group.leadership
+        if leader is None or not self._is_due(number, group, ready, changing):
             return
         for change in group.dispatch.reports.take(self.reports.moment):
-            ticket = self.proposals.ticket(nobody_waits)
-            self.unwritten[ticket] = change
-            ready.proposals.append(
-                Proposal(number, Kind.CHANGE, change.SerializeToString(), urgent=False, ticket=ticket)
-            )
+            done, body = partial(self._done, group.dispatch, change), change.SerializeToString()
+            ready.proposals.append(Proposal(number, Kind.CHANGE, body, False, leader, done, done))  # noqa: FBT003 - urgent
 
-    def lost(self, proposal: Proposal) -> None:
-        """A proposal is not in the log, or that is unknown: what it reported, if it was a progress entry, is unreported again."""
-        change = self.unwritten.pop(proposal.ticket, None)
-        if change is not None and self.node.leads(proposal.group):
-            dispatch, clock = self.node.groups[proposal.group].dispatch, self.node.clock
+    def _done(self, dispatch: Dispatch, change: pb.GroupChange, result: object = None, _error: str = "") -> None:
+        """A progress entry is committed; or it is not in the log, or that is unknown: what it reported is unreported again."""
+        if result is None:
+            clock = self.node.clock
             dispatch.reports.lost(change, dispatch.cursors, Nanos(clock.now - (clock.wall - change.at)))

@@ -65,7 +65,7 @@ class GroupRoles:
 
     def lead_meta(self, nuid: bytes) -> None:
         """This node leads the metadata from now on; *nuid* is for a cluster that has no identity yet."""
-        leader, clients = LeaderParts(), self.parts.clients
+        leader, clients = LeaderParts(META_GROUP), self.parts.clients
         self.node.meta_leader = leader
         leader.keep(Registration(self._services, leader, clients.template, clients.gone, clients.closing))
         if self.node.meta.info is None:
@@ -128,17 +128,15 @@ class GroupRoles:
         """This node no longer leads the metadata: requests whose entries are on their way stay unanswered."""
         if self.node.meta_leader is not None:
             self.node.meta_leader.ended, self.node.meta_leader = True, None
-        self.leading.forget(META_GROUP)
+        self.leading.to_move = 0
 
     def follow_group(self, number: GroupId) -> None:
         """This node no longer leads a group: of this group, nothing that is on its way is answered or sent."""
         self.node.groups[number].follow()
         self.leading.groups_changed()
-        self.leading.forget(number)
         self.parts.clients.follow_group(number)
         self.parts.publishing.follow(number)
         self.parts.channels.follow(number)
-        self.node.groups[number].dispatch.members.follow()
         self.leading.serving_changed()
         for feature in self.features:
             feature.follow_group(number)

@@ -54,11 +54,11 @@ class Clients:
     @property
     def registration(self) -> Registration | None:
         """The registration of clients, if requests of the metadata concern this node now."""
-        return self.leading.meta_part(Registration) if self.leading.concerns(META_GROUP) else None
+        return self.leading.part(META_GROUP, Registration) if self.leading.concerns(META_GROUP) else None
 
     def reconfigure(self, heartbeat: HeartbeatConfig) -> None:
         """Apply changed heartbeat settings."""
-        registration = self.leading.meta_part(Registration)
+        registration = self.leading.part(META_GROUP, Registration)
         if registration is not None:
             registration.reconfigure(heartbeat)
 
@@ -186,7 +186,7 @@ class Clients:
         """A META entry was applied, on any node: close the subscriptions of a gone connection."""
         if result.gone is not None:
             self._gone(result.gone, asked=result.asked)
-        registration = self.leading.meta_part(Registration)
+        registration = self.leading.part(META_GROUP, Registration)
         if registration is not None:
             registration.applied(result)
         if result.beaten is not None:
@@ -228,7 +228,7 @@ class Clients:
     def _close_ended(self, incarnation: int) -> None:
         if not self.closing[incarnation]:
             del self.closing[incarnation]
-            registration = self.leading.meta_part(Registration)
+            registration = self.leading.part(META_GROUP, Registration)
             if registration is not None:
                 registration.closed(incarnation)
 

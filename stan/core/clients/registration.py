@@ -16,12 +16,13 @@ from stan_protocol.scalars import MILLISECOND, GroupId, Nanos
 from stan import limits
 from stan.config import HeartbeatConfig
 from stan.core.base.names import shown, text
+from stan.core.base.ready import Done
 from stan.core.leader.local_group import LeaderParts
 from stan.core.metadata.meta import MetaResult
 from stan.core.metadata.registered_clients import Client
 from stan.core.services.leader_part import MetaPart
 from stan.core.services.node import META_GROUP
-from stan.core.services.proposals import Done, nobody_waits
+from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.requests import because, decode

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from stan_protocol.scalars import ChannelUid, GroupId, Nanos, WallNanos
 
 from stan.core.base.compaction import CompactionState
+from stan.core.base.ready import LeaderState
 from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.publish_replay import ReplayFilter
@@ -60,10 +61,11 @@ class ChannelGroup:
         return self.leadership
 
     def follow(self) -> None:
-        """This node no longer leads the group."""
+        """This node no longer leads the group: nothing that is on its way is answered or sent."""
         if self.leadership is not None:
             self.leadership.ended = True
             self.leadership = None
+        self.dispatch.members.follow()
 
     def live(self, cursor_id: int) -> LiveCursor | None:
         """The live view of a cursor on the node that serves it, which is the leader as a rule; None on all others, and while the
@@ -71,20 +73,20 @@ class ChannelGroup:
         return self.dispatch.cursors.by_id.get(cursor_id)
 
 
-class LeaderParts:
-    """The parts of a leader, one object per class.
+class LeaderParts(LeaderState):
+    """The parts of a leader, one object per class, and its proposals on their way.
 
     They are made when the node begins to lead and dropped as a whole when that ends: the next leadership begins empty, and no
     part has to clear anything itself.
     """
 
-    __slots__ = ("_parts", "ended", "followers")
+    __slots__ = ("_parts", "followers", "number")
 
-    def __init__(self) -> None:
+    def __init__(self, number: GroupId) -> None:
+        super().__init__()
+        self.number = number  # of the group
         self.followers: dict[str, list[Any]] = {}
         """The parts that follow a change of the group, by its name."""
-        self.ended = False
-        """True once this node no longer leads the group: callbacks that come then have nothing to do."""
         self._parts: dict[type, Any] = {}
 
     def keep(self, part: object) -> None:
@@ -114,9 +116,8 @@ class LeaderParts:
 class Leadership(LeaderParts):
     """The leader of one channel group."""
 
-    __slots__ = ("group", "number")
+    __slots__ = ("group",)
 
     def __init__(self, group: ChannelGroup) -> None:
-        super().__init__()
+        super().__init__(group.machine.group)
         self.group = group
-        self.number: GroupId = group.machine.group

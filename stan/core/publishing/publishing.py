@@ -19,8 +19,8 @@ from stan_protocol.scalars import ChannelUid, GroupId, MiB, RaftIndex
 from stan import limits
 from stan.core.base.names import text
 from stan.core.base.payload_limit import MESSAGE_ROOM
-from stan.core.base.ready import Proposal, ReadResult
-from stan.core.leader.local_group import Leadership
+from stan.core.base.ready import InDoubt, Proposal, ReadResult
+from stan.core.leader.local_group import LeaderParts, Leadership
 from stan.core.leader.publish_replay import encode
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.compressing import Batch, Compressing, apart, frame_of
@@ -33,7 +33,7 @@ from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.publishing.schema_checks import SchemaChecks
 from stan.core.publishing.waiting_publishes import WaitingPublishes
 from stan.core.services.leader_part import LeaderPart
-from stan.core.services.proposals import InDoubt, nobody_waits
+from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.policies import EPHEMERAL
 from stan.protocol.entries import (
@@ -58,10 +58,10 @@ class Sealed:
     """A RECORDS entry on its way: the acks to send when it is committed, the sequences to take back when it is not. No
     dataclass: each publish that comes alone makes one."""
 
-    __slots__ = ("acked", "acks", "channels", "fingerprinted", "group", "parts", "rows", "size")
+    __slots__ = ("acked", "acks", "channels", "fingerprinted", "leader", "parts", "rows", "size")
 
-    def __init__(self, group: GroupId) -> None:
-        self.group = group
+    def __init__(self, leader: LeaderParts) -> None:
+        self.leader = leader
         self.parts: list[bytes] = []
         self.size = 0
         self.acks: list[bytes] = []
@@ -251,13 +251,15 @@ class Publishing:
 
     def _seal_group(self, group: GroupId) -> list[Proposal]:
         proposals: list[Proposal] = []
-        entry = Sealed(group)
+        leader = self.node.groups[group].leadership
+        assert leader is not None  # noqa: S101 - for mypy
+        entry = Sealed(leader)
         for channel in self.waiting.pop(group).values():
             for batches in self._to_seal(channel):
                 self._seal_batches(channel, batches, entry)
                 if entry.size >= ENTRY_BYTES_TARGET:
                     proposals.append(self._close(entry))
-                    entry = Sealed(group)
+                    entry = Sealed(leader)
             if not channel.unsealed.batches:
                 self.compressing.framed.discard(channel.info.uid)
         if entry.parts:
@@ -349,8 +351,8 @@ class Publishing:
             for change in (rows.change, rows.expiring):
                 if change is not None:
                     entry.parts += encode_change(change(first))
-        ticket = self.proposals.ticket(partial(self._acknowledge, entry), in_doubt)
-        return Proposal(entry.group, Kind.RECORDS, b"".join(entry.parts), urgent=True, ticket=ticket)
+        leader, body = entry.leader, b"".join(entry.parts)
+        return Proposal(leader.number, Kind.RECORDS, body, True, leader, partial(self._acknowledge, entry), in_doubt)  # noqa: FBT003
 
     def propose(self, entry: Sealed, in_doubt: InDoubt = nobody_waits) -> None:
         """Propose an *entry* that was made elsewhere, see `add_to`."""
@@ -361,25 +363,26 @@ class Publishing:
         entry.channels.append((channel, channel.next_sequence, size))
         channel.next_sequence = next_sequence
         channel.uncommitted_bytes += size
-        self.uncommitted[entry.group] += size
+        self.uncommitted[entry.leader.number] += size
 
     # --- outcome ------------------------------------------------------------------------------------------------------
 
     def _acknowledge(self, entry: Sealed, result: object, error: str) -> None:
+        group = entry.leader.number
         for channel, base, size in entry.channels:
             channel.uncommitted_bytes -= size
-            self.uncommitted[entry.group] -= size
+            self.uncommitted[group] -= size
             if result is None:  # not written: the entry's sequences are free again
                 channel.next_sequence = min(channel.next_sequence, base)
-                self.compressing.forget(entry.group, channel.info.uid, base)
+                self.compressing.forget(group, channel.info.uid, base)
         if result is None:
             for acks in entry.acks:
-                refuse_as_leader(self._services, entry.group, acks, error)
+                refuse_as_leader(self._services, group, acks, error)
         else:
             self.outgoing.pub_acks += entry.acks
             if entry.acked:
                 acked = self.reports.totals.acked
-                acked[entry.group] = acked.get(entry.group, 0) + entry.acked
+                acked[group] = acked.get(group, 0) + entry.acked
         for rows, first in entry.rows:
             stored = StoreResult(first, first + rows.count - 1)
             rows.on_done(stored if result is not None else StoreResult(error=error, retry=True))

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Set
 from typing import ClassVar
 
-from stan_protocol.scalars import ChannelUid, GroupId, Nanos
+from stan_protocol.scalars import ChannelUid, Nanos
 
+from stan.core.base.ready import Done, InDoubt
 from stan.core.leader.local_group import LeaderParts, Leadership
-from stan.core.services.node import META_GROUP
-from stan.core.services.proposals import Done, InDoubt, nobody_waits
+from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -15,11 +15,11 @@ from stan.protocol.proto import entries_pb2 as pb
 class _Part:
     """A part of a leader: made with its leadership, and dropped with it."""
 
-    def __init__(self, services: Services, leadership: LeaderParts, number: GroupId) -> None:
+    def __init__(self, services: Services, leadership: LeaderParts) -> None:
         self.node, self.nats, self.proposals = services.node, services.nats, services.proposals
         self.outgoing, self.reports = services.outgoing, services.reports
         self.leadership = leadership
-        self.number = number  # of the group
+        self.number = leadership.number
         self._timers = services.timers
 
     def at(self, deadline: int, call: Callable[[Nanos], None]) -> None:
@@ -39,7 +39,7 @@ class LeaderPart(_Part):
     """Names of the changes of the group with which `followed` is called."""
 
     def __init__(self, services: Services, leadership: Leadership) -> None:
-        super().__init__(services, leadership, leadership.number)
+        super().__init__(services, leadership)
         self.stored = services.stored
         self.group = leadership.group
 
@@ -62,7 +62,7 @@ class MetaPart(_Part):
     """A part of the leader of the metadata."""
 
     def __init__(self, services: Services, leadership: LeaderParts) -> None:
-        super().__init__(services, leadership, META_GROUP)
+        super().__init__(services, leadership)
         self.leading = services.leading
 
     def restart_all(self) -> None:

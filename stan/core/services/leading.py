@@ -11,8 +11,6 @@ from stan.core.base.faults import Faults
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.local_group import ChannelGroup, LeaderParts, Part
 from stan.core.services.node import META_GROUP, Node
-from stan.core.services.outgoing import Outgoing
-from stan.core.services.proposals import ProposedChanges
 from stan.core.state.cursors import ack_place
 from stan.protocol.user_subjects import ACK_GROUPS
 
@@ -40,8 +38,6 @@ class Leading:
     """The groups that this node leads, and the reasons why it cannot at the moment."""
 
     node: Node
-    outgoing: Outgoing
-    proposals: ProposedChanges
     faults: Faults
     led: tuple[tuple[GroupId, ChannelGroup], ...] = ()  # channel groups that this node leads, by number
     meta_lease: bool = True  # no other node can lead the metadata now
@@ -75,18 +71,14 @@ class Leading:
 
     def leadership(self, number: GroupId) -> LeaderParts:
         """The parts of the leader of a group that this node leads."""
-        leadership = self.node.meta_leader if number == META_GROUP else self.node.groups[number].leadership
+        leadership = self.node.leader(number)
         assert leadership is not None  # noqa: S101 - for mypy
         return leadership
 
     def part(self, number: GroupId, kind: type[Part]) -> Part | None:
-        """The part of class *kind* of the leader of a channel group; None if this node does not lead it."""
-        group = self.node.groups.get(number)
-        return None if group is None or group.leadership is None else group.leadership.find(kind)
-
-    def meta_part(self, kind: type[Part]) -> Part | None:
-        """The part of class *kind* of the leader of the metadata; None if this node does not lead it."""
-        return None if self.node.meta_leader is None else self.node.meta_leader.find(kind)
+        """The part of class *kind* of the leader of a group; None if this node does not lead it."""
+        leader = self.node.leader(number)
+        return None if leader is None else leader.find(kind)
 
     def all_parts(self, kind: type[Part]) -> Iterator[Part]:
         """The part of class *kind* of the leader of each group that this node leads."""
@@ -132,13 +124,6 @@ class Leading:
     def groups_changed(self) -> None:
         """Groups have come or gone, or this node begins or ends to lead one."""
         self.led = tuple((number, group) for number, group in self.node.groups.items() if group.leadership is not None)
-
-    def forget(self, group: GroupId) -> None:
-        """This node no longer leads the group: drop its proposals and answers on their way; the next leader takes them over."""
-        if group == META_GROUP:
-            self.to_move = 0
-        self.proposals.forget(group)
-        self.outgoing.waiting.forget(group)
 
     def stop_serving(self, number: GroupId) -> None:
         """Leave the group to another node that serves it."""

@@ -54,9 +54,13 @@ class Node:
         """The group that holds a channel."""
         return self.groups[info.group]
 
+    def leader(self, group: GroupId) -> LeaderParts | None:
+        """The leader of *group*; None if this node does not lead it."""
+        if group == META_GROUP:
+            return self.meta_leader
+        found = self.groups.get(group)
+        return None if found is None else found.leadership
+
     def leads(self, group: GroupId) -> bool:
         """True if this node leads *group*."""
-        if group == META_GROUP:
-            return self.leads_meta
-        found = self.groups.get(group)
-        return found is not None and found.leads
+        return self.leader(group) is not None

@@ -1,14 +1,14 @@
-"""ProposedChanges of changes: made for a group, on their way to its log, and the callbacks that wait for their outcome."""
+"""Proposed changes: made for a group, on their way to its log, each with the callbacks that wait for its outcome."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from stan_protocol.channels import publication
-from stan_protocol.scalars import SECOND, GroupId, RaftIndex
+from stan_protocol.scalars import SECOND, GroupId
 
 from stan import limits
-from stan.core.base.ready import Proposal
+from stan.core.base.ready import Done, InDoubt, Proposal
 from stan.core.base.timers import Timers
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.services.nats import NatsState
@@ -17,16 +17,6 @@ from stan.core.services.outgoing import Outgoing
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
 
-Done = Callable[[object, str], None]
-"""Called once with the result of the entry (MetaResult, GroupResult, True) and "", or with None and why it was refused."""
-
-InDoubt = Callable[[], None]
-"""Called instead if the fate of the entry is unknown, or another leader has to take it: the request must not be answered.
-Neither callback is called once this node no longer leads the group."""
-
-Waiting = tuple[Done, InDoubt]
-"""The callbacks that wait for the outcome of one proposal."""
-
 
 def nobody_waits(_result: object = None, _error: str = "") -> None:
     """A callback that does nothing: no request waits, the outcome shows in the replicated state."""
@@ -34,43 +24,27 @@ def nobody_waits(_result: object = None, _error: str = "") -> None:
 
 @dataclass(slots=True)
 class ProposedChanges:
-    """ProposedChanges of this node, of all groups that it leads."""
+    """Changes that this node is about to propose, of all groups that it leads."""
 
     node: Node
     nats: NatsState
     outgoing: Outgoing
     timers: Timers
     changes: list[Proposal] = field(default_factory=list)  # not proposed yet
-    waiting: dict[int, Waiting] = field(default_factory=dict)  # by ticket
-    by_index: dict[tuple[GroupId, RaftIndex], int] = field(default_factory=dict)  # -> ticket
-    tickets: int = 0
-
-    def ticket(self, done: Done, in_doubt: InDoubt = nobody_waits) -> int:
-        """Register the callbacks of one proposal; returns the number under which its outcome comes back."""
-        self.tickets += 1
-        self.waiting[self.tickets] = done, in_doubt
-        return self.tickets
 
     def take(self, blocked: frozenset[GroupId]) -> list[Proposal]:
-        """Take the changes that can be proposed now; those of *blocked* groups stay."""
-        now = [change for change in self.changes if change.group not in blocked]
-        self.changes = [change for change in self.changes if change.group in blocked] if blocked else []
-        return now
-
-    def forget(self, group: GroupId) -> None:
-        """This node no longer leads the group: drop its proposals on their way; no callback learns an outcome."""
-        tickets = [self.by_index.pop(key) for key in [key for key in self.by_index if key[0] == group]]
-        tickets += [change.ticket for change in self.changes if change.group == group]
-        for ticket in tickets:
-            self.waiting.pop(ticket, None)
-        self.changes = [change for change in self.changes if change.group != group]
+        """Take the changes that can be proposed now; those of *blocked* groups stay. Those of leaderships that have ended are
+        dropped."""
+        made = [change for change in self.changes if not change.leader.ended]
+        self.changes = [change for change in made if change.group in blocked]
+        return [change for change in made if change.group not in blocked]
 
     # --- the metadata -------------------------------------------------------------------------------------------------
 
     def change_meta(self, done: Done, **change: object) -> None:
         """Propose one META change, e.g. `connect=pb.Connect(...)`; only on the leader of the metadata."""
         body = pb.MetaChange(**change).SerializeToString()  # type: ignore[arg-type]
-        self.changes.append(Proposal(META_GROUP, Kind.META, body, urgent=True, ticket=self.ticket(done)))
+        self.propose(META_GROUP, Kind.META, body, done)
 
     def forward_meta(self, **change: object) -> None:
         """Ask the leader of the metadata to propose a change. There is no answer: the change shows in the metadata, or never."""
@@ -86,9 +60,13 @@ class ProposedChanges:
 
     # --- a channel group ----------------------------------------------------------------------------------------------
 
-    def propose(self, group: GroupId, kind: Kind, body: bytes, done: Done) -> None:
+    def propose(self, group: GroupId, kind: Kind, body: bytes, done: Done, in_doubt: InDoubt = nobody_waits) -> None:
         """Propose an entry that is encoded already; unreported progress of the group is written before it."""
-        self.changes.append(Proposal(group, kind, body, urgent=True, ticket=self.ticket(done)))
+        leader = self.node.leader(group)
+        if leader is None:  # another one has to take it
+            in_doubt()
+        else:
+            self.changes.append(Proposal(group, kind, body, True, leader, done, in_doubt))  # noqa: FBT003 - urgent
 
     def change_group(self, group: GroupId, done: Done, in_doubt: InDoubt = nobody_waits, **change: object) -> None:
         """Propose one CHANGE of a channel group; unreported progress of the group is written before it. Nothing is proposed of a
@@ -98,7 +76,7 @@ class ProposedChanges:
             return
         change |= {"at": self.node.clock.wall, "node": self.node.name.encode()}
         body = pb.GroupChange(**change).SerializeToString()  # type: ignore[arg-type]
-        self.changes.append(Proposal(group, Kind.CHANGE, body, urgent=True, ticket=self.ticket(done, in_doubt)))
+        self.propose(group, Kind.CHANGE, body, done, in_doubt)
 
     @staticmethod
     def _is_held(group: ChannelGroup, change: dict[str, Any]) -> bool:

@@ -48,7 +48,7 @@ def make_services(config: Config, written: Indexes, reply_prefix: bytes) -> Serv
     outgoing = Outgoing(node)
     reports = Reports(node, outgoing, nats.subjects.events)
     proposals = ProposedChanges(node, nats, outgoing, timers)
-    leading = Leading(node, outgoing, proposals, faults)
+    leading = Leading(node, faults)
     senders = Senders(node, leading, RateLimiter(config.requests))
     return Services(
         node=node,

@@ -313,9 +313,30 @@ def test_nothing_is_left_of_a_life_that_ended(node):
     node.follow()
     view, publishing = node.broker.view, node.broker.parts.publishing
     assert (view.uncommitted_bytes, view.totals().unsealed_bytes, publishing.waiting) == (0, 0, {})
-    assert not node.state.waiting().written
     assert not node.state.waiting().proposals
     assert not node.broker.has_work
+
+
+@pytest.mark.parametrize("outcome", ["refused", "in doubt", "committed"])
+def test_the_outcome_of_a_proposal_is_nothing_to_a_later_life(node, outcome):
+    node.lead()
+    node.broker.stops.step_room(1, closed=True, full=False)
+    node.publish("foo", b"1")
+    node.broker.stops.step_room(1, closed=False, full=False)
+    (proposal,) = node.broker.ready(node.now, node.wall, 1 << 20).proposals
+    node.follow()
+    node.lead(replay=False)
+    entries = node.broker.entries
+    if outcome == "refused":
+        entries.step_refused(proposal, "the disk is full")
+    elif outcome == "in doubt":
+        entries.step_in_doubt(proposal)
+    else:
+        entries.step_written(proposal, 1)
+        node.feed(1, proposal.kind, proposal.body)
+    node.turn()
+    assert node.pub_acks() == []
+    assert not node.state.waiting().proposals
 
 
 def test_a_full_group_grows_a_batch_and_a_closed_one_waits(node):

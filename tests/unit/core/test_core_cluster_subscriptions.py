@@ -497,6 +497,18 @@ def test_an_answer_to_a_read_of_an_earlier_life_is_ignored(node):
     assert [sequence for sequence, _ in node.received()] == [1]
 
 
+def test_what_is_not_proposed_yet_ends_with_the_leadership(node):
+    node.lead()
+    node.broker.stops.step_room(1, closed=True, full=False)
+    subscribed(node)
+    assert node.state.waiting().proposals
+    node.broker.roles.follow_group(1)
+    node.broker.roles.lead_group(1, unconfirmed=True)
+    node.broker.stops.step_room(1, closed=False, full=False)
+    node.turn()
+    assert members(node) == []
+
+
 def test_what_was_read_to_be_sent_again_ends_with_the_leadership(node):
     node.lead()
     subscribed(node, wait=2)

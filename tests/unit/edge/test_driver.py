@@ -1,5 +1,6 @@
 """What the driver does with what is committed."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from stan.log.types import Entry
 from stan.protocol.entries import Kind
 
 CLOCK = SimpleNamespace(now=int, wall=int)
+proposed = partial(Proposal, leader=None, done=None, in_doubt=None)
 
 
 class FakeGroup:
@@ -77,7 +79,7 @@ def test_no_change_is_in_the_log_without_the_progress_before_it_and_nothing_of_t
     told, sent, not_sent, progress_blocked = [], [], [], set()
     broker = SimpleNamespace(
         entries=SimpleNamespace(
-            step_refused=lambda proposal, _why: told.append(proposal.ticket),
+            step_refused=lambda proposal, _why: told.append((proposal.group, proposal.body)),
             step_written=lambda _proposal, _index: None,
         ),
         stops=SimpleNamespace(step_no_room=progress_blocked.add, without_room=progress_blocked),
@@ -97,8 +99,8 @@ def test_no_change_is_in_the_log_without_the_progress_before_it_and_nothing_of_t
     driver = Driver(broker, groups, gateway, runtime, Turns(runtime, None), applied={}, note=lambda *_: None)
     ready = Ready()
     ready.proposals = [
-        *(Proposal(group, Kind.CHANGE, b"a lot of progress", urgent=False, ticket=group) for group in groups),
-        *(Proposal(group, Kind.CHANGE, b"leave", urgent=True, ticket=10 + group) for group in groups),
+        *(proposed(group, Kind.CHANGE, b"a lot of progress", urgent=False) for group in groups),
+        *(proposed(group, Kind.CHANGE, b"leave", urgent=True) for group in groups),
     ]
     one, other = (Delivery(b"inbox", b"", 1, 1, 1, 0, group, 1) for group in groups)
     answer = LeaseAnswer(b"an answer", (1,))
@@ -107,7 +109,7 @@ def test_no_change_is_in_the_log_without_the_progress_before_it_and_nothing_of_t
 
     assert groups[1].written == []
     assert groups[2].written == [b"a lot of progress", b"leave"]
-    assert told == [1, 11]
+    assert told == [(1, b"a lot of progress"), (1, b"leave")]
     assert not_sent == [one]
     assert sent == [answer, other]  # which rests on nothing that found no room
 
@@ -139,7 +141,7 @@ def test_what_is_to_be_done_for_a_group_that_has_left_the_node_in_the_same_turn_
     leaderships = SimpleNamespace(is_left_to_successor=lambda *_: True, led={})
     note = lambda *note: notes.append(note)  # noqa: E731
     driver = Driver(broker, {}, None, None, Turns(None, None), applied={}, note=note, leaderships=leaderships)
-    proposal = Proposal(3, Kind.CHANGE, b"", urgent=True, ticket=1)
+    proposal = proposed(3, Kind.CHANGE, b"", urgent=True)
     ready = Ready()
     ready.trims, ready.drops, ready.proposals, ready.faults = [(3, 7, 5)], [(3, 7)], [proposal], [(3, ValueError("x"))]
     driver._carry_out(ready)
@@ -163,7 +165,7 @@ def test_a_group_that_has_left_something_open_writes_nothing():
     driver = Driver(
         broker, {1: group}, None, CLOCK, Turns(None, None), applied={}, note=nothing, leaderships=leaderships
     )
-    proposal = Proposal(1, Kind.RECORDS, b"", urgent=True, ticket=1)
+    proposal = proposed(1, Kind.RECORDS, b"", urgent=True)
     driver._propose_all([proposal])
     assert in_doubt == [proposal]
 
@@ -209,7 +211,7 @@ def test_who_publishes_is_not_told_where_the_files_of_the_server_are_and_the_log
     turns = Turns(runtime, None)
     driver = Driver(broker, groups, gateway, runtime, turns, applied={}, note=lambda *note: notes.append(note))
     ready = Ready()
-    ready.proposals = [Proposal(1, Kind.RECORDS, b"", urgent=True, ticket=1)]
+    ready.proposals = [proposed(1, Kind.RECORDS, b"", urgent=True)]
     driver._carry_out(ready)
     assert refused == [told]
     assert str(error) in notes[0][1]

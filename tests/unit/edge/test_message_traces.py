@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -26,6 +27,7 @@ from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
 
 UID = 7
+proposed = partial(Proposal, leader=None, done=None, in_doubt=None)
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
@@ -147,7 +149,7 @@ def test_a_message_is_stored_delivered_and_acked():
     spans = []
     traces = MessageTraces(FakeView(), 1, spans.append)
     entry = stored(4, 1, message())
-    traces.written(1, 4, [Proposal(1, Kind.RECORDS, entry.body, urgent=True, ticket=1)], lambda: 2000)
+    traces.written(1, 4, [proposed(1, Kind.RECORDS, entry.body, urgent=True)], lambda: 2000)
     traces.synced(1, 4, 3000)
     traces.committed(
         1, [entry, progress(5, sent=[1, 1]), progress(6, sent=[1, 1], count=1), progress(7, acked=[1, 1])], 4000
@@ -182,7 +184,7 @@ def test_entries_that_the_leader_has_looked_at_when_it_wrote_them_are_not_looked
     traces = MessageTraces(FakeView(), 10**9, lambda _span: None)
 
     def writes(*entries):
-        told = [Proposal(1, entry.kind, entry.body, urgent=True, ticket=1) for entry in entries]
+        told = [proposed(1, entry.kind, entry.body, urgent=True) for entry in entries]
         traces.written(1, entries[-1].index, told, lambda: 2000)
         return bool(traces.writing)
 
@@ -221,7 +223,7 @@ def test_what_is_kept_in_mind_is_bounded(monkeypatch):
         traces.written(
             1,
             at,
-            [Proposal(1, Kind.RECORDS, stored(at, at, message(flags="01")).body, urgent=True, ticket=at)],
+            [proposed(1, Kind.RECORDS, stored(at, at, message(flags="01")).body, urgent=True)],
             lambda: 1,
         )
         traces.committed(1, [stored(1000 + at, at, message(flags="01")), progress(2000 + at, sent=[at, at])], 1)

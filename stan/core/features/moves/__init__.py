@@ -14,6 +14,7 @@ from stan.core.features.moves.spreading import Spreading
 from stan.core.leader.local_group import LeaderParts, Leadership
 from stan.core.metadata.meta import MetaResult
 from stan.core.requests.router import Handler
+from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
 from stan.core.state.group_state import GroupResult
 from stan.protocol.proto import entries_pb2 as pb
@@ -52,7 +53,7 @@ class MovesFeature(BrokerFeature):
     def meta_applied(self, change: pb.MetaChange, result: MetaResult) -> None:  # noqa: ARG002 - as BrokerFeature has it
         """Follow moves that have begun or ended, and look which channels are to move now."""
         self.channel_moves.meta_applied(result)
-        spreading = self.services.leading.meta_part(Spreading)
+        spreading = self.services.leading.part(META_GROUP, Spreading)
         if spreading is not None:
             spreading.applied(result)
 

@@ -15,7 +15,6 @@ from stan_protocol.scalars import SECOND, ChannelUid, KiB, Nanos
 
 from stan import limits
 from stan.core.base.names import text
-from stan.core.base.ready import Proposal
 from stan.core.features.moves.source import end_move
 from stan.core.features.moves.steps import MoveAction, MoveEvent, MoveStep, next_step
 from stan.core.leader.local_group import Leadership
@@ -241,9 +240,7 @@ class MoveTarget(LeaderPart):
             pause = 0 if arrival.step in (MoveStep.FINISHING, MoveStep.LISTING) else next_at - self.node.clock.now
             self._later(arrival, pause if result is not None else ANSWER_PATIENCE)
 
-        proposals = self.proposals
-        ticket = proposals.ticket(done)
-        proposals.changes.append(Proposal(self.number, Kind.RECORDS, b"".join(parts), urgent=True, ticket=ticket))
+        self.proposals.propose(self.number, Kind.RECORDS, b"".join(parts), done)
 
     def _note_place(self, arrival: Arrival, uid: ChannelUid, answer: pb.MoveAnswer, *, complete: bool) -> None:
         """Note how far a channel has come, and choose the one to ask about next."""

@@ -84,9 +84,9 @@ class RestoredDelays(LeaderPart):
 
     def _skip(self, hidden: LiveChannel, count: int, done: Callable[[StoreResult], None]) -> None:
         """Leave so many sequences unused: the ids that are put back. Publishes wait meanwhile."""
-        info, base = hidden.info, hidden.next_sequence
         self.publishing.reserve(hidden)
-        entry, oldest = Sealed(info.group), self.group.machine.channel(DEFERRED_UID).first_sequence
+        entry, base = Sealed(self.leadership), hidden.next_sequence
+        oldest = self.group.machine.channel(DEFERRED_UID).first_sequence
         timestamp = max(self.node.clock.wall, hidden.last_timestamp)
         entry.parts += encode_batch(DEFERRED_UID, base, count, WallNanos(timestamp), oldest, b"")
         entry.rows.append((RowBatch(b"", count, done), base))

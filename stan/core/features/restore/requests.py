@@ -154,7 +154,7 @@ class Restoring(StoringPart):
         info = channel.info
         index, machine = self.stored.indexes(info.group, info.uid), self.group.machine
         oldest = machine.channel(info.uid).first_sequence
-        entry, base = Sealed(info.group), channel.next_sequence
+        entry, base = Sealed(self.leadership), channel.next_sequence
         gaps: list[int] = []  # first, last, first, last, ...
         if widest_gap(parts, base, last) > limits.RESTORED_GAP_MAX:
             accepted.refuse(refusals.INVALID_RESTORE)

@@ -127,7 +127,7 @@ class Committing(StoringPart):
                 self._look_again(self.node.clock.now + limits.COMMIT_RETRY)
 
     def _propose(self, decision: int, commit: pb.Commit, channels: list[LiveChannel]) -> None:
-        entry, done = Sealed(self.number), pb.CommitDone(decision=decision)
+        entry, done = Sealed(self.leadership), pb.CommitDone(decision=decision)
         for channel, share in zip(channels, commit.channels, strict=True):
             first = channel.next_sequence
             self._refer(entry, channel, share.sequences)
