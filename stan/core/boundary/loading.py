@@ -69,7 +69,6 @@ class GroupStates:
             self.node.meta = machine if isinstance(machine, MetaMachine) else MetaMachine()
         else:
             self._reset(number, machine if isinstance(machine, GroupMachine) else GroupMachine(number))
-        self.leading.stop_serving(number)
 
     def _reset(self, number: GroupId, machine: GroupMachine) -> None:
         services = self._services
@@ -82,13 +81,12 @@ class GroupStates:
             dispatch.fetches, dispatch.stops.disconnected = old.dispatch.fetches, old.dispatch.stops.disconnected
         made.replay_filter.complete_since = self.node.clock.now
         self.node.groups[number] = made
-        self.leading.groups_changed()
+        self.leading.group_changed(number)
 
     def drop(self, number: GroupId) -> None:
         """Forget a channel group that this node no longer holds; this node does not lead the group."""
         self.node.groups.pop(number, None)
-        self.leading.groups_changed()
-        self.leading.stop_serving(number)
+        self.leading.group_changed(number)
 
     def step_loaded(self, number: GroupId, last: RaftIndex) -> None:
         """*last* is the newest entry that the log of a group had when this node began to listen."""

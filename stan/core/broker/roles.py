@@ -83,9 +83,8 @@ class GroupRoles:
         if number in self.leading.serving.leases:
             unreported = self.parts.serving.of_others.take_unreported(number)
             group.dispatch.members.follow()
-            self.leading.stop_serving(number)
         leadership = group.lead()
-        self.leading.groups_changed()
+        self.leading.group_changed(number)
         self.parts.channels.lead(number)
         self._make_parts(leadership)
         group.dispatch.members.lead(self.node.clock.now, self.node.clock.wall, self._not_led(number, group))
@@ -133,10 +132,9 @@ class GroupRoles:
     def follow_group(self, number: GroupId) -> None:
         """This node no longer leads a group: of this group, nothing that is on its way is answered or sent."""
         self.node.groups[number].follow()
-        self.leading.groups_changed()
+        self.leading.group_changed(number)
         self.parts.clients.follow_group(number)
         self.parts.publishing.follow(number)
         self.parts.channels.follow(number)
-        self.leading.serving_changed()
         for feature in self.features:
             feature.follow_group(number)

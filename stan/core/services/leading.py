@@ -121,12 +121,9 @@ class Leading:
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
-    def groups_changed(self) -> None:
-        """Groups have come or gone, or this node begins or ends to lead one."""
+    def group_changed(self, number: GroupId) -> None:
+        """A group has come or gone, or this node begins or ends to lead it; it serves nothing of the group for another leader."""
         self.led = tuple((number, group) for number, group in self.node.groups.items() if group.leadership is not None)
-
-    def stop_serving(self, number: GroupId) -> None:
-        """Leave the group to another node that serves it."""
         if number in self.serving.leases:
             self.serving.leases[number] = Nanos(0)
         self.serving_changed()
