@@ -103,8 +103,8 @@ class ChannelLostError(StanClientError):
 
 
 class DataLossError(StanClientError):
-    """Messages that should have been read next are gone: limits have removed them, or the channel was deleted. `first` and `last`
-    are their sequences, 0 where only the text has them."""
+    """Messages that should have been read next are gone: limits have removed them, the server's log was damaged, or the channel
+    was deleted. `first` and `last` are their sequences, 0 where only the text has them."""
 
     def __init__(self, text: str, channel: str = "", first: int = 0, last: int = 0) -> None:
         super().__init__(text)

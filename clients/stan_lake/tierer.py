@@ -131,8 +131,8 @@ class ChannelTierer:
         answers = self._source.batches.read_range(info.name, before.next, info.last, uid=info.uid, cluster=info.cluster)
         async with aclosing(answers):
             async for answer in answers:
-                if answer.limits_until >= after:  # the limits of the channel were faster
-                    missing.append((after, min(answer.limits_until, info.last)))
+                # The limits of the channel were faster, or its log was damaged.
+                missing += [(first, min(last, info.last)) for first, last in answer.lost(after)]
                 if answer.count:
                     batches.append(batch_of(answer))
                     size += len(answer.records)

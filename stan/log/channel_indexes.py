@@ -48,8 +48,14 @@ class _Indexes(dict[ChannelUid, BatchIndex]):
 class ChannelIndexes:
     """The index of each channel, made when it is first read or when the channel gets its first batch."""
 
-    def __init__(self, accounting: SpaceAccounting, overhead: int) -> None:
+    def __init__(
+        self, accounting: SpaceAccounting, overhead: int, damaged: Seq[tuple[RaftIndex, RaftIndex]] = ()
+    ) -> None:
+        """*damaged*: the entries that damage has taken out of the log before it was opened, as (first, last) each."""
         self.by_uid = _Indexes(overhead)
+        self.lost_until: dict[ChannelUid, Sequence] = {}
+        """Of each channel of which *damaged* entries had messages: the newest of these that later ones follow."""
+        self._damaged = damaged
         self._accounting = accounting
         # By message of the hidden channel: the reference to it, as uid and base sequence. It lives as long as the reference.
         self._referred: dict[int, tuple[ChannelUid, int]] = {}
@@ -69,6 +75,8 @@ class ChannelIndexes:
         for row in rows:
             channel = self.by_uid[row.uid]
             tail = channel.tail
+            if self._damaged:
+                self._look_for_loss(channel, row, index)
             if row.staged:
                 self._refer(channel, row, segment, index)
             elif channel.add(row, segment, raft_index=index, hole=self._hole):
@@ -80,11 +88,20 @@ class ChannelIndexes:
             if tail is not None:
                 self._release_tail(channel, tail)
 
+    def _look_for_loss(self, channel: BatchIndex, row: BatchRow, index: RaftIndex) -> None:
+        """Note messages in front of a batch that damage has taken."""
+        if row.base_sequence > channel.last_sequence + 1 and any(
+            last > channel.raft_index and first < index for first, last in self._damaged
+        ):
+            self.lost_until[row.uid] = Sequence(row.base_sequence - 1)
+
     def _refer(self, channel: BatchIndex, row: BatchRow, segment: int, index: RaftIndex) -> None:
         """Index a reference, and trim as it says."""
         hidden = self.by_uid[STAGING_UID]
         place = hidden.alone(row.staged)
         if place is None:  # nothing of the reference is live any more, or the entry with the rows is lost
+            if self._damaged:
+                self.lost_until[row.uid] = Sequence(row.base_sequence + row.count - 1)
             channel.add(row._replace(length=0, size=0), GAP, raft_index=index, hole=self._hole)
         elif channel.add(row, segment, raft_index=index, hole=self._hole, staged=place._replace(expiry=row.expiry)):
             hidden.referred = self._referred

@@ -141,7 +141,7 @@ class OneChannel:
     def _answer(self, first, last):
         cluster = bytes.fromhex(self.cluster)
         found = FetchResponse(uid=UID, cluster=cluster, first_sequence=self.first, last_sequence=self.last)
-        found.limits_until = self.first - 1
+        found.lost_until = self.first - 1
         taken = [self.messages[at] for at in range(first, last + 1) if at in self.messages][: self.answer_rows]
         records = b""
         for message in taken:

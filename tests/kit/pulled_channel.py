@@ -30,7 +30,7 @@ class PulledChannel:
         self.chance = random.Random(1)
         self.lag = {REPLICA: 0}
         self.first = 1  # what is below was removed
-        self.limits_until = None  # by limits, up to here; None: all of it
+        self.lost_until = None  # by limits, up to here; None: all of it
         self.answers_max = 1 << 60  # what is asked after so many gets no answer
 
     async def ready(self):
@@ -65,7 +65,7 @@ class PulledChannel:
         response = FetchResponse(
             uid=self.uid,
             first_sequence=self.first,
-            limits_until=self.first - 1 if self.limits_until is None else self.limits_until,
+            lost_until=self.first - 1 if self.lost_until is None else self.lost_until,
             last_sequence=newest,
             next_sequence=max(first, last + 1),
         )

@@ -15,7 +15,7 @@ class Channel:
     def __init__(self, uid, messages=()):
         self.uid = uid
         self.first = 1
-        self.limits_until = 0
+        self.lost_until = 0
         self.newest = 0  # of those that were removed
         self.messages = {}
         for data in messages:
@@ -38,7 +38,7 @@ class Channel:
     def forget_before(self, sequence):
         """Retention."""
         self.remove(*range(self.first, sequence))
-        self.first, self.limits_until = sequence, sequence - 1
+        self.first, self.lost_until = sequence, sequence - 1
 
     def remove(self, *sequences):
         """Compaction, expiry, or an operator."""
@@ -75,7 +75,7 @@ class SourceBroker:
     def _info(self, name, channel):
         size = sum(message.ByteSize() for message in channel.messages.values())
         first = channel.first if channel.last else 0
-        return ChannelInfo(name, channel.uid, first, channel.last, size, 0, 0, self.cluster, channel.limits_until)
+        return ChannelInfo(name, channel.uid, first, channel.last, size, 0, 0, self.cluster, channel.lost_until)
 
     def sequence_at(self, name, time_ns):
         self._fail()
@@ -109,7 +109,7 @@ class SourceBroker:
             uid=channel.uid,
             cluster=bytes.fromhex(self.cluster),
             first_sequence=channel.first,
-            limits_until=channel.limits_until,
+            lost_until=channel.lost_until,
             last_sequence=channel.last,
             next_sequence=wanted[-1] + 1 if wanted else last + 1,
         )

@@ -116,7 +116,7 @@ def test_what_was_purged_or_deleted_is_no_loss(tmp_path, source):
 
         asyncio.run(remove())
         assert [row["sequence"] for row in read(reader, parts)] == list(range(22, 41))
-        assert [info.limits_until for info in client.info(["orders"]).values()] == [0]
+        assert [info.lost_until for info in client.info(["orders"]).values()] == [0]
         fill(client, "orders", [b"%d" % number for number in range(40, 75)])
         with pytest.raises(DataLossError, match="messages 1 to 25 of orders"):
             read(reader, parts)
@@ -141,7 +141,7 @@ def test_a_compacted_channel_loses_nothing_for_a_query_that_is_behind(tmp_path, 
         sequences = [row["sequence"] for row in read(reader, reader.partitions(start, end))]
         assert sequences == sorted(sequences)
         assert {keys[(at - 1) % 1000] for at in sequences[-10:]} == {b"k0", b"k1", b"k2"}
-        assert client.info(["orders"])["orders"].limits_until == 0
+        assert client.info(["orders"])["orders"].lost_until == 0
 
 
 def test_a_broker_that_restarts_in_the_middle(tmp_path, source):

@@ -63,7 +63,7 @@ class Both:
     def _same(self):
         of_source = self.broker["orders"]
         of_source.messages, of_source.first = dict(self.channel.messages), self.channel.first
-        of_source.limits_until = self.channel.first - 1
+        of_source.lost_until = self.channel.first - 1
 
     def source(self, **options):
         given = {"servers": "nats://nowhere:1", "subscribe": "orders", "cold": self.url, "fetch.retryIntervalMs": "0"}

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Final, cast
 
 from stan_client.errors import ChannelReplacedError, ConnectionClosedError, DataLossError, ServerError
+from stan_client.reading.fetching import LOST
 
 from pyspark_stan.errors import UnreachableError
 from pyspark_stan.options import SourceOptions
@@ -32,13 +33,10 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("pyspark_stan")
 
 
-REMOVED: Final = "they were removed by retention or deletion"
-
-
-def note_loss(text: str, why: str = REMOVED, then: str = "goes on without them", *, fail: bool) -> None:
+def note_loss(text: str, why: str = "", then: str = "goes on without them", *, fail: bool) -> None:
     """Report missing messages: with *fail* raise DataLossError, else log it. *then*: the effect of failOnDataLoss=false."""
     if fail:
-        raise DataLossError(f"stan: {text}; {why}. failOnDataLoss=false {then}")
+        raise DataLossError(f"stan: {text}{why and '; '}{why}. failOnDataLoss=false {then}")
     log.warning("%s: failOnDataLoss=false %s", text, then)
 
 
@@ -94,8 +92,7 @@ class _Reader:
                 yield decoder.cold(batch)
             self.next = after
         for begin, last in lake.missing(part, first, self.next):
-            text = f"messages {begin} to {last} of {part.channel} cannot be read, for the lake came too late"
-            note_loss(text, fail=self._options.fail_on_data_loss)
+            self._lose(begin, last, "the lake came too late")
 
     def batches(self, client: "BlockingClient") -> "Iterator[pa.RecordBatch]":
         """Yield the messages from `next` on; at the end the whole partition was read, except for messages that were reported as
@@ -114,13 +111,14 @@ class _Reader:
                 from_replica=replica,
             ):
                 begins = answer.runs[0].first_sequence if answer.runs else answer.next_sequence
-                yield from self._filled(min(begins - 1, max(answer.limits_until, answer.first_sequence - 1)))
-                self._miss(
-                    min(begins - 1, answer.limits_until), f"limits have removed those up to {answer.limits_until}"
-                )
+                yield from self._filled(min(begins - 1, max(answer.lost_until, answer.first_sequence - 1)))
+                after = answer.next_sequence
+                for first, last in answer.lost(self.next):
+                    self._lose(first, min(last, self.last), LOST)
+                    after = max(after, last + 1)
                 if answer.count:
                     yield self._decoder.batch(answer)
-                self.next = max(self.next, answer.next_sequence)
+                self.next = max(self.next, after)
         except ChannelReplacedError:
             why = "the channel was deleted and made again, here or by a server that was set up anew"
         except ServerError as error:
@@ -128,7 +126,9 @@ class _Reader:
                 raise
             why = "the channel was deleted"
         yield from self._filled(self.last)
-        self._miss(self.last, why)
+        if self.next <= self.last:
+            self._lose(self.next, self.last, why)
+            self.next = self.last + 1
 
     def _filled(self, up_to: int) -> "Iterator[pa.RecordBatch]":
         """Yield the messages from `next` to *up_to* as far as they have gone from the broker into the lake."""
@@ -136,10 +136,7 @@ class _Reader:
         if self._options.cold and self.next <= up_to:
             yield from self.cold(up_to)
 
-    def _miss(self, up_to: int, why: str) -> None:
-        """Report the messages from `next` to *up_to* as lost, if there are any, and continue after them."""
-        part, fail = self._part, self._options.fail_on_data_loss
-        up_to = min(up_to, self.last)
-        if self.next <= up_to:
-            note_loss(f"messages {self.next} to {up_to} of {part.channel} cannot be read, for {why}", fail=fail)
-            self.next = up_to + 1
+    def _lose(self, first: int, last: int, why: str) -> None:
+        """Report messages as lost."""
+        text = f"messages {first} to {last} of {self._part.channel} cannot be read, for {why}"
+        note_loss(text, fail=self._options.fail_on_data_loss)

@@ -387,7 +387,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         def behind_hole(name: str, position: int) -> int:
             info = infos.get(name)
-            if info is None or (self._fail and info.limits_until >= position):
+            if info is None or (self._fail and info.lost_until >= position):
                 return position
             return max(position, oldest(info))
 

@@ -37,9 +37,7 @@ class ChannelInfo(NamedTuple):
     first_time_ns: int
     last_time_ns: int
     cluster: str = ""  # names the cluster: another one if the server was set up anew, or the cluster was rescued
-    limits_until: int = (
-        0  # up to here limits have removed messages; others were compacted, have expired or were deleted
-    )
+    lost_until: int = 0  # up to here sequences without a message are lost; others were compacted, expired or deleted
 
 
 class Channels:
@@ -167,5 +165,5 @@ def _info(answer: pb.InfoResponse, row: pb.ChannelInfo) -> ChannelInfo:
         row.first_timestamp,
         row.last_timestamp,
         answer.cluster.hex(),
-        row.limits_until,
+        row.lost_until,
     )

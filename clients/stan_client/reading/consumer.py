@@ -6,7 +6,8 @@ async for batch in consumer:
     store(consumer.position)  # after the batch: a crash in between makes the batch come again
 
 Promises: batches come in order, none twice, none silently left out: messages that the server's limits removed before they were
-read, and a channel that was deleted and made again, raise an error or are skipped with a line in the log, as the caller chooses.
+read, or that damage has taken, and a channel that was deleted and made again, raise an error or are skipped with a line in the
+log, as the caller chooses.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from typing import Final, NamedTuple
 from stan_client.errors import ChannelReplacedError, DataLossError, ServerError, StanClientError
 from stan_client.positions import from_sequence
 from stan_client.reading.connected import Connected
-from stan_client.reading.fetching import FOLLOW_WAIT_S, Fetched
+from stan_client.reading.fetching import FOLLOW_WAIT_S, LOST, Fetched
 
 log = logging.getLogger("stan_client")
 
@@ -188,15 +189,14 @@ class PullConsumer(AsyncIterator[Fetched]):
         expected = self._at.sequence
         if answer.uid and not self._from_replica and answer.last_sequence + 1 < expected:
             raise ChannelReplacedError  # the channel ends before sequences that were read from it
-        last = answer.limits_until  # what was compacted, has expired or was deleted is no loss
-        if last < expected:
-            return
-        text = f"stan: messages {expected} to {last} of channel {self.channel} are gone: limits have removed them"
-        loss = DataLossError(text, self.channel, expected, last)
-        if not self._skip_lost:
-            raise loss
-        log.warning("%s; going on behind them", loss)
-        self.lost += last + 1 - expected
+        for first, last in answer.lost(expected):
+            text = f"stan: messages {first} to {last} of channel {self.channel} are lost: {LOST}"
+            loss = DataLossError(text, self.channel, first, last)
+            if not self._skip_lost:
+                raise loss
+            log.warning("%s; going on behind them", loss)
+            self.lost += last + 1 - first
+            self._at = self._at._replace(sequence=last + 1)
 
     def _start_again(self) -> None:
         """Begin at the start of the channel that has taken the name of another; without *skip_lost*, ChannelReplacedError."""

@@ -9,7 +9,7 @@ fetch. Modelled on a Kafka consumer's fetcher: ranges ahead of the reader, sized
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -44,6 +44,8 @@ ANSWER_BYTES: Final = 2 * MiB
 """Default size of one answer. Larger answers did not measurably help."""
 IN_FLIGHT_BYTES_MAX: Final = 16 * MiB
 """Of all answers that one read waits for: nats-server keeps 64 MiB for a slow connection, which may have other reads."""
+LOST: Final = "limits have removed them, or the server's log was damaged"
+"""The reason why messages are lost, for people."""
 FILLED: Final = 0.9
 """Share of an answer that a request aims to fill: a range that does not fit costs a second request."""
 
@@ -59,7 +61,7 @@ class Fetched:
         self.last_sequence = response.last_sequence  # newest message it has
         self.next_sequence = response.next_sequence  # where to go on
         self.tombstones_until = response.tombstones_until  # up to here tombstones of a compacted channel may be gone
-        self.limits_until = response.limits_until  # up to here limits have removed messages
+        self.lost_until = response.lost_until  # up to here limits or damage of the log have removed messages
         self.searched_from = response.searched_from  # where the search for a key has ended; 0: there was none
         self.received = len(response.records)  # bytes that came, before they were decompressed
         # `records`: per message u32 little-endian length, MsgProto; `runs`: first_sequence, count, timestamp and position in
@@ -78,6 +80,17 @@ class Fetched:
     def count(self) -> int:
         """Number of messages in this answer."""
         return sum(run.count for run in self.runs)
+
+    def lost(self, position: int) -> Iterator[tuple[int, int]]:
+        """Yield the messages from *position* to this answer's end that are lost, as (first, last) sequences: limits or damage of
+        the log have removed them. What was compacted, has expired or was deleted is no loss. Where the channel begins behind the
+        answer, they go up to there."""
+        runs = [(run.first_sequence, run.first_sequence + run.count) for run in self.runs]
+        for begin, end in (*runs, (max(self.next_sequence, self.first_sequence), 0)):
+            last = min(begin - 1, self.lost_until)
+            if position <= last:
+                yield position, last
+            position = max(position, end)
 
     def messages(self) -> list[Message]:
         """Decode the messages of this answer."""

@@ -29,7 +29,7 @@ from stan_client.errors import (
 from stan_client.messages.messages import Message
 from stan_client.positions import Start, everything, from_sequence
 from stan_client.reading.connected import Connected, requester_of
-from stan_client.reading.fetching import Fetched
+from stan_client.reading.fetching import LOST, Fetched
 from stan_client.requests.membership import MembershipRequests
 from stan_client.requests.names import raw
 from stan_client.transport.session import text_of
@@ -197,9 +197,9 @@ class _Share:
             async for answer in answers:
                 if not answer.count:
                     continue
-                if answer.limits_until >= position:
-                    text = "%s: limits have removed messages %d to %d; going on behind them"
-                    log.warning(text, self.channel, position, answer.limits_until)
+                for first, last in answer.lost(position):
+                    text = "%s: messages %d to %d are lost: %s; going on behind them"
+                    log.warning(text, self.channel, first, last, LOST)
                 position = answer.next_sequence
                 done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 membership.ready.put_nowait((GroupBatch(self, answer, done), self, done))

@@ -29,7 +29,7 @@ class FetchRequest(_message.Message):
     def __init__(self, channel: _Optional[bytes] = ..., from_sequence: _Optional[int] = ..., from_time: _Optional[int] = ..., newest: _Optional[int] = ..., newest_of_key: _Optional[bytes] = ..., last: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., compressed: bool = ...) -> None: ...
 
 class FetchResponse(_message.Message):
-    __slots__ = ("error", "error_code", "retry", "uid", "first_sequence", "last_sequence", "next_sequence", "runs", "cluster", "limits_until", "records", "tombstones_until", "searched_from")
+    __slots__ = ("error", "error_code", "retry", "uid", "first_sequence", "last_sequence", "next_sequence", "runs", "cluster", "lost_until", "records", "tombstones_until", "searched_from")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
@@ -39,7 +39,7 @@ class FetchResponse(_message.Message):
     NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
-    LIMITS_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    LOST_UNTIL_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     TOMBSTONES_UNTIL_FIELD_NUMBER: _ClassVar[int]
     SEARCHED_FROM_FIELD_NUMBER: _ClassVar[int]
@@ -52,11 +52,11 @@ class FetchResponse(_message.Message):
     next_sequence: int
     runs: _containers.RepeatedCompositeFieldContainer[Run]
     cluster: bytes
-    limits_until: int
+    lost_until: int
     records: bytes
     tombstones_until: int
     searched_from: int
-    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., next_sequence: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ..., cluster: _Optional[bytes] = ..., limits_until: _Optional[int] = ..., records: _Optional[bytes] = ..., tombstones_until: _Optional[int] = ..., searched_from: _Optional[int] = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., next_sequence: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ..., cluster: _Optional[bytes] = ..., lost_until: _Optional[int] = ..., records: _Optional[bytes] = ..., tombstones_until: _Optional[int] = ..., searched_from: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
     __slots__ = ("first_sequence", "count", "timestamp", "position", "compressed", "skipped", "rows")
@@ -121,7 +121,7 @@ class InfoResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., channels: _Optional[_Iterable[_Union[ChannelInfo, _Mapping]]] = ..., more: bool = ..., message_bytes_max: _Optional[int] = ..., cluster: _Optional[bytes] = ...) -> None: ...
 
 class ChannelInfo(_message.Message):
-    __slots__ = ("name", "uid", "first_sequence", "last_sequence", "bytes", "first_timestamp", "last_timestamp", "group", "limits_until")
+    __slots__ = ("name", "uid", "first_sequence", "last_sequence", "bytes", "first_timestamp", "last_timestamp", "group", "lost_until")
     NAME_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -130,7 +130,7 @@ class ChannelInfo(_message.Message):
     FIRST_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     LAST_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
-    LIMITS_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    LOST_UNTIL_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     uid: int
     first_sequence: int
@@ -139,8 +139,8 @@ class ChannelInfo(_message.Message):
     first_timestamp: int
     last_timestamp: int
     group: int
-    limits_until: int
-    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., group: _Optional[int] = ..., limits_until: _Optional[int] = ...) -> None: ...
+    lost_until: int
+    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., group: _Optional[int] = ..., lost_until: _Optional[int] = ...) -> None: ...
 
 class SeqAtTimeRequest(_message.Message):
     __slots__ = ("channel", "time")

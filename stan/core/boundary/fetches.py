@@ -92,7 +92,7 @@ class FetchRules:
         if place is None:
             return Refusal(INVALID_FETCH)
         place.response.uid, place.response.cluster = uid, view.cluster
-        place.response.limits_until, place.response.tombstones_until = view.removed_until(number, uid)
+        place.response.lost_until, place.response.tombstones_until = view.removed_until(number, uid)
         return place
 
     def is_gone(self, number: GroupId, uid: ChannelUid) -> Callable[[int], bool]:
@@ -186,8 +186,8 @@ def answer(
     if size <= room:
         return fetches.encode(response, chosen)
     if size - fetches.RUN_ROOM + fetches.BARE_ROOM <= payload_max:
-        # A bare message names no next sequence: it could not say whether limits have removed the sequences before it. So
-        # the client is told first to go on behind them.
+        # A bare message names no next sequence: it could not say whether the sequences before it are lost. So the client is told
+        # first to go on behind them.
         if 0 < request.from_sequence < chosen[0].first:
             response.next_sequence = chosen[0].first
             return fetches.encode(response, [])

@@ -99,11 +99,15 @@ class GroupView:
         channels = self._group.machine.channels
         return {ChannelUid(uid): one.first_sequence for uid, one in channels.items() if one.first_sequence}
 
-    def sent_until(self) -> Mapping[ChannelUid, int]:
-        """The newest sequence of each channel that a cursor may have sent."""
+    def passed(self) -> Mapping[ChannelUid, int]:
+        """The newest sequence of each channel that a cursor may have sent, or that a consumer group has read."""
         found: dict[ChannelUid, int] = {}
-        for cursor in self._group.machine.cursors.values():
+        machine = self._group.machine
+        for cursor in machine.cursors.values():
             found[cursor.uid] = max(found.get(cursor.uid, 0), cursor.last_sent, cursor.maybe_sent_until)
+        for uid, places in machine.bookmarks.by_channel.items():
+            groups = [place.sequence - 1 for place in places.values() if place.generation]
+            found[uid] = max([found.get(uid, 0), *groups])
         return found
 
     def cursors_of(self, uid: ChannelUid) -> list[CursorIdentity]:

@@ -51,7 +51,7 @@ class BrokerTotals(NamedTuple):
 class RemovedUntil(NamedTuple):
     """Sequences up to which messages of a channel have been removed; 0: none."""
 
-    limits: int  # by limits: others were compacted, have expired or were deleted
+    lost: int  # by limits or damage of the log: others were compacted, have expired or were deleted
     tombstones: int  # tombstones, by compaction
 
 
@@ -239,7 +239,7 @@ class BrokerView:
         found = self._services.node.groups.get(group)
         if found is None:
             return RemovedUntil(0, 0)
-        return RemovedUntil(found.machine.limits_until(uid), found.machine.compactions.of(uid).tombstones_until)
+        return RemovedUntil(found.machine.lost_until(uid), found.machine.compactions.of(uid).tombstones_until)
 
     def compactions(self, group: GroupId, index: RaftIndex) -> Mapping[ChannelUid, Compaction]:
         """How far the channels of a group may be compacted, as its entries up to *index* say; tombstones only where no position

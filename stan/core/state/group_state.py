@@ -182,8 +182,8 @@ class GroupState(Components):
             if member.pending.remove_each(runs):
                 self.dirty.subscriptions.add(member.subscription_id)
 
-    def limits_until(self, uid: ChannelUid) -> int:
-        """Up to where limits have removed messages of a channel; 0: they have removed none."""
+    def lost_until(self, uid: ChannelUid) -> int:
+        """Up to where messages of a channel were lost, by its limits or damage of the log; 0: none was."""
         return self.retention.until(uid, self.first_sequence(uid))
 
     def begins(self, uid: ChannelUid, first_sequence: int) -> None:

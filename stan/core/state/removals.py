@@ -37,7 +37,8 @@ def forget_channel(state: GroupState, uid: ChannelUid) -> None:
 
 
 def remove(state: GroupState, removal: pb.Removal, _index: RaftIndex) -> GroupResult:
-    """Purge or delete messages: note it for the owner of a position, mark them as deleted, trim the channel, settle them."""
+    """Purge or delete messages, or note that they are lost: note it for the owner of a position, mark them as deleted, trim the
+    channel, settle them."""
     uid, bookmarks = ChannelUid(removal.uid), state.bookmarks
     if uid in state.dropped:
         return GroupResult(error=UNKNOWN_CHANNEL)
@@ -46,6 +47,8 @@ def remove(state: GroupState, removal: pb.Removal, _index: RaftIndex) -> GroupRe
     if error:
         return GroupResult(error=error)
     bookmarks.note_removal(removal)
+    if removal.lost_until:
+        state.retention.lost(uid, channel.first_sequence, removal.lost_until)
     state.trim(uid, removal.first_sequence)
     state.tombstones.trim(uid, channel.first_sequence)
     _trim_deleted(state, uid, state.tombstones.by_channel.get(uid))

@@ -11,6 +11,7 @@ from stan.edge.storage.manifest import new_nuid
 from stan.edge.storage.raft_files import Voters
 from stan.edge.storage.storage import BACKUP, REMEDY, Storage
 from stan.errors import Damage, StanError, StartError, fault
+from stan.limits import RESTORED_GAP_MAX
 from stan.log.files.filelog import FileLog
 from stan.log.types import Entry
 from stan.protocol.entries import DEFERRED_UID, Kind, encode_batch
@@ -145,26 +146,28 @@ class StateLoader:
         self._storage.applied[number] = (RaftIndex(max(applied, log.last_index)), term)
 
     def _pass_over(self, number: GroupId) -> None:
-        """Skip the sequences of messages that the log has lost and a cursor knows, so that no new message gets them.
+        """Mark the messages that the log has lost, for readers; those behind its end that a position knows get no new message.
 
-        In their place the log gets a batch without records, and a removal of its sequences.
+        In place of the latter the log gets a batch without records, and a removal of its sequences.
         """
         log, group = self._storage.logs[number], self._broker.view.groups[number]
-        first_sequences = group.first_sequences()
-        for uid, last in sorted(group.sent_until().items()):
-            index = log.channel(uid)
+        first_sequences, passed = group.first_sequences(), group.passed()
+        for uid in sorted({*passed, *log.channels()} & self._broker.view.meta.by_uid.keys()):
+            index, oldest = log.channel(uid), Sequence(first_sequences.get(uid, 0))
             first = Sequence(index.last_sequence + 1)
-            if first > last:
-                continue
-            self._storage.note(
-                "ERR",
-                f"group {number}: messages {first} to {last} of {self._broker.view.meta.by_uid[uid].name!r} are lost",
-            )
-            oldest = Sequence(first_sequences.get(uid, 0))
-            gap = encode_batch(uid, first, last - first + 1, index.last_timestamp, oldest, b"")
-            removal = pb.GroupChange(removal=pb.Removal(uid=uid, deleted=[first, last]))
-            for kind, body in ((Kind.RECORDS, b"".join(gap)), (Kind.CHANGE, removal.SerializeToString())):
-                self.append(number, kind, body)
+            last = min(passed.get(uid, 0), index.last_sequence + RESTORED_GAP_MAX)
+            lost = log.lost_until(uid) if isinstance(log, FileLog) else 0
+            removal = pb.Removal(uid=uid, lost_until=lost if lost >= oldest else 0)
+            if first <= last:
+                removal.lost_until = last
+                removal.deleted.extend((first, last))
+                gap = encode_batch(uid, first, last - first + 1, index.last_timestamp, oldest, b"")
+                self.append(number, Kind.RECORDS, b"".join(gap))
+            if removal.lost_until:
+                name = self._broker.view.meta.by_uid[uid].name
+                text = f"messages {first} to {last}" if first <= last else f"messages up to {lost}"
+                self._storage.note("ERR", f"group {number}: {text} of {name!r} are lost")
+                self.append(number, Kind.CHANGE, pb.GroupChange(removal=removal).SerializeToString())
 
     def append(self, number: GroupId, kind: Kind, body: bytes) -> None:
         """Append, sync, commit and apply an entry of a server alone, before it serves clients."""

@@ -20,7 +20,7 @@ from collections.abc import Sequence as Seq
 from pathlib import Path
 from typing import Self
 
-from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex, Term
+from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex, Sequence, Term
 
 from stan import limits
 from stan.alias import alias
@@ -66,7 +66,7 @@ class FileLog(Visible):
         self._segments = Segments(files, recovery.segments[:-1], recovery.numbers)
         self._reader = SegmentReader(files, directory, self._segments, cipher, on_damage)
         self._writer = SegmentWriter(files, directory, self._segments, recovery, segment_bytes_max)
-        self._channels = ChannelIndexes(self._segments, overhead)
+        self._channels = ChannelIndexes(self._segments, overhead, recovery.report.quarantined)
         segments = self._segments
         self._compactor = Compactor(
             files,
@@ -329,6 +329,10 @@ class FileLog(Visible):
         if self._cleaner.rewritten is not None:
             self._swap()
         super().commit(index)
+
+    def lost_until(self, uid: ChannelUid) -> Sequence:
+        """Up to where damage, as of the opening, has taken messages of a channel that has later ones; 0: it has taken none."""
+        return self._channels.lost_until.get(uid, Sequence(0))
 
     # --- freeing space ---------------------------------------------------------------------------------------------
     def release(self, index: RaftIndex) -> None:

@@ -1161,16 +1161,18 @@ class ChannelSchema(_message.Message):
     def __init__(self, changed: _Optional[int] = ..., kind: _Optional[int] = ..., compatibility: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[SchemaVersion, _Mapping]]] = ..., last: _Optional[int] = ...) -> None: ...
 
 class Removal(_message.Message):
-    __slots__ = ("uid", "first_sequence", "deleted", "tier")
+    __slots__ = ("uid", "first_sequence", "deleted", "lost_until", "tier")
     UID_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     DELETED_FIELD_NUMBER: _ClassVar[int]
+    LOST_UNTIL_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
     uid: int
     first_sequence: int
     deleted: _containers.RepeatedScalarFieldContainer[int]
+    lost_until: int
     tier: bytes
-    def __init__(self, uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., deleted: _Optional[_Iterable[int]] = ..., tier: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., deleted: _Optional[_Iterable[int]] = ..., lost_until: _Optional[int] = ..., tier: _Optional[bytes] = ...) -> None: ...
 
 class EditLimits(_message.Message):
     __slots__ = ("uid", "reset", "max_msgs", "max_bytes", "max_age", "max_subs", "max_inactivity")

@@ -19,8 +19,8 @@ def marks(harness, channel=b"foo"):
     """First sequence and mark as the answers have them; every node knows the same."""
     asked = extension.InfoRequest(channels=[channel])
     (info,) = CoreHarness.ask(harness, "_STAN.x.test-cluster.info", asked, extension.InfoResponse).channels
-    assert harness.follower().limits_until(ChannelUid(info.uid)) == info.limits_until
-    return info.first_sequence, info.limits_until
+    assert harness.follower().lost_until(ChannelUid(info.uid)) == info.lost_until
+    return info.first_sequence, info.lost_until
 
 
 def test_limits_say_how_far_they_went_and_operators_do_not() -> None:
@@ -77,16 +77,16 @@ def trim(first):
 )
 def test_each_cause_that_moves_the_beginning_of_a_channel(changes, first, until) -> None:
     machine = machine_with(*changes)
-    assert (machine.first_sequence(UID), machine.limits_until(UID)) == (first, until)
+    assert (machine.first_sequence(UID), machine.lost_until(UID)) == (first, until)
     snapshot, other = pb.Snapshot(), GroupMachine(FROM)
     machine.snapshot(snapshot)
     other.restore(snapshot)
-    assert other.limits_until(UID) == until
+    assert other.lost_until(UID) == until
     target = GroupMachine(TO)
     target.apply(pb.GroupChange(arriving=pb.Moving(move=9, uids=[UID])), 1)
     rows = list(moved_rows(machine, [UID], lambda _uid: 40))
     target.apply(pb.GroupChange(arrived=pb.Arrived(move=9, uids=[UID], rows=rows)), 2)
-    assert (target.first_sequence(UID), target.limits_until(UID)) == (first, until)
+    assert (target.first_sequence(UID), target.lost_until(UID)) == (first, until)
     machine.apply(pb.GroupChange(drop_channel=pb.DropChannel(uid=UID)), 50)
     assert not machine.retention.by_channel
 
@@ -94,4 +94,4 @@ def test_each_cause_that_moves_the_beginning_of_a_channel(changes, first, until)
 def test_a_restored_channel_has_lost_nothing_yet() -> None:
     restore = pb.Restore(uid=UID, name=b"b", first_sequence=1001)
     machine = machine_with(("restore", restore), ("batch", 1001))
-    assert (machine.first_sequence(UID), machine.limits_until(UID)) == (1001, 0)
+    assert (machine.first_sequence(UID), machine.lost_until(UID)) == (1001, 0)

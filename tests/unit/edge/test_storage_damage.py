@@ -1,7 +1,7 @@
 """Damage of the newest entries of a group: a node of a cluster doubts its votes, a server alone does not start without a word."""
 
 import pytest
-from stan_protocol.scalars import GroupId
+from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex
 
 from stan.edge.storage.state_loader import StateLoader
 from stan.errors import Damage, StartError
@@ -12,6 +12,7 @@ from tests.kit.broker_state import BrokerState
 from tests.kit.storage import StorageNode
 
 ONE = GroupId(1)
+UID = ChannelUid(7)
 
 
 def begun(*, alone=False, named=True):
@@ -231,3 +232,66 @@ def test_messages_of_a_channel_whose_name_is_lost_stop_the_start():
     with pytest.raises(Damage, match="has messages of channel number 7, of which the metadata has lost its name"):
         alone.boot()
     alone.medium.close()
+
+
+# --- what readers are told of ------------------------------------------------------------------------------------------------
+
+
+def lost_until(node):
+    """The mark of the channel, and its first sequence."""
+    view = node.broker.view
+    return view.removed_until(ONE, UID).lost, view.groups[ONE].first_sequences().get(UID, 0)
+
+
+def test_messages_that_a_position_knows_are_lost_for_readers(alone):
+    alone.publish(2)
+    alone.subscribe("d")
+    alone.publish(3)
+    alone.change(progress=[pb.Progress(cursor_id=BrokerState(alone.broker).position().cursor_id, last_sent=9)])
+    alone.flush()
+    kill(alone)
+    cut(alone, 3)
+    alone.accepts_loss = True
+    alone.boot()
+    assert lost_until(alone) == (9, 0)
+    assert any("messages 7 to 9 of b'c7' are lost" in line for line in alone.notes)
+    alone.flush()
+    alone.accepts_loss = False
+    kill(alone).boot()
+    assert lost_until(alone) == (9, 0)
+
+
+def test_messages_that_a_consumer_group_has_behind_it_are_not_given_out_again(alone):
+    alone.publish(3)
+    alone.change(bookmark=pb.Bookmark(uid=7, name=b"crew", sequence=7, generation=2))
+    alone.change(bookmark=pb.Bookmark(uid=7, name=b"report", sequence=1 << 40))
+    alone.flush()
+    kill(alone)
+    cut(alone, 3)
+    alone.accepts_loss = True
+    alone.boot()
+    assert alone.log.channel(7).last_sequence == 6
+    assert lost_until(alone) == (6, 0)
+
+
+@pytest.mark.parametrize(("trimmed", "mark"), [(0, 4), (2, 4), (5, 4)])
+def test_messages_amid_a_channel_are_lost_for_readers(trimmed, mark):
+    """Of three segments, each with an entry, the second one is damaged."""
+    node = begun(alone=True)
+    for _ in range(3):
+        node.publish(1)
+        node.log.skip(RaftIndex(node.log.last_index + 1))
+    if trimmed:
+        node.trim(trimmed)
+    node.flush()
+    kill(node)
+    path = sorted(path for path in node.files.paths() if path.startswith("/a/groups/1/") and path.endswith(".log"))[1]
+    data = bytearray(node.files.content(path))
+    data[-1] ^= 1
+    node.files.put(path, bytes(data))
+    node.files.unlink(path.replace(".log", ".idx"))  # the file is read at a start only without one
+    node.accepts_loss = True
+    node.boot()
+    assert lost_until(node) == (mark, trimmed)
+    assert any("messages up to 4 of b'c7' are lost" in line for line in node.notes) == (trimmed <= mark)
+    node.medium.close()

@@ -85,7 +85,7 @@ async def test_follower_gets_what_comes_later(client, server) -> None:
 async def test_removed_messages_are_an_error(client, server) -> None:
     server.first = 50
     consumer = PullConsumer(client, "ch", 20)
-    with pytest.raises(stan_client.DataLossError, match="messages 20 to 49 of channel ch are gone") as caught:
+    with pytest.raises(stan_client.DataLossError, match="messages 20 to 49 of channel ch are lost") as caught:
         await anext(consumer)
     assert (caught.value.first, caught.value.last) == (20, 49)
     assert consumer.position == Position(20)
@@ -96,7 +96,7 @@ async def test_removed_messages_are_skipped_if_that_is_wanted(client, server, ca
     consumer = PullConsumer(client, "ch", 20, follow=False, skip_lost=True)
     assert await read(consumer) == list(range(50, 701))
     assert consumer.lost == 30
-    assert "messages 20 to 49 of channel ch are gone" in caplog.text
+    assert "messages 20 to 49 of channel ch are lost" in caplog.text
 
 
 async def test_messages_removed_while_it_reads_are_noticed(client, server) -> None:
@@ -109,9 +109,9 @@ async def test_messages_removed_while_it_reads_are_noticed(client, server) -> No
 
 
 async def test_messages_that_no_limit_has_removed_are_no_loss(client, server) -> None:
-    server.first, server.limits_until = 50, 0
+    server.first, server.lost_until = 50, 0
     assert await read(PullConsumer(client, "ch", 20, follow=False)) == list(range(50, 701))
-    server.limits_until = 30
+    server.lost_until = 30
     with pytest.raises(stan_client.DataLossError) as caught:
         await read(PullConsumer(client, "ch", 20, follow=False))
     assert (caught.value.first, caught.value.last) == (20, 30)

@@ -7,6 +7,7 @@ import pytest
 import stan_client
 from stan_client import GroupConsumer
 from stan_client.reading.connected import Connected
+from stan_client.reading.fetching import Fetched
 from stan_protocol import refusals
 from stan_protocol.frames import Frame
 from stan_protocol.proto import extension_pb2 as pb
@@ -14,12 +15,12 @@ from stan_protocol.proto import extension_pb2 as pb
 from tests.kit.fake_broker import eventually
 
 
-class Fetched:
-    """One message."""
+class OneMessage(Fetched):
+    """An answer with one message."""
 
     def __init__(self, channel, sequence):
-        self.channel, self.count, self.next_sequence = channel, 1, sequence + 1
-        self.runs = [pb.Run(first_sequence=sequence, count=1)]
+        runs = [pb.Run(first_sequence=sequence, count=1)]
+        super().__init__(channel, pb.FetchResponse(next_sequence=sequence + 1, runs=runs))
 
     def messages(self):
         return []
@@ -81,7 +82,7 @@ class FakeServers(Connected):
         self.reads.append(channel)
         first = start.fetch_start()["from_sequence"]
         for sequence in range(first, 4):
-            yield Fetched(channel, sequence)
+            yield OneMessage(channel, sequence)
         await asyncio.Event().wait()
 
 

@@ -112,7 +112,7 @@ class ChannelQueries:
                 first_timestamp=index.first_timestamp,
                 last_timestamp=index.last_timestamp,
                 group=info.group,
-                limits_until=self.node.group_of(info).machine.limits_until(info.uid),
+                lost_until=self.node.group_of(info).machine.lost_until(info.uid),
             )
             room -= shown.ByteSize() + ITEM_ROOM
             if response.channels and (room < 0 or len(response.channels) >= limits.INFO_CHANNELS_MAX):
