@@ -89,9 +89,9 @@ class OutcomeUnknownError(RequestTimeoutError):
 
 
 class ChannelReplacedError(StanClientError):
-    """The channel was deleted and made again while it was read: its sequences are other messages now."""
+    """The channel was deleted and made again since it was read, or has lost its end: its sequences are other messages now."""
 
-    text = "stan: channel was deleted and made again"
+    text = "stan: the channel was deleted and made again, or has lost its end: its messages are others than those that were read"
 
 
 class ChannelLostError(StanClientError):

@@ -64,6 +64,7 @@ class TableManifest:
     version: int = 0  # 0: there is none yet
     epoch: int = 0  # counts the tierers that have taken the table over: only the last one may write
     next: int = 1  # everything below this sequence is in the files, or is gone
+    read_ns: int = 0  # timestamp of the channel's newest message when it was read; 0: not known
     files: tuple[DataFile, ...] = ()  # all, those of chunks too
     chunks: tuple[Chunk, ...] = ()  # as they are stored; a commit brings them up to date
     missing: tuple[Run, ...] = ()  # removed by the broker before they came here
@@ -129,7 +130,7 @@ def from_json(text: bytes, chunk: Callable[[str], Chunk | bytes]) -> TableManife
             or not isinstance(made.released, bool)
         ):
             raise TypeError(f"channel is {made.channel!r} of {made.cluster!r}")
-        numbers = made.uid, made.version, made.epoch, made.next
+        numbers = made.uid, made.version, made.epoch, made.next, made.read_ns
         if not all(isinstance(number, int) and number >= 0 for number in numbers):
             raise TypeError(f"a number is none: {numbers}")
     except (ValueError, TypeError, KeyError, AttributeError) as error:

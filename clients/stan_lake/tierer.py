@@ -71,6 +71,8 @@ class ChannelTierer:
             await asyncio.to_thread(self._hide, place.removed)
             await self._report(place.removals)
         await self._report()
+        if info.last < self.manifest.next - 1:
+            await self._check(info)
         moved = 0
         while self.manifest.next <= info.last and (all_of_it or await self._due(info)):
             moved += await self._move(info)
@@ -126,9 +128,16 @@ class ChannelTierer:
         """Move one file's worth of messages, from `next` on; returns their number."""
         before = self.manifest
         batches: list[Any] = []
-        after, size = before.next, 0
+        after, read_ns, size = before.next, before.read_ns, 0
         missing = list(before.missing)
-        answers = self._source.batches.read_range(info.name, before.next, info.last, uid=info.uid, cluster=info.cluster)
+        answers = self._source.batches.read_range(
+            info.name,
+            before.next,
+            info.last,
+            uid=info.uid,
+            cluster=info.cluster,
+            read_ns=before.read_ns,
+        )
         async with aclosing(answers):
             async for answer in answers:
                 # The limits of the channel were faster, or its log was damaged.
@@ -136,13 +145,16 @@ class ChannelTierer:
                 if answer.count:
                     batches.append(batch_of(answer))
                     size += len(answer.records)
+                read_ns = max(read_ns, answer.newest_ns)
                 after = max(after, min(answer.next_sequence, info.last + 1))
                 if size >= self._settings.target_bytes:
                     break
         if after == before.next:
             raise LakeError(f"channel {info.name} tells of messages {after} to {info.last}, and gives none")
         rows = pa.Table.from_batches(batches, SCHEMA)
-        await asyncio.to_thread(self._store, rows, replace(before, next=after, missing=merged(missing)))
+        await asyncio.to_thread(
+            self._store, rows, replace(before, next=after, read_ns=read_ns, missing=merged(missing))
+        )
         await self._report()
         return sum(batch.num_rows for batch in batches)
 

@@ -20,7 +20,7 @@ LENGTH_PREFIX = 4
 """Bytes in front of each message."""
 RUN_ROOM = 40
 """Bytes that a run of messages takes beside its records: tag and length, sequence, count, timestamp, position."""
-HEAD_ROOM = 96
+HEAD_ROOM = 120
 """Bytes of everything else in an answer without error."""
 BARE_ROOM = 5
 """Bytes beside the record in an answer that holds nothing else: tag and length, of 64 MiB at most."""

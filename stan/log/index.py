@@ -482,6 +482,16 @@ class BatchIndex:
                 return Sequence(self._written + 1)
         return max(self.floor, Sequence(rows.base[row]))
 
+    def timestamp_before(self, sequence: int) -> WallNanos:
+        """Timestamp of the newest message below *sequence*; 0 if none is there."""
+        rows = self._rows
+        if rows is None:
+            return WallNanos(0)
+        row = bisect_left(rows.base, sequence, rows.head) - 1
+        while row >= rows.head and rows.segment[row] == GAP:  # carries the timestamp of the batch after it
+            row -= 1
+        return WallNanos(rows.timestamp[row] if row >= rows.head else 0)
+
     def first_within_bytes(self, bytes_max: int) -> Sequence:
         """Smallest first sequence with which the accounted bytes are within *bytes_max*; the newest message always stays."""
         rows = self._rows

@@ -77,6 +77,9 @@ class Index:
     def first_timestamp(self):
         return self.find(self.first_sequence)[2] if 0 < self.first_sequence <= self.last_sequence else 0
 
+    def timestamp_before(self, sequence):
+        return max((at for base, _, at, _ in self.batches if base < sequence), default=0)
+
     def sequence_at(self, timestamp):
         if not self.batches:
             return 0

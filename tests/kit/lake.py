@@ -153,7 +153,7 @@ class OneChannel:
         found.next_sequence = taken[-1].sequence + 1 if more else max(first, min(last, self.last) + 1)
         return Fetched(self.name, found)
 
-    async def read_range(self, _channel, first, last, *, uid, cluster):
+    async def read_range(self, _channel, first, last, *, uid, cluster, read_ns):
         assert (uid, cluster) == (UID, self.cluster)
         while first <= min(last, self.last):
             found = self._answer(first, last)

@@ -31,7 +31,13 @@ class PulledChannel:
         self.lag = {REPLICA: 0}
         self.first = 1  # what is below was removed
         self.lost_until = None  # by limits, up to here; None: all of it
+        self.others_from, self.later = 1, 0  # messages from there on took the place of earlier ones, so much later
         self.answers_max = 1 << 60  # what is asked after so many gets no answer
+
+    def time_of(self, sequence):
+        """The timestamp of a message, which is that of the first one in its batch; later from `others_from` on."""
+        at = max(sequence - 1, 0) // 7 * 7 + 1
+        return (at + self.later * (at >= self.others_from)) * (sequence > 0)
 
     async def ready(self):
         return self
@@ -68,14 +74,19 @@ class PulledChannel:
             lost_until=self.first - 1 if self.lost_until is None else self.lost_until,
             last_sequence=newest,
             next_sequence=max(first, last + 1),
+            last_timestamp=self.time_of(newest),
+            timestamp_before=self.time_of(min(request.from_sequence - 1, newest)),
         )
         first = max(first, self.first)
-        batches = [fetches.FetchedBatch(at, 7, at, sealed(at, 7)) for at in range(1, newest + 1, 7)]
+        batches = [
+            fetches.FetchedBatch(at, 7, self.time_of(at), sealed(at, 7, self.time_of(at)))
+            for at in range(1, newest + 1, 7)
+        ]
         chosen = fetches.select(batches, first, last, 1 << 60, request.max_bytes or 1 << 60)
         if chosen:
             response.next_sequence = chosen[-1].first + chosen[-1].count
         return FetchResponse.FromString(b"".join(fetches.encode(response, chosen)))
 
 
-def sealed(first, count):
-    return kernel.seal(b"ch", first, first, [b"\x03\0\0\0\x22\1x" * count])
+def sealed(first, count, timestamp=0):
+    return kernel.seal(b"ch", first, timestamp or first, [b"\x03\0\0\0\x22\1x" * count])

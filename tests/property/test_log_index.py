@@ -116,6 +116,16 @@ def test_index_sequence_at_finds_the_first_not_before(shapes, timestamp):
     assert model.index.sequence_at(timestamp) == (after[0] if after else model.last + 1 if model.last else 0)
 
 
+@given(batches, st.integers(0, 700))
+@settings(deadline=None)
+def test_index_knows_the_newest_timestamp_before_a_sequence(shapes, sequence):
+    model = build(shapes)
+    before = [written for at, written, _ in model.messages if at < sequence]
+    found = model.index.timestamp_before(sequence)
+    assert (before[-1] if before else 0) <= found <= model.index.last_timestamp
+    assert found == before[-1] or model.unused if before else not found or model.messages[0][1] >= found
+
+
 @given(batches, st.integers(0, 700), st.integers(0, 700), st.integers(1, 400), st.integers(1, 9))
 @settings(deadline=None)
 def test_index_refs_cover_the_range(shapes, first, last, bytes_max, batches_max):

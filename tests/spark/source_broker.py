@@ -70,12 +70,15 @@ class SourceBroker:
         self.waited.append(wait_s)
         self.patterns.append(pattern)
         names = [name for name in self.channels if name in channels or (pattern and matches(pattern, name))]
-        return {name: self._info(name, self.channels[name]) for name in names}
+        return {name: self._info(name, self.channels[name], (newer_than or {}).get(name, 0)) for name in names}
 
-    def _info(self, name, channel):
+    def _info(self, name, channel, position):
         size = sum(message.ByteSize() for message in channel.messages.values())
         first = channel.first if channel.last else 0
-        return ChannelInfo(name, channel.uid, first, channel.last, size, 0, 0, self.cluster, channel.lost_until)
+        times = {sequence: message.timestamp for sequence, message in channel.messages.items()}
+        at = max((time for sequence, time in times.items() if sequence <= position), default=0)
+        times = 0, max(times.values(), default=0)
+        return ChannelInfo(name, channel.uid, first, channel.last, size, *times, self.cluster, channel.lost_until, at)
 
     def sequence_at(self, name, time_ns):
         self._fail()
@@ -119,10 +122,11 @@ class SourceBroker:
             response.runs.add(first_sequence=sequence, count=1)
         return Fetched(name, response)
 
-    def set_bookmark(self, name, positions, *, uids, cluster):
+    def set_bookmark(self, name, positions, *, uids, cluster, read_ns):
         self._fail()
         if cluster not in ("", self.cluster) or any(self.channels[each].uid != uid for each, uid in uids.items()):
             raise ServerError(UNKNOWN_CHANNEL)
+        assert read_ns.keys() == positions.keys()
         self.cursors[name] = dict(positions)
 
     def close(self):

@@ -388,7 +388,7 @@ def test_a_stream_reads_what_comes_after_its_start(broker):
     broker["orders"].add(b"six")
     end = through_json(reader.latestOffset(start, ALL))
     about = {"*cluster": "aa", "*inc": {"orders": 1}, "*init": {"orders": 6}, "*tasks": os.cpu_count()}
-    assert end == {**about, "orders": 7}
+    assert end == {**about, "*read": {"orders": 6000}, "orders": 7}
     assert values_of(reader, reader.partitions(start, end)) == [b"six"]
     assert reader.partitions(end, end) == []
     assert reader.reportLatestOffset() == {"*cluster": "aa", "orders": 7}
@@ -629,18 +629,76 @@ def test_a_channel_that_ends_before_the_position_is_loss_and_is_read_from_its_be
     for life in (1, 2):
         broker.channels["orders"] = Channel(broker["orders"].uid, [b"new"])
         with pytest.raises(
-            DataLossError, match=r"orders ends before message 2, and 6 is the next .* set up anew or restored"
+            DataLossError, match=r"orders ends before message 2, and 6 is the next .* lost its end, or .* an older"
         ):
             stream(startingOffsets="earliest").latestOffset(offset, ALL)
         tolerant = stream(startingOffsets="earliest", failOnDataLoss="false")
         end = through_json(tolerant.latestOffset(offset, ALL))
         assert values_of(tolerant, tolerant.partitions(offset, end)) == [b"new"]
         assert tolerant.latestOffset(end, ALL) == end
-        assert caplog.text.count("reads the channel from its beginning") == life
+        assert caplog.text.count("reads the channel from its oldest message") == life
         for data in (b"a", b"b", b"c", b"d"):
             broker["orders"].add(data)
         offset = through_json(tolerant.latestOffset(end, ALL))
         assert values_of(tolerant, tolerant.partitions(end, offset)) == [b"a", b"b", b"c", b"d"]
+
+
+def lose_end(channel, kept, *messages):
+    """As a loss of power does: the channel has its first messages only, and others get the sequences of the lost ones, later."""
+    newest = max(message.timestamp for message in channel.messages.values())
+    channel.remove(*range(kept + 1, channel.last + 1))
+    channel.newest = 0
+    for at, data in enumerate(messages, 1):
+        channel.add(data, timestamp=newest + at * 1_000_000_000)
+
+
+@pytest.mark.parametrize("limit", [ALL, ReadMaxRows(2)], ids=["all", "some"])
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_channel_that_lost_its_end_and_has_overtaken_the_position_is_loss(broker, caplog, limit, available_now):
+    def begun(**options):
+        made = stream(startingOffsets="earliest", **options)
+        if available_now:
+            made.prepareForTriggerAvailableNow()
+        return made
+
+    reader = begun()
+    offset = through_json(reader.latestOffset(reader.initialOffset(), limit))
+    read = offset["orders"] - 1
+    lose_end(broker["orders"], 1, b"a", b"b", b"c", b"d", b"e", b"f")
+    with pytest.raises(
+        DataLossError, match=rf"orders has other messages before message {read + 1} than those .* lost its end"
+    ):
+        begun().latestOffset(offset, limit)
+    tolerant = begun(failOnDataLoss="false")
+    found = []
+    for _ in range(5):
+        end = through_json(tolerant.latestOffset(offset, limit))
+        found += values_of(tolerant, tolerant.partitions(offset, end))
+        offset = end
+    assert found == [b"one", b"a", b"b", b"c", b"d", b"e", b"f"]
+    assert tolerant.latestOffset(offset, limit) == offset
+    assert caplog.text.count("reads the channel from its oldest message") == 1
+
+
+def test_a_channel_that_lost_its_end_and_has_as_many_messages_again_is_read_again_once(broker):
+    reader = stream(startingOffsets="earliest")
+    offset = through_json(reader.latestOffset(reader.initialOffset(), ALL))
+    lose_end(broker["orders"], 4, b"other")
+    tolerant = stream(startingOffsets="earliest", failOnDataLoss="false")
+    end = through_json(tolerant.latestOffset(offset, ALL))
+    assert values_of(tolerant, tolerant.partitions(offset, end)) == [b"one", b"two", b"three", b"four", b"other"]
+    assert tolerant.latestOffset(end, ALL) == end
+    assert stream(startingOffsets="earliest").latestOffset(end, ALL) == end
+
+
+@pytest.mark.parametrize("removed", [(5,), (4, 5), (1, 2, 3, 4, 5)])
+def test_messages_in_front_of_the_position_that_are_gone_are_no_loss(broker, removed):
+    reader = stream(startingOffsets="earliest")
+    offset = through_json(reader.latestOffset(reader.initialOffset(), ALL))
+    broker["orders"].add(b"six")
+    broker["orders"].remove(*removed)
+    end = reader.latestOffset(offset, ALL)
+    assert values_of(reader, reader.partitions(offset, end)) == [b"six"]
 
 
 def test_an_answer_older_than_the_position_is_no_loss(broker):

@@ -1,12 +1,15 @@
 """The offset of a stream of channels, as Spark stores it in the checkpoint.
 
-    {"*cluster": "0b5f...", "*inc": {"orders": 7}, "*init": {"orders": 1}, "*tasks": 4, "orders": 4711}
+    {"*cluster": "0b5f...", "*inc": {"orders": 7}, "*init": {"orders": 1}, "*read": {"orders": 1796034188123}, "*tasks": 4,
+     "orders": 4711}
 
 For each channel it has the next sequence to read, the sequence at which reading began (*init), and the channel's uid (*inc),
 which differs for a channel of the same name that was made after the first was deleted; the identity of the cluster whose channels
-they are (*cluster), which a server that was set up anew does not have; and into how many tasks small channels are put together
-(*tasks). Where a channel ended before the position, and was begun again, *again counts how often. No channel name
-contains a `*`. Many channels are packed, as JSON that is compressed and in base64:
+they are (*cluster), which a server that was set up anew does not have; when the channel's newest message was published, in Unix
+milliseconds, as of the time at which the position was chosen (*read): a channel that has lost its end since has newer messages
+below the position; and into how many tasks small channels are put together (*tasks). Where a channel was begun again because it
+ended before the position, or has other messages below it, *again counts how often. No channel name contains a `*`. Many channels
+are packed, as JSON that is compressed and in base64:
 
     {"*packed": "eNqrVkrOz1WyUkrLL8pVqgUAJDcE8g=="}
 
@@ -24,6 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from stan_client.reading.channels import ChannelInfo
+from stan_protocol.scalars import MILLISECOND
 
 from pyspark_stan.options import EARLIEST, LATEST, SEQUENCE_MAX, ReadBound
 
@@ -34,6 +38,7 @@ INCARNATIONS: Final = "*inc"
 TASKS: Final = "*tasks"
 AGAIN: Final = "*again"
 CLUSTER: Final = "*cluster"
+READ: Final = "*read"
 PACKED: Final = "*packed"
 CHANNELS_PLAIN_MAX: Final = 100
 """Offsets of more channels are packed."""
@@ -55,13 +60,22 @@ class Offset(NamedTuple):
     tasks: int = 1  # into how many tasks small channels are put together
     again: Mapping[str, int] = {}  # how often a channel was begun again; missing: never
     cluster: str = ""  # whose channels they are; "": not known yet
+    read_ms: Mapping[
+        str, int
+    ] = {}  # time of the channel's newest message (Unix ms) when the position was chosen; missing: none
+
+    def place(self, name: str) -> tuple[int | None, ...]:
+        """Return what says where reading of a channel goes on."""
+        return tuple(each.get(name) for each in (self.positions, self.incarnations, self.again))
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as a JSON object with sorted keys; Spark writes it in this order."""
         nested = {INITIAL: _sorted(self.initial), INCARNATIONS: _sorted(self.incarnations), TASKS: self.tasks}
         more: dict[str, Any] = {AGAIN: _sorted(self.again)} if self.again else {}
+        if self.read_ms:
+            more[READ] = _sorted(self.read_ms)
         if self.cluster:
-            more = {**more, CLUSTER: self.cluster}
+            more[CLUSTER] = self.cluster
         return packed(dict(sorted({**self.positions, **nested, **more}.items())), len(self.positions))
 
 
@@ -79,10 +93,10 @@ def from_json(fields: Mapping[str, Any]) -> Offset:
     """Parse the result of `to_json`. Raises ValueError: it is of another source or a later version, or damaged."""
     fields = unpacked(fields)
     positions = {name: value for name, value in fields.items() if not name.startswith("*")}
-    initial, uids, again = (fields.get(name, {}) for name in (INITIAL, INCARNATIONS, AGAIN))
+    initial, uids, again, read = (fields.get(name, {}) for name in (INITIAL, INCARNATIONS, AGAIN, READ))
     if not {INITIAL, INCARNATIONS, TASKS} <= fields.keys():
         raise ValueError(f"stan: the checkpoint has an offset of another source: {_shown(fields)}")
-    known = (INITIAL, INCARNATIONS, TASKS, AGAIN, CLUSTER)
+    known = (INITIAL, INCARNATIONS, TASKS, AGAIN, CLUSTER, READ)
     later = [name for name in fields if name.startswith("*") and name not in known]
     if later:
         raise ValueError(
@@ -90,7 +104,7 @@ def from_json(fields: Mapping[str, Any]) -> Offset:
             "go on with that version, or begin with a new checkpoint"
         )
     numbers = [fields[TASKS], *positions.values()]
-    for each in (initial, uids, again):
+    for each in (initial, uids, again, read):
         numbers += each.values() if isinstance(each, dict) else [None]
     cluster = fields.get(CLUSTER, "")
     if (
@@ -99,7 +113,7 @@ def from_json(fields: Mapping[str, Any]) -> Offset:
         or not positions.keys() <= dict(initial).keys()
     ):
         raise ValueError(_DAMAGED.format(_shown(fields)))
-    return Offset(positions, dict(initial), dict(uids), fields[TASKS], dict(again), cluster)
+    return Offset(positions, dict(initial), dict(uids), fields[TASKS], dict(again), cluster, dict(read))
 
 
 def packed(fields: dict[str, Any], channels: int) -> dict[str, Any]:
@@ -147,6 +161,18 @@ def ranges_between(start: Offset, end: Offset) -> list[Range]:
         if first < stop:
             ranges.append(Range(channel, uid, first, stop, end.cluster))
     return ranges
+
+
+def newest_ms(infos: Mapping[str, ChannelInfo]) -> dict[str, int]:
+    """Return when the newest message of each channel was published (Unix ms); channels that never had one are left out."""
+    return {name: info.last_time_ns // MILLISECOND for name, info in infos.items() if info.last_time_ns}
+
+
+def has_others(offset: Offset, info: ChannelInfo) -> bool:
+    """Return True if a channel has messages below its position that are newer than any when the position was chosen: it has lost
+    its end since. *info* tells of the sequence before the position."""
+    read = offset.read_ms.get(info.name, 0)
+    return 0 < read < info.position_time_ns // MILLISECOND
 
 
 def oldest(info: ChannelInfo | None) -> int:

@@ -24,6 +24,7 @@ from stan_client.errors import ServerError, StanClientError
 from stan_client.reading.channels import ChannelInfo
 from stan_client.requests.names import raw
 from stan_protocol.channels import whole_of
+from stan_protocol.scalars import MILLISECOND
 
 from pyspark_stan.errors import OptionsError
 from pyspark_stan.options import SourceOptions, source_options
@@ -34,6 +35,8 @@ from pyspark_stan.reading.offsets import (
     Resolver,
     behind,
     from_json,
+    has_others,
+    newest_ms,
     oldest,
     packed,
     ranges_between,
@@ -120,9 +123,12 @@ class _Channels:
         """Report the position of the query to the broker, for monitoring only: a failure is written to the log."""
         uids = end.incarnations
         positions = {name: position for name, position in end.positions.items() if name in uids}
+        read_ns = {name: (read_ms + 1) * MILLISECOND - 1 for name, read_ms in end.read_ms.items()}
         try:
             self._ask(
-                lambda client: client.set_bookmark(self._options.consumer, positions, uids=uids, cluster=end.cluster)
+                lambda client: client.set_bookmark(
+                    self._options.consumer, positions, uids=uids, cluster=end.cluster, read_ns=read_ns
+                )
             )
         except (StanClientError, *PASSING) as error:
             log.warning("the position of %s is not told: %s", self._options.consumer, error)
@@ -244,6 +250,8 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._channels = _Channels(options)
         self._initial: Offset | None = None
         self._frozen: dict[str, ChannelInfo] | None = None  # with availableNow: the channels at the start
+        self._compared = False  # with the start: positions and what they were chosen by
+        self._asked: dict[str, int] = {}  # sequences to which the times of the last answer refer
         self._ends: dict[str, int] = {}  # next sequence of each channel, as of the last answer
         self._cluster = ""  # whose channels they are
         self._idle = False  # there was nothing new in the last answer
@@ -276,20 +284,22 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if complaints and self._options.fail_on_data_loss:
                 raise OptionsError(complaints)
             uids = {name: info.uid for name, info in infos.items()}
-            self._initial = Offset(positions, positions, uids, _cores(), cluster=_cluster(infos))
+            read_ms = newest_ms(infos)
+            self._initial = Offset(positions, positions, uids, _cores(), cluster=_cluster(infos), read_ms=read_ms)
         return self._initial.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the batch that begins at *start*; *start* itself if there is no batch to run now.
 
         Raises:
-            DataLossError: a channel was deleted, ends before its position or is another cluster's, and failOnDataLoss is set.
-                Others as of `with_retries`.
+            DataLossError: a channel was deleted, ends before its position, has other messages below it than those that were read,
+                or is another cluster's, and failOnDataLoss is set. Others as of `with_retries`.
         """
         begin = from_json(start)
         infos = self._infos(begin)
         if _beyond_end(begin, infos) and self._frozen is None:
-            infos = self._channels.infos()  # an answer that was under way may be older than the position
+            self._idle = False
+            infos = self._infos(begin)  # an answer that was under way may be older than the position
         self._ends, self._cluster = {name: behind(info) for name, info in infos.items()}, _cluster(infos)
         known = self._with_found(self._of_cluster(begin, infos), infos)
         self._note_missing(infos)
@@ -308,7 +318,9 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._moved_at = time.monotonic()
         shares = self._within(wants, infos, limit)
         positions = {name: position + shares.get(name, 0) for name, position in known.positions.items()}
-        return known._replace(positions=positions).to_json()
+        end = known._replace(positions=positions)
+        moved = {name: info for name, info in infos.items() if end.place(name) != begin.place(name)}
+        return end._replace(read_ms={**known.read_ms, **newest_ms(moved)}).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return the next sequence of each channel for Spark's progress report; None before the first batch."""
@@ -316,12 +328,20 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return packed(dict(sorted({**self._ends, **cluster}.items())), len(self._ends)) or None
 
     def _infos(self, begin: Offset | None = None) -> dict[str, ChannelInfo]:
-        if self._frozen is not None:
-            return self._frozen
-        if begin is None or not self._idle:
+        frozen = self._frozen
+        if frozen is not None and (begin is None or self._compared):
+            return frozen
+        if begin is None:
             return self._channels.infos()
-        newest = {name: max(position, self._ends.get(name, 0)) - 1 for name, position in begin.positions.items()}
-        return self._channels.infos(newest, IDLE_WAIT_S)
+        ends = self._ends if self._idle else {}
+        self._asked = {name: max(at, ends.get(name, 0)) - 1 for name, at in begin.positions.items()}
+        infos = self._channels.infos(self._asked, IDLE_WAIT_S if self._idle else 0)
+        if frozen is None:
+            return infos
+        self._compared = True
+        times = {name: info.position_time_ns for name, info in infos.items()}
+        self._frozen = {name: info._replace(position_time_ns=times.get(name, 0)) for name, info in frozen.items()}
+        return self._frozen
 
     def _of_cluster(self, begin: Offset, infos: Infos) -> Offset:
         """Return *begin*; without any position if its channels were those of another cluster."""
@@ -336,6 +356,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _with_found(self, begin: Offset, infos: Infos) -> Offset:
         """Return *begin* with the channels that it does not have yet, and with the new uid of channels that were made again."""
         positions, initial, uids = dict(begin.positions), dict(begin.initial), dict(begin.incarnations)
+        read_ms = dict(begin.read_ms)
         for name, info in infos.items():
             uid = uids.get(name, info.uid)
             if name in positions and uid == info.uid:
@@ -345,6 +366,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._lose(name, info.uid, "was deleted and made again")
             positions[name] = initial[name] = oldest(info)
             uids[name] = info.uid
+            read_ms.pop(name, None)
         if not self._options.pattern:
             for name in self._options.channels:
                 initial.setdefault(name, 1)
@@ -352,7 +374,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name in uids.keys() - infos.keys():
             if self._reads(name):
                 self._lose(name, 0, "was deleted")
-        return begin._replace(positions=positions, initial=initial, incarnations=uids)
+        return begin._replace(positions=positions, initial=initial, incarnations=uids, read_ms=read_ms)
 
     def _note_missing(self, infos: Infos) -> None:
         """Write a line to the log about each channel that the stream waits for, once."""
@@ -363,22 +385,23 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 log.warning("%s; the stream waits for it", self._channels.there_is_no(name))
 
     def _begun_again(self, known: Offset, infos: Infos) -> Offset:
-        """Return *known* with the beginnings of channels that end before their positions: their messages are others now."""
-        beyond = _beyond_end(known, infos)
-        for name in beyond:
+        """Return *known* with the beginnings of channels that end before their positions, or have other messages below them than
+        those that were read."""
+        texts = {}
+        for name in _beyond_end(known, infos):
             ends, position = behind(infos[name]), known.positions[name]
-            self._lose(
-                name,
-                infos[name].uid,
-                f"ends before message {ends}, and {position} is the next to be read",
-                f"the server was set up anew or restored, or the channel has lost its end: {CHECK_SERVER}",
-                "reads the channel from its beginning",
-            )
-        oldest_of = {name: oldest(infos[name]) for name in beyond}
+            texts[name] = f"ends before message {ends}, and {position} is the next to be read"
+        for name, position in known.positions.items():
+            if name in infos and self._asked.get(name) == position - 1 and has_others(known, infos[name]):
+                texts.setdefault(name, f"has other messages before message {position} than those that were read")
+        for name, text in texts.items():
+            why = f"the channel has lost its end, or the server has an older copy of its data: {CHECK_SERVER}"
+            self._lose(name, infos[name].uid, text, why, "reads the channel from its oldest message")
+        oldest_of = {name: oldest(infos[name]) for name in texts}
         return known._replace(
             positions={**known.positions, **oldest_of},
             initial={**known.initial, **oldest_of},
-            again={**known.again, **{name: known.again.get(name, 0) + 1 for name in beyond}},
+            again={**known.again, **{name: known.again.get(name, 0) + 1 for name in texts}},
         )
 
     def _without_holes(self, known: Offset, infos: Infos) -> Offset:

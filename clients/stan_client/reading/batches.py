@@ -113,10 +113,17 @@ class Batches:
         timeout_s: float | None = None,
         uid: int = 0,
         cluster: str = "",
+        read_ns: int = 0,
     ) -> AsyncGenerator[Fetched, None]:
         """Yield the messages of Client.read in whole answers, as the server stores them; an answer may hold no message. *uid*,
         *cluster*: of the channel from info(), so that another channel of this name is refused; 0, "": any channel of this
-        name."""
+        name. *read_ns*: `newest_ns` of the answer before the sequence *start*, so that a channel is refused that has lost its
+        end since, and ends before *start* or has newer messages below it; 0: not known.
+
+        Raises:
+            ChannelReplacedError: the channel is refused, or becomes another one or loses its end while it is read. Others as of
+                Client.fetch().
+        """
         options = ReadOptions(
             follow=follow,
             requests_in_flight=requests_in_flight,
@@ -124,6 +131,7 @@ class Batches:
             from_replica=from_replica,
             uid=uid,
             cluster=cluster,
+            read_ns=read_ns,
             timeout_s=timeout_s,
         )
         return Reader(self._fetcher, channel, options).answers(start or everything())
@@ -139,6 +147,7 @@ class Batches:
         max_bytes: int = 0,
         requests_in_flight: int = 4,
         from_replica: bool = False,
+        read_ns: int = 0,
         timeout_s: float | None = None,
     ) -> AsyncGenerator[Fetched, None]:
         """Yield the existing messages of [first, last] in order, answer by answer; an answer may hold none.
@@ -147,7 +156,7 @@ class Batches:
         soon. Other arguments as of read().
 
         Raises:
-            ChannelReplacedError: the channel has another uid or cluster, or gets one meanwhile. Others as of Client.fetch().
+            ChannelReplacedError: as of read(). Others as of Client.fetch().
         """
         options = ReadOptions(
             requests_in_flight=requests_in_flight,
@@ -156,6 +165,7 @@ class Batches:
             last=last,
             uid=uid,
             cluster=cluster,
+            read_ns=read_ns,
             timeout_s=timeout_s,
         )
         return Reader(self._fetcher, channel, options).answers(from_sequence(first))

@@ -38,6 +38,7 @@ class ChannelInfo(NamedTuple):
     last_time_ns: int
     cluster: str = ""  # names the cluster: another one if the server was set up anew, or the cluster was rescued
     lost_until: int = 0  # up to here sequences without a message are lost; others were compacted, expired or deleted
+    position_time_ns: int = 0  # of the newest message up to the one in *newer_than*; 0: none is there
 
 
 class Channels:
@@ -62,7 +63,8 @@ class Channels:
             channels: names.
             pattern: also channels that match; `*` stands for one token, `>` for all that follow. Without names, a pattern and
                 *newer_than*: all channels.
-            newer_than: with *wait_s*: answer as soon as one of these channels has a message after the given sequence.
+            newer_than: sequences, to whose messages `position_time_ns` refers; with *wait_s*: answer as soon as one of these
+                channels has a message after its sequence.
             wait_s: answer after this many seconds in any case; the server may wait less.
             timeout_s: patience of each request, without *wait_s*.
         """
@@ -70,7 +72,8 @@ class Channels:
         if not channels and not pattern:
             channels, pattern = tuple(newer_than), "" if newer_than else ">"
         names = [raw(name) for name in channels]
-        request = pb.InfoRequest(channels=names, pattern=raw(pattern))
+        positions = [pb.Position(channel=raw(name), sequence=sequence) for name, sequence in newer_than.items()]
+        request = pb.InfoRequest(channels=names, pattern=raw(pattern), newer_than=positions)
 
         def known(answers: list[pb.InfoResponse]) -> bool:
             return not pattern and {info.name for answer in answers for info in answer.channels}.issuperset(names)
@@ -89,11 +92,10 @@ class Channels:
     async def _wait_for_news(
         self, request: pb.InfoRequest, newer_than: Mapping[str, int], wait_s: float, timeout_s: float | None
     ) -> list[pb.InfoResponse]:
-        positions = [pb.Position(channel=raw(name), sequence=sequence) for name, sequence in newer_than.items()]
         watched = {raw(name): sequence for name, sequence in newer_than.items()}
 
         def ask(wait_s: float) -> pb.InfoRequest:
-            polling = pb.InfoRequest(newer_than=positions, wait_ms=int(1000 * wait_s))
+            polling = pb.InfoRequest(wait_ms=int(1000 * wait_s))
             polling.MergeFrom(request)
             return polling
 
@@ -166,4 +168,5 @@ def _info(answer: pb.InfoResponse, row: pb.ChannelInfo) -> ChannelInfo:
         row.last_timestamp,
         answer.cluster.hex(),
         row.lost_until,
+        row.timestamp_at,
     )

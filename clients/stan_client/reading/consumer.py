@@ -33,6 +33,7 @@ class Position(NamedTuple):
     sequence: int = 1  # the next one to be read
     uid: int = 0  # of the channel; 0: not known yet
     cluster: str = ""  # of the channel; "": not known yet
+    read_ns: int = 0  # timestamp of the channel's newest message when it was read; 0: not known
 
 
 class BookmarkReporter:
@@ -70,7 +71,8 @@ class BookmarkReporter:
         finished = self.finished
         if finished.sequence and finished != self._reported:
             place, uids = {self._channel: finished.sequence}, {self._channel: finished.uid}
-            await self._client.bookmarks.set(self._name, place, uids=uids, cluster=finished.cluster)
+            read_ns = {self._channel: finished.read_ns}
+            await self._client.bookmarks.set(self._name, place, uids=uids, cluster=finished.cluster, read_ns=read_ns)
             self._reported = finished
 
 
@@ -177,13 +179,14 @@ class PullConsumer(AsyncIterator[Fetched]):
             from_replica=self._from_replica,
             uid=self._at.uid,
             cluster=self._at.cluster,
+            read_ns=self._at.read_ns,
             timeout_s=self._timeout_s,
         )
 
     def _after(self, answer: Fetched) -> Position:
         at = self._at
         sequence = max(at.sequence, answer.next_sequence)
-        return Position(sequence, answer.uid or at.uid, answer.cluster or at.cluster)
+        return Position(sequence, answer.uid or at.uid, answer.cluster or at.cluster, max(at.read_ns, answer.newest_ns))
 
     def _look_for_loss(self, answer: Fetched) -> None:
         expected = self._at.sequence

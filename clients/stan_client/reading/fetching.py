@@ -54,15 +54,14 @@ class Fetched:
     """An answer to a fetch: messages as the server stores them, and the extent of the channel."""
 
     def __init__(self, channel: str, response: FetchResponse) -> None:
+        """Take *response* over, which loses its records."""
         self.channel = channel
         self.uid = response.uid  # another one if the channel was deleted and made again
         self.cluster = response.cluster.hex()  # another one if the server was set up anew, or the cluster was rescued
         self.first_sequence = response.first_sequence  # oldest message the server has
         self.last_sequence = response.last_sequence  # newest message it has
         self.next_sequence = response.next_sequence  # where to go on
-        self.tombstones_until = response.tombstones_until  # up to here tombstones of a compacted channel may be gone
         self.lost_until = response.lost_until  # up to here limits or damage of the log have removed messages
-        self.searched_from = response.searched_from  # where the search for a key has ended; 0: there was none
         self.received = len(response.records)  # bytes that came, before they were decompressed
         # `records`: per message u32 little-endian length, MsgProto; `runs`: first_sequence, count, timestamp and position in
         # `records` of consecutive messages.
@@ -72,6 +71,8 @@ class Fetched:
             sequence, _, _, _, timestamp, *_ = decode_message(self.records[fetches.LENGTH_PREFIX :])
             self.runs.append(Run(first_sequence=sequence, count=1, timestamp=timestamp))
             self.next_sequence = sequence + 1
+        response.ClearField("records")  # they may be compressed
+        self._response = response
 
     def __repr__(self) -> str:
         return f"<Fetched {self.channel} {self.count} messages, next {self.next_sequence} of {self.last_sequence}>"
@@ -80,6 +81,29 @@ class Fetched:
     def count(self) -> int:
         """Number of messages in this answer."""
         return sum(run.count for run in self.runs)
+
+    @property
+    def before_ns(self) -> int:
+        """Timestamp of the newest message below the requested sequence; 0: none is there."""
+        return self._response.timestamp_before
+
+    @property
+    def newest_ns(self) -> int:
+        """Timestamp of the channel's newest message, or of the only one here where that left no room for it; 0: there is none,
+        or the channel ends before `next_sequence`."""
+        if self.next_sequence <= self.last_sequence + 1:
+            return self._response.last_timestamp
+        return self.runs[-1].timestamp if self.runs else 0
+
+    @property
+    def tombstones_until(self) -> int:
+        """Up to here tombstones of a compacted channel may be gone."""
+        return self._response.tombstones_until
+
+    @property
+    def searched_from(self) -> int:
+        """Where the search for a key has ended; 0: there was none."""
+        return self._response.searched_from
 
     def lost(self, position: int) -> Iterator[tuple[int, int]]:
         """Yield the messages from *position* to this answer's end that are lost, as (first, last) sequences: limits or damage of
@@ -194,6 +218,7 @@ class ReadOptions:
     last: int = 0  # highest sequence to read, 0: no bound; the reader waits if replicas do not have it yet
     uid: int = 0  # the channel must be this one, 0: any
     cluster: str = ""  # and of this cluster, "": of any
+    read_ns: int = 0  # `newest_ns` of the answer before the start, 0: not known
     timeout_s: float | None = None  # of each request, None: the client's
 
 
@@ -207,6 +232,8 @@ class Reader:
         self._answer_max = 0
         self._uid, self._cluster = options.uid, options.cluster
         self._from_replica = options.from_replica
+        self._read_up_to = 0  # newest sequence that was read
+        self._read_ns = options.read_ns
         self._end = 0  # newest sequence known, or `last` of the options
         self._step = MESSAGES_FIRST  # messages in one request
         self._requested: deque[tuple[int, asyncio.Task[Fetched]]] = deque()  # last sequence of a range, its request
@@ -218,7 +245,10 @@ class Reader:
         payload_max = await self._fetcher.payload_max()
         self._answer_max = min(options.max_bytes or ANSWER_BYTES, payload_max)
         in_flight = min(options.requests_in_flight, max(1, IN_FLIGHT_BYTES_MAX // self._answer_max))
-        answer = await self._fetch(**start.fetch_start(), last=options.last)
+        where = start.fetch_start()
+        if options.read_ns:
+            self._read_up_to = where.get("from_sequence", 1) - 1
+        answer = self._follows(await self._fetch(**where, last=options.last))
         if answer.count and not self._end:  # a large message left no room for the newest sequence in the answer
             await self._fetch()
         yield answer
@@ -231,7 +261,7 @@ class Reader:
                     self._requested.append((requested_up_to, task))
                 if self._requested:
                     last, task = self._requested[0]
-                    answer = await task
+                    answer = self._follows(await task)
                     self._requested.popleft()
                 elif options.follow:
                     last, answer = 0, await self._news(done)
@@ -252,7 +282,7 @@ class Reader:
     async def _news(self, done: int) -> Fetched:
         """Wait at the end of the channel and fetch the next messages; the answer may hold none."""
         await self._fetcher.news(self._channel, done)
-        answer = await self._fetch(from_sequence=done + 1)
+        answer = self._follows(await self._fetch(from_sequence=done + 1))
         if not answer.count:  # a replica may not have them yet
             await asyncio.sleep(FOLLOW_PAUSE_S)
         return answer
@@ -264,7 +294,7 @@ class Reader:
         leader_at = clock() + REPLICA_PATIENCE_S
         while first <= last:
             of_replica = self._from_replica
-            answer = await self._fetch(from_sequence=first, last=last)
+            answer = self._follows(await self._fetch(from_sequence=first, last=last))
             if answer.next_sequence > first:
                 yield answer
                 first = answer.next_sequence
@@ -274,6 +304,17 @@ class Reader:
                 self._from_replica = clock() < leader_at
             else:
                 return
+
+    def _follows(self, answer: Fetched) -> Fetched:
+        """Return *answer*, which comes after all others. Raises ChannelReplacedError: the channel has lost messages that were
+        read, and ends before them, or has newer ones in their place."""
+        shorter = answer.uid and not self._options.from_replica and answer.last_sequence < self._read_up_to
+        if shorter or 0 < self._read_ns < answer.before_ns:
+            raise ChannelReplacedError
+        self._read_ns = max(self._read_ns, answer.newest_ns)
+        if answer.runs:
+            self._read_up_to = answer.runs[-1].first_sequence + answer.runs[-1].count - 1
+        return answer
 
     async def _fetch(self, **limits: Any) -> Fetched:
         options, from_replica = self._options, self._from_replica

@@ -85,7 +85,7 @@ class GroupBatch:
             StanClientError: no server answered in time; it may be noted or not.
         """
         try:
-            await self._share.commit(self.next_sequence)
+            await self._share.commit(self.next_sequence, self._answer.newest_ns)
         finally:
             _settle(self._done)
 
@@ -132,19 +132,19 @@ class _Share:
         self._handed = not (self.lost or self._releasing)
         return self._handed
 
-    async def commit(self, sequence: int) -> None:
+    async def commit(self, sequence: int, read_ns: int) -> None:
         """Note the position. Errors as of GroupBatch.commit."""
         if self.lost:
             raise ChannelLostError(self.channel)
         try:
-            await self._note(sequence, claim=False)
+            await self._note(sequence, claim=False, read_ns=read_ns)
         except ServerError as refusal:
             if refusal.code not in GONE:
                 raise
             self.end()
             raise ChannelLostError(self.channel) from None
 
-    async def _note(self, sequence: int, *, claim: bool) -> int:
+    async def _note(self, sequence: int, *, claim: bool, read_ns: int = 0) -> int:
         return await self._membership.requests.note(
             self.channel,
             sequence,
@@ -152,6 +152,7 @@ class _Share:
             claim=claim,
             uid=self._uid,
             cluster=self._cluster,
+            read_ns=read_ns,
         )
 
     async def _read(self) -> None:

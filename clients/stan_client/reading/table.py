@@ -46,6 +46,7 @@ class Table(Mapping[bytes, Message]):
         self._on_change = on_change
         self._rows: dict[bytes, Message] = {}
         self._uid, self._cluster = 0, ""  # of the channel
+        self._read_ns = 0  # timestamp of its newest message when it was read
         self._task: asyncio.Task[None] | None = None
         self._moved = asyncio.Condition()
         self.sequence = 0
@@ -117,7 +118,7 @@ class Table(Mapping[bytes, Message]):
                     await self._make()
                 from_start = not await self._follow()
             except ChannelReplacedError:
-                from_start, self._uid, self._cluster = True, 0, ""
+                from_start, self._uid, self._cluster, self._read_ns = True, 0, "", 0
             except ConnectionClosedError:
                 return
             except StanClientError as trouble:
@@ -139,6 +140,7 @@ class Table(Mapping[bytes, Message]):
                     for message in answer.messages():
                         _fold(rows, message)
                     done = max(done, answer.next_sequence - 1)
+                    self._read_ns = max(self._read_ns, answer.newest_ns)
                     self._uid, self._cluster = self._uid or answer.uid, self._cluster or answer.cluster
             if complete:
                 await self._replace(rows, done)
@@ -155,14 +157,14 @@ class Table(Mapping[bytes, Message]):
         await self._wake()
 
     async def _follow(self) -> bool:
-        """Follow the channel. Returns False if the table may have missed tombstones, or has messages that the channel lost."""
+        """Follow the channel. Returns False if the table may have missed tombstones."""
         start = from_sequence(self.sequence + 1)
         answers = self._client.batches.read(
-            self._channel, start=start, follow=True, uid=self._uid, cluster=self._cluster
+            self._channel, start=start, follow=True, uid=self._uid, cluster=self._cluster, read_ns=self._read_ns
         )
         async with aclosing(answers):
             async for answer in answers:
-                if answer.tombstones_until > self.sequence or (answer.uid and answer.last_sequence < self.sequence):
+                if answer.tombstones_until > self.sequence:
                     return False
                 await self._apply(answer)
         return True
@@ -172,6 +174,7 @@ class Table(Mapping[bytes, Message]):
             if message.key:
                 _fold(self._rows, message)
                 self._report(message.key, self._rows.get(message.key))
+        self._read_ns = max(self._read_ns, answer.newest_ns)
         if answer.next_sequence - 1 > self.sequence:
             self.sequence = answer.next_sequence - 1
             await self._wake()

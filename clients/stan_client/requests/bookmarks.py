@@ -47,11 +47,13 @@ class Bookmarks:
         taken: int = 0,
         uids: Mapping[str, int] = {},
         cluster: str = "",
+        read_ns: Mapping[str, int] = {},
         timeout_s: float | None = None,
     ) -> None:
         """Store for each channel the next sequence that *name* will read, visible to others; 0 removes the position. *taken*: of
-        the position of a tier: its owner has dealt with so many `removals`. *uids*, *cluster*: of the channels from info(), so
-        that the position of another channel of that name is refused."""
+        the position of a tier: its owner has dealt with so many `removals`. *uids*, *cluster*: of the channels from info(),
+        so that the position of another channel of that name is refused. *read_ns*: timestamp of the newest message of
+        each channel when it was read, so that a position in one that has lost its end since is refused; 0: not known."""
 
         async def note(channel: str) -> pb.CursorSetResponse:
             request = pb.CursorSetRequest(
@@ -61,6 +63,7 @@ class Bookmarks:
                 taken=taken,
                 uid=uids.get(channel, 0),
                 cluster=bytes.fromhex(cluster),
+                read_timestamp=read_ns.get(channel, 0),
             )
             return await self._requester.ask("cursor_set", request, pb.CursorSetResponse, patience_s=timeout_s)
 

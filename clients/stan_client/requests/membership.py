@@ -15,9 +15,12 @@ class MembershipRequests:
         self.cluster = b""
         """The cluster whose channels the member has."""
 
-    async def note(self, channel: str, sequence: int, *, generation: int, claim: bool, uid: int, cluster: bytes) -> int:
+    async def note(
+        self, channel: str, sequence: int, *, generation: int, claim: bool, uid: int, cluster: bytes, read_ns: int = 0
+    ) -> int:
         """Commit the group's position in a channel as its owner of that *generation*. With *claim*, shut out earlier owners, and
-        begin at *sequence* if there is no position. Returns the position, which never goes back.
+        begin at *sequence* if there is no position. *read_ns*: timestamp of the channel's newest message when it was
+        read. Returns the position, which never goes back.
 
         Raises:
             ServerError: refused, for example because a later owner has claimed it.
@@ -30,6 +33,7 @@ class MembershipRequests:
             claim=claim,
             uid=uid,
             cluster=cluster,
+            read_timestamp=read_ns,
         )
         return (await self._requester.ask("cursor_set", request, pb.CursorSetResponse)).sequence
 

@@ -29,7 +29,7 @@ class FetchRequest(_message.Message):
     def __init__(self, channel: _Optional[bytes] = ..., from_sequence: _Optional[int] = ..., from_time: _Optional[int] = ..., newest: _Optional[int] = ..., newest_of_key: _Optional[bytes] = ..., last: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., compressed: bool = ...) -> None: ...
 
 class FetchResponse(_message.Message):
-    __slots__ = ("error", "error_code", "retry", "uid", "first_sequence", "last_sequence", "next_sequence", "runs", "cluster", "lost_until", "records", "tombstones_until", "searched_from")
+    __slots__ = ("error", "error_code", "retry", "uid", "first_sequence", "last_sequence", "next_sequence", "runs", "cluster", "lost_until", "timestamp_before", "last_timestamp", "records", "tombstones_until", "searched_from")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,8 @@ class FetchResponse(_message.Message):
     RUNS_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     LOST_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    LAST_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     TOMBSTONES_UNTIL_FIELD_NUMBER: _ClassVar[int]
     SEARCHED_FROM_FIELD_NUMBER: _ClassVar[int]
@@ -53,10 +55,12 @@ class FetchResponse(_message.Message):
     runs: _containers.RepeatedCompositeFieldContainer[Run]
     cluster: bytes
     lost_until: int
+    timestamp_before: int
+    last_timestamp: int
     records: bytes
     tombstones_until: int
     searched_from: int
-    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., next_sequence: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ..., cluster: _Optional[bytes] = ..., lost_until: _Optional[int] = ..., records: _Optional[bytes] = ..., tombstones_until: _Optional[int] = ..., searched_from: _Optional[int] = ...) -> None: ...
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., next_sequence: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ..., cluster: _Optional[bytes] = ..., lost_until: _Optional[int] = ..., timestamp_before: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., records: _Optional[bytes] = ..., tombstones_until: _Optional[int] = ..., searched_from: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
     __slots__ = ("first_sequence", "count", "timestamp", "position", "compressed", "skipped", "rows")
@@ -121,7 +125,7 @@ class InfoResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., channels: _Optional[_Iterable[_Union[ChannelInfo, _Mapping]]] = ..., more: bool = ..., message_bytes_max: _Optional[int] = ..., cluster: _Optional[bytes] = ...) -> None: ...
 
 class ChannelInfo(_message.Message):
-    __slots__ = ("name", "uid", "first_sequence", "last_sequence", "bytes", "first_timestamp", "last_timestamp", "group", "lost_until")
+    __slots__ = ("name", "uid", "first_sequence", "last_sequence", "bytes", "first_timestamp", "last_timestamp", "group", "lost_until", "timestamp_at")
     NAME_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -131,6 +135,7 @@ class ChannelInfo(_message.Message):
     LAST_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     LOST_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_AT_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     uid: int
     first_sequence: int
@@ -140,7 +145,8 @@ class ChannelInfo(_message.Message):
     last_timestamp: int
     group: int
     lost_until: int
-    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., group: _Optional[int] = ..., lost_until: _Optional[int] = ...) -> None: ...
+    timestamp_at: int
+    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., group: _Optional[int] = ..., lost_until: _Optional[int] = ..., timestamp_at: _Optional[int] = ...) -> None: ...
 
 class SeqAtTimeRequest(_message.Message):
     __slots__ = ("channel", "time")
@@ -363,7 +369,7 @@ class LastCommittedResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., known: bool = ..., version: _Optional[int] = ...) -> None: ...
 
 class CursorSetRequest(_message.Message):
-    __slots__ = ("name", "channel", "sequence", "generation", "claim", "uid", "cluster", "taken")
+    __slots__ = ("name", "channel", "sequence", "generation", "claim", "uid", "cluster", "read_timestamp", "taken")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -371,6 +377,7 @@ class CursorSetRequest(_message.Message):
     CLAIM_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    READ_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     TAKEN_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     channel: bytes
@@ -379,8 +386,9 @@ class CursorSetRequest(_message.Message):
     claim: bool
     uid: int
     cluster: bytes
+    read_timestamp: int
     taken: int
-    def __init__(self, name: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., sequence: _Optional[int] = ..., generation: _Optional[int] = ..., claim: bool = ..., uid: _Optional[int] = ..., cluster: _Optional[bytes] = ..., taken: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., sequence: _Optional[int] = ..., generation: _Optional[int] = ..., claim: bool = ..., uid: _Optional[int] = ..., cluster: _Optional[bytes] = ..., read_timestamp: _Optional[int] = ..., taken: _Optional[int] = ...) -> None: ...
 
 class CursorSetResponse(_message.Message):
     __slots__ = ("error", "error_code", "retry", "sequence")

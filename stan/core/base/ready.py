@@ -197,6 +197,9 @@ class Index(Protocol):
     def first_timestamp(self) -> WallNanos:
         """Timestamp of the oldest kept message; 0 if there is none."""
 
+    def timestamp_before(self, sequence: int) -> WallNanos:
+        """Timestamp of the newest kept message below *sequence*; 0 if there is none."""
+
     def sequence_at(self, timestamp: WallNanos) -> Sequence:
         """First kept sequence at or after *timestamp*; last + 1 if none; 0 if the channel never held a message
         (STAN-SPEC 8.1, GetSequenceFromTimestamp)."""

@@ -142,7 +142,13 @@ def locate(request: FetchRequest, seen: Index, payload_max: int, deleted: Runs |
         case _:
             first = newest + 1
     first, last = max(first, 1), min(last, newest)
-    response = FetchResponse(first_sequence=oldest, last_sequence=newest, next_sequence=max(first, last + 1))
+    response = FetchResponse(
+        first_sequence=oldest,
+        last_sequence=newest,
+        next_sequence=max(first, last + 1),
+        timestamp_before=seen.timestamp_before(request.from_sequence),
+        last_timestamp=seen.last_timestamp,
+    )
     first = behind(deleted, max(first, oldest))
     room = min(request.max_bytes or FETCH_ANSWER_BYTES, payload_max)
     return Place(response, Sequence(first), Sequence(last), room)

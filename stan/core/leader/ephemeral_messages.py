@@ -104,6 +104,11 @@ class EphemeralMessages:
         """Timestamp of the oldest kept message; 0 if there is none."""
         return self._batches[self._head].timestamp if self._head < len(self._batches) else WallNanos(0)
 
+    def timestamp_before(self, sequence: int) -> WallNanos:
+        """Timestamp of the newest kept message below *sequence*; 0 if there is none."""
+        at = bisect_left(self._bases, sequence, self._head) - 1
+        return self._batches[at].timestamp if at >= self._head else WallNanos(0)
+
     def sequence_at(self, timestamp: WallNanos) -> Sequence:
         """First kept sequence at or after *timestamp*; last + 1 if none; 0 if there never was a message in this epoch."""
         at = bisect_left(self._batches, timestamp, self._head, key=_timestamp)

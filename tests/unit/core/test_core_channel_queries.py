@@ -68,6 +68,34 @@ def test_channel_is_told_as_its_index_has_it(harness) -> None:
     assert info.last_timestamp - info.first_timestamp >= SECOND
 
 
+def test_timestamp_of_a_position_is_that_of_the_newest_message_up_to_it(harness) -> None:
+    def at(sequence):
+        positions = [pb.Position(channel=b"foo", sequence=sequence)]
+        (info,) = ask(harness, "info", channels=[b"foo"], newer_than=positions).channels
+        return info.timestamp_at, info
+
+    times = [at(sequence)[0] for sequence in range(5)]
+    info = at(0)[1]
+    assert times[0] == 0
+    assert times[1] == info.first_timestamp < times[3] == times[4] == info.last_timestamp
+    (without,) = ask(harness, "info", channels=[b"foo"]).channels
+    assert without.timestamp_at == 0
+
+
+def test_position_in_a_channel_that_has_lost_its_end_is_refused(harness) -> None:
+    (info,) = ask(harness, "info", channels=[b"foo"]).channels
+    place = {"name": b"n", "channel": b"foo"}
+    for sequence, read, refused in (
+        (4, info.last_timestamp, False),
+        (4, info.last_timestamp - 1, True),
+        (2, info.last_timestamp - 1, False),
+        (5, info.last_timestamp, True),
+        (5, 0, False),
+    ):
+        answer = ask(harness, "cursor_set", **place, sequence=sequence, read_timestamp=read)
+        assert answer.error == (refusals.UNKNOWN_CHANNEL.encode() if refused else b""), (sequence, read)
+
+
 def test_cluster_is_the_same_behind_a_restart_and_another_one_behind_a_rescue(harness) -> None:
     def cluster():
         return ask(harness, "info").cluster

@@ -60,7 +60,7 @@ async def test_everything_comes_once_and_the_position_is_behind_it(client, serve
     got = []
     async for batch in consumer:
         got += sequences(batch)
-        assert consumer.position == Position(got[-1] + 1, server.uid)
+        assert consumer.position == Position(got[-1] + 1, server.uid, read_ns=server.time_of(700))
     assert got == list(range(1, 701))
 
 
@@ -131,8 +131,35 @@ async def test_channel_made_again_is_an_error_or_read_from_its_start(client, ser
         await read(PullConsumer(client, "ch", position, follow=False))
     consumer = PullConsumer(client, "ch", position, follow=False, skip_lost=True)
     assert await read(consumer) == list(range(1, 701))
-    assert consumer.position == Position(701, 2)
+    assert consumer.position == Position(701, 2, read_ns=server.time_of(700))
     assert "is another one now" in caplog.text
+
+
+@pytest.mark.parametrize("others_from", [1, 92, 99])
+@pytest.mark.parametrize("last", [98, 105, 700])
+async def test_channel_that_has_lost_its_end_is_an_error_or_read_from_its_start(
+    client, server, last, others_from
+) -> None:
+    """What was read are the messages 1 to 98; *last*: the newest one now, *others_from*: the first that is another one."""
+    position = Position(99, 1, "", server.time_of(98))
+    server.last, server.others_from, server.later = last, others_from, 10_000
+    if others_from <= 98:
+        with pytest.raises(stan_client.ChannelReplacedError):
+            await read(PullConsumer(client, "ch", position, follow=False))
+        consumer = PullConsumer(client, "ch", position, follow=False, skip_lost=True)
+        assert await read(consumer) == list(range(1, last + 1))
+    else:
+        assert await read(PullConsumer(client, "ch", position, follow=False)) == list(range(99, last + 1))
+
+
+@pytest.mark.parametrize("left", [343, 350, 700])
+async def test_channel_that_loses_its_end_while_it_is_read(client, server, left) -> None:
+    consumer = PullConsumer(client, "ch", max_bytes=500)
+    while sequences(await anext(consumer))[-1] < 350:
+        pass
+    server.last, server.others_from, server.later = left, 344, 10_000
+    with pytest.raises(stan_client.ChannelReplacedError):
+        await read(consumer)
 
 
 async def test_follower_waits_for_a_channel_that_is_not_there_yet(client, server) -> None:

@@ -35,7 +35,7 @@ class Scripted:
         self.asked = []
         self.batches = self
 
-    async def read(self, channel, *, start=None, follow=False, uid=0, cluster=""):
+    async def read(self, channel, *, start=None, follow=False, uid=0, cluster="", read_ns=0):
         self.asked.append((start.sequence if start else 1, follow, uid))
         for found in self.reads.pop(0) if self.reads else ():
             if isinstance(found, Exception):
@@ -129,9 +129,9 @@ async def test_leaving_a_table_is_cancelled_with_its_caller() -> None:
     released = asyncio.Event()
 
     class EndsSlowly(Scripted):
-        async def read(self, channel, *, start=None, follow=False, uid=0, cluster=""):
+        async def read(self, channel, *, follow=False, **options):
             try:
-                async for found in super().read(channel, start=start, follow=follow, uid=uid, cluster=cluster):
+                async for found in super().read(channel, follow=follow, **options):
                     yield found
             finally:
                 if follow:

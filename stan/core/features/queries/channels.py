@@ -68,7 +68,8 @@ class ChannelQueries:
             accepted.refuse(INVALID_QUERY)
             return
         named = {*request.channels, *(position.channel for position in request.newer_than)}
-        if self.placement.partition is not None and named and not any(self.placement.partition[name] for name in named):
+        partition = self.placement.partition
+        if partition is not None and named and not request.pattern and not any(partition[name] for name in named):
             return  # another server answers
         unknown = named - self.node.meta.channels.keys()
         if request.pattern or any(self.placement.group_number(name) in accepted.groups for name in unknown):
@@ -101,6 +102,7 @@ class ChannelQueries:
         response.message_bytes_max = self.nats.delivered_bytes_max
         response.cluster = self.node.cluster
         room = self.nats.payload_bytes_max - HEAD_ROOM
+        positions = {position.channel: position.sequence for position in accepted.request.newer_than}
         for info in self._chosen(accepted):
             index = self.stored.indexes(info.group, info.uid)
             shown = pb.ChannelInfo(
@@ -113,6 +115,7 @@ class ChannelQueries:
                 last_timestamp=index.last_timestamp,
                 group=info.group,
                 lost_until=self.node.group_of(info).machine.lost_until(info.uid),
+                timestamp_at=index.timestamp_before(positions.get(info.name, 0) + 1),
             )
             room -= shown.ByteSize() + ITEM_ROOM
             if response.channels and (room < 0 or len(response.channels) >= limits.INFO_CHANNELS_MAX):
@@ -156,7 +159,7 @@ class ChannelQueries:
             return
         if request.claim and not (request.generation and request.sequence):
             accepted.refuse(INVALID_BOOKMARK)
-        elif request.uid not in (0, info.uid) or request.cluster not in (b"", self.node.cluster):
+        elif not self._is_of(info, request):
             accepted.refuse(UNKNOWN_CHANNEL)
         elif self.channels.by_uid[info.uid].deleting:
             accepted.refuse(CHANNEL_DELETING)
@@ -164,6 +167,15 @@ class ChannelQueries:
             self._set(accepted, info)
         else:  # a generation is an index of the metadata: either this copy is behind, or nobody was given it
             self.lookup.catch_up(accepted, partial(self._set_if_given, accepted, info))
+
+    def _is_of(self, info: ChannelInfo, request: pb.CursorSetRequest) -> bool:
+        """False if a position is of another channel of that name, or the channel has lost its end since it was read: it ends
+        before the position, or has newer messages below it."""
+        if request.uid not in (0, info.uid) or request.cluster not in (b"", self.node.cluster):
+            return False
+        index, read = self.stored.indexes(info.group, info.uid), request.read_timestamp
+        position = request.sequence
+        return not read or (position <= index.last_sequence + 1 and index.timestamp_before(position) <= read)
 
     def _set_if_given(self, accepted: AcceptedRequest, info: ChannelInfo, known: bool) -> None:  # noqa: FBT001
         if not known or not self.leading.holds(accepted.groups):
