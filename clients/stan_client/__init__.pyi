@@ -71,6 +71,7 @@ from stan_client.requests.bookmarks import Bookmark as Bookmark
 from stan_client.requests.bookmarks import Bookmarks as Bookmarks
 from stan_client.requests.names import part_names as part_names
 from stan_client.requests.transactions import Committed as Committed
+from stan_client.requests.transactions import StagedRows as StagedRows
 from stan_client.requests.transactions import Transactions as Transactions
 from stan_client.subscribing.parted import PartedSubscription as PartedSubscription
 from stan_client.subscribing.subscription import Subscription as Subscription

@@ -149,6 +149,8 @@ class BlockingClient:
     publish_batch_nowait = _begun(_batches, Batches.publish)
     stage = _waited(_transactions, Transactions.stage)
     stage_nowait = _begun(_transactions, Transactions.stage)
+    stage_together = _waited(_transactions, Transactions.stage_together)
+    stage_together_nowait = _begun(_transactions, Transactions.stage_together)
     commit = _waited(_transactions, Transactions.commit)
     abort = _waited(_transactions, Transactions.abort)
     last_committed = _waited(_transactions, Transactions.last_committed)

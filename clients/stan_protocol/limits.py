@@ -47,6 +47,8 @@ DELAY_MAX = 365 * 24 * 3600 * SECOND
 """Longest delay of a message, by a policy or by its publisher; and longest lateness that a policy can name."""
 TTL_MAX = 10 * 365 * 24 * 3600 * SECOND
 """Longest time to live of a message, by a policy or by its publisher."""
+STAGE_CHANNELS_MAX = 1024
+"""Channels of which one request may stage rows."""
 COMMIT_CHANNELS_MAX = 1024
 """Channels that one request may commit together."""
 COMMIT_TXNS_MAX = 5_000

@@ -146,6 +146,7 @@ ANOTHER_WRITER = (
     "nothing is added; a writer needs an application name of its own (with Spark: txnAppId)"
 )
 APP_OF_ANOTHER = "stan: this application is another user's"
+TOO_MANY_STAGED = "stan: a request stages rows of more than {} channels"
 TOO_MANY_COMMITTED = "stan: a commit names more than {} channels"
 TOO_MANY_APPS = "stan: too many apps have committed"
 

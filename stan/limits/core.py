@@ -230,10 +230,11 @@ STAGED_AGE_MAX = 3600 * SECOND
 """Staged rows that are not committed after this long are removed."""
 STAGED_BYTES_MAX = 8 * GiB
 """Rows staged in one group; they lie on the disk."""
-STAGED_PARTS_MAX = 65_536
-"""Parts staged in one group, each with 1 KB of memory. 200 tasks, as of Spark's shuffles, may write 300 channels."""
+STAGED_PARTS_MAX = 524_288
+"""Parts staged in one group: what one request has for one channel, each with 400 bytes of memory. 200 tasks, as of Spark's
+shuffles, may write 2,600 channels."""
 STAGES_WAITING_MAX = 64
-"""Requests to stage that wait for their channel to exist; further ones are answered "retry"."""
+"""Requests to stage that wait for their channels to exist; further ones are answered "retry"."""
 COMMIT_RETRY = 1 * SECOND
 """A commit whose rows could not be written, or one of whose channels is not known, goes on after this long."""
 APPS_MAX = 4096

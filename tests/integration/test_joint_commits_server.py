@@ -4,8 +4,10 @@ also after kill -9."""
 import threading
 
 import pytest
+from stan_client import StagedRows
 
 from tests.integration.test_transactions_server import commit, payloads, size_of, stage, stored
+from tests.kit.batches import rows_of
 from tests.kit.server import StanServer
 
 CHANNELS = [f"many.{number}" for number in range(12)]
@@ -44,6 +46,15 @@ def test_channels_of_several_groups_are_committed_group_by_group(client):
     assert list(again) == CHANNELS
     assert all(one.already for one in again.values())
     assert all(stored(client, channel) == payloads(channel, 50) for channel in CHANNELS)
+
+
+def test_rows_of_channels_of_several_groups_are_staged_with_one_call(client):
+    for part in (1, 0):
+        parts = [StagedRows(name, part, rows_of(payloads(f"{name}.{part}", 20)), 20) for name in CHANNELS]
+        client.stage_together("app", 0, "t0", parts)
+        client.stage_together("app", 0, "t0", parts)
+    client.commit("app", 0, {channel: [("t0", 2)] for channel in CHANNELS})
+    assert all(stored(client, name) == payloads(f"{name}.0", 20) + payloads(f"{name}.1", 20) for name in CHANNELS)
 
 
 def test_what_a_driver_that_died_between_two_groups_has_left_is_completed(client):

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 import stan_client
 
+from tests.kit.batches import rows_of
 from tests.kit.ports import free_port
 from tests.kit.server import CLUSTER_ID, COMMAND, ROOT, NatsServer, StanServer, until
 
@@ -42,6 +43,21 @@ async def test_two_servers_share_the_channels(tmp_path):
                 await client.subscribe("orders.*")
             await asyncio.to_thread(first.terminate)
             await client.publish("bar", b"the other one goes on")
+
+
+async def test_a_transaction_may_be_of_the_channels_of_both(tmp_path):
+    with (
+        NatsServer(tmp_path) as nats,
+        server(tmp_path / "a", nats, "foo", "orders.*"),
+        server(tmp_path / "b", nats, "bar", "bills.>"),
+    ):
+        names = ["foo", "bar", "orders.eu", "bills.a.b"]
+        async with stan_client.Direct(nats.url, cluster_id=CLUSTER_ID) as direct:
+            rows = rows_of([b"one", b"two"])
+            parts = [stan_client.StagedRows(name, 0, rows, 2) for name in names]
+            await direct.transactions.stage_together("foo", 1, "t", parts)
+            done = await direct.transactions.commit("foo", 1, {name: [("t", 1)] for name in names})
+            assert {name: (one.first, one.last) for name, one in done.items()} == dict.fromkeys(names, (1, 2))
 
 
 def run(nats, file):

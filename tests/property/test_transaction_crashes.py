@@ -4,6 +4,7 @@ import pytest
 from stan_protocol.scalars import SECOND
 
 from tests.sim.history import complaints
+from tests.sim.scene import CHANNELS
 from tests.sim.transaction_worlds import NodeTransactions
 from tests.sim.transactor import NAMED, ORPHAN, Transactor, check_transactions
 
@@ -15,13 +16,14 @@ EACH = 8
 
 
 class OneVersion(Transactor):
-    """Stages two tasks, and one that nobody names, and commits."""
+    """Stages two tasks of two channels, and one that nobody names, and commits."""
 
     def _plan(self):
         if self.version >= 0:
             return
-        self.idle, self.given_up, self.joint, self.version = False, False, False, 0
-        self.txns = {"a": [self._task("a", task, fate) for task, fate in enumerate((NAMED, ORPHAN, NAMED))]}
+        self.idle, self.given_up, self.joint, self.version = False, False, True, 0
+        fates = NAMED, ORPHAN, NAMED
+        self.txns = {name: [self._task(name, *one) for one in enumerate(fates)] for name in CHANNELS[:2]}
         self._go_on()
 
 

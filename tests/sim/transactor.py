@@ -5,6 +5,8 @@ to each channel, or to all of them at once, or all of it is aborted. Every reque
 the app has died and come back. Rows count as published once their commit was asked for: whatever else is seen is a phantom.
 """
 
+from collections import Counter
+
 from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.scalars import MILLISECOND
 
@@ -16,6 +18,8 @@ from tests.sim.scene import CHANNELS
 
 JOINT = 0.6
 """Of the versions, which are committed to several channels by one request."""
+SHARED = 0.7
+"""Of the requests to stage, which take rows of other channels with them, if a txn of the same name has some left."""
 AT_ONCE = 4
 """Requests of one app on their way."""
 SUBJECT = "_STAN.x.test-cluster"
@@ -35,7 +39,7 @@ class Transactor(SimClient):
         self.ending = False
         self.txns = {}  # channel -> [(txn, values by part, fate)]
         self.committed = set()  # channels
-        self.attempts = 0
+        self.attempts = Counter()  # by version and channel
 
     def _connect(self):
         """No registration. After a death it goes on with the version it was at."""
@@ -85,8 +89,8 @@ class Transactor(SimClient):
 
     def _task(self, channel, task, fate):
         draw = self.random
-        self.attempts += 1
-        txn = f"{self.client_id}.{self.attempts}"
+        self.attempts[self.version, channel] += 1
+        txn = f"{self.client_id}.{self.version}.{self.attempts[self.version, channel]}"  # of other channels, too
         parts = []
         for part in range(draw.choice((1, 2, 3, 5))):
             name = f"{self.client_id}-v{self.version}-{channel}-{task}-{txn}-{part}"
@@ -117,29 +121,42 @@ class Transactor(SimClient):
         ]
 
     def _stage(self, key):
-        channel, txn, part = key
-        values = next(parts for name, parts, _ in self.txns[channel] if name == txn)[part]
+        keys = [key]
+        if self.random.random() < SHARED:
+            for other in self.requests_left:
+                if other[1] == key[1] and other[0] not in {channel for channel, *_ in keys}:
+                    keys.append(other)
+            self.requests_left = [one for one in self.requests_left if one not in keys]
+        (channel, txn, part), rows = key, [self._rows(*one) for one in keys]
         request = ext.StageRequest(
             app=self.client_id.encode(),
             version=self.version,
             txn=txn.encode(),
             part=part,
             channel=channel.encode(),
-            count=len(values),
-            rows=rows_of(value.encode() for value in values),
+            count=rows[0].count,
+            rows=rows[0].rows,
+            more=rows[1:],
         )
 
         def done(response):
             self.out -= 1
             if response.error:
                 self.world.complain(f"{self.client_id}: stage refused: {response.error.decode()}")
-            self.staged.add(key)
+            elsewhere = {one.channel.decode() for one in response.elsewhere}
+            self.requests_left += [one for one in keys if one[0] in elsewhere]
+            self.staged.update(one for one in keys if one[0] not in elsewhere)
             self.later(self.random.choice((0, 0, 5, 40)) * MILLISECOND, self._go_on)
 
         self.out += 1
         self.ask("stage", request, ext.StageResponse, done)
         if self.random.random() < 0.1:  # the answer seemed to be lost
             self.port.publish(f"{SUBJECT}.stage", request.SerializeToString(), "nowhere")
+
+    def _rows(self, channel, txn, part):
+        values = next(parts for name, parts, _ in self.txns[channel] if name == txn)[part]
+        packed = rows_of(value.encode() for value in values)
+        return ext.StagedRows(channel=channel.encode(), part=part, count=len(values), rows=packed)
 
     def _end(self):
         """Abort and commit, one channel after the other."""

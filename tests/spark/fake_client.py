@@ -65,12 +65,15 @@ class FakeClient:
     def publish_batch_nowait(self, channel, rows, count, *, producer="", version=0, ids=b""):
         return self._done("batch", lambda: self._publish(channel, rows, count, producer, version, ids), len(rows))
 
-    def stage_nowait(self, app, version, txn, part, channel, rows, count):
+    def stage_together_nowait(self, app, version, txn, parts):
         def stage():
-            self._check_parts(channel, rows, count)
-            self.staged.setdefault((txn, channel), {})[part] = messages_of(rows, count)
+            for part in parts:
+                self._check_parts(part.channel, part.rows, part.count)
+            for part in parts:
+                self.staged.setdefault((txn, part.channel), {})[part.part] = messages_of(part.rows, part.count)
 
-        return self._done("stage", stage, len(rows))
+        assert len({part.channel for part in parts}) == len(parts)
+        return self._done("stage", stage, sum(len(part.rows) + len(part.channel) for part in parts))
 
     def commit(self, app, version, txns, *, writer="", timeout_s=None):
         self.asked["commit"] += 1

@@ -17,6 +17,7 @@ from pyspark_stan.writing.identity import ContentIds, Identity
 from pyspark_stan.writing.sink import batch_writer, stream_writer
 from pyspark_stan.writing.sink_options import sink_options
 from stan_client.errors import RequestTimeoutError, ServerError
+from stan_protocol.limits import STAGE_CHANNELS_MAX
 from stan_protocol.parted import part_of
 
 from tests.spark.fake_client import FakeClient
@@ -292,6 +293,50 @@ def test_a_refusal_of_the_broker_fails_the_task_and_drops_what_it_staged(client,
     with pytest.raises(ServerError, match="maximum channels"):
         stream(channel="a", batchrows="1").write(iter([values(b"1", b"2", b"3")]))
 
+    assert not client.staged
+
+
+def test_rows_of_many_channels_share_a_request(client, task):
+    """A batch is bound by bytes, not by channels x tasks: 200 tasks write a row to each of 300 channels."""
+    channels = [f"c{number}" for number in range(300)]
+    tasks = [[routed(*((b"%d" % number, name) for name in channels))] for number in range(200)]
+
+    run_batch(task, stream(ROUTED), 0, *tasks)
+
+    assert client.asked["stage"] == 200
+    assert all(client.data(name) == [b"%d" % number for number in range(200)] for name in channels)
+
+
+@pytest.mark.parametrize(("bound", "requests"), [({"batchrows": "10"}, 10), ({"batchbytes": "1024"}, 12), ({}, 1)])
+def test_a_shared_request_keeps_to_the_bounds_of_requests(client, task, bound, requests):
+    rows = [(b"%080d" % number, f"c{number % 50}") for number in range(100)]
+
+    run_batch(task, stream(ROUTED, **bound), 0, [routed(*rows)])
+
+    assert client.asked["stage"] == pytest.approx(requests, abs=2)
+    assert all(client.data(f"c{each}") == [value for value, name in rows if name == f"c{each}"] for each in range(50))
+
+
+def test_a_shared_request_names_as_many_channels_as_the_broker_takes(client, task):
+    rows = [(b"x", f"c{number}") for number in range(2 * STAGE_CHANNELS_MAX + 1)]
+
+    run_batch(task, stream(ROUTED), 0, [routed(*rows)])
+
+    assert client.asked["stage"] == 3
+    assert len(client.channels) == len(rows)
+
+
+def test_what_is_refused_together_is_staged_apart(client, task):
+    """So the error is that of the channel which is refused, and channels with parts are found."""
+    client.parted["c1"] = (2, "")
+    client.parted["c3"] = (3, "")
+    rows = [(b"%d" % number, f"c{number % 5}") for number in range(100)]
+
+    run_batch(task, stream(ROUTED), 0, [routed(*rows[:50])], [routed(*rows[50:])])
+
+    assert {name.partition(".")[0] for name in client.channels} == {f"c{number}" for number in range(5)}
+    assert sum(map(len, client.channels.values())) == 100
+    assert client.data("c2") == [value for value, name in rows if name == "c2"]
     assert not client.staged
 
 

@@ -1,5 +1,5 @@
-"""Requests in flight: many at a time, bounded in number and bytes. They are repeated after a timeout, and over a new
-connection if theirs was closed.
+"""Requests that stage rows of many channels, and requests in flight: many at a time, bounded in number and bytes. Those are
+repeated after a timeout, and over a new connection if theirs was closed.
 
 Promises that `drain` returns only after every request has succeeded, and that the first error is raised. The oldest request is
 always waited for first.
@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from stan_client.errors import ConnectionClosedError, RequestTimeoutError, ServerError
+from stan_client.requests.transactions import StagedRows
+from stan_protocol.limits import STAGE_CHANNELS_MAX
 from stan_protocol.scalars import MiB
 
 from pyspark_stan import transport
@@ -23,9 +25,47 @@ if TYPE_CHECKING:
 IN_FLIGHT_BYTES_MAX: Final = 16 * MiB
 """Rows in flight of one task: nats-server closes a connection for which it would have to buffer more than 64 MiB."""
 
+PART_OVERHEAD: Final = 32
+"""Largest number of bytes of a part in a shared request beside its channel and rows."""
+
 Submit = Callable[["BlockingClient"], "Future[Any]"]
 Refused = Callable[[ServerError], bool]
 """Called if the broker has refused a request; True: something else was sent in its place."""
+
+
+class SharedRequest:
+    """Staged rows that wait for company, until they fill a request: of each channel at most one part."""
+
+    def __init__(self, room: int, rows_max: int) -> None:
+        """Make an empty one; it takes *room* bytes and *rows_max* rows, or a single part that is larger."""
+        self._room = room
+        self._rows_max = rows_max
+        self._parts: dict[str, StagedRows] = {}
+        self._bytes = self._rows = 0
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def add(self, part: StagedRows) -> list[StagedRows]:
+        """Add rows; returns those that have waited and are to be sent first, because there is no room for these beside them."""
+        size = len(part.rows) + len(part.channel.encode()) + PART_OVERHEAD
+        full = (
+            part.channel in self._parts
+            or len(self._parts) >= STAGE_CHANNELS_MAX
+            or self._bytes + size > self._room
+            or self._rows + part.count > self._rows_max
+        )
+        before = self.pop() if full else []
+        self._parts[part.channel] = part
+        self._bytes += size
+        self._rows += part.count
+        return before
+
+    def pop(self) -> list[StagedRows]:
+        """Return what waits, and forget it."""
+        parts, self._parts = [*self._parts.values()], {}
+        self._bytes = self._rows = 0
+        return parts
 
 
 class InFlightRequests:

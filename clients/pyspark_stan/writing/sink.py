@@ -13,7 +13,6 @@ idempotent commit of Delta Lake's writer.
 
 import logging
 import uuid
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 from stan_client.errors import ServerError, StanClientError
+from stan_client.requests.transactions import StagedRows
 
 from pyspark_stan import transport
 from pyspark_stan.errors import IdentityError
@@ -40,8 +40,8 @@ from pyspark_stan.writing.identity import (
     this_task,
     writer_of,
 )
-from pyspark_stan.writing.routing import Request, Router
-from pyspark_stan.writing.sending import InFlightRequests, Refused, Submit
+from pyspark_stan.writing.routing import REQUEST_OVERHEAD, Request, Router
+from pyspark_stan.writing.sending import InFlightRequests, SharedRequest
 from pyspark_stan.writing.sink_options import SinkOptions, sink_options
 
 if TYPE_CHECKING:
@@ -147,17 +147,18 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 
 
 class _Sender:
-    """Sends the requests of one task to the broker, in the way of its delivery.
+    """Sends the rows of one task to the broker, in the way of its delivery. Staged rows of many channels share a request.
 
-    A channel with parts is detected by the broker's refusal of the first request for it; further ones wait for that answer, so
+    A channel with parts is detected by the broker's refusal of the first rows for it; further ones wait for that answer, so
     that rows stay in order.
     """
 
-    def __init__(self, options: SinkOptions, message: StanCommitMessage) -> None:
+    def __init__(self, options: SinkOptions, message: StanCommitMessage, room: int) -> None:
+        """*room*: bytes of the rows of one request, with the names of their channels."""
         self._message = message
         self._connection = options.connection
         self._window = InFlightRequests(options.connection, options.in_flight_max, options.retries)
-        self._parts: Counter[str] = Counter()
+        self._shared = SharedRequest(min(room, options.batch_bytes), options.batch_rows)
         self._divisions: dict[
             str, Division | None
         ] = {}  # of the channels for which something was sent; None: it has no parts
@@ -172,34 +173,46 @@ class _Sender:
         if channel not in self._divisions:
             self._divisions[channel] = None
             self._first.add(channel)
-            self._submit(request, partial(self._refused, request))
-        elif (division := self._divisions[channel]) is not None:
-            for part in division.of(request):
-                self._submit(part)
-        else:
-            self._submit(request)
+        division = self._divisions[channel]
+        for part in division.of(request) if division is not None else (request,):
+            self._submit(part)
 
-    def _submit(self, request: Request, refused: Refused | None = None) -> None:
+    def _submit(self, request: Request) -> None:
         message = self._message
         channel, rows, count, ids = request.channel, request.rows, request.count, request.ids
-        submit: Submit
-        if message.txn and message.identity is not None:
-            app, version = message.identity
-            part = self._parts[channel]
-            self._parts[channel] += 1
-            message.parts[channel] = part + 1
-            submit = methodcaller("stage_nowait", app, version, message.txn, part, channel, rows, count)
-        elif message.identity is not None:
+        if message.txn:
+            number = message.parts.get(channel, 0)
+            message.parts[channel] = number + 1
+            self._stage(self._shared.add(StagedRows(channel, number, rows, count)))
+            return
+        if message.identity is not None:
             app, version = message.identity
             submit = methodcaller("publish_batch_nowait", channel, rows, count, producer=app, version=version, ids=ids)
         else:
             submit = methodcaller("publish_batch_nowait", channel, rows, count)
-        self._window.send(len(rows) + len(ids), submit, refused)
+        self._window.send(len(rows) + len(ids), submit, partial(self._divided, request))
 
-    def _refused(self, request: Request, error: ServerError) -> bool:
-        """Send the rows of a refused request to the parts of its channel; False if it was refused for something else."""
+    def _stage(self, parts: list[StagedRows]) -> None:
+        """Stage rows of different channels with one request, if there are any."""
+        if parts and self._message.identity is not None:
+            app, version = self._message.identity
+            submit = methodcaller("stage_together_nowait", app, version, self._message.txn, parts)
+            self._window.send(sum(len(part.rows) for part in parts), submit, partial(self._apart, parts))
+
+    def _apart(self, parts: list[StagedRows], error: ServerError) -> bool:
+        """Stage rows that were refused together channel by channel; those of one channel to its parts. False if they were refused
+        for something else."""
+        if len(parts) == 1:
+            ((channel, _, rows, count),) = parts
+            return self._divided(Request(channel, rows, count, b""), error)
+        for part in parts:
+            self._stage([part])
+        return True
+
+    def _divided(self, request: Request, error: ServerError) -> bool:
+        """Send the first rows for a channel to its parts; False if they were refused for something else."""
         message, channel = self._message, request.channel
-        if error.code != "has_parts":
+        if error.code != "has_parts" or channel not in self._first:
             return False
         from pyspark_stan.writing.parts import division_of  # noqa: PLC0415 - most workers have no use for it
 
@@ -211,7 +224,11 @@ class _Sender:
         return True
 
     def _drain(self) -> None:
-        self._window.drain()
+        waiting = True
+        while waiting:
+            self._stage(self._shared.pop())
+            self._window.drain()
+            waiting = bool(self._shared)  # rows of channels that turned out to have parts
         self._first.clear()
 
     def finish(self) -> None:
@@ -254,7 +271,7 @@ def _send_all(options: SinkOptions, message: StanCommitMessage, iterator: "Itera
     connection = options.connection
     client, ask = transport.client_of(connection), partial(transport.message_bytes_max, connection)
     router = Router(options, client.max_payload, ask, content_ids)
-    sender = _Sender(options, message)
+    sender = _Sender(options, message, client.max_payload - REQUEST_OVERHEAD)
     for batch in iterator:
         for request in router.add(batch):
             sender.send(request)

@@ -40,6 +40,7 @@ class Connected:
         self._requester = Requester(ready, cluster_id, patience_s)
         self._batches = Batches(self._requester, fetcher, bytes_max)
         self._channels = Channels(self._requester, fetcher)
+        self._transactions = Transactions(self._requester)
 
     @property
     def admin(self) -> "Admin":
@@ -66,7 +67,7 @@ class Connected:
     @property
     def transactions(self) -> Transactions:
         """Rows of many channels that become visible together."""
-        return Transactions(self._requester)
+        return self._transactions
 
     async def fetch(
         self,

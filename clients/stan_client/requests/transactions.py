@@ -10,7 +10,7 @@ ConnectionClosedError: the client is closed. *timeout_s* of all: the patience of
 None: the client's.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from stan_protocol.limits import COMMIT_CHANNELS_MAX, COMMIT_TXNS_MAX
@@ -18,9 +18,14 @@ from stan_protocol.proto import extension_pb2 as pb
 
 from stan_client.requests.names import raw
 from stan_client.requests.requester import Requester, together
+from stan_client.transport.session import text_of
 
 COMMIT_BYTES_MAX: Final = 512 * 1024
 """Bytes of the further channels in one request."""
+
+
+GROUPS_KNOWN_MAX: Final = 100_000
+"""Channels of which a client remembers the group."""
 
 
 class Committed(NamedTuple):
@@ -32,11 +37,21 @@ class Committed(NamedTuple):
     group: int = 0  # channels with the same one became visible at once; 0: this one by itself
 
 
+class StagedRows(NamedTuple):
+    """Rows of one channel, to be staged."""
+
+    channel: str
+    part: int  # 0, 1, 2, ... of the txn in this channel, in the order of its rows
+    rows: bytes  # as `encode_rows` makes them
+    count: int  # type: ignore[assignment]  # of rows
+
+
 class Transactions:
     """The transactions of applications, of one client."""
 
     def __init__(self, requester: Requester) -> None:
         self._requester = requester
+        self._groups: dict[str, int] = {}  # channel -> group of the servers, as of the last answer about it
 
     async def stage(
         self,
@@ -62,16 +77,56 @@ class Transactions:
             count: number of rows.
             timeout_s: patience of the request.
         """
-        request = pb.StageRequest(
-            app=raw(app),
-            version=version,
-            txn=raw(txn),
-            part=part,
-            channel=raw(channel),
-            count=count,
-            rows=rows,
-        )
-        await self._requester.ask("stage", request, pb.StageResponse, patience_s=timeout_s)
+        await self.stage_together(app, version, txn, [StagedRows(channel, part, rows, count)], timeout_s=timeout_s)
+
+    async def stage_together(
+        self, app: str, version: int, txn: str, parts: Sequence[StagedRows], *, timeout_s: float | None = None
+    ) -> None:
+        """Store rows of many channels as `stage` does those of one, with one request for each group of the servers that has some
+        of the channels. Those of a group are stored all or none.
+
+        Args:
+            app: as of `stage`, and *version* and *txn*.
+            version: of the app's work.
+            txn: a unique name.
+            parts: rows of different channels, 1,024 at most; together they have to fit into a message of NATS.
+            timeout_s: patience of each request.
+        """
+
+        async def stage(mine: Sequence[StagedRows]) -> list[list[StagedRows]]:
+            """Stage what is for the group of the first channel; returns the others, by group."""
+            first, *more = mine
+            request = pb.StageRequest(
+                app=raw(app),
+                version=version,
+                txn=raw(txn),
+                part=first.part,
+                channel=raw(first.channel),
+                count=first.count,
+                rows=first.rows,
+                more=[pb.StagedRows(channel=raw(one[0]), part=one[1], rows=one[2], count=one[3]) for one in more],
+            )
+            answer = await self._requester.ask("stage", request, pb.StageResponse, patience_s=timeout_s)
+            if not more:
+                return []
+            elsewhere = {text_of(one.channel): one.group for one in answer.elsewhere}
+            self._note({one.channel: elsewhere.get(one.channel, answer.group) for one in mine})
+            return self._by_group([one for one in more if one.channel in elsewhere])
+
+        left = self._by_group(parts)
+        while left:
+            left = [others for rest in await together(stage, left) for others in rest]
+
+    def _note(self, groups: Mapping[str, int]) -> None:
+        if len(self._groups) > GROUPS_KNOWN_MAX:
+            self._groups.clear()
+        self._groups.update(groups)
+
+    def _by_group(self, parts: Iterable[StagedRows]) -> list[list[StagedRows]]:
+        groups: dict[int, list[StagedRows]] = {}
+        for part in parts:
+            groups.setdefault(self._groups.get(part.channel, 0), []).append(part)
+        return [*groups.values()]
 
     async def commit(
         self,

@@ -205,7 +205,7 @@ class BatchResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., duplicates: _Optional[int] = ...) -> None: ...
 
 class StageRequest(_message.Message):
-    __slots__ = ("app", "version", "txn", "part", "channel", "count", "rows")
+    __slots__ = ("app", "version", "txn", "part", "channel", "count", "rows", "more")
     APP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TXN_FIELD_NUMBER: _ClassVar[int]
@@ -213,6 +213,7 @@ class StageRequest(_message.Message):
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     app: bytes
     version: int
     txn: bytes
@@ -220,17 +221,34 @@ class StageRequest(_message.Message):
     channel: bytes
     count: int
     rows: bytes
-    def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ..., txn: _Optional[bytes] = ..., part: _Optional[int] = ..., channel: _Optional[bytes] = ..., count: _Optional[int] = ..., rows: _Optional[bytes] = ...) -> None: ...
+    more: _containers.RepeatedCompositeFieldContainer[StagedRows]
+    def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ..., txn: _Optional[bytes] = ..., part: _Optional[int] = ..., channel: _Optional[bytes] = ..., count: _Optional[int] = ..., rows: _Optional[bytes] = ..., more: _Optional[_Iterable[_Union[StagedRows, _Mapping]]] = ...) -> None: ...
+
+class StagedRows(_message.Message):
+    __slots__ = ("channel", "part", "count", "rows")
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    channel: bytes
+    part: int
+    count: int
+    rows: bytes
+    def __init__(self, channel: _Optional[bytes] = ..., part: _Optional[int] = ..., count: _Optional[int] = ..., rows: _Optional[bytes] = ...) -> None: ...
 
 class StageResponse(_message.Message):
-    __slots__ = ("error", "error_code", "retry")
+    __slots__ = ("error", "error_code", "retry", "group", "elsewhere")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    ELSEWHERE_FIELD_NUMBER: _ClassVar[int]
     error: bytes
     error_code: str
     retry: bool
-    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ...) -> None: ...
+    group: int
+    elsewhere: _containers.RepeatedCompositeFieldContainer[ElsewhereChannel]
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., group: _Optional[int] = ..., elsewhere: _Optional[_Iterable[_Union[ElsewhereChannel, _Mapping]]] = ...) -> None: ...
 
 class CommitRequest(_message.Message):
     __slots__ = ("app", "version", "channel", "txns", "writer", "more")

@@ -9,8 +9,10 @@ A message is acknowledged (P1) only once its entry is committed, which means: on
 
 from array import array
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from itertools import chain
+from struct import Struct
 
 from stan_protocol import refusals
 from stan_protocol.frames import Publishes
@@ -50,6 +52,7 @@ from stan.protocol.kernel import server as kernel
 
 TIMES, REFERENCES = "messages with a time", "messages that are stored together with a change"
 """What an ephemeral channel does not have."""
+_LENGTH = Struct("<I")
 ENTRY_BYTES_TARGET = 1 * MiB
 """An entry is closed once it holds this many bytes (RAFT.md: larger entries only hurt the latency of others)."""
 
@@ -281,7 +284,10 @@ class Publishing:
         logged, clear_bytes = records, 0
         if info.uid in self.channels.policies.compressed or info.uid in self.compressing.framed:
             logged, clear_bytes = self.compressing.kept(info, base, bodies, frame_of(batches), records)
-        entry.parts += encode_batch(info.uid, base, count, timestamp, first, logged, clear_bytes)
+        if info.uid == STAGING_UID:
+            entry.parts += chain.from_iterable(_each_alone(records, base, timestamp, first))
+        else:
+            entry.parts += encode_batch(info.uid, base, count, timestamp, first, logged, clear_bytes)
         entry.size += len(records)
         entry.channels.append((channel, base, size))
         channel.next_sequence = base + count
@@ -307,7 +313,7 @@ class Publishing:
 
     def _to_seal(self, channel: LiveChannel) -> list[list[Batch]]:
         """Take out the messages that wait in a channel, in parts for one record batch each: of about ENTRY_BYTES_TARGET, so that
-        no entry gets much larger; staged ones each alone, as commits refer to them one by one. Ephemeral ones are sealed here."""
+        no entry gets much larger, and what a request has staged is in one. Ephemeral ones are sealed here."""
         info, unsealed = channel.info, channel.unsealed
         # Not by `is_ephemeral`, as each publish asks.
         ephemeral = self.leading.leadership(info.group).part(EphemeralChannels) if info.commit == EPHEMERAL else None
@@ -324,7 +330,7 @@ class Publishing:
         parts: list[list[Batch]] = []
         size = ENTRY_BYTES_TARGET
         for batch in waiting:
-            if size >= ENTRY_BYTES_TARGET or info.uid == STAGING_UID:
+            if size >= ENTRY_BYTES_TARGET:
                 parts.append([])
                 size = 0
             parts[-1].append(batch)
@@ -413,6 +419,15 @@ class Publishing:
                 self.compressing.forget(number, uid, base)
         for uid in referring:
             group.dispatch.uncovered(uid)
+
+
+def _each_alone(records: bytes, base: int, timestamp: int, first: int) -> Iterator[tuple[bytes, bytes]]:
+    """Encode messages of the hidden channel, each in a batch of its own, as commits refer to them one by one."""
+    at, sequence = 0, base
+    while at < len(records):
+        end = at + _LENGTH.size + _LENGTH.unpack_from(records, at)[0]
+        yield encode_batch(STAGING_UID, sequence, 1, timestamp, first, records[at:end])
+        at, sequence = end, sequence + 1
 
 
 class StoringPart(LeaderPart):

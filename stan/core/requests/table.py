@@ -74,6 +74,10 @@ def _asked_about(request: extension.InfoRequest) -> list[bytes]:
     return [*named, request.pattern] if request.pattern else named
 
 
+def _with_more(request: extension.StageRequest | extension.CommitRequest) -> list[bytes]:
+    return [request.channel, *(share.channel for share in request.more)]
+
+
 class RequestKind(NamedTuple):
     """One row of the table."""
 
@@ -211,13 +215,8 @@ _ROWS: Final = (
         INVALID_BATCH,
         repeatable=lambda request: bool(request.ids),
     ),
-    _in_transaction("stage", extension.StageRequest, extension.StageResponse),
-    _in_transaction(
-        "commit",
-        extension.CommitRequest,
-        extension.CommitResponse,
-        channels=lambda request: [request.channel, *(share.channel for share in request.more)],
-    ),
+    _in_transaction("stage", extension.StageRequest, extension.StageResponse, channels=_with_more),
+    _in_transaction("commit", extension.CommitRequest, extension.CommitResponse, channels=_with_more),
     _in_transaction("abort", extension.AbortRequest, extension.AbortResponse),
     _of_app("finish", extension.FinishRequest, extension.FinishResponse),
     _of_app("last_committed", extension.LastCommittedRequest, extension.LastCommittedResponse),

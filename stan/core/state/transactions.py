@@ -1,15 +1,17 @@
 """Transactions of one group: staged parts, commits under way, and the last commit of each app.
 
-A component of the group's machine (see components.py), fed by committed entries alone. The rows of a staged part are a message of
-the group's hidden channel (STAGING_UID). A commit, of one channel or of several, is decided by one entry, and is under way until
-another one has the references that put its rows into all of these channels.
+A component of the group's machine (see components.py), fed by committed entries alone. One request stages parts of many
+channels; the rows of a part are a message of the group's hidden channel (STAGING_UID). A commit, of one channel or of several, is
+decided by one entry, and is under way until another one has the references that put its rows into all of these channels.
 
-Promises: a part that a commit needs stays until the commit is complete; a version of an app is committed at most once in a
-channel, and never after a later one; the rows of a commit are visible in all of its channels or in none; where users are known,
-an app belongs to the user who began it; where writers are named, the version of one is not taken for another's.
+Promises: the parts of one request are staged together or not at all; a part that a commit needs stays until the commit is
+complete; a version of an app is committed at most once in a channel, and never after a later one; the rows of a commit are
+visible in all of its channels or in none; where users are known, an app belongs to the user who began it; where writers are
+named, the version of one is not taken for another's.
 """
 
 from collections.abc import Iterable
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, TypeVar
 
@@ -45,6 +47,35 @@ class TransactionRefused(NamedTuple):
     error: str
 
 
+@dataclass(slots=True)
+class StagedRequest:
+    """A request that has staged parts, of which some are left."""
+
+    user: bytes
+    app: bytes
+    version: int
+    txn: bytes
+    at: int  # Unix ns
+    key: int  # of its row: sequence of its first part
+    sequences: list[int]  # of its parts, ascending
+
+    @property
+    def work(self) -> tuple[bytes, bytes, int]:
+        """Whose rows they are: user, app and version."""
+        return self.user, self.app, self.version
+
+
+class StagedPart(NamedTuple):
+    """Rows of one channel, staged by a request."""
+
+    request: StagedRequest
+    uid: int  # of the channel
+    sequence: int  # of the message of the hidden channel that holds the rows
+    part: int  # number among those of its txn in the channel
+    count: int  # type: ignore[assignment]  # of rows
+    bytes: int  # of rows
+
+
 class Decided(NamedTuple):
     """The result of a commit that was not refused."""
 
@@ -59,7 +90,8 @@ class Transactions:
     KIND: ClassVar[str] = "transactions"
     CHANGES: ClassVar[tuple[str, ...]] = ("staged", "commit", "commit_done", "drop_staged", "finished")
     dirty: set[bytes] = field(default_factory=set)
-    staged: dict[int, pb.StagedPart] = field(default_factory=dict)  # by sequence of the hidden channel, ascending
+    requests: dict[int, StagedRequest] = field(default_factory=dict)  # by the key of their rows, ascending
+    staged: dict[int, StagedPart] = field(default_factory=dict)  # by sequence of the hidden channel, ascending
     parts: dict[int, dict[PartName, int]] = field(default_factory=dict)  # uid -> name -> sequence
     # (uid, app) -> user -> number of staged parts
     beginners: dict[tuple[int, bytes], dict[bytes, int]] = field(default_factory=dict)
@@ -82,11 +114,12 @@ class Transactions:
         last = self.committed.get((uid, app))
         return last is not None and version <= last.version
 
-    def has_begun(self, part: pb.StagedPart) -> bool:
-        """True if something is staged of the version of an app to which *part* belongs."""
-        return any(_owner(self.staged[one]) == _owner(part) for one in self.parts.get(part.uid, {}).values())
+    def has_begun(self, uid: int, change: pb.Staged) -> bool:
+        """True if something is staged in a channel of the version of an app to which *change* belongs."""
+        work = _work(change)
+        return any(self.staged[one].request.work == work for one in self.parts.get(uid, {}).values())
 
-    def find(self, uid: int, user: bytes, txn: bytes, part: int) -> pb.StagedPart | None:
+    def find(self, uid: int, user: bytes, txn: bytes, part: int) -> StagedPart | None:
         """The staged part with that name; None if there is none."""
         sequence = self.parts.get(uid, {}).get((user, txn, part))
         return None if sequence is None else self.staged[sequence]
@@ -107,26 +140,27 @@ class Transactions:
         last = self.finished.get(app)
         return bool(user) and last is not None and last.user not in (b"", user)
 
-    def staging_refusal(self, user: bytes) -> str:
-        """Why a user may not stage one part more; "" if that is possible."""
+    def staging_refusal(self, user: bytes, parts: int) -> str:
+        """Why a user may not stage so many *parts* more; "" if that is possible."""
         rooms = (
-            ("requests", self.staged_shares, limits.STAGED_PARTS_MAX),
-            ("bytes", self.byte_shares, limits.STAGED_BYTES_MAX),
+            ("parts", self.staged_shares, limits.STAGED_PARTS_MAX, parts),
+            ("bytes", self.byte_shares, limits.STAGED_BYTES_MAX, 1),
         )
-        for what, shares, most in rooms:
+        for what, shares, most, more in rooms:
             left, own = shares.left(user, most), shares.of(user)
-            if left <= 0:
+            if left < more:
                 return STAGED_TOO_MUCH.format(own, what, own + left)
         return ""
 
-    def is_all_of(self, part: pb.StagedPart) -> bool:
-        """True if everything that is staged is of the same work as *part*: then no room comes by waiting."""
-        work = part.user, part.app, part.version
-        return all((one.user, one.app, one.version) == work for one in self.staged.values())
+    def is_all_of(self, change: pb.Staged) -> bool:
+        """True if everything that is staged is of the same work as *change*: then no room comes by waiting."""
+        work = _work(change)
+        return all(one.work == work for one in self.requests.values())
 
     def staged_before(self, at: int) -> set[int]:
         """Sequences of parts that are older than *at* (Unix ns) and not needed by a commit under way."""
-        return {sequence for sequence, part in self.staged.items() if part.at < at} - self._needed()
+        old = {sequence for one in self.requests.values() if one.at < at for sequence in one.sequences}
+        return old - self._needed() if old else old
 
     def _needed(self) -> set[int]:
         """Sequences of the parts that the commits under way need."""
@@ -141,12 +175,13 @@ class Transactions:
         newest = next(reversed(self.staged), 0)  # from rows on disk: the same before and after a restart
         result = self._apply(change, index)
         if not self.staged:
-            self.emptied = max(self.emptied, newest, change.sequence if isinstance(change, pb.StagedPart) else 0)
+            here = change.parts[-1].sequence if isinstance(change, pb.Staged) else 0
+            self.emptied = max(self.emptied, newest, here)
         return result
 
     def _apply(self, change: object, index: RaftIndex) -> object:
         match change:
-            case pb.StagedPart():
+            case pb.Staged():
                 return self._stage(change)
             case pb.Commit():
                 return self._decide_commit(change, index)
@@ -158,16 +193,22 @@ class Transactions:
                 return self._finish(change)
         return None
 
-    def _stage(self, part: pb.StagedPart) -> object:
-        if self.is_anothers(part.uid, part.app, part.user):
-            return TransactionRefused(APP_OF_ANOTHER)
-        if self.is_done(part.uid, part.app, part.version):
-            return None  # of a task that came too late: nobody will ask for it
-        known = self.find(part.uid, part.user, part.txn, part.part)
-        if known is not None:
-            return None if is_same(known, part) else TransactionRefused(STAGED_OTHERWISE)
-        self._add(part)
-        self.dirty.add(_key(STAGED, part.sequence))
+    def _stage(self, change: pb.Staged) -> object:
+        """Take in all parts of a request that are not known yet, or refuse it. None are of a task that came too late: nobody will
+        ask for them."""
+        app, user, fresh = change.app, change.user, []
+        for part in change.parts:
+            if self.is_anothers(part.uid, app, user):
+                return TransactionRefused(APP_OF_ANOTHER)
+            if self.is_done(part.uid, app, change.version):
+                continue
+            known = self.find(part.uid, user, change.txn, part.part)
+            if known is None:
+                fresh.append(part)
+            elif not is_same(known, change, part):
+                return TransactionRefused(STAGED_OTHERWISE)
+        if fresh:
+            self.dirty.add(_key(STAGED, self._add(change, fresh).key))
         return None
 
     def _decide_commit(self, commit: pb.Commit, decision: RaftIndex) -> TransactionRefused | Decided:
@@ -216,7 +257,7 @@ class Transactions:
         for txn in share.txns:
             for number in range(txn.parts):
                 part = self.find(share.uid, commit.user, txn.txn, number)
-                if part is None or (part.app, part.version) != (commit.app, commit.version):
+                if part is None or part.request.work != (commit.user, commit.app, commit.version):
                     return STAGED_GONE
                 share.sequences.append(part.sequence)
             if self.find(share.uid, commit.user, txn.txn, txn.parts):
@@ -277,35 +318,47 @@ class Transactions:
 
     # --- parts that come and go ---------------------------------------------------------------------------------------
 
-    def _add(self, part: pb.StagedPart) -> None:
-        self.staged[part.sequence] = part
-        self.parts.setdefault(part.uid, {})[part.user, part.txn, part.part] = part.sequence
-        begun = self.beginners.setdefault((part.uid, part.app), {})
-        begun[part.user] = begun.get(part.user, 0) + 1
-        self.staged_shares.add(part.user, 1)
-        self.byte_shares.add(part.user, part.bytes)
+    def _add(self, change: pb.Staged, parts: Seq[pb.StagedPart], key: int = 0) -> StagedRequest:
+        """Take in *parts* of a request, at least one. *key*: of its row; 0: it has none yet."""
+        user, app, txn = change.user, change.app, change.txn
+        sequences = [part.sequence for part in parts]
+        request = StagedRequest(user, app, change.version, txn, change.at, key or sequences[0], sequences)
+        self.requests[request.key] = request
+        for part in parts:
+            uid = part.uid
+            self.staged[part.sequence] = StagedPart(request, uid, part.sequence, part.part, part.count, part.bytes)
+            self.parts.setdefault(uid, {})[user, txn, part.part] = part.sequence
+            begun = self.beginners.setdefault((uid, app), {})
+            begun[user] = begun.get(user, 0) + 1
+            self.byte_shares.add(user, part.bytes)
+        self.staged_shares.add(user, len(parts))
+        return request
 
     def _forget(self, sequence: int) -> None:
         part = self.staged.pop(sequence)
-        of_channel = self.parts[part.uid]
-        del of_channel[part.user, part.txn, part.part]
-        begun = self.beginners[part.uid, part.app]
-        begun[part.user] -= 1
-        if not begun[part.user]:
-            del begun[part.user]
+        request, of_channel = part.request, self.parts[part.uid]
+        user, app = request.user, request.app
+        del of_channel[user, request.txn, part.part]
+        begun = self.beginners[part.uid, app]
+        begun[user] -= 1
+        if not begun[user]:
+            del begun[user]
         if not begun:
-            del self.beginners[part.uid, part.app]
+            del self.beginners[part.uid, app]
         if not of_channel:
             del self.parts[part.uid]
-        self.staged_shares.add(part.user, -1)
-        self.byte_shares.add(part.user, -part.bytes)
-        self.dirty.add(_key(STAGED, sequence))
+        self.staged_shares.add(user, -1)
+        self.byte_shares.add(user, -part.bytes)
+        request.sequences.remove(sequence)
+        if not request.sequences:
+            del self.requests[request.key]
+        self.dirty.add(_key(STAGED, request.key))
 
     def _forget_versions(self, uid: int, app: bytes, version: int) -> None:
         """Forget the parts that an app has staged for a channel, up to *version*."""
         of_channel = [self.staged[sequence] for sequence in self.parts.get(uid, {}).values()]
         for part in of_channel:
-            if part.app == app and part.version <= version:
+            if part.request.app == app and part.request.version <= version:
                 self._forget(part.sequence)
 
     def drop_channel(self, uid: ChannelUid) -> None:
@@ -327,8 +380,9 @@ class Transactions:
     # --- rows -------------------------------------------------------------------------------------------------------
 
     def keys(self) -> Iterable[bytes]:
-        """The keys of all rows: staged parts, commits under way, last commits by channel and app, finished versions by app."""
-        yield from (_key(STAGED, sequence) for sequence in self.staged)
+        """The keys of all rows: requests with staged parts, commits under way, last commits by channel and app, finished versions
+        by app."""
+        yield from (_key(STAGED, number) for number in self.requests)
         yield from (_key(UNDER_WAY, decision) for decision in self.under_way)
         yield from (_key(COMMITTED, uid, app) for uid, app in self.committed)
         yield from (FINISHED + app for app in self.finished)
@@ -336,9 +390,9 @@ class Transactions:
     def row(self, key: bytes) -> bytes | None:
         """The row with that key; None if it is gone."""
         kind, number, app = key[:1], int.from_bytes(key[1:9]), key[9:]
-        row: pb.StagedPart | pb.Commit | pb.Committed | pb.Finished | None
+        row: pb.Staged | pb.Commit | pb.Committed | pb.Finished | None
         if kind == STAGED:
-            row = self.staged.get(number)
+            row = self._staged_row(number)
         elif kind == UNDER_WAY:
             row = self.under_way.get(number)
         elif kind == COMMITTED:
@@ -347,15 +401,26 @@ class Transactions:
             row = self.finished.get(key[1:])
         return None if row is None else row.SerializeToString()
 
+    def _staged_row(self, number: int) -> pb.Staged | None:
+        request = self.requests.get(number)
+        if request is None:
+            return None
+        row = pb.Staged(app=request.app, version=request.version, txn=request.txn, at=request.at, user=request.user)
+        for sequence in request.sequences:
+            part = self.staged[sequence]
+            row.parts.add(uid=part.uid, part=part.part, sequence=sequence, count=part.count, bytes=part.bytes)
+        return row
+
     def load(self, key: bytes, state: bytes) -> None:
         """Take in one row; only before the first `apply`. Staged parts are kept in the order of their sequences, in whichever
         order their rows come."""
         kind = key[:1]
         if kind == STAGED:
-            part = pb.StagedPart.FromString(state)
-            out_of_order = part.sequence < next(reversed(self.staged), 0)
-            self._add(part)
+            row = pb.Staged.FromString(state)
+            out_of_order = row.parts[0].sequence < next(reversed(self.staged), 0)
+            self._add(row, row.parts, int.from_bytes(key[1:9]))
             if out_of_order:
+                self.requests = dict(sorted(self.requests.items()))
                 self.staged = dict(sorted(self.staged.items()))
         elif kind == UNDER_WAY:
             self.under_way[int.from_bytes(key[1:9])] = pb.Commit.FromString(state)
@@ -393,13 +458,13 @@ def _make_room(known: dict[Key, Last], keys: Iterable[Key], user: bytes, now: in
     return old
 
 
-def is_same(one: pb.StagedPart, other: pb.StagedPart) -> bool:
-    """True if two parts of one name come from the same request."""
-    return (_owner(one), one.count, one.bytes) == (_owner(other), other.count, other.bytes)
+def is_same(known: StagedPart, change: pb.Staged, part: pb.StagedPart) -> bool:
+    """True if a part that is staged comes from the same rows as the *part* of that name of another request."""
+    return (known.request.work, known.count, known.bytes) == (_work(change), part.count, part.bytes)
 
 
-def _owner(part: pb.StagedPart) -> tuple[bytes, int, bytes, int]:
-    return part.user, part.uid, part.app, part.version
+def _work(change: pb.Staged) -> tuple[bytes, bytes, int]:
+    return change.user, change.app, change.version
 
 
 def _key(kind: bytes, number: int, app: bytes = b"") -> bytes:

@@ -246,6 +246,16 @@ def test_a_channel_with_a_delay_needs_the_right_for_its_target_too():
     assert error(harness.ask("_STAN.x.test-cluster.batch", batch, ext.BatchResponse)) == refusal
 
 
+def test_each_channel_that_a_request_stages_rows_for_needs_the_right(harness):
+    rows = b"\x03\0\0\0\x22\x01x"
+    request = ext.StageRequest(app=b"app", txn=b"t", channel=b"foo", rows=rows, count=1)
+    request.more.add(channel=b"bar", rows=rows, count=1)
+    refused = harness.as_user("alice").ask("_STAN.x.test-cluster.stage", request, ext.StageResponse)
+    assert error(refused) == 'stan: no permission to publish to "bar"'
+    del request.more[:]
+    assert error(harness.ask("_STAN.x.test-cluster.stage", request, ext.StageResponse)) == ""
+
+
 def test_what_belongs_to_an_app_needs_a_right_to_publish_somewhere(harness):
     asked = ext.LastCommittedRequest(app=b"app")
     subject = "_STAN.x.test-cluster.last_committed"

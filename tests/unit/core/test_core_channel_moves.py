@@ -293,7 +293,7 @@ def test_unpinning_cancels_a_move() -> None:
 
 def test_a_move_waits_for_what_is_half_done() -> None:
     machine = GroupMachine(FROM)
-    staged = pb.StagedPart(uid=1, app=b"a", version=1, txn=b"t", part=0, sequence=1, count=1, bytes=1)
+    staged = pb.Staged(app=b"a", version=1, txn=b"t", parts=[pb.StagedPart(uid=1, sequence=1, count=1, bytes=1)])
     machine.apply(pb.GroupChange(staged=staged), 1)
     depart = pb.GroupChange(depart=pb.Moving(move=9, uids=[1]))
     assert machine.apply(depart, 2).error == MOVE_WAITS_STAGED
@@ -370,7 +370,8 @@ def full():
     apply(bookmark=pb.Bookmark(uid=1, name=b"mark", sequence=7))
     apply(remember_ids=pb.RememberIds(uid=1, producer=b"p", version=1, ids=b"i" * 16, at=5))
     apply(expiring=pb.Expiring(uid=1, runs=[10, 12], at=[99]))
-    apply(staged=pb.StagedPart(uid=1, app=b"a", version=1, txn=b"t", part=0, sequence=1, count=1, bytes=1))
+    part = pb.StagedPart(uid=1, sequence=1, count=1, bytes=1)
+    apply(staged=pb.Staged(app=b"a", version=1, txn=b"t", parts=[part]))
     share = pb.CommitShare(uid=1, txns=[pb.StagedTxn(txn=b"t", parts=1)])
     apply(commit=pb.Commit(app=b"a", version=1, at=4, channels=[share]))
     apply(

@@ -232,7 +232,8 @@ def test_one_that_waits_lets_others_go_first_and_comes_later(node) -> None:
     """A transaction of it is staged, and nobody commits it."""
     waits = GO[0]
     group, uid = home(waits, GROUPS), node.broker.view.meta.channels[waits.encode()].uid
-    staged = pb.StagedPart(uid=uid, app=b"a", version=1, txn=b"t", sequence=1, count=1, bytes=1, at=node.wall)
+    part = pb.StagedPart(uid=uid, sequence=1, count=1, bytes=1)
+    staged = pb.Staged(app=b"a", version=1, txn=b"t", at=node.wall, parts=[part])
     node.feed(group, 3, pb.GroupChange(staged=staged).SerializeToString())
     grow(node, MORE, GROUPS)
     node.lead(*range(GROUPS + 1, MORE + 1))

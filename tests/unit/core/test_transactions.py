@@ -353,7 +353,7 @@ def test_rows_that_nobody_commits_are_gone_in_time(harness):
     harness.stage(b"b", txn=b"b")
     assert len(harness.transactions.staged) == 2
     harness.pass_time(3)
-    assert [part.txn for part in harness.transactions.staged.values()] == [b"b"]
+    assert [part.request.txn for part in harness.transactions.staged.values()] == [b"b"]
     assert harness.hidden() == (2, 2)
 
 
@@ -573,7 +573,7 @@ def test_too_much_staged_is_refused(harness, monkeypatch):
     monkeypatch.setattr(limits, "STAGED_PARTS_MAX", 2)
     parts(harness, 2, size=10)
     refused = harness.stage(b"a", part=2)
-    assert refused.error.decode() == refusals.STAGED_TOO_MUCH.format(2, "requests", 2)
+    assert refused.error.decode() == refusals.STAGED_TOO_MUCH.format(2, "parts", 2)
     assert harness.stage(b"0" * 10, part=0) == ext.StageResponse()
     monkeypatch.setattr(limits, "STAGED_PARTS_MAX", 3)
     monkeypatch.setattr(limits, "STAGED_BYTES_MAX", 20)
@@ -593,8 +593,9 @@ def test_a_batch_of_200_tasks_and_300_channels_is_staged_and_committed_at_once()
     known = Transactions()
     parts = [(uid, b"%d" % task) for task in range(200) for uid in range(1, 301)]
     for sequence, (uid, txn) in enumerate(parts, 1):
-        assert not known.staging_refusal(b"")
-        known.apply("staged", pb.StagedPart(uid=uid, app=b"a", txn=txn, sequence=sequence, count=1, bytes=1), sequence)
+        assert not known.staging_refusal(b"", 1)
+        part = pb.StagedPart(uid=uid, sequence=sequence, count=1, bytes=1)
+        known.apply("staged", pb.Staged(app=b"a", txn=txn, parts=[part]), sequence)
     commit = pb.Commit(app=b"a")
     for uid in range(1, 301):
         commit.channels.add(uid=uid, txns=[pb.StagedTxn(txn=b"%d" % task, parts=1) for task in range(200)])
@@ -659,8 +660,8 @@ def test_what_is_trimmed_is_the_same_on_a_node_that_starts_again_between_any_two
         txns = [b"%d" % dropped for dropped in range(drops)]
         change = pb.GroupChange(drop_staged=pb.DropStaged(uid=5, txns=txns))
         if not drops:
-            part = pb.StagedPart(uid=5, app=b"a", version=1, txn=b"%d" % txn, sequence=index)
-            change = pb.GroupChange(staged=part)
+            part = pb.StagedPart(uid=5, sequence=index)
+            change = pb.GroupChange(staged=pb.Staged(app=b"a", version=1, txn=b"%d" % txn, parts=[part]))
         for machine in (kept, restarted):
             machine.apply(change, index)
         assert restarted.channel(STAGING_UID).first_sequence == kept.channel(STAGING_UID).first_sequence

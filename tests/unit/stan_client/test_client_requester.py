@@ -198,6 +198,45 @@ async def test_rows_travel_compressed_if_they_may(servers, client) -> None:
     assert told == [(rows, b""), (b"", rows)]
 
 
+# --- staged rows ----------------------------------------------------------------------------------------------------------
+
+
+def rows_for(*channels):
+    return [stan_client.StagedRows(channel, 0, b"rows", 1) for channel in channels]
+
+
+async def test_rows_of_channels_are_staged_by_group_which_is_remembered(servers, client) -> None:
+    groups = {b"a": 1, b"b": 2, b"c": 2, b"d": 1}
+
+    def answer(_, request):
+        group = groups[request.channel]
+        others = [each.channel for each in request.more if groups[each.channel] != group]
+        return {
+            "group": group,
+            "elsewhere": [pb.ElsewhereChannel(channel=each, group=groups[each]) for each in others],
+        }
+
+    servers.answer = answer
+    for _ in range(2):
+        await client.transactions.stage_together("app", 4, "t", rows_for("a", "b", "c", "d"))
+    asked = [[one.channel, *(each.channel for each in one.more)] for _, one in servers.asked]
+    assert asked == [[b"a", b"b", b"c", b"d"], [b"b", b"c"], [b"a", b"d"], [b"b", b"c"]]
+    groups[b"d"] = 2  # it has moved
+    await client.transactions.stage_together("app", 5, "t", rows_for("a", "d"))
+    assert [one.channel for _, one in servers.asked[4:]] == [b"a", b"d"]
+    assert servers.asked[-1][1] == pb.StageRequest(app=b"app", version=5, txn=b"t", channel=b"d", count=1, rows=b"rows")
+
+
+async def test_rows_of_one_channel_are_staged_alone_and_a_refusal_is_an_error(servers, client) -> None:
+    servers.script["stage"] = [BUSY, SILENCE]
+    await client.transactions.stage("app", 4, "t", 3, "a", b"rows", 2)
+    told = pb.StageRequest(app=b"app", version=4, txn=b"t", part=3, channel=b"a", count=2, rows=b"rows")
+    assert [one for _, one in servers.asked] == [told] * 3
+    servers.answer = lambda *_: REFUSED
+    with pytest.raises(stan_client.ServerError, match="stan: no"):
+        await client.transactions.stage_together("app", 4, "t", rows_for("a", "b"))
+
+
 # --- commits --------------------------------------------------------------------------------------------------------------
 
 

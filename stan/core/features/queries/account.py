@@ -152,10 +152,10 @@ class Account:
 
     # --- transactions ---------------------------------------------------------------------------------------------------
 
-    def _staged(self, change: pb.StagedPart, _index: int) -> None:
-        if self.staged is not None and change.sequence == self.staged.hidden:
+    def _staged(self, change: pb.Staged, _index: int) -> None:
+        if self.staged is not None and any(part.sequence == self.staged.hidden for part in change.parts):
             told = {"app": change.app, "app_version": change.version}
-            self._note("staged", sequence=change.sequence, at=change.at, **told)
+            self._note("staged", sequence=self.staged.hidden, at=change.at, **told)
 
     def _commit_done(self, change: pb.CommitDone, _index: int) -> None:
         rows = (one for one in change.rows if one.uid == self.cursor.uid)

@@ -1,9 +1,9 @@
 """Parts of a transaction before it is committed (staged, dropped, expired), and which version of an app is finished; on the
 leader of the group.
 
-A part is stored as one message of the group's hidden channel, in a batch of its own, so that a commit can refer to it, with the
-change that registers it in the same entry; the StageRequest is answered once both are committed. A part that is staged already is
-not stored again.
+A request stages parts of many channels of the group, all or none. A part is stored as one message of the group's hidden
+channel, in a batch of its own, so that a commit can refer to it, with the change that registers all parts of the request in the
+same entry; the StageRequest is answered once both are committed. A part that is staged already is not stored again.
 """
 
 from collections.abc import Set
@@ -15,13 +15,15 @@ from stan_protocol.scalars import ChannelUid, WallNanos
 from stan import limits
 from stan.config import ChannelLimits
 from stan.core.base.shares import Shares
+from stan.core.features.transactions.waiting_commit import is_app
+from stan.core.features.transactions.waiting_stage import WaitingStage, waiting_stage
 from stan.core.leader.local_group import Leadership
 from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.part_routing import rows_refusal
 from stan.core.publishing.publishing import Publishing, StoringPart
-from stan.core.publishing.row_batch import RowBatch, StoreResult, refusal
+from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.requests.request import AcceptedRequest
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
@@ -64,75 +66,100 @@ class Staging(StoringPart):
 
     def stage(self, accepted: AcceptedRequest) -> None:
         """A StageRequest."""
-        request = accepted.request
-        rows: bytes = request.rows  # reading it makes a copy
-        names = is_app(request.app) and 0 < len(request.txn) <= limits.TXN_BYTES_MAX and request.version >= 0
-        payload_max = self.nats.message_payload_max(request.channel)
-        error = refusal(request.channel, rows, request.count, payload_max)
-        if error or not names:
-            accepted.refuse(error if names else refusals.INVALID_TRANSACTION)
+        waiting = waiting_stage(accepted)
+        if isinstance(waiting, str):
+            accepted.refuse(waiting)
         elif self._opening.left(accepted.user, limits.STAGES_WAITING_MAX) <= 0:
             accepted.busy()
         else:
             self._opening.add(accepted.user, 1)
-            self.channels.openings.open(request.channel, partial(self._found, accepted, rows))
+            for name in waiting.rows:
+                if not waiting.over:
+                    self.channels.openings.open(name, partial(self._reached, waiting, name))
 
-    def _found(self, accepted: AcceptedRequest, rows: bytes, channel: LiveChannel | None, error: str) -> None:
-        if channel is not None and (error := rows_refusal(self.node.meta, channel, rows)):
-            self._opened(accepted, rows, None, error, error == refusals.PARTS_DOUBLING)
-        elif channel is None:
-            self._opened(accepted, rows, None, error, error in PASSING)
+    def _reached(self, waiting: WaitingStage, name: bytes, channel: LiveChannel | None, error: str) -> None:
+        if waiting.over:
+            return
+        rows = waiting.rows[name]
+        if channel is None:
+            self._opened(waiting, name, None, error, error in PASSING)
+        elif error := rows_refusal(self.node.meta, channel, rows.rows):
+            self._opened(waiting, name, None, error, error == refusals.PARTS_DOUBLING)
         else:
-            self.publishing.schemas.rows(channel, rows, accepted.request.count, partial(self._opened, accepted, rows))
+            self.publishing.schemas.rows(channel, rows.rows, rows.count, partial(self._opened, waiting, name))
 
     def _opened(
         self,
-        accepted: AcceptedRequest,
-        rows: bytes,
+        waiting: WaitingStage,
+        name: bytes,
         channel: LiveChannel | None,
         error: str,
         retry: bool,  # noqa: FBT001 - as the checks of schemas tell it
     ) -> None:
-        self._opening.add(accepted.user, -1)
-        if channel is None:
-            accepted.refuse(error, retry=retry)
+        if waiting.over:
             return
-        request, known = accepted.request, self.group.machine.transactions
-        part = pb.StagedPart(
-            uid=channel.info.uid,
-            app=request.app,
-            version=request.version,
-            txn=request.txn,
-            part=request.part,
-            count=request.count,
-            bytes=len(rows),
-            user=accepted.user,
-        )
-        if known.is_anothers(part.uid, part.app, part.user):
-            accepted.refuse(refusals.APP_OF_ANOTHER)
-        elif known.find(part.uid, part.user, part.txn, part.part) or known.is_done(part.uid, part.app, part.version):
-            self._answer(accepted, part, StoreResult())
-        elif self._paused.get(channel.info.uid, 0) > self.node.clock.now and not known.has_begun(part):
-            accepted.refuse(refusals.CHANNEL_MOVING, retry=True)
-        elif refused := known.staging_refusal(part.user):
-            accepted.refuse(refused, retry=not known.is_all_of(part))
+        if channel is not None:
+            waiting.channels[name] = channel
+            if len(waiting.channels) < len(waiting.rows):
+                return
+        self._opening.add(waiting.accepted.user, -1)
+        if channel is None:
+            waiting.refuse(name, error, retry=retry)
+        elif not all(map(self._is_here, waiting.channels.values())):  # not any more, while others were made
+            waiting.refuse(name, refusals.BUSY, retry=True)
         else:
-            body, answer = staged_body(channel.info.name, rows), partial(self._answer, accepted, part)
-            self.publishing.add(self._hidden, RowBatch(body, 1, answer, partial(self._change, part)))
+            self._store(waiting)
 
-    def _change(self, part: pb.StagedPart, sequence: int) -> bytes:
-        part.sequence, part.at = sequence, self.node.clock.wall
-        return pb.GroupChange(staged=part).SerializeToString()
+    def _is_here(self, channel: LiveChannel) -> bool:
+        info = channel.info
+        return self.channels.by_uid.get(info.uid) is channel and not channel.closed and info.group == self.number
 
-    def _answer(self, accepted: AcceptedRequest, part: pb.StagedPart, stored: StoreResult) -> None:
+    def _store(self, waiting: WaitingStage) -> None:
+        """Store the parts of a request that are not staged yet, or refuse all of it."""
+        known, request, user = self.group.machine.transactions, waiting.accepted.request, waiting.accepted.user
+        change = pb.Staged(app=request.app, version=request.version, txn=request.txn, user=user)
+        bodies = []
+        for name, rows in waiting.rows.items():
+            uid, packed = waiting.channels[name].info.uid, rows.rows
+            if known.is_anothers(uid, request.app, user):
+                waiting.refuse(name, refusals.APP_OF_ANOTHER)
+                return
+            part = pb.StagedPart(uid=uid, part=rows.part, count=rows.count, bytes=len(packed))
+            there = known.find(uid, user, request.txn, rows.part)
+            if there is not None and not is_same(there, change, part):
+                waiting.refuse(name, refusals.STAGED_OTHERWISE)
+                return
+            if there is not None or known.is_done(uid, request.app, request.version):
+                continue
+            if self._paused.get(uid, 0) > self.node.clock.now and not known.has_begun(uid, change):
+                waiting.refuse(name, refusals.CHANNEL_MOVING, retry=True)
+                return
+            change.parts.append(part)
+            bodies.append(staged_body(name, packed))
+        if not bodies:
+            waiting.confirm()
+        elif refused := known.staging_refusal(user, len(bodies)):
+            waiting.refuse(request.channel, refused, retry=not known.is_all_of(change))
+        else:
+            done, of_entry = partial(self._stored, waiting, change), partial(self._change, change)
+            self.publishing.add(self._hidden, RowBatch(b"".join(bodies), len(bodies), done, of_entry))
+
+    def _change(self, change: pb.Staged, first: int) -> bytes:
+        change.at = self.node.clock.wall
+        for sequence, part in enumerate(change.parts, first):
+            part.sequence = sequence
+        return pb.GroupChange(staged=change).SerializeToString()
+
+    def _stored(self, waiting: WaitingStage, change: pb.Staged, stored: StoreResult) -> None:
+        """Answer a request whose parts are staged, or were dropped since: those will not be committed."""
         known = self.group.machine.transactions
-        there = known.find(part.uid, part.user, part.txn, part.part)
+        found = [(known.find(part.uid, change.user, change.txn, part.part), part) for part in change.parts]
         if stored.error:
-            accepted.refuse(stored.error, retry=stored.retry)
-        elif there is not None and not is_same(there, part):
-            accepted.refuse(refusals.STAGED_OTHERWISE)
-        else:  # staged, or dropped since: it will not be committed
-            accepted.answer()
+            waiting.refuse(waiting.accepted.name, stored.error, retry=stored.retry)
+        elif any(there is not None and not is_same(there, change, part) for there, part in found):
+            waiting.refuse(waiting.accepted.name, refusals.STAGED_OTHERWISE)
+        else:
+            waiting.confirm()
 
     # --- abort --------------------------------------------------------------------------------------------------------
 
@@ -181,11 +208,6 @@ class Staging(StoringPart):
             accepted.answer(known=False)
         else:
             accepted.answer(known=True, version=finished.version)
-
-
-def is_app(app: bytes, writer: bytes = b"") -> bool:
-    """True if an app and its writer have names that are not too long."""
-    return 0 < len(app) <= limits.APP_BYTES_MAX and len(writer) <= limits.APP_BYTES_MAX
 
 
 def _respond(accepted: AcceptedRequest, result: object, error: str) -> None:

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from stan_protocol import refusals
 from stan_protocol.channels import is_channel_name
 from stan_protocol.proto import extension_pb2 as ext
-from stan_protocol.scalars import ChannelUid, GroupId
+from stan_protocol.scalars import ChannelUid
 
 from stan import limits
-from stan.core.features.transactions.staging import is_app
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.requests.request import AcceptedRequest
 from stan.core.state.transactions import Transactions
@@ -21,7 +20,9 @@ class WaitingCommit:
 
     accepted: AcceptedRequest
     txns: dict[bytes, list[ext.Txn]]  # by channel of this group; the one that the request is placed by comes first
-    elsewhere: dict[bytes, GroupId]  # channels that it names, and that belong to other groups
+    elsewhere: dict[
+        bytes, int
+    ]  # channels that it names, and that belong to other groups; 0: nobody's, or another server's
     channels: dict[ChannelUid, LiveChannel] = field(default_factory=dict)  # opened so far
     already: set[int] = field(default_factory=set)  # uids of channels that had the version before
     over: bool = False  # it was answered
@@ -73,6 +74,11 @@ class WaitingCommit:
         self.accepted.answer_with(answer)
 
 
+def is_app(app: bytes, writer: bytes = b"") -> bool:
+    """True if an app and its writer have names that are not too long."""
+    return 0 < len(app) <= limits.APP_BYTES_MAX and len(writer) <= limits.APP_BYTES_MAX
+
+
 def waiting_commit(accepted: AcceptedRequest) -> WaitingCommit | str:
     """What a request wants; or why it is invalid, whatever is staged."""
     request, placement = accepted.request, accepted.services.placement
@@ -88,4 +94,4 @@ def waiting_commit(accepted: AcceptedRequest) -> WaitingCommit | str:
         return refusals.INVALID_TRANSACTION
     groups = {name: placement.group_number(name) for name in shares}
     here = {name: txns for name, txns in shares.items() if name == request.channel or groups[name] == accepted.number}
-    return WaitingCommit(accepted, here, {name: groups[name] for name in shares if name not in here})
+    return WaitingCommit(accepted, here, {name: max(groups[name], 0) for name in shares if name not in here})
