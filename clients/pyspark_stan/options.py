@@ -220,6 +220,7 @@ class SourceOptions:
     partitions_at_least: int = option("minPartitions", 0, 1, 1 << 20)
     rows_per_partition: int = option("maxRecordsPerPartition", 0, 1)  # 0: as planning.rows_of_partition says
     fail_on_data_loss: bool = option("failOnDataLoss", True)
+    wait_for_channels: bool = option("waitForChannels", False)
     headers: bool = option("includeHeaders", False)
     key: bool = option("includeKey", False)
     partition: bool = option("includePartition", False)
@@ -236,7 +237,7 @@ class SourceOptions:
 
 STREAM_ONLY: Final = (
     *("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"),
-    *("maxTriggerDelay", "consumerName"),
+    *("maxTriggerDelay", "consumerName", "waitForChannels"),
 )
 BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushdown")
 STRATEGIES: Final = ("error", "latest")

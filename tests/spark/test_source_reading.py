@@ -423,7 +423,7 @@ def test_where_a_stream_starts(broker):
 
 
 def test_a_channel_that_does_not_exist_yet_is_waited_for(broker):
-    reader = stream(subscribe="late")
+    reader = stream(subscribe="late", waitForChannels="true")
     start = through_json(reader.initialOffset())
     assert reader.latestOffset(start, ALL) == start
     broker.channels["late"] = Channel(8, [b"first"])
@@ -432,9 +432,38 @@ def test_a_channel_that_does_not_exist_yet_is_waited_for(broker):
     assert end["*inc"] == {"late": 8}
 
 
+@pytest.mark.parametrize(
+    "option", [{}, {"startingOffsets": '{"orders": 2, "ordres": 3}'}, {"startingTimestamp": "2000"}]
+)
+@pytest.mark.parametrize("now", [True, False])
+def test_a_stream_refuses_names_of_channels_that_do_not_exist(broker, option, now):
+    reader = stream(subscribe="orders,ordres", **option)
+    if now:
+        reader.prepareForTriggerAvailableNow()
+    with pytest.raises(OptionsError, match=r"no channel ordres \(waitForChannels=true waits for it\)"):
+        reader.latestOffset(through_json(reader.initialOffset()), ALL)
+
+
+def test_a_name_that_is_added_to_a_query_is_refused_and_a_channel_that_was_read_is_a_loss(broker):
+    reader = stream(startingOffsets="earliest")
+    offset = through_json(reader.latestOffset(reader.initialOffset(), ALL))
+    with pytest.raises(OptionsError, match="no channel ordres"):
+        stream(subscribe="orders,ordres").latestOffset(offset, ALL)
+    del broker.channels["orders"]
+    for wait in ("true", "false"):
+        with pytest.raises(DataLossError, match="orders was deleted"):
+            stream(waitForChannels=wait).latestOffset(offset, ALL)
+
+
+def test_a_pattern_may_match_nothing(broker):
+    for one in (stream(subscribe="eu.*"), stream(subscribePattern="eu.*")):
+        start = through_json(one.initialOffset())
+        assert one.latestOffset(start, ALL) == start
+
+
 def test_a_stream_says_what_it_waits_for_once_and_that_a_channel_has_parts(broker, caplog):
     broker.channels["sales.~0"] = broker.channels["sales.~1"] = Channel(9, [b"one"])
-    reader = stream(subscribe="late,orders,sales")
+    reader = stream(subscribe="late,orders,sales", waitForChannels="true")
     start = through_json(reader.initialOffset())
     for _ in range(2):
         reader.latestOffset(start, ALL)
@@ -729,7 +758,7 @@ def test_a_channel_deleted(broker, caplog):
 
 
 def test_the_position_is_told_only_if_it_has_a_name(broker):
-    reader = stream(subscribe="orders,late", consumerName="audit", startingOffsets="earliest")
+    reader = stream(subscribe="orders,late", waitForChannels="true", consumerName="audit", startingOffsets="earliest")
     end = reader.latestOffset(reader.initialOffset(), ALL)
     reader.commit(through_json(end))
     assert broker.cursors == {"audit": {"orders": 6}}

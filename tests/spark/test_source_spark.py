@@ -166,7 +166,9 @@ def test_a_stream_at_rest_runs_no_batches_and_is_behind_by_what_comes(spark, cli
     spark.streams.addListener(listener)
     rows = []
     query = (
-        loaded(channel, stream=True, consumerName=f"audit-{channel}", startingOffsets="earliest")
+        loaded(
+            channel, stream=True, consumerName=f"audit-{channel}", startingOffsets="earliest", waitForChannels="true"
+        )
         .writeStream.options(checkpointLocation=str(tmp_path), queryName="resting")
         .foreachBatch(lambda frame, _number: rows.extend(row.value for row in frame.collect()))
         .start()
@@ -188,7 +190,9 @@ def test_what_is_missing_ends_the_query_with_its_reason(client, loaded, channel,
     fill(client, channel, [b"one"])
     frame = loaded(channel, stream=True, startingOffsets=json.dumps({channel: 5}))
     with pytest.raises(StreamingQueryException, match=f"{channel} ends at 2, before 5"):
-        run(frame, tmp_path, list)
+        run(frame, tmp_path / "start", list)
+    with pytest.raises(StreamingQueryException, match=f"no channel {channel}.missing"):
+        run(loaded(f"{channel}.missing", stream=True), tmp_path / "name", list)
 
 
 def test_a_format_that_is_registered_by_hand(spark, loaded, channel):

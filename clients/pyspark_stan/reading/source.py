@@ -277,7 +277,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the offset at which a new query begins; further calls return the same. Raises OptionsError."""
         if self._initial is None:
             infos = self._infos()
-            names = {*infos, *self._options.channels}
+            names = {*infos, *(self._options.channels if self._options.wait_for_channels else ())}
             positions, complaints = self._channels.resolver(infos).resolve(
                 names, self._options.start, "startingOffsets"
             )
@@ -293,7 +293,9 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             DataLossError: a channel was deleted, ends before its position, has other messages below it than those that were read,
-                or is another cluster's, and failOnDataLoss is set. Others as of `with_retries`.
+                or is another cluster's, and failOnDataLoss is set.
+            OptionsError: there is no channel of a name, and never was one, and waitForChannels is not set. Others as of
+                `with_retries`.
         """
         begin = from_json(start)
         infos = self._infos(begin)
@@ -302,7 +304,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             infos = self._infos(begin)  # an answer that was under way may be older than the position
         self._ends, self._cluster = {name: behind(info) for name, info in infos.items()}, _cluster(infos)
         known = self._with_found(self._of_cluster(begin, infos), infos)
-        self._note_missing(infos)
+        self._note_missing(begin, infos)
         begun = self._begun_again(known, infos)
         known = self._without_holes(begun, infos)
         wants = {
@@ -376,11 +378,20 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._lose(name, 0, "was deleted")
         return begin._replace(positions=positions, initial=initial, incarnations=uids, read_ms=read_ms)
 
-    def _note_missing(self, infos: Infos) -> None:
-        """Write a line to the log about each channel that the stream waits for, once."""
-        for name in self._options.channels:
+    def _note_missing(self, begin: Offset, infos: Infos) -> None:
+        """Refuse names of channels that do not exist; one that the stream is to wait for gets a line in the log. A channel that
+        has been read was deleted, which is reported as a loss."""
+        missing = [name for name in self._options.channels if name not in infos and name not in begin.incarnations]
+        if missing and not self._options.wait_for_channels:
+            raise OptionsError(
+                [
+                    f"subscribe: {self._channels.there_is_no(name)} (waitForChannels=true waits for it)"
+                    for name in missing
+                ]
+            )
+        for name in missing:
             note = name, 0, "missing"
-            if name not in infos and note not in self._noted:
+            if note not in self._noted:
                 self._noted.add(note)
                 log.warning("%s; the stream waits for it", self._channels.there_is_no(name))
 

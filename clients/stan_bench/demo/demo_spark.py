@@ -172,6 +172,7 @@ async def show_spark() -> int:
 
 async def _count_clicks(shop: Client, reader: Client, driver: PipelineProcess) -> list[Figure]:
     load, results = PublishedClicks(), Tally()
+    await shop.admin.create_channel(CHANNEL)  # the pipeline starts before the first click
     await _begin(driver)
     publishing = asyncio.ensure_future(_publish(shop, load))
     try:
