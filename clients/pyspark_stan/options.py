@@ -328,9 +328,10 @@ def _chosen(reader: OptionReader) -> tuple[tuple[str, ...], str, str, dict[str, 
 
 
 def _regular(name: str) -> str:
-    """Return a regular expression for a channel's name, or for a pattern of NATS."""
+    """Return a regular expression for a channel's name, which covers its parts, too, or for a pattern of NATS."""
     words = {ONE: "[^.]+", REST: ".+"}
-    return r"\.".join(words.get(token) or re.escape(token) for token in name.split("."))
+    parts = r"(\.~\d+)?" if literal(name) else ""
+    return r"\.".join(words.get(token) or re.escape(token) for token in name.split(".")) + parts
 
 
 def _covering(names: Sequence[str]) -> str:

@@ -3,6 +3,8 @@
 from types import SimpleNamespace
 
 from stan_client import ChannelInfo, ChannelReplacedError, Fetched, ServerError
+from stan_protocol.admin_types import PartedStatus, PartSplitStatus
+from stan_protocol.channels import whole_of
 from stan_protocol.patterns import matches
 from stan_protocol.proto.extension_pb2 import FetchResponse
 from stan_protocol.proto.wire_pb2 import MsgProto
@@ -61,6 +63,8 @@ class SourceBroker:
         self.reads = []  # what each read_range was asked for beside the range
         self.waited = []  # wait_s of each info
         self.patterns = []  # and its pattern
+        self.parted = {}  # channels with parts: name -> PartedStatus
+        self.looked_up = []  # channels whose parts were asked for
 
     def __getitem__(self, name):
         return self.channels[name]
@@ -79,6 +83,24 @@ class SourceBroker:
         at = max((time for sequence, time in times.items() if sequence <= position), default=0)
         times = 0, max(times.values(), default=0)
         return ChannelInfo(name, channel.uid, first, channel.last, size, *times, self.cluster, channel.lost_until, at)
+
+    def parts(self, channel):
+        self._fail()
+        self.looked_up.append(channel)
+        return [self.parted[channel]] if channel in self.parted else []
+
+    def divide(self, channel, *parts):
+        """Make *channel* with so many parts, or double them; each is the data of its messages."""
+        before = self.parted.get(channel, PartedStatus(channel=channel))
+        splits = before.splits
+        if before.parts:
+            assert len(parts) == before.parts
+            last = tuple(self.channels[f"{channel}.~{number}"].last for number in range(before.parts))
+            splits = (*splits, PartSplitStatus(parts=before.parts, last=last))
+        for data in parts:
+            number = sum(whole_of(name.encode()) == channel.encode() for name in self.channels)
+            self.channels[f"{channel}.~{number}"] = Channel(100 + len(self.channels), data)
+        self.parted[channel] = PartedStatus(channel=channel, parts=before.parts + len(parts), splits=splits)
 
     def sequence_at(self, name, time_ns):
         self._fail()

@@ -17,6 +17,7 @@ from pyspark_stan.pipeline.payload import Payload
 from pyspark_stan.pipeline.progress import report_of
 from pyspark_stan.pipeline.queries import Query
 from pyspark_stan.pipeline.run import PipelineError, follow, reason_of
+from pyspark_stan.pipeline.table import latest
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MESSAGES = "channel string, sequence long, timestamp timestamp, value binary, reply string"
@@ -43,6 +44,14 @@ def test_json_becomes_columns(spark):
     assert (first.user, first.tags, first._channel, first._sequence) == ("a", ["x"], "clicks", 1)
     assert rows.selectExpr("date_format(at, 'HH:mm')").first()[0] == "12:00"
     assert (second.user, second._sequence) == (None, 2)
+
+
+def test_the_newest_message_of_a_key_is_in_the_part_to_which_it_has_gone(spark):
+    """After a doubling a key's messages are in another part, whose sequences begin again; other channels have none."""
+    rows = [("sales.~0", 9, "a", 1), ("sales.~2", 1, "a", 2), ("sales.~0", 7, "b", 3), ("sales.~0", 8, "b", 4)]
+    rows += [("plain", 5, "c", 5), ("plain", 6, "c", 6)]
+    frame = spark.createDataFrame(rows, "_channel string, _sequence long, user string, n int")
+    assert {row.user: row.n for row in latest(frame, "user").collect()} == {"a": 2, "b": 4, "c": 6}
 
 
 MALFORMED = [b'{"user":', b'{"user":"b","n":"many"}', b"null", b"7", b"", b"\xff\xfe"]

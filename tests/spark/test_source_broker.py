@@ -6,6 +6,7 @@ import sys
 
 import pyarrow as pa
 import pytest
+import stan_client
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_stan import transport
 from pyspark_stan.datasource import StanDataSource
@@ -15,6 +16,7 @@ from pyspark_stan.transport import client_of, forget
 from stan_client import DataLossError, Direct
 from stan_client.blocking import BlockingClient
 from stan_client.errors import CannotConnectError, ConnectionClosedError
+from stan_protocol.parted import part_of
 
 from tests.integration.test_compaction_server import POLICY, SMALL
 from tests.kit.ports import free_port
@@ -88,6 +90,54 @@ def test_a_stream_of_a_pattern(client, source, channel):
     fill(client, f"{channel}.b", [b"b2"])
     after = reader.latestOffset(end, ALL)
     assert [row["value"] for row in read(reader, reader.partitions(end, after))] == [b"b2"]
+
+
+def test_a_channel_with_parts_is_read_by_its_name_in_the_order_of_each_key_over_a_doubling(tmp_path, source):
+    made = {"subscribe": "sales", "startingOffsets": "earliest", "includePartition": "true", "includeKey": "true"}
+    keys = [f"k{number}" for number in range(12)]
+
+    def publish(value):
+        async def each():
+            async with await stan_client.connect(server.url, client_id="shop") as shop:
+                for key in keys:
+                    await shop.publish("sales", value, key=key)
+
+        asyncio.run(each())
+
+    def change(parts):
+        async def ask():
+            async with Direct(server.url) as direct:
+                await (
+                    direct.admin.double_parts("sales", parts) if doubled else direct.admin.create_parts("sales", parts)
+                )
+
+        asyncio.run(ask())
+
+    def read_on(reader, offset):
+        while (end := reader.latestOffset(offset, ALL)) != offset:
+            rows = read(reader, reader.partitions(offset, end))
+            assert {row["channel"] == f"sales.~{row['partition']}" for row in rows} == {True}
+            seen.extend((row["key"].decode(), row["value"], row["partition"]) for row in rows)
+            offset = end
+        return offset
+
+    seen, doubled = [], False
+    with StanServer(tmp_path) as server:
+        change(2)
+        reader = source(server, **made).streamReader(source(server, **made).schema())
+        publish(b"1")
+        offset = read_on(reader, reader.initialOffset())
+        publish(b"2")
+        doubled = True
+        change(2)
+        publish(b"3")
+        read_on(reader, offset)
+        typed = batch(source(server, subscribe="sales"))
+        assert len(read(typed, typed.partitions())) == 36
+    for key in keys:
+        of_key = [(value, part) for at, value, part in seen if at == key]
+        assert [value for value, _ in of_key] == [b"1", b"2", b"3"]
+        assert [part for _, part in of_key] == [part_of(key.encode(), parts) for parts in (2, 2, 4)]
 
 
 def test_retention(tmp_path, source):

@@ -461,19 +461,13 @@ def test_a_pattern_may_match_nothing(broker):
         assert one.latestOffset(start, ALL) == start
 
 
-def test_a_stream_says_what_it_waits_for_once_and_that_a_channel_has_parts(broker, caplog):
-    broker.channels["sales.~0"] = broker.channels["sales.~1"] = Channel(9, [b"one"])
-    reader = stream(subscribe="late,orders,sales", waitForChannels="true")
+def test_a_stream_says_once_what_it_waits_for(broker, caplog):
+    reader = stream(subscribe="late,orders", waitForChannels="true")
     start = through_json(reader.initialOffset())
     for _ in range(2):
         reader.latestOffset(start, ALL)
     lines = [record.message for record in caplog.records]
-    assert lines == [
-        "there is no channel late; the stream waits for it",
-        "there is no channel sales, but its parts: subscribe to sales.*; the stream waits for it",
-    ]
-    with pytest.raises(OptionsError, match=r"no channel sales, but its parts: subscribe to sales\.\*"):
-        batch(subscribe="sales").partitions()
+    assert lines == ["there is no channel late; the stream waits for it"]
 
 
 def test_patterns_of_nats_are_read_as_patterns(broker):
@@ -776,6 +770,135 @@ def test_a_position_that_cannot_be_told_stops_nothing(broker, caplog):
         broker.failures = [error]
         reader.commit(end)
     assert caplog.text.count("position of audit is not told") == 2
+
+
+# --- channels with parts ----------------------------------------------------------------------------------------------
+
+
+def batches_of(reader, offset, limit=ALL):
+    """The values of one batch after the other until there is nothing more, and where that is."""
+    found = []
+    while (end := through_json(reader.latestOffset(offset, limit))) != offset:
+        found.append(sorted(values_of(reader, reader.partitions(offset, end))))
+        offset = end
+    return found, offset
+
+
+@pytest.mark.parametrize("name", ["sales", "sales,payments.*", "sales.*"])
+def test_a_channel_with_parts_is_all_of_its_parts(broker, name):
+    broker.divide("sales", [b"a", b"b"], [b"c"])
+    reader = batch(subscribe=name, includePartition="true")
+    assert [(row["channel"], row["partition"], row["value"]) for row in rows_of(reader)] == [
+        ("sales.~0", 0, b"a"),
+        ("sales.~0", 0, b"b"),
+        ("sales.~1", 1, b"c"),
+    ]
+    assert batches_of(*begun(stream(subscribe=name, startingOffsets="earliest")))[0] == [[b"a", b"b", b"c"]]
+
+
+def begun(reader):
+    return reader, through_json(reader.initialOffset())
+
+
+@pytest.mark.parametrize("name", ["sales", "sales.*"])
+@pytest.mark.parametrize("again", [True, False])
+def test_new_parts_are_read_behind_those_from_which_their_keys_came(broker, name, again):
+    """Also by a query that is started again, and by one that begins after the doubling."""
+    broker.divide("sales", [b"a0", b"a1"], [b"b0"])
+
+    def reader():
+        return stream(subscribe=name, startingOffsets="earliest")
+
+    first, offset = begun(reader())
+    found, offset = batches_of(first, offset)
+    assert found == [[b"a0", b"a1", b"b0"]]
+    broker["sales.~0"].add(b"a2")
+    broker.divide("sales", [b"a3"], [b"b1"])
+    broker["sales.~1"].add(b"b2")
+    found, offset = batches_of(reader() if again else first, offset)
+    assert found == [[b"a2", b"b1", b"b2"], [b"a3"]]
+    assert batches_of(*begun(reader()))[0] == [[b"a0", b"a1", b"a2", b"b0", b"b2"], [b"a3", b"b1"]]
+    assert broker.looked_up == ["sales"] * 3, "a look-up for each start and each doubling"
+    broker["sales.~3"].add(b"b3")
+    assert batches_of(first, offset)[0] == [[b"b3"]]
+
+
+def test_new_parts_wait_over_batches_with_a_limit_and_where_messages_are_gone(broker):
+    broker.divide("sales", [b"%d" % number for number in range(4)])
+    reader, offset = begun(stream(subscribe="sales", startingOffsets="earliest", maxOffsetsPerTrigger=2))
+    broker.divide("sales", [b"new"])
+    assert batches_of(reader, offset, ReadMaxRows(2))[0] == [[b"0", b"1"], [b"2", b"3"], [b"new"]]
+    broker["sales.~0"].remove(1, 2, 3, 4)
+    assert batches_of(*begun(stream(subscribe="sales", startingOffsets="earliest")))[0] == [[b"new"]]
+
+
+def test_a_new_part_that_limits_have_cut_before_it_was_read_is_loss(broker):
+    broker.divide("sales", [b"a"])
+    reader, offset = begun(stream(subscribe="sales"))
+    broker.divide("sales", [b"new", b"newer"])
+    broker["sales.~1"].forget_before(2)
+    with pytest.raises(DataLossError, match=r"messages 1 to 1 of sales\.~1"):
+        batches_of(reader, offset)
+
+
+def test_a_channel_with_parts_may_be_waited_for_and_is_a_loss_when_it_is_gone(broker):
+    reader, offset = begun(stream(subscribe="sales", waitForChannels="true"))
+    assert batches_of(reader, offset) == ([], offset)
+    broker.divide("sales", [b"a"], [b"b"])
+    found, offset = batches_of(reader, offset)
+    assert found == [[b"a", b"b"]]
+    for name in ("sales.~0", "sales.~1"):
+        del broker.channels[name]
+    del broker.parted["sales"]
+    for one in (reader, stream(subscribe="sales")):
+        with pytest.raises(DataLossError, match=r"sales\.~. was deleted"):
+            one.latestOffset(offset, ALL)
+
+
+@pytest.mark.parametrize("name", ["sales", "sales.*"])
+def test_a_channel_that_was_made_again_with_other_parts_is_read_whole(broker, name):
+    broker.divide("sales", [b"%d" % number for number in range(9)])
+    broker.divide("sales", [b"x"])
+    reader, offset = begun(stream(subscribe=name, startingOffsets="earliest", failOnDataLoss="false"))
+    _, offset = batches_of(reader, offset)
+    broker.channels.pop("sales.~0"), broker.channels.pop("sales.~1"), broker.parted.pop("sales")
+    broker.cluster = "bb"
+    broker.divide("sales", [b"a"], [b"b"])
+    assert batches_of(reader, offset)[0] == [[b"a", b"b"]]
+
+
+def test_a_channel_that_is_called_like_a_part_is_none(broker):
+    broker.channels["sales.~0"] = Channel(9, [b"alone"])
+    with pytest.raises(OptionsError, match="no channel sales"):
+        batch(subscribe="sales").partitions()
+    reader, offset = begun(stream(subscribe="sales", waitForChannels="true"))
+    assert batches_of(reader, offset) == ([], offset)
+    assert batches_of(reader, offset) == ([], offset)
+    assert values_of(batch(subscribe="sales.~0")) == [b"alone"]
+
+
+def test_where_a_channel_with_parts_starts_and_ends(broker):
+    broker.divide("sales", [b"a", b"b", b"c"], [b"d"])
+    of_times = {"startingOffsetsByTimestamp": '{"sales": 2000}', "startingOffsetsByTimestampStrategy": "latest"}
+    assert values_of(batch(subscribe="sales", **of_times)) == [b"b", b"c"]
+    assert len(values_of(batch(subscribe="sales", startingOffsets='{"sales": -2}'))) == 4
+    latest = stream(subscribe="sales", startingOffsets='{"sales": -1}').initialOffset()
+    assert (latest["sales.~0"], latest["sales.~1"]) == (4, 2)
+    assert values_of(batch(subscribe="sales.~0", startingOffsets='{"sales.~0": 3}')) == [b"c"]
+    for options in ({"assign": '{"sales": 2}'}, {"subscribe": "sales", "endingOffsets": '{"sales": 2}'}):
+        with pytest.raises(OptionsError, match=r"sales has parts with sequences of their own: subscribe to sales\.\*"):
+            batch(**options).partitions()
+
+
+def test_parts_are_read_where_the_whole_may_not_be_looked_at(broker):
+    broker.divide("sales", [b"a"])
+    reader = batch(subscribe="sales.*")
+
+    def refuse(_channel):
+        raise ServerError("stan: not permitted")
+
+    broker.parts = refuse
+    assert values_of(reader) == [b"a"]
 
 
 # --- how far behind -------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """A channel read as a table: it is a changelog, and the newest message of each key is the current row."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -13,9 +13,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def latest(rows: "DataFrame", *keys: str, by: str = "_sequence") -> "DataFrame":
-    """Return for each value of *keys* the row with the greatest *by*."""
-    return rows.groupBy(*keys).agg(F.max_by(F.struct("*"), by).alias("newest")).select("newest.*")
+_PART: Final = r"try_cast(regexp_extract(_channel, '\\.~([0-9]+)$', 1) AS int)"
+"""Number of the part from which a message comes: keys go only to parts with higher numbers, whose sequences begin again."""
+
+
+def latest(rows: "DataFrame", *keys: str) -> "DataFrame":
+    """Return for each value of *keys* the row of the newest message."""
+    newest = F.max_by(F.struct("*"), F.struct(F.expr(_PART), "_sequence"))
+    return rows.groupBy(*keys).agg(newest.alias("newest")).select("newest.*")
 
 
 def read_table(spark: "SparkSession", columns: Mapping[str, str], *keys: str, **options: str) -> "DataFrame":

@@ -10,6 +10,7 @@ from pyspark_stan.errors import OptionsError
 from pyspark_stan.options import SourceOptions
 from pyspark_stan.payloads.schema import MALFORMED, Format, PayloadSchema
 from pyspark_stan.payloads.types import ColumnType, ddl, merged_fields, parse_type
+from pyspark_stan.reading.parts import whole_in
 from pyspark_stan.transport import with_retries
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def registered_for(options: SourceOptions) -> list[Registered]:
 
 def registered_of(client: "BlockingClient", channel: str) -> Registered | None:
     """Return the schemas registered for *channel* now; None: there are none."""
-    return next(iter(grouped(client.schemas(channel))), None)
+    return next(iter(grouped(client.schemas(whole_in(channel)))), None)
 
 
 def grouped(statuses: Iterable[Any]) -> list[Registered]:
@@ -71,8 +72,9 @@ def grouped(statuses: Iterable[Any]) -> list[Registered]:
 
 
 def for_channel(schemas: Iterable[Registered], channel: str) -> Registered | None:
-    """Return the schema whose pattern covers *channel*: at most one does."""
-    return next((each for each in schemas if matches(each.pattern, channel)), None)
+    """Return the schema whose pattern covers *channel*, or that of which it is a part: at most one does."""
+    whole = whole_in(channel)
+    return next((each for each in schemas if matches(each.pattern, whole)), None)
 
 
 def typed_columns(options: SourceOptions, schemas: Iterable[Registered]) -> dict[str, ColumnType]:

@@ -10,6 +10,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -22,12 +23,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from stan_client.errors import ServerError, StanClientError
 from stan_client.reading.channels import ChannelInfo
-from stan_client.requests.names import raw
-from stan_protocol.channels import whole_of
 from stan_protocol.scalars import MILLISECOND
 
 from pyspark_stan.errors import OptionsError
-from pyspark_stan.options import SourceOptions, source_options
+from pyspark_stan.options import ReadBound, SourceOptions, source_options
 from pyspark_stan.reading.offsets import (
     CLUSTER,
     Offset,
@@ -41,6 +40,7 @@ from pyspark_stan.reading.offsets import (
     packed,
     ranges_between,
 )
+from pyspark_stan.reading.parts import Parts, whole_in
 from pyspark_stan.reading.planning import ROWS_MIN, StanPartition, plan, rows_for_bytes, rows_of_partition, share
 from pyspark_stan.schema import check_schema
 from pyspark_stan.transport import PASSING, with_retries
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
     from stan_client.blocking import BlockingClient
+    from stan_protocol.admin_types import PartedStatus
 
     from pyspark_stan.reading.cold import Cold
     from pyspark_stan.reading.reading import AnyDecoder
@@ -77,28 +78,56 @@ class _Channels:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._nameless: set[str] = set()  # channels with a name that is not UTF-8, of which the log has a line
+        self.parts = Parts(options.channels)
         self.cold = _cold(options)
 
     def infos(self, newer_than: Mapping[str, int] | None = None, wait_s: float = 0) -> dict[str, ChannelInfo]:
         """Return the state of each channel of the read that exists. The broker answers after *wait_s*, or as soon as a channel
         has a message newer than *newer_than* says."""
-        options = self._options
-        infos = self._ask(
-            lambda client: client.info(options.channels, pattern=options.asked, newer_than=newer_than, wait_s=wait_s)
-        )
-        if options.pattern:
-            matches = re.compile(options.pattern).fullmatch
-            infos = {name: info for name, info in infos.items() if matches(name) and self._has_text(name)}
+        infos = self._requested(newer_than, wait_s)
+        while unknown := self.parts.unknown(infos):
+            before = self.parts.requested()
+            for name in unknown:
+                self.parts.learn(name, infos, self._parts_of(name))
+            if self.parts.requested() != before:
+                infos = self._requested()
+        if not self._options.pattern:
+            infos = {name: info for name, info in infos.items() if self.parts.reads(name)}
         return infos if self.cold is None else self.cold.extended(infos)
 
-    def there_is_no(self, name: str) -> str:
-        """Return a sentence about a channel that does not exist: one that has parts exists as these."""
+    def _requested(self, newer_than: Mapping[str, int] | None = None, wait_s: float = 0) -> dict[str, ChannelInfo]:
+        names, asked, pattern = self.parts.requested(), self._options.asked, self._options.pattern
+        infos = self._ask(lambda client: client.info(names, pattern=asked, newer_than=newer_than, wait_s=wait_s))
+        if not pattern:
+            return infos
+        matches = re.compile(pattern).fullmatch
+        return {name: info for name, info in infos.items() if matches(name) and self._has_text(name)}
+
+    def _parts_of(self, channel: str) -> "list[PartedStatus]":
         try:
-            names = self._ask(lambda client: client.info(pattern=f"{name}.*"))
-        except ServerError:  # the user may not look at these
-            names = {}
-        has_parts = any(whole_of(raw(each)) == raw(name) for each in names)
-        return f"there is no channel {name}" + (f", but its parts: subscribe to {name}.*" if has_parts else "")
+            return self._ask(methodcaller("parts", channel))
+        except ServerError as error:  # who may read parts need not have a right to the whole
+            log.info("the parts of %s are not known: %s", channel, error)
+            return []
+
+    def resolved(
+        self, infos: Infos, place: ReadBound, option: str, missing: Sequence[str] = ()
+    ) -> tuple[dict[str, int], list[str]]:
+        """Return the sequence of a start or an end for each channel, and complaints that failOnDataLoss=false makes bearable.
+
+        Args:
+            infos: the channels.
+            place: as the user has given it.
+            option: its name in complaints.
+            missing: further channels, which do not exist.
+
+        Raises:
+            OptionsError: *place* has a sequence for all parts of a channel.
+        """
+        of_parts, complaints = self.parts.bound(place, infos, option)
+        if complaints:
+            raise OptionsError(complaints)
+        return self.resolver(infos).resolve({*infos, *missing}, of_parts, option)
 
     def _has_text(self, name: str) -> bool:
         """Return True if the channel's name is UTF-8, as Spark needs it; NATS accepts any bytes."""
@@ -198,7 +227,7 @@ class StanBatchReader(DataSourceReader):
         """Return partitions of the messages that the broker has now. Raises OptionsError; others as of `with_retries`."""
         channels = _Channels(self._options)
         infos = channels.infos()
-        ranges = self.narrowed(self._ranges(channels, infos, channels.resolver(infos)), channels.resolver(infos))
+        ranges = self.narrowed(self._ranges(channels, infos), channels.resolver(infos))
         if channels.cold is None:
             return _planned(self._options, ranges, _cores())
         return _plan_cold(self._options, channels.cold, ranges)
@@ -211,12 +240,11 @@ class StanBatchReader(DataSourceReader):
         """Yield the messages of *partition*; called in a task. Errors as of `read_partition`."""
         return _read(self._options, self._columns, partition)
 
-    def _ranges(self, channels: _Channels, infos: Infos, resolver: Resolver) -> list[Range]:
+    def _ranges(self, channels: _Channels, infos: Infos) -> list[Range]:
         options = self._options
-        missing = [name for name in options.channels if name not in infos]
-        complaints = [f"subscribe: {channels.there_is_no(name)}" for name in missing]
-        starts, wrong_starts = resolver.resolve(infos, options.start, "startingOffsets")
-        ends, wrong_ends = resolver.resolve(infos, options.end, "endingOffsets")
+        complaints = [f"subscribe: there is no channel {name}" for name in channels.parts.missing(infos)]
+        starts, wrong_starts = channels.resolved(infos, options.start, "startingOffsets")
+        ends, wrong_ends = channels.resolved(infos, options.end, "endingOffsets")
         if options.fail_on_data_loss:
             complaints += wrong_starts + wrong_ends
         if complaints:
@@ -277,10 +305,8 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the offset at which a new query begins; further calls return the same. Raises OptionsError."""
         if self._initial is None:
             infos = self._infos()
-            names = {*infos, *(self._options.channels if self._options.wait_for_channels else ())}
-            positions, complaints = self._channels.resolver(infos).resolve(
-                names, self._options.start, "startingOffsets"
-            )
+            missing = self._channels.parts.missing(infos) if self._options.wait_for_channels else ()
+            positions, complaints = self._channels.resolved(infos, self._options.start, "startingOffsets", missing)
             if complaints and self._options.fail_on_data_loss:
                 raise OptionsError(complaints)
             uids = {name: info.uid for name, info in infos.items()}
@@ -310,7 +336,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wants = {
             name: self._ends[name] - position
             for name, position in known.positions.items()
-            if self._ends.get(name, 0) > position
+            if self._ends.get(name, 0) > position and not self._channels.parts.waits(name, known.positions, infos)
         }
         self._idle = not wants
         if self._waits_for_more(sum(wants.values()), limit):
@@ -366,13 +392,13 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             if name in positions:
                 self._lose(name, info.uid, "was deleted and made again")
-            positions[name] = initial[name] = oldest(info)
+            before, _ = self._channels.parts.before(name) or ("", 0)
+            positions[name] = initial[name] = 1 if before in begin.positions else oldest(info)
             uids[name] = info.uid
             read_ms.pop(name, None)
-        if not self._options.pattern:
-            for name in self._options.channels:
-                initial.setdefault(name, 1)
-                positions.setdefault(name, 1)
+        for name in self._channels.parts.missing(infos):
+            initial.setdefault(name, 1)
+            positions.setdefault(name, 1)
         for name in uids.keys() - infos.keys():
             if self._reads(name):
                 self._lose(name, 0, "was deleted")
@@ -381,19 +407,16 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _note_missing(self, begin: Offset, infos: Infos) -> None:
         """Refuse names of channels that do not exist; one that the stream is to wait for gets a line in the log. A channel that
         has been read was deleted, which is reported as a loss."""
-        missing = [name for name in self._options.channels if name not in infos and name not in begin.incarnations]
+        known = {*begin.incarnations, *map(whole_in, begin.incarnations)}
+        missing = [name for name in self._channels.parts.missing(infos) if name not in known]
         if missing and not self._options.wait_for_channels:
-            raise OptionsError(
-                [
-                    f"subscribe: {self._channels.there_is_no(name)} (waitForChannels=true waits for it)"
-                    for name in missing
-                ]
-            )
+            why = "waitForChannels=true waits for it"
+            raise OptionsError([f"subscribe: there is no channel {name} ({why})" for name in missing])
         for name in missing:
             note = name, 0, "missing"
             if note not in self._noted:
                 self._noted.add(note)
-                log.warning("%s; the stream waits for it", self._channels.there_is_no(name))
+                log.warning("there is no channel %s; the stream waits for it", name)
 
     def _begun_again(self, known: Offset, infos: Infos) -> Offset:
         """Return *known* with the beginnings of channels that end before their positions, or have other messages below them than
@@ -429,7 +452,9 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _reads(self, name: str) -> bool:
         options = self._options
-        return bool(re.fullmatch(options.pattern, name)) if options.pattern else name in options.channels
+        if options.pattern:
+            return bool(re.fullmatch(options.pattern, name))
+        return name in options.channels or whole_in(name) in options.channels
 
     def _lose(self, name: str, uid: int, what: str, *why_and_then: str) -> None:
         self._note_once(name, uid, f"channel {name} {what}: messages of it that were not read are lost", *why_and_then)
