@@ -52,6 +52,39 @@ OF_NATS: Final = {
 """Arguments of nats-py's connect that may be given as `stan.<name>`."""
 
 
+OF_KAFKA: Final = {
+    "kafka.bootstrap.servers": ("servers", "NATS URLs"),
+    "topic": ("channel", ""),
+    "groupidprefix": ("consumerName", "the broker keeps no group for a query"),
+    "kafka.group.id": ("consumerName", "the broker keeps no group for a query"),
+    "kafka.client.id": ("stan.name", ""),
+    "kafka.auto.offset.reset": ("startingOffsets", ""),
+    "kafka.isolation.level": ("", "only committed rows are read"),
+    "fetchoffset.numretries": ("fetch.numRetries", ""),
+    "fetchoffset.retryintervalms": ("fetch.retryIntervalMs", ""),
+    "kafkaconsumer.polltimeoutms": ("requestTimeoutMs", ""),
+    "kafka.request.timeout.ms": ("requestTimeoutMs", ""),
+    "kafka.fetch.max.bytes": ("fetchBytes", ""),
+    "kafka.max.partition.fetch.bytes": ("fetchBytes", ""),
+    "kafka.max.poll.records": ("maxRecordsPerPartition", ""),
+    "kafka.acks": ("delivery", "a task always waits for all acks"),
+    "kafka.enable.idempotence": ("delivery", ""),
+    "kafka.transactional.id": ("txnAppId", ""),
+    "kafka.batch.size": ("batchBytes", ""),
+    "kafka.max.in.flight.requests.per.connection": ("maxInFlight", ""),
+    "kafka.delivery.timeout.ms": ("ackTimeoutMs", ""),
+    "kafka.retries": ("publish.numRetries", ""),
+    "kafka.security.protocol": ("tls.ca", "and tls:// in servers"),
+    "kafka.ssl.truststore.location": ("tls.ca", "a file in PEM"),
+    "kafka.ssl.truststore.certificates": ("tls.ca", "a file in PEM"),
+    "kafka.ssl.keystore.location": ("tls.cert", "and tls.key, files in PEM"),
+    "kafka.ssl.keystore.key": ("tls.key", "and tls.cert, files in PEM"),
+    "kafka.sasl.jaas.config": ("user", "and password, or token or creds"),
+    "kafka.sasl.mechanism": ("user", "and password, or token or creds"),
+}
+"""Options of Spark's Kafka source and sink, in lower case: what they are called here, and more about it."""
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
     """Address and login of the broker. Hashable, so that connections can be shared; secrets are not shown."""
@@ -177,12 +210,21 @@ class OptionReader:
         for key in sorted(self._options.keys() - self._known.keys() - OF_SPARK):
             if key.startswith(OF_CATALOG) and key.removeprefix(OF_CATALOG) in self._options:
                 continue
-            import difflib  # noqa: PLC0415 - a worker has no mistakes to explain
-
-            near = difflib.get_close_matches(key, self._known, 1)
-            self.complain(f"{key}: no such option" + (f"; {self._known[near[0]]}?" if near else ""))
+            self.complain(f"{key}: {self._unknown(key)}")
         if self._complaints:
             raise OptionsError(self._complaints)
+
+    def _unknown(self, key: str) -> str:
+        """Return what is wrong with an unknown option."""
+        here, more = OF_KAFKA.get(key, ("", ""))
+        if here.lower() in self._known:
+            return f"an option of Kafka; here it is {here}" + (f" ({more})" if more else "")
+        if key.startswith(("kafka.", "kafkaconsumer.")):
+            return "an option of Kafka, " + (more if more and not here else "which has no use here")
+        import difflib  # noqa: PLC0415 - a worker has no mistakes to explain
+
+        near = difflib.get_close_matches(key, self._known, 1)
+        return "no such option" + (f"; {self._known[near[0]]}?" if near else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +413,8 @@ def _assigned(reader: OptionReader) -> dict[str, tuple[int, int]]:
             first, last = value if isinstance(value, list) and len(value) == 2 else (value, LATEST)
             if not (_is_sequence(first) and _is_sequence(last)):
                 reader.complain(f"assign: {channel!r} needs a sequence, or two of them")
+            elif first == 0 and isinstance(value, list):
+                reader.complain(f"assign: {channel!r} starts at 0, and sequences begin at 1; these are no partitions")
             elif 0 <= last < first:
                 reader.complain(f"assign: {channel!r} ends at {last}, before it starts at {first}")
             else:
@@ -412,7 +456,9 @@ def _place(
     elif word:
         sequences = _per_channel(reader, by_sequence, channels)
         for channel in [channel for channel, value in sequences.items() if not _is_sequence(value)]:
-            reader.complain(f"{by_sequence}: {sequences.pop(channel)!r} of {channel!r} is no sequence, nor -2 or -1")
+            wrong = sequences.pop(channel)
+            of_kafka = "; a channel has no partitions, and its parts are channels" if isinstance(wrong, dict) else ""
+            reader.complain(f"{by_sequence}: {wrong!r} of {channel!r} is no sequence, nor -2 or -1{of_kafka}")
         default = EARLIEST if by_sequence == "startingOffsets" else LATEST
     if reader.given(by_times):
         for channel, value in _per_channel(reader, by_times, channels).items():

@@ -724,6 +724,8 @@ def test_everything_that_is_wrong_is_told_at_once():
         ({"channel": "a", "onerror": "deadLetter:a b"}, ROUTED, "onError: 'a b' is no channel's name"),
         ({"channel": "a", "delivery": "at-least-once", "txnappid": "x"}, ROUTED, "txnAppId: without effect"),
         ({"channel": "a", "startingoffsets": "latest"}, ROUTED, "startingoffsets: no such option"),
+        ({"topic": "a"}, ROUTED, "topic: an option of Kafka; here it is channel"),
+        ({"channel": "a", "kafka.acks": "all"}, ROUTED, "kafka.acks: an option of Kafka; here it is delivery (a task"),
     ],
 )
 def test_wrong_options_and_columns_are_refused_by_name(options, schema, words):

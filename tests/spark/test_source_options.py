@@ -206,6 +206,31 @@ def test_what_the_catalog_adds_to_the_options_of_a_table_is_no_mistake():
     ]
 
 
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("kafka.bootstrap.servers", "an option of Kafka; here it is servers (NATS URLs)"),
+        ("kafka.ssl.truststore.location", "an option of Kafka; here it is tls.ca (a file in PEM)"),
+        ("fetchOffset.numRetries", "an option of Kafka; here it is fetch.numRetries"),
+        ("groupIdPrefix", "an option of Kafka; here it is consumerName (the broker keeps no group for a query)"),
+        ("kafka.isolation.level", "an option of Kafka, only committed rows are read"),
+        ("kafka.acks", "an option of Kafka, which has no use here"),
+        ("kafkaConsumer.cache.timeout", "an option of Kafka, which has no use here"),
+        ("topic", "no such option"),
+    ],
+)
+def test_options_of_kafka_are_told_what_they_are_here(option, told):
+    assert complaints_of(subscribe="orders", **{option: "x"}) == [f"{option.lower()}: {told}"]
+
+
+def test_partitions_of_kafka_are_no_sequences():
+    (complaint,) = complaints_of(subscribe="orders", startingOffsets='{"orders": {"0": 23}}')
+    assert complaint.endswith("is no sequence, nor -2 or -1; a channel has no partitions, and its parts are channels")
+    assert complaints_of(assign='{"payments": 1, "orders": [0, 1]}') == [
+        "assign: 'orders' starts at 0, and sequences begin at 1; these are no partitions"
+    ]
+
+
 def test_without_any_option_the_way_out_is_told():
     with pytest.raises(OptionsError, match=r"no options at all: .* WITH \(servers"):
         source_options({})
