@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    IntegerType,
     LongType,
     StringType,
     StructType,
@@ -826,6 +827,62 @@ def test_rows_choose_between_channels_with_parts_and_without(client, task):
 
     assert client.data("plain") == [value for value, channel in pairs if channel == "plain"]
     assert sorted(client.data("sales.~0") + client.data("sales.~1")) == sorted(v for v, c in pairs if c == "sales")
+
+
+NUMBERED = StructType().add("value", BinaryType()).add("channel", StringType()).add("partition", IntegerType())
+
+
+def numbered(*rows):
+    names = ("value", "channel", "partition"), (pa.binary(), pa.string(), pa.int32())
+    columns = zip(*names, zip(*rows, strict=True), strict=True)
+    return pa.record_batch({name: pa.array(column, kind) for name, kind, column in columns})
+
+
+@pytest.mark.parametrize("by_column", [True, False])
+def test_rows_go_to_the_part_that_they_name_and_those_without_one_where_their_keys_belong(client, task, by_column):
+    client.parted["sales"] = (4, "")
+    task(batch=0)
+    rows = [(b"%d" % number, "sales", number % 5 if number % 5 < 4 else None) for number in range(20)]
+    writer = stream(NUMBERED, includepartition="true", **({} if by_column else {"channel": "sales"}))
+
+    message = writer.write(iter([numbered(*rows)]))
+    writer.commit([message], 0)
+
+    without = part_of(message.identity.app.encode(), 4)
+    for number in range(4):
+        wanted = [value for value, _, part in rows if part == number]
+        assert [value for value in client.data(f"sales.~{number}") if int(value) % 5 < 4] == wanted
+    assert [value for value in client.data(f"sales.~{without}") if int(value) % 5 == 4] == [b"4", b"9", b"14", b"19"]
+    assert "sales" not in client.channels
+
+
+def test_what_the_source_says_of_a_row_is_where_it_goes(client, task):
+    client.parted["sales"] = (4, "")
+    task(batch=0)
+    rows = [(b"1", "plain", 0), (b"2", "sales.~3", 3)]
+    at_least_once(NUMBERED, includepartition="true").write(iter([numbered(*rows)]))
+    assert (client.data("plain"), client.data("sales.~3")) == ([b"1"], [b"2"])
+
+
+@pytest.mark.parametrize("row", [(b"x", "sales", 4), (b"x", "sales", -1), (b"x", "plain", 1), (b"x", "sales.~1", 0)])
+def test_rows_for_parts_that_there_are_not_are_faulty(client, task, row):
+    client.parted["sales"] = (4, "")
+    task(batch=0)
+    batch = [numbered((b"good", "plain", None), row)]
+    with pytest.raises(RowError, match=r"row 1 of its partition: partition is none of the channel's parts \(channel "):
+        stream(NUMBERED, includepartition="true").write(iter(batch))
+    dead = at_least_once(NUMBERED, includepartition="true", onerror="deadLetter:dead")
+    assert dead.write(iter(batch)).dead == 1
+    assert client.data("dead") == [b"x"]
+    assert client.data("plain") == [b"good"]
+
+
+def test_a_column_partition_is_never_left_out_without_a_word(client):
+    (told,) = complaints({**SERVERS}, NUMBERED)
+    assert "partition: a column of this name, which is not written: includePartition=true puts each row" in told
+    assert "includePartition: there is no column" in complaints({**SERVERS, "includepartition": "true"}, ROUTED)[0]
+    at_least_once(NUMBERED, includepartition="false").write(iter([numbered((b"1", "a", 7))]))
+    assert client.data("a") == [b"1"]
 
 
 def test_another_refusal_is_no_question_of_parts(client, task):

@@ -5,7 +5,7 @@ import asyncio
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
-from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 from pyspark_stan.errors import RowError
 from pyspark_stan.options import ConnectionOptions
 from pyspark_stan.transport import client_of
@@ -270,3 +270,21 @@ async def test_rows_go_to_the_parts_of_a_channel_before_and_after_they_are_doubl
         await asyncio.to_thread(sink.commit, [again], 1)
         total = sum([len(await asyncio.to_thread(found, client, f"{channel}.~{number}")) for number in range(4)])
         assert total == (300 if delivery == "at-least-once" else 200)
+
+
+async def test_rows_without_a_key_go_to_the_part_that_they_name_and_a_key_stays_where_it_belongs(
+    client, task, writer, channel, server
+):
+    schema = StructType().add("value", BinaryType()).add("key", StringType()).add("partition", IntegerType())
+    sink = writer(schema, delivery="at-least-once", includekey="true", includepartition="true")
+    wrong = 1 - part_of(b"k", 2)
+    async with Direct(server.url) as direct:
+        await direct.admin.create_parts(channel, 2)
+    rows = {"value": pa.array([b"a", b"b"]), "key": pa.array([None, None], pa.string()), "partition": pa.array([1, 0])}
+    task(0)
+    await asyncio.to_thread(sink.write, iter([pa.record_batch(rows)]))
+    for number, value in ((1, b"a"), (0, b"b")):
+        assert await asyncio.to_thread(found, client, f"{channel}.~{number}") == [value]
+    keyed = pa.record_batch({"value": pa.array([b"c"]), "key": pa.array(["k"]), "partition": pa.array([wrong])})
+    with pytest.raises(ServerError, match="the key of the message belongs to another part than"):
+        await asyncio.to_thread(sink.write, iter([keyed]))

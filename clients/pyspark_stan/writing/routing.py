@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +22,9 @@ from stan_protocol.scalars import MiB
 from pyspark_stan.errors import RowError
 from pyspark_stan.writing.identity import ContentIds, ids_of_column
 from pyspark_stan.writing.sink_options import SinkOptions
+
+if TYPE_CHECKING:
+    from pyspark_stan.writing.partitions import Partitions
 
 ROW_OVERHEAD: Final = 16
 """Largest number of bytes of a row's lengths and tags, with a reply."""
@@ -87,7 +90,12 @@ class Router:
     """Packs the record batches of one task into requests."""
 
     def __init__(
-        self, options: SinkOptions, payload_max: int, message_max: Callable[[], int], content_ids: ContentIds | None
+        self,
+        options: SinkOptions,
+        payload_max: int,
+        message_max: Callable[[], int],
+        content_ids: ContentIds | None,
+        partitions: "Partitions | None" = None,
     ) -> None:
         """Make a router.
 
@@ -96,12 +104,14 @@ class Router:
             payload_max: largest payload that NATS accepts, in bytes.
             message_max: asks the broker for the largest payload of a message, in bytes; called if a row is above the usual one.
             content_ids: makes ids of the rows' content if there is no id column; None: rows need no ids.
+            partitions: makes channels of the column `partition`; None: without it.
         """
         self._options = options
         self._request_room = payload_max - REQUEST_OVERHEAD
         self._room = min(payload_max, MESSAGE_PAYLOAD_BYTES_MAX) - REQUEST_OVERHEAD  # of a row
         self._message_max: Callable[[], int] | None = message_max  # None: known from the broker
         self._ids = content_ids
+        self._partitions = partitions
         self._piles: dict[str, _Pile] = {}
         self._pending = 0  # bytes in all piles
         self._rows_before = 0  # rows of earlier record batches
@@ -147,11 +157,15 @@ class Router:
         columns = {name: _binary(batch.column(column)) for name, column in sources.items() if column}
         if options.include_headers:
             columns["headers"] = batch.column("headers")
+        if self._partitions is not None:
+            names = columns["channel"].to_pylist() if "channel" in columns else [options.channel.encode()] * len(batch)
+            found = self._partitions.channels(names, batch.column("partition").to_pylist())
+            columns["channel"], columns["misplaced"] = found
         return columns
 
     def _by_channel(self, columns: dict[str, pa.Array]) -> Iterator[tuple[str, dict[str, pa.Array]]]:
         """Yield each channel with the columns of its rows, in their order."""
-        if self._options.channel:
+        if "channel" not in columns:
             yield self._options.channel, columns
             return
         names = columns["channel"].dictionary_encode()
@@ -176,6 +190,8 @@ class Router:
         masks = [("value is null", value.is_null())] if value.null_count else []
         if channel is not None:
             masks += _channel_faults(channel)
+        if "misplaced" in columns and pc.any(columns["misplaced"]).as_py():
+            masks.append(("partition is none of the channel's parts", columns["misplaced"]))
         if ident is not None and ident.null_count:
             masks.append((f"{self._options.id_column} is null", ident.is_null()))
         if key is not None and (pc.max(pc.binary_length(key)).as_py() or 0) > KEY_BYTES_MAX:

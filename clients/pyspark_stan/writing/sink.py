@@ -270,7 +270,12 @@ def _send_all(options: SinkOptions, message: StanCommitMessage, iterator: "Itera
         content_ids = ContentIds(message.identity, message.partition, _query(message))
     connection = options.connection
     client, ask = transport.client_of(connection), partial(transport.message_bytes_max, connection)
-    router = Router(options, client.max_payload, ask, content_ids)
+    partitions = None
+    if options.include_partition:
+        from pyspark_stan.writing.partitions import Partitions  # noqa: PLC0415 - most workers have no use for it
+
+        partitions = Partitions(connection)
+    router = Router(options, client.max_payload, ask, content_ids, partitions)
     sender = _Sender(options, message, client.max_payload - REQUEST_OVERHEAD)
     for batch in iterator:
         for request in router.add(batch):

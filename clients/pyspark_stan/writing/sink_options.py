@@ -53,6 +53,7 @@ class SinkOptions:
     include_headers: bool = option("includeHeaders", False)
     include_key: bool = option("includeKey", False)
     include_reply: bool = option("includeReply", False)
+    include_partition: bool = option("includePartition", False)
 
 
 def sink_options(
@@ -157,6 +158,14 @@ def _check_columns(reader: OptionReader, options: SinkOptions, schema: StructTyp
         _check_column(reader, schema, "channel", (StringType,), "string", missing)
     if options.include_reply:
         _check_column(reader, schema, "reply", _TEXT, "string or binary", "includeReply: there is no column reply")
+    if options.include_partition:
+        missing = "includePartition: there is no column partition"
+        _check_column(reader, schema, "partition", _NUMBER, "int or long", missing)
+    elif "partition" in schema.names and not reader.given("includePartition"):
+        reader.complain(
+            "partition: a column of this name, which is not written: includePartition=true puts each row into that part of its "
+            "channel, false does without it"
+        )
     kinds = (*_TEXT, *_NUMBER)
     if options.include_key:
         _check_column(reader, schema, "key", kinds, "binary, string, long or int", "includeKey: there is no column key")
