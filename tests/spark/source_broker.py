@@ -81,7 +81,8 @@ class SourceBroker:
         first = channel.first if channel.last else 0
         times = {sequence: message.timestamp for sequence, message in channel.messages.items()}
         at = max((time for sequence, time in times.items() if sequence <= position), default=0)
-        times = 0, max(times.values(), default=0)
+        first_time = next(iter(times.values()), 0)
+        times = first_time, max(times.values(), default=0)
         return ChannelInfo(name, channel.uid, first, channel.last, size, *times, self.cluster, channel.lost_until, at)
 
     def parts(self, channel):

@@ -24,9 +24,10 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 from pyspark_stan.datasource import StanDataSource
 from pyspark_stan.errors import OptionsError
 from pyspark_stan.options import SEQUENCE_MAX
-from pyspark_stan.reading.metrics import lag, summary
+from pyspark_stan.reading.metrics import lag, lag_seconds, summary
+from pyspark_stan.reading.unread import Unread
 from pyspark_stan.schema import full_schema
-from stan_client import ConnectionClosedError, DataLossError, RequestTimeoutError, ServerError
+from stan_client import ChannelInfo, ConnectionClosedError, DataLossError, RequestTimeoutError, ServerError
 
 from tests.spark.source_broker import Channel, SourceBroker, use
 
@@ -923,6 +924,55 @@ def test_lag(as_text):
 def test_lag_behind_a_server_that_was_set_up_anew_is_all_it_has(latest):
     end = {"*init": {"a": 1}, "*inc": {}, "*tasks": 2, "*cluster": "aa", "a": 15}
     assert lag({"sources": [{"endOffset": end, "latestOffset": latest}]}) == {"a": latest["a"] - 1}
+
+
+def test_how_old_unread_messages_are_at_least(broker, monkeypatch):
+    """Those that come while the query runs are as old as the newest at the look that found them."""
+    now = 100.0
+    monkeypatch.setattr("pyspark_stan.reading.unread.time.time_ns", lambda: int(now * 1e9))
+
+    def batch_of(reader, offset, limit):
+        end = through_json(reader.latestOffset(offset, ReadMaxRows(limit)))
+        return end, lag_seconds({"sources": [{"endOffset": end, "latestOffset": reader.reportLatestOffset()}]})
+
+    reader, offset = begun(stream(subscribe="orders,payments", startingOffsets='{"orders": 1, "payments": -1}'))
+    broker.channels["orders"].messages[1].timestamp = 10_000_000
+    assert lag_seconds({"sources": [{"endOffset": offset, "latestOffset": reader.reportLatestOffset()}]}) == {}
+    offset, ages = batch_of(reader, offset, 2)
+    assert ages == {"orders": 95.0}, "message 3 of second 3 is not older than the newest one, of second 5"
+    broker["orders"].add(b"six", timestamp=60_000_000_000)
+    now = 101.0
+    offset, ages = batch_of(reader, offset, 2)
+    assert ages == {"orders": 96.0}
+    offset, ages = batch_of(reader, offset, 1)
+    assert ages == {"orders": 41.0}
+    broker["payments"].add(b"p3", timestamp=101_500_000_000)  # its clock is fast
+    offset, ages = batch_of(reader, offset, 1)
+    assert ages in ({"payments": 0.0}, {"orders": 41.0})
+    offset, ages = batch_of(reader, offset, 1)
+    assert ages == {}
+    unread = stream(startingOffsets="earliest", minOffsetsPerTrigger=50, maxTriggerDelay="1h")
+    assert batch_of(unread, through_json(unread.initialOffset()), 1)[1] == {"orders": 100.99}
+    assert lag_seconds(None) == {}
+
+
+def test_many_looks_make_ages_shorter_and_never_longer(monkeypatch):
+    """Message p is of second p, and each look finds one more."""
+    monkeypatch.setattr("pyspark_stan.reading.unread.time.time_ns", lambda: 5000 * 10**9)
+    unread, infos = Unread(), [{"a": ChannelInfo("a", 1, 1, last, 0, 10**9, last * 10**9)} for last in range(1, 2001)]
+
+    def since(position):
+        unread.note(infos[-1], {"a": position})
+        (age,) = unread.seconds().values()
+        return 5000 - age
+
+    for info in infos:
+        unread.note(info, {"a": 1})
+    assert since(1) == 1
+    assert 1000 <= since(1000) < 1050
+    assert since(2000) == 2000
+    unread.note(infos[-1], {"a": 2001})
+    assert unread.seconds() == {}
 
 
 def test_no_lag_before_anything_is_known():

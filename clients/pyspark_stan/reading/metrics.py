@@ -13,7 +13,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from pyspark_stan.reading.offsets import CLUSTER, INITIAL, from_json, unpacked
+from pyspark_stan.reading.offsets import AGES, CLUSTER, INITIAL, from_json, unpacked
 
 log: Final = logging.getLogger("pyspark_stan")
 
@@ -30,12 +30,27 @@ def lag(progress: Mapping[str, Any] | None) -> dict[str, int]:
         end, latest = _parsed(source.get("endOffset")), _parsed(source.get("latestOffset"))
         if INITIAL not in end:
             continue
+        latest.pop(AGES, None)
         read = from_json(end)
         positions = read.positions if latest.pop(CLUSTER, read.cluster) == read.cluster else {}
         for channel, behind in latest.items():
             position = positions.get(channel, 1)
             lags[channel] = lags.get(channel, 0) + behind - (position if position <= behind else 1)
     return lags
+
+
+def lag_seconds(progress: Mapping[str, Any] | None) -> dict[str, float]:
+    """Return for each channel with messages that the query has not read how old the oldest of them is at least, in seconds.
+
+    *progress* is as of `lag`. It is exact to a trigger's interval for messages that came while the query ran; of those that were
+    there at its start it is at least the age of the newest one.
+    """
+    ages: dict[str, float] = {}
+    for source in (progress or {}).get("sources", ()):
+        if INITIAL in _parsed(source.get("endOffset")):
+            for channel, seconds in _parsed(source.get("latestOffset")).get(AGES, {}).items():
+                ages[channel] = max(seconds, ages.get(channel, 0.0))
+    return ages
 
 
 def summary(behind: Mapping[str, int]) -> dict[str, float]:

@@ -39,6 +39,8 @@ TASKS: Final = "*tasks"
 AGAIN: Final = "*again"
 CLUSTER: Final = "*cluster"
 READ: Final = "*read"
+AGES: Final = "*ages"
+"""In a report beside the ends of channels: seconds since the oldest unread message of each channel."""
 PACKED: Final = "*packed"
 CHANNELS_PLAIN_MAX: Final = 100
 """Offsets of more channels are packed."""

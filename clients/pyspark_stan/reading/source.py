@@ -22,12 +22,12 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 from stan_client.errors import ServerError, StanClientError
-from stan_client.reading.channels import ChannelInfo
 from stan_protocol.scalars import MILLISECOND
 
 from pyspark_stan.errors import OptionsError
 from pyspark_stan.options import ReadBound, SourceOptions, source_options
 from pyspark_stan.reading.offsets import (
+    AGES,
     CLUSTER,
     Offset,
     Range,
@@ -40,8 +40,9 @@ from pyspark_stan.reading.offsets import (
     packed,
     ranges_between,
 )
-from pyspark_stan.reading.parts import Parts, whole_in
+from pyspark_stan.reading.parts import Infos, Parts, whole_in
 from pyspark_stan.reading.planning import ROWS_MIN, StanPartition, plan, rows_for_bytes, rows_of_partition, share
+from pyspark_stan.reading.unread import Unread
 from pyspark_stan.schema import check_schema
 from pyspark_stan.transport import PASSING, with_retries
 
@@ -63,7 +64,6 @@ IDLE_WAIT_S: Final = 0.05
 CHECK_SERVER: Final = "check `servers` and `clusterId`"
 
 T = TypeVar("T")
-Infos = Mapping[str, ChannelInfo]
 
 
 def stream_reader(options: Mapping[str, str], schema: "StructType") -> "StanStreamReader":
@@ -81,7 +81,7 @@ class _Channels:
         self.parts = Parts(options.channels)
         self.cold = _cold(options)
 
-    def infos(self, newer_than: Mapping[str, int] | None = None, wait_s: float = 0) -> dict[str, ChannelInfo]:
+    def infos(self, newer_than: Mapping[str, int] | None = None, wait_s: float = 0) -> Infos:
         """Return the state of each channel of the read that exists. The broker answers after *wait_s*, or as soon as a channel
         has a message newer than *newer_than* says."""
         infos = self._requested(newer_than, wait_s)
@@ -95,7 +95,7 @@ class _Channels:
             infos = {name: info for name, info in infos.items() if self.parts.reads(name)}
         return infos if self.cold is None else self.cold.extended(infos)
 
-    def _requested(self, newer_than: Mapping[str, int] | None = None, wait_s: float = 0) -> dict[str, ChannelInfo]:
+    def _requested(self, newer_than: Mapping[str, int] | None = None, wait_s: float = 0) -> Infos:
         names, asked, pattern = self.parts.requested(), self._options.asked, self._options.pattern
         infos = self._ask(lambda client: client.info(names, pattern=asked, newer_than=newer_than, wait_s=wait_s))
         if not pattern:
@@ -277,10 +277,11 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._channels = _Channels(options)
         self._initial: Offset | None = None
-        self._frozen: dict[str, ChannelInfo] | None = None  # with availableNow: the channels at the start
+        self._frozen: Infos | None = None  # with availableNow: the channels at the start
         self._compared = False  # with the start: positions and what they were chosen by
         self._asked: dict[str, int] = {}  # sequences to which the times of the last answer refer
         self._ends: dict[str, int] = {}  # next sequence of each channel, as of the last answer
+        self._unread = Unread()
         self._cluster = ""  # whose channels they are
         self._idle = False  # there was nothing new in the last answer
         self._moved_at = time.monotonic()  # when a batch last had messages
@@ -339,6 +340,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._ends.get(name, 0) > position and not self._channels.parts.waits(name, known.positions, infos)
         }
         self._idle = not wants
+        self._unread.note(infos, known.positions)
         if self._waits_for_more(sum(wants.values()), limit):
             return start
         if not wants and begun.positions == begin.positions:
@@ -346,16 +348,19 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._moved_at = time.monotonic()
         shares = self._within(wants, infos, limit)
         positions = {name: position + shares.get(name, 0) for name, position in known.positions.items()}
+        self._unread.note(infos, positions)
         end = known._replace(positions=positions)
         moved = {name: info for name, info in infos.items() if end.place(name) != begin.place(name)}
         return end._replace(read_ms={**known.read_ms, **newest_ms(moved)}).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return the next sequence of each channel for Spark's progress report; None before the first batch."""
+        """Return the next sequence of each channel for Spark's progress report, and the ages of unread messages; None before the
+        first batch."""
         cluster = {CLUSTER: self._cluster} if self._ends and self._cluster else {}
-        return packed(dict(sorted({**self._ends, **cluster}.items())), len(self._ends)) or None
+        ages = {AGES: seconds} if (seconds := self._unread.seconds()) else {}
+        return packed(dict(sorted({**self._ends, **cluster, **ages}.items())), len(self._ends)) or None
 
-    def _infos(self, begin: Offset | None = None) -> dict[str, ChannelInfo]:
+    def _infos(self, begin: Offset | None = None) -> Infos:
         frozen = self._frozen
         if frozen is not None and (begin is None or self._compared):
             return frozen
@@ -489,7 +494,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if rows:
             wants = share(wants, rows)
         if size:
-            wants = rows_for_bytes(wants, {name: _row_bytes(infos[name]) for name in wants}, size)
+            wants = rows_for_bytes(wants, {name: _row_bytes(infos, name) for name in wants}, size)
         return wants
 
     # --- what a batch holds ---------------------------------------------------------------------------------------
@@ -540,7 +545,8 @@ def _cluster(infos: Infos) -> str:
     return next((info.cluster for info in infos.values()), "")
 
 
-def _row_bytes(info: ChannelInfo) -> float:
-    """Return the average size of the channel's messages in bytes, at least 1."""
+def _row_bytes(infos: Infos, channel: str) -> float:
+    """Return the average size of a channel's messages in bytes, at least 1."""
+    info = infos[channel]
     count = behind(info) - oldest(info)
     return max(1.0, info.bytes / count) if count > 0 else 1.0

@@ -1,0 +1,42 @@
+"""How long messages have been waiting for a stream, by the times of the channels' newest messages at each look: no request more.
+
+    looks: ends at 101, newest of 10:00 · ends at 140, newest of 10:01        the query is at 120: it waits since 10:01 or before
+
+Promises that no message is said to be older than it is.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from stan_client.reading.channels import ChannelInfo
+
+from pyspark_stan.reading.offsets import behind, oldest
+
+LOOKS_MAX: Final = 256
+"""Of a channel, an even number; of more every second one is forgotten, and ages of what came between are told shorter."""
+
+
+class Unread:
+    """The messages of each channel that a stream has not read."""
+
+    def __init__(self) -> None:
+        self._looks: dict[str, list[tuple[int, int]]] = {}  # next sequence and newest time in ns, of unread messages
+
+    def note(self, infos: Mapping[str, ChannelInfo], positions: Mapping[str, int]) -> None:
+        """Note a look at the channels, and the next sequence to read of each after the batch that was planned then."""
+        before, self._looks = self._looks, {}
+        for name, info in infos.items():
+            position, end = positions.get(name, 1), behind(info)
+            if position >= end:
+                continue
+            looks = [look for look in before.get(name, ()) if position < look[0] < end]
+            if not looks and position <= oldest(info):
+                looks.append((oldest(info) + 1, info.first_time_ns))
+            looks.append((end, info.last_time_ns))
+            self._looks[name] = looks if len(looks) <= LOOKS_MAX else [looks[0], *looks[2::2]]
+
+    def seconds(self) -> dict[str, float]:
+        """Return for each channel with unread messages how old the oldest one is now at least, in seconds to the millisecond."""
+        now = time.time_ns()
+        return {name: max(0, now - looks[0][1]) // 1_000_000 / 1000 for name, looks in self._looks.items()}
