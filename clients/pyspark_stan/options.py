@@ -49,7 +49,24 @@ OF_NATS: Final = {
     "tls_hostname": str,
     "name": str,
 }
-"""Arguments of nats-py's connect that may be given as `stan.<name>`."""
+OF_NATS_FLAGS: Final = ("tls_handshake_first", "dont_randomize")
+"""Arguments of nats-py's connect that may be given as `stan.<name>`, and those of them that are true or false."""
+LOGINS: Final = {
+    "user": "user",
+    "password": "password",
+    "token": "token",
+    "creds": "user_credentials",
+    "nkey": "nkeys_seed",
+}
+"""Options of the login, and what the client calls them."""
+OF_TLS: Final = {
+    "tls.ca": "tls_ca",
+    "tls.cert": "tls_cert",
+    "tls.key": "tls_key",
+    "tls.ciphers": "tls_ciphers",
+    "tls.minVersion": "tls_min_version",
+}
+"""Options of TLS, and what the client calls them."""
 
 
 OF_KAFKA: Final = {
@@ -79,8 +96,10 @@ OF_KAFKA: Final = {
     "kafka.ssl.truststore.certificates": ("tls.ca", "a file in PEM"),
     "kafka.ssl.keystore.location": ("tls.cert", "and tls.key, files in PEM"),
     "kafka.ssl.keystore.key": ("tls.key", "and tls.cert, files in PEM"),
-    "kafka.sasl.jaas.config": ("user", "and password, or token or creds"),
-    "kafka.sasl.mechanism": ("user", "and password, or token or creds"),
+    "kafka.ssl.cipher.suites": ("tls.ciphers", "in OpenSSL's words"),
+    "kafka.ssl.enabled.protocols": ("tls.minVersion", ""),
+    "kafka.sasl.jaas.config": ("user", "and password, or token, creds or nkey"),
+    "kafka.sasl.mechanism": ("user", "and password, or token, creds or nkey"),
 }
 """Options of Spark's Kafka source and sink, in lower case: what they are called here, and more about it."""
 
@@ -89,11 +108,11 @@ OF_KAFKA: Final = {
 class ConnectionOptions:
     """Address and login of the broker. Hashable, so that connections can be shared; secrets are not shown."""
 
-    servers: tuple[str, ...]
+    servers: tuple[str, ...] = field(repr=False)  # a URL may have a password
     cluster_id: str = "test-cluster"
     timeout_s: float = 30.0
-    secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # user, password, token, user_credentials
-    tls: tuple[str, str, str] = field(default=("", "", ""), repr=False)  # files: authority, certificate, key
+    secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # the client's arguments of LOGINS
+    tls: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # those of OF_TLS
     nats: tuple[tuple[str, str | int | float], ...] = ()  # more arguments of nats-py's connect
 
 
@@ -176,16 +195,15 @@ class OptionReader:
         servers = tuple(filter(None, (part.strip() for part in self.text("servers").split(","))))
         if not servers:
             self.complain("servers: required, for example nats://127.0.0.1:4222")
-        names = ("user", "password", "token", "creds")
-        secrets = tuple(
-            ("user_credentials" if name == "creds" else name, self.text(name)) for name in names if self.given(name)
-        )
+        secrets = tuple((argument, self.text(name)) for name, argument in LOGINS.items() if self.given(name))
         if self.given("user") != self.given("password"):
             self.complain("user and password: one goes with the other")
-        if sum(map(self.given, ("user", "token", "creds"))) > 1:
-            self.complain("user, token and creds: give one of them")
-        tls = (self.text("tls.ca"), self.text("tls.cert"), self.text("tls.key"))
-        if bool(tls[1]) != bool(tls[2]):
+        if sum(map(self.given, ("user", "token", "creds", "nkey"))) > 1:
+            self.complain("user, token, creds and nkey: give one of them")
+        if self.given("tls.minVersion"):
+            self.choice("tls.minVersion", ("1.2", "1.3"), "1.2")
+        tls = tuple((argument, text) for name, argument in OF_TLS.items() if (text := self.text(name)))
+        if bool(self.text("tls.cert")) != bool(self.text("tls.key")):
             self.complain("tls.cert and tls.key: one goes with the other")
         timeout_s = self.number("requestTimeoutMs", 30_000, 1) / 1000
         return ConnectionOptions(
@@ -201,7 +219,10 @@ class OptionReader:
                     arguments.append((name, kind(self.text(key))))
                 except ValueError:
                     self.complain(f"{key}: {self.text(key)!r} is not a number")
-        return tuple(arguments)
+        flags = [
+            (name, self.flag(f"stan.{name}", default=False)) for name in OF_NATS_FLAGS if self.given(f"stan.{name}")
+        ]
+        return (*arguments, *flags)
 
     def finish(self) -> None:
         """Complain about the options that were never read: they are unknown. Raises OptionsError if there are any complaints."""

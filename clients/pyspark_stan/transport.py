@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from stan_client.blocking import BlockingClient
 from stan_client.errors import CannotConnectError, ConnectionClosedError, RequestTimeoutError
+from stan_protocol.secure import without_secrets
 
 from pyspark_stan.errors import UnreachableError
 from pyspark_stan.options import ConnectionOptions
@@ -63,8 +64,7 @@ def forget(connection: ConnectionOptions, client: BlockingClient) -> None:
 
 def nats_options(connection: ConnectionOptions) -> dict[str, Any]:
     """Return the options that stan_client passes on to nats-py."""
-    files = zip(("tls_ca", "tls_cert", "tls_key"), connection.tls, strict=True)
-    return {**dict(connection.nats), **dict(connection.secrets), **{name: file for name, file in files if file}}
+    return {**dict(connection.nats), **dict(connection.secrets), **dict(connection.tls)}
 
 
 def with_retries(connection: ConnectionOptions, retries: int, pause_s: float, call: Callable[[BlockingClient], T]) -> T:
@@ -133,5 +133,7 @@ def _connect_once(connection: ConnectionOptions) -> BlockingClient:
             nats_options=nats_options(connection),
         )
     except Exception as error:  # nats-py has many
-        reason = f"{type(error).__name__}: {error}"
-        raise UnreachableError(f"stan: cannot connect to {', '.join(connection.servers)}: {reason}") from error
+        servers, reason = without_secrets(", ".join(connection.servers)), f"{type(error).__name__}: {error}"
+        if isinstance(error, ImportError):
+            reason += "; creds and nkey need the package nkeys"
+        raise UnreachableError(f"stan: cannot connect to {servers}: {reason}") from error

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import ssl
 import subprocess
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import uvloop
 from nats.aio.client import Client as NatsClient
 from nats.aio.client import Srv
+from stan_client.errors import CannotConnectError
 from stan_client.transport.connection import BorrowedLink, ClientConnection, for_nats
 from stan_protocol.frames import Frame
 
@@ -61,6 +63,22 @@ def test_frames_of_all_sizes_come_back_in_order(nats_url, runner: Runner) -> Non
 def test_frames_of_all_sizes_come_back_in_order_over_tls(tls, runner: Runner) -> None:
     url, files = tls
     runner(round_trip(url, for_nats(files)))
+
+
+async def test_ciphers_and_versions_of_tls_are_those_that_were_asked_for(tls) -> None:
+    url, files = tls
+    newest = for_nats({**files, "tls_min_version": "1.3"})["tls"]
+    ciphers = for_nats({"tls_ciphers": "ECDHE+AESGCM"})["tls"].get_ciphers()
+
+    assert newest.minimum_version == ssl.TLSVersion.TLSv1_3
+    assert {each["name"] for each in ciphers if each["protocol"] == "TLSv1.2"} < {
+        each["name"] for each in newest.get_ciphers()
+    }
+    await round_trip(url, for_nats({**files, "tls_ciphers": "ECDHE+AESGCM", "tls_min_version": "1.3"}))
+    with pytest.raises(CannotConnectError, match="No cipher can be selected"):
+        await ClientConnection().open(url, {**files, "tls_ciphers": "NONE-SUCH"}, 5)
+    with pytest.raises(ValueError, match=r"tls_min_version: '1\.1' is not one of 1\.2, 1\.3"):
+        await ClientConnection().open(url, {**files, "tls_min_version": "1.1"}, 5)
 
 
 async def test_requests_and_flushes_of_nats_py_go_on_beside_it(nats_url) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 
+import nkeys
 import pyarrow as pa
 import pytest
 import stan_client
@@ -11,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_stan import transport
 from pyspark_stan.datasource import StanDataSource
 from pyspark_stan.errors import UnreachableError
-from pyspark_stan.options import ConnectionOptions
+from pyspark_stan.options import ConnectionOptions, source_options
 from pyspark_stan.transport import client_of, forget
 from stan_client import DataLossError, Direct
 from stan_client.blocking import BlockingClient
@@ -19,6 +20,7 @@ from stan_client.errors import CannotConnectError, ConnectionClosedError
 from stan_protocol.parted import part_of
 
 from tests.integration.test_compaction_server import POLICY, SMALL
+from tests.kit.fake_broker import nats_server
 from tests.kit.ports import free_port
 from tests.kit.server import StanServer, until
 from tests.spark.filling import fill
@@ -256,6 +258,25 @@ def test_no_server(source, monkeypatch):
     made = StanDataSource({"servers": Nowhere.url, "subscribe": "orders", "fetch.numretries": "0"})
     with pytest.raises(UnreachableError, match=Nowhere.url):
         batch(made).partitions()
+
+
+def test_an_nkey_logs_in_and_no_secret_is_told(tmp_path):
+    seed, other = (nkeys.encode_seed(bytes([number] * 32), nkeys.PREFIX_BYTE_USER) for number in (1, 2))
+    public = nkeys.from_seed(bytearray(seed)).public_key.decode()
+    (tmp_path / "right.nk").write_bytes(seed)
+    (tmp_path / "wrong.nk").write_bytes(other)
+    (tmp_path / "nats.conf").write_text(f"authorization {{ users = [{{ nkey: {public} }}] }}\n")
+    with nats_server("-c", str(tmp_path / "nats.conf")) as url:
+
+        def connection(name, servers=url):
+            options = {"servers": servers, "subscribe": "a", "nkey": str(tmp_path / name)}
+            return source_options(options).connection
+
+        forget(connection("right.nk"), client_of(connection("right.nk")))
+        with pytest.raises(UnreachableError, match="Authorization Violation") as caught:
+            client_of(connection("wrong.nk", url.replace("//", "//me:sesame@")))
+    assert "sesame" not in str(caught.value)
+    assert other.decode() not in str(caught.value)
 
 
 def test_connections_are_shared_by_all_who_ask_for_the_same(broker):

@@ -107,7 +107,7 @@ def test_an_error_survives_the_way_to_the_driver():
         ({"subscribe": "a", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "3"}, "minOffsetsPerTrigger"),
         ({"subscribe": "a", "maxTriggerDelay": "1m"}, "maxTriggerDelay"),
         ({"subscribe": "a", "maxTriggerDelay": "soon", "minOffsetsPerTrigger": "9"}, "maxTriggerDelay"),
-        ({"subscribe": "a", "user": "u", "password": "p", "token": "t"}, "user, token and creds"),
+        ({"subscribe": "a", "user": "u", "password": "p", "token": "t"}, "user, token, creds and nkey"),
         ({"subscribe": "a", "tls.cert": "file"}, "tls.cert and tls.key"),
         ({"subscribe": "a", "stan.ping_interval": "often"}, "stan.ping_interval"),
         ({"subscribe": "a", "stan.no_such": "x"}, "stan.no_such"),
@@ -178,17 +178,35 @@ def test_connection_settings():
             "user": "me",
             "password": "secret",
             "tls.ca": "ca.pem",
+            "tls.ciphers": "ECDHE+AESGCM",
+            "tls.minVersion": "1.2",
             "stan.ping_interval": "7",
+            "stan.tls_handshake_first": "true",
             "requestTimeoutMs": "1500",
         }
     ).connection
     assert found.servers == ("nats://a:1", "nats://b:2")
     assert dict(found.secrets) == {"user": "me", "password": "secret"}
-    assert dict(found.nats) == {"ping_interval": 7}
+    assert dict(found.nats) == {"ping_interval": 7, "tls_handshake_first": True}
+    assert dict(found.tls) == {"tls_ca": "ca.pem", "tls_ciphers": "ECDHE+AESGCM", "tls_min_version": "1.2"}
     assert found.timeout_s == 1.5
     assert "secret" not in repr(found)
     assert pickle.loads(pickle.dumps(found)) == found  # noqa: S301 - its own
     assert hash(found)
+
+
+def test_logins_are_never_shown():
+    of_url = read(servers="nats://me:sesame@a:1").connection
+    of_file = read(nkey="/secrets/sesame.nk").connection
+    assert dict(of_file.secrets) == {"nkeys_seed": "/secrets/sesame.nk"}
+    login = {"user": "me", "password": "sesame"}
+    for shown in (repr(of_url), str(of_url), repr(of_file), repr(read(**login))):
+        assert "sesame" not in shown
+
+
+def test_versions_of_tls():
+    (told,) = complaints_of(subscribe="a", **{"tls.minVersion": "1.1"})
+    assert told == "tls.minVersion: '1.1' is not one of 1.2, 1.3"
 
 
 def test_the_reader_takes_what_the_sink_asks_for():

@@ -46,6 +46,7 @@ class PipelineConnection:
     password: Secret
     token: Secret
     creds: str
+    nkey: str
     tls: Mapping[str, str]
 
     def options(self) -> dict[str, str]:
@@ -57,6 +58,7 @@ class PipelineConnection:
             "password": self.password.reveal(),
             "token": self.token.reveal(),
             "creds": self.creds,
+            "nkey": self.nkey,
             **{f"tls.{name}": path for name, path in self.tls.items()},
         }
         return {name: value for name, value in options.items() if value}
@@ -230,6 +232,7 @@ def _connection(table: TomlTable, directory: Path) -> PipelineConnection:
         password=table.secret("password"),
         token=table.secret("token"),
         creds=_place(table.text("creds"), directory),
+        nkey=_place(table.text("nkey"), directory),
         tls={name: _place(table.text(f"tls_{name}"), directory) for name in ("ca", "cert", "key")},
     )
     table.finish()

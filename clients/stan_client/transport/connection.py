@@ -55,22 +55,31 @@ _SID = itemgetter(0)
 SCHEMES: Final = ("nats", "tls", "ws", "wss")
 """Of the URLs of NATS servers."""
 
-TLS_OPTIONS = ("tls_ca", "tls_cert", "tls_key")
+TLS_OPTIONS = ("tls_ca", "tls_cert", "tls_key", "tls_ciphers", "tls_min_version")
+TLS_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
 def for_nats(options: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments for nats-py's connect: user, password, token, user_credentials and nkeys_seed (files), tls_hostname, tls (an
-    SSLContext) and so on as they are; tls_ca, tls_cert, tls_key (files) instead of tls.
+    SSLContext) and so on as they are; instead of tls: tls_ca, tls_cert, tls_key (files), tls_ciphers (of TLS 1.2, in OpenSSL's
+    words) and tls_min_version ("1.2" or "1.3").
 
     Raises:
-        OSError: one of the files cannot be read, or is not valid for TLS (ssl.SSLError).
+        OSError: one of the files cannot be read, or is not valid for TLS, or there is no such cipher (ssl.SSLError).
+        ValueError: another tls_min_version.
     """
     given = {key: value for key, value in options.items() if key not in TLS_OPTIONS}
-    ca, cert, key = (options.get(name) for name in TLS_OPTIONS)
-    if ca or cert or key:
+    ca, cert, key, ciphers, least = (options.get(name) for name in TLS_OPTIONS)
+    if ca or cert or key or ciphers or least:
         given["tls"] = context = ssl.create_default_context(cafile=ca)
         if cert:
             context.load_cert_chain(cert, key)
+        if ciphers:
+            context.set_ciphers(ciphers)
+        if least:
+            if least not in TLS_VERSIONS:
+                raise ValueError(f"tls_min_version: {least!r} is not one of {', '.join(TLS_VERSIONS)}")
+            context.minimum_version = TLS_VERSIONS[least]
     return given
 
 
