@@ -108,7 +108,7 @@ OF_KAFKA: Final = {
 class ConnectionOptions:
     """Address and login of the broker. Hashable, so that connections can be shared; secrets are not shown."""
 
-    servers: tuple[str, ...] = field(repr=False)  # a URL may have a password
+    servers: tuple[str, ...]
     cluster_id: str = "test-cluster"
     timeout_s: float = 30.0
     secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # the client's arguments of LOGINS
@@ -195,6 +195,8 @@ class OptionReader:
         servers = tuple(filter(None, (part.strip() for part in self.text("servers").split(","))))
         if not servers:
             self.complain("servers: required, for example nats://127.0.0.1:4222")
+        if any("@" in server for server in servers):
+            self.complain("servers: Spark's plans show a login in a URL; use user and password, token, creds or nkey")
         secrets = tuple((argument, self.text(name)) for name, argument in LOGINS.items() if self.given(name))
         if self.given("user") != self.given("password"):
             self.complain("user and password: one goes with the other")

@@ -196,12 +196,16 @@ def test_connection_settings():
 
 
 def test_logins_are_never_shown():
-    of_url = read(servers="nats://me:sesame@a:1").connection
     of_file = read(nkey="/secrets/sesame.nk").connection
     assert dict(of_file.secrets) == {"nkeys_seed": "/secrets/sesame.nk"}
     login = {"user": "me", "password": "sesame"}
-    for shown in (repr(of_url), str(of_url), repr(of_file), repr(read(**login))):
+    for shown in (repr(of_file), repr(read(**login)), *complaints_of(subscribe="a", servers="nats://me:sesame@a:1")):
         assert "sesame" not in shown
+
+
+def test_a_login_in_a_url_is_refused_for_spark_would_show_it():
+    (told,) = complaints_of(subscribe="a", servers="nats://a:1,nats://me:sesame@b:1")
+    assert told.startswith("servers: Spark's plans show a login in a URL; use user and password")
 
 
 def test_versions_of_tls():
