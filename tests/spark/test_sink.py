@@ -356,8 +356,8 @@ def test_at_least_once_needs_no_identity_and_asks_again(client):
 
 
 def test_at_least_once_gives_up_when_its_retries_are_used_up(client):
-    client.failures = [RequestTimeoutError()] * 3
-    with pytest.raises(RequestTimeoutError):
+    client.failures = [RequestTimeoutError("stan: batch request timeout after 10 s")] * 3
+    with pytest.raises(RequestTimeoutError, match=r"after 10 s, 3 times"):
         at_least_once(channel="a", **{"publish.numretries": "2"}).write(iter([values(b"1")]))
 
 

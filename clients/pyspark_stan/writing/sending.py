@@ -106,10 +106,10 @@ class InFlightRequests:
         while True:
             try:
                 self.duplicates += getattr(answer.result(), "duplicates", 0)
-            except RequestTimeoutError:
+            except RequestTimeoutError as error:
                 late += 1
                 if late > self._retries:
-                    raise
+                    raise (RequestTimeoutError(f"{error}, {late} times") if late > 1 else error) from None
             except ConnectionClosedError:
                 closed += 1
                 if closed > transport.REPLACED_MAX:
