@@ -17,6 +17,7 @@ from pyspark_stan.payloads.column import to_avro as to_avro
 from pyspark_stan.pipeline.table import read_table as read_table
 from pyspark_stan.reading.metrics import StanQueryListener as StanQueryListener
 from pyspark_stan.reading.metrics import lag as lag
+from pyspark_stan.reading.metrics import lag_bytes as lag_bytes
 from pyspark_stan.reading.metrics import lag_seconds as lag_seconds
 from pyspark_stan.tables.delta import to_delta as to_delta
 from pyspark_stan.tables.iceberg import to_iceberg as to_iceberg

@@ -24,7 +24,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 from pyspark_stan.datasource import StanDataSource
 from pyspark_stan.errors import OptionsError
 from pyspark_stan.options import SEQUENCE_MAX
-from pyspark_stan.reading.metrics import lag, lag_seconds, summary
+from pyspark_stan.reading.metrics import lag, lag_bytes, lag_seconds, summary
 from pyspark_stan.reading.unread import Unread
 from pyspark_stan.schema import full_schema
 from stan_client import ChannelInfo, ConnectionClosedError, DataLossError, RequestTimeoutError, ServerError
@@ -954,6 +954,20 @@ def test_how_old_unread_messages_are_at_least(broker, monkeypatch):
     unread = stream(startingOffsets="earliest", minOffsetsPerTrigger=50, maxTriggerDelay="1h")
     assert batch_of(unread, through_json(unread.initialOffset()), 1)[1] == {"orders": 100.99}
     assert lag_seconds(None) == {}
+
+
+def test_how_many_bytes_are_unread(broker):
+    sources = []
+    for name in ("orders", "payments"):
+        reader, offset = begun(stream(subscribe=name, startingOffsets="earliest"))
+        end = through_json(reader.latestOffset(offset, ReadMaxRows(1)))
+        sources.append({"endOffset": end, "latestOffset": reader.reportLatestOffset()})
+    size = {name: sum(message.ByteSize() for message in broker[name].messages.values()) for name in broker.channels}
+    assert lag_bytes({"sources": sources}) == {"orders": size["orders"] * 4 // 5, "payments": size["payments"] // 2}
+    assert lag_bytes({"sources": sources[:1] * 2}) == {"orders": size["orders"] * 4 // 5 * 2}
+    assert lag({"sources": sources}) == {"orders": 4, "payments": 1}
+    everything = through_json(reader.latestOffset(offset, ALL))
+    assert lag_bytes({"sources": [{"endOffset": everything, "latestOffset": reader.reportLatestOffset()}]}) == {}
 
 
 def test_many_looks_make_ages_shorter_and_never_longer(monkeypatch):

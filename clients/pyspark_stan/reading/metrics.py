@@ -2,6 +2,7 @@
 
 import json
 import logging
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from pyspark_stan.reading.offsets import AGES, CLUSTER, INITIAL, from_json, unpacked
+from pyspark_stan.reading.offsets import AGES, BYTES, CLUSTER, INITIAL, from_json, unpacked
 
 log: Final = logging.getLogger("pyspark_stan")
 
@@ -30,7 +31,8 @@ def lag(progress: Mapping[str, Any] | None) -> dict[str, int]:
         end, latest = _parsed(source.get("endOffset")), _parsed(source.get("latestOffset"))
         if INITIAL not in end:
             continue
-        latest.pop(AGES, None)
+        for about in (AGES, BYTES):
+            latest.pop(about, None)
         read = from_json(end)
         positions = read.positions if latest.pop(CLUSTER, read.cluster) == read.cluster else {}
         for channel, behind in latest.items():
@@ -45,12 +47,23 @@ def lag_seconds(progress: Mapping[str, Any] | None) -> dict[str, float]:
     *progress* is as of `lag`. It is exact to a trigger's interval for messages that came while the query ran; of those that were
     there at its start it is at least the age of the newest one.
     """
-    ages: dict[str, float] = {}
+    return _of_unread(progress, AGES, max)
+
+
+def lag_bytes(progress: Mapping[str, Any] | None) -> dict[str, int]:
+    """Return for each channel with messages that the query has not read how many bytes these have, by the average size of all its
+    messages. *progress* is as of `lag`."""
+    return _of_unread(progress, BYTES, operator.add)
+
+
+def _of_unread(progress: Mapping[str, Any] | None, field: str, together: Callable[[Any, Any], Any]) -> dict[str, Any]:
+    """Return what reports say of unread messages; *together*: makes one of what two sources say of a channel."""
+    found: dict[str, Any] = {}
     for source in (progress or {}).get("sources", ()):
         if INITIAL in _parsed(source.get("endOffset")):
-            for channel, seconds in _parsed(source.get("latestOffset")).get(AGES, {}).items():
-                ages[channel] = max(seconds, ages.get(channel, 0.0))
-    return ages
+            for channel, value in _parsed(source.get("latestOffset")).get(field, {}).items():
+                found[channel] = together(value, found.get(channel, 0))
+    return found
 
 
 def summary(behind: Mapping[str, int]) -> dict[str, float]:

@@ -40,7 +40,8 @@ AGAIN: Final = "*again"
 CLUSTER: Final = "*cluster"
 READ: Final = "*read"
 AGES: Final = "*ages"
-"""In a report beside the ends of channels: seconds since the oldest unread message of each channel."""
+BYTES: Final = "*bytes"
+"""In a report beside the ends of channels: the age in seconds of each channel's oldest unread message, and the bytes of all."""
 PACKED: Final = "*packed"
 CHANNELS_PLAIN_MAX: Final = 100
 """Offsets of more channels are packed."""
@@ -188,6 +189,12 @@ def behind(info: ChannelInfo | None) -> int:
     if last >= SEQUENCE_MAX:
         raise OverflowError(f"stan: the sequences of channel {info and info.name} are larger than Spark's long")
     return last + 1
+
+
+def row_bytes(info: ChannelInfo) -> float:
+    """Return the average size of a channel's messages in bytes, at least 1."""
+    count = behind(info) - oldest(info)
+    return max(1.0, info.bytes / count) if count > 0 else 1.0
 
 
 class Resolver:

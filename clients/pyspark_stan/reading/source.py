@@ -28,6 +28,7 @@ from pyspark_stan.errors import OptionsError
 from pyspark_stan.options import ReadBound, SourceOptions, source_options
 from pyspark_stan.reading.offsets import (
     AGES,
+    BYTES,
     CLUSTER,
     Offset,
     Range,
@@ -39,6 +40,7 @@ from pyspark_stan.reading.offsets import (
     oldest,
     packed,
     ranges_between,
+    row_bytes,
 )
 from pyspark_stan.reading.parts import Infos, Parts, whole_in
 from pyspark_stan.reading.planning import ROWS_MIN, StanPartition, plan, rows_for_bytes, rows_of_partition, share
@@ -354,11 +356,12 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end._replace(read_ms={**known.read_ms, **newest_ms(moved)}).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return the next sequence of each channel for Spark's progress report, and the ages of unread messages; None before the
-        first batch."""
+        """Return the next sequence of each channel for Spark's progress report, and ages and sizes of what is unread; None before
+        the first batch."""
         cluster = {CLUSTER: self._cluster} if self._ends and self._cluster else {}
-        ages = {AGES: seconds} if (seconds := self._unread.seconds()) else {}
-        return packed(dict(sorted({**self._ends, **cluster, **ages}.items())), len(self._ends)) or None
+        seconds, size = self._unread.seconds(), self._unread.bytes
+        unread = {AGES: seconds, BYTES: size} if seconds else {}
+        return packed(dict(sorted({**self._ends, **cluster, **unread}.items())), len(self._ends)) or None
 
     def _infos(self, begin: Offset | None = None) -> Infos:
         frozen = self._frozen
@@ -494,7 +497,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if rows:
             wants = share(wants, rows)
         if size:
-            wants = rows_for_bytes(wants, {name: _row_bytes(infos, name) for name in wants}, size)
+            wants = rows_for_bytes(wants, {name: row_bytes(infos[name]) for name in wants}, size)
         return wants
 
     # --- what a batch holds ---------------------------------------------------------------------------------------
@@ -543,10 +546,3 @@ def _beyond_end(offset: Offset, infos: Infos) -> list[str]:
 def _cluster(infos: Infos) -> str:
     """Return the cluster of channels; "" if there are none, or a server does not know it yet."""
     return next((info.cluster for info in infos.values()), "")
-
-
-def _row_bytes(infos: Infos, channel: str) -> float:
-    """Return the average size of a channel's messages in bytes, at least 1."""
-    info = infos[channel]
-    count = behind(info) - oldest(info)
-    return max(1.0, info.bytes / count) if count > 0 else 1.0

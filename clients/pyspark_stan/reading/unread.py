@@ -1,4 +1,5 @@
-"""How long messages have been waiting for a stream, by the times of the channels' newest messages at each look: no request more.
+"""How long messages have been waiting for a stream, by the times of the channels' newest messages at each look: no request more;
+and how many bytes they have.
 
     looks: ends at 101, newest of 10:00 · ends at 140, newest of 10:01        the query is at 120: it waits since 10:01 or before
 
@@ -11,7 +12,7 @@ from typing import Final
 
 from stan_client.reading.channels import ChannelInfo
 
-from pyspark_stan.reading.offsets import behind, oldest
+from pyspark_stan.reading.offsets import behind, oldest, row_bytes
 
 LOOKS_MAX: Final = 256
 """Of a channel, an even number; of more every second one is forgotten, and ages of what came between are told shorter."""
@@ -22,10 +23,11 @@ class Unread:
 
     def __init__(self) -> None:
         self._looks: dict[str, list[tuple[int, int]]] = {}  # next sequence and newest time in ns, of unread messages
+        self.bytes: dict[str, int] = {}  # of unread messages, by the average size of those that there are
 
     def note(self, infos: Mapping[str, ChannelInfo], positions: Mapping[str, int]) -> None:
         """Note a look at the channels, and the next sequence to read of each after the batch that was planned then."""
-        before, self._looks = self._looks, {}
+        before, self._looks, self.bytes = self._looks, {}, {}
         for name, info in infos.items():
             position, end = positions.get(name, 1), behind(info)
             if position >= end:
@@ -34,6 +36,7 @@ class Unread:
             if not looks and position <= oldest(info):
                 looks.append((oldest(info) + 1, info.first_time_ns))
             looks.append((end, info.last_time_ns))
+            self.bytes[name] = int(row_bytes(info) * (end - max(position, oldest(info))))
             self._looks[name] = looks if len(looks) <= LOOKS_MAX else [looks[0], *looks[2::2]]
 
     def seconds(self) -> dict[str, float]:
