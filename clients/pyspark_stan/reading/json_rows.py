@@ -55,7 +55,7 @@ def _json_text(depth: int) -> str:
 _JSON: Final = f"^(?:{_json_text(2)})$"
 
 
-class TooManyOddError(Exception):
+class TooManyOddError(ValueError):
     """So many messages are odd that all of them are to be read one by one."""
 
 
