@@ -122,6 +122,19 @@ def test_a_pattern_has_the_schemas_that_cover_some_of_it(broker):
     assert schema.startswith("`id` bigint, `total` bigint, `at` timestamp, `any` string, `_channel`")
 
 
+@pytest.mark.parametrize("name", ["sales", "sales.*"])
+def test_parts_have_the_schema_of_their_channel(broker, name):
+    broker.register("sales", 1, V1)
+    broker.divide("sales", [b'{"id": 1}'], [b'{"id": 2}'])
+    options = options_of(subscribe=name)
+    assert typed_schema(options).startswith("`id` bigint, `total` bigint, `_channel` string")
+    decoder = TypedDecoder(struct(id=LongType()), registered_for(options), options)
+    broker.asked.clear()
+    found = [decoder.batch(answer) for part in (0, 1) for answer in broker.read_range(f"sales.~{part}", 1, 1)]
+    assert [row for batch in found for row in batch.to_pylist()] == [{"id": 1}, {"id": 2}]
+    assert broker.asked == []
+
+
 def test_a_user_may_want_some_of_the_columns(broker):
     broker.register("orders", 1, V1)
     wanted = struct(total=LongType(), _sequence=LongType())

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from stan_protocol.patterns import matches, overlap
+from stan_protocol.patterns import REST, matches, overlap
 from stan_protocol.schemas.kinds import SchemaKind
 
 from pyspark_stan.errors import OptionsError
@@ -48,13 +48,18 @@ def registered_for(options: SourceOptions) -> list[Registered]:
             lambda client, channel=channel: client.schemas(channel),  # type: ignore[misc]
         )
         if options.pattern:
-            matching = [each for each in matching if overlap(each.pattern, options.asked)]
+            matching = [each for each in matching if _may_cover(each.pattern, options.asked)]
         if not matching:
             complaints.append(f"schema: none is registered for {channel or options.asked}")
         statuses += matching
     if complaints:
         raise OptionsError(complaints)
     return grouped(statuses)
+
+
+def _may_cover(pattern: str, asked: str) -> bool:
+    """Return True if some channel that *asked* may find has the schema of *pattern*, by its own name or as a part."""
+    return overlap(pattern, asked) or (not pattern.endswith(REST) and overlap(f"{pattern}.~0", asked))
 
 
 def registered_of(client: "BlockingClient", channel: str) -> Registered | None:
