@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from stan_lake.iceberg import IcebergTable
 
 MANIFESTS: Final = "_manifest"
-VERSIONS_KEPT: Final = 20
-"""Older manifests are removed; a reader that has read one does not need it again."""
+VERSIONS_KEPT: Final = 12
+"""Older manifests are removed, with their metadata of Iceberg; a reader that has read one does not need it again."""
 ATTEMPTS: Final = 5
 """Attempts of a reader whose manifest was removed because of many commits meanwhile."""
 REPLACED_KEPT_S: Final = 3600

@@ -2,6 +2,7 @@
 
 import os
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -20,7 +21,7 @@ BEGIN_S = 314_814 * FAN_IN * AGE_S
 YEAR = 366 * 24 * 4
 """Files that a channel makes which always waits for their age."""
 FEW = 40
-DAYS = int(os.environ.get("STAN_LAKE_DAYS", "7"))
+DAYS = int(os.environ.get("STAN_LAKE_DAYS", "3"))
 """Of a tierer that writes files; 366 of them take some minutes."""
 TARGET = 128 << 20
 MOMENTS_MAX = 2000
@@ -128,19 +129,42 @@ class Clock:
         assert [*cold, *hot] == [at for at in range(1, self.channel.last + 1) if at not in self.channel.gone]
 
 
-@pytest.mark.timeout(5 * 60)
-async def test_a_slow_channel_leaves_few_files():
-    clock = Clock(MemoryStore(), OneChannel())
-    for _ in range(DAYS * 24 * 4):
-        await clock.quarter()
-    clock.now += 3600
-    for _ in range(3):
+async def left_by(clock, gaps):
+    """How many objects of each kind a channel leaves that has a message behind each of these gaps (s)."""
+    for gap in gaps:
+        clock.channel.publish(1, timestamp=clock.now * SECOND)
+        clock.now += gap
         await clock.step()
-    table = LakeTable(clock.store, "orders", UID)
-    manifest = table.manifest()
-    assert parquet_files(clock.store, table) == {file.name for file in manifest.files}
-    assert len(manifest.files) < FEW
+    for _ in range(3):
+        clock.now += 3600
+        await clock.step()
     clock.check(clock.store)
+    table = LakeTable(clock.store, clock.channel.name, UID)
+    assert parquet_files(clock.store, table) == {file.name for file in table.manifest().files}
+    return Counter(kind_of(path.split("/")[2:]) for path in clock.store.objects if path.startswith(table.path("")))
+
+
+def kind_of(parts):
+    """The directory, or the suffix of what lies in none."""
+    return parts[0] if len(parts) > 1 else parts[0].rpartition(".")[2]
+
+
+@pytest.mark.timeout(15 * 60)
+async def test_a_channel_with_a_message_each_quarter_of_an_hour_leaves_few_files():
+    left = await left_by(Clock(MemoryStore(), OneChannel()), DAYS * 24 * 4 * [AGE_S])
+    assert {"parquet", "_manifest", "metadata"} == set(left)
+    assert max(left.values()) < FEW, left
+
+
+async def test_twenty_channels_with_a_message_now_and_then_leave_few_files_of_a_year():
+    draw = random.Random(1)
+    store = MemoryStore()
+    for number in range(20):
+        gaps = [0]
+        while sum(gaps) < 365 * 86400:
+            gaps.append(int(AGE_S * 4 ** draw.uniform(3, 6.5)))  # sixteen hours to three months
+        left = await left_by(Clock(store, OneChannel(f"device.{number}")), gaps)
+        assert max(left.values()) < FEW, left
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "behind"])
