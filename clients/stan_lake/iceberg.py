@@ -3,16 +3,18 @@
     channel=orders/uid=7/metadata/v12.metadata.json      of the version of the manifest; the highest number counts
     channel=orders/uid=7/metadata/12-list.avro           Iceberg's manifest list, and its manifest of the files that no chunk has
     channel=orders/uid=7/metadata/12-files.avro
+    channel=orders/uid=7/metadata/12-deletes.avro        while files have rows that were deleted: their positions, and a manifest
+    channel=orders/uid=7/metadata/12-deletes.parquet
     channel=orders/uid=7/_files.….avro                   Iceberg's manifest of a chunk
 
 Promises: it comes behind each commit, and before a file goes that the commit has left out. So after a crash it may lag, until the
-next commit, but lists no file that is gone, and no message twice. What is hidden in a file goes when that is written again.
+next commit, but lists no file that is gone, and no message twice. Expired rows go when their file is written again.
 """
 
 import io
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from pyiceberg.conversions import to_bytes
@@ -25,6 +27,7 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
+    ManifestWriter,
     write_manifest,
     write_manifest_list,
 )
@@ -36,16 +39,20 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.typedef import Record
 
 from stan_lake.columns import SCHEMA
-from stan_lake.manifest import Chunk, DataFile, TableManifest
+from stan_lake.manifest import Chunk, DataFile, Run, TableManifest, within
 from stan_lake.places import chunk_manifest, objects_of
+from stan_lake.position_deletes import DeletesWriter, position_deletes, positions
 from stan_lake.store import Store
 
 _FORMAT: Final = 2
 _SCHEMA: Final = pyarrow_to_schema(SCHEMA)
 _FIRST: Final = 1
-"""Snapshot and sequence number of each file: nothing is ever deleted from one, for which Iceberg would have to know."""
+"""Snapshot and sequence number of each file: position deletes are for files of their own number, too."""
+_PARQUET: Final = {"file_format": FileFormat.PARQUET, "partition": Record()}
 _LENGTH: Final = 1
 """The place of `ManifestFile.manifest_length`."""
+_Deleted = tuple[DataFile, tuple[Run, ...]]
+"""A file, and what is deleted of it."""
 
 
 class IcebergTable:
@@ -54,16 +61,24 @@ class IcebergTable:
     def __init__(self, store: Store, directory: str) -> None:
         self._store, self._directory = store, directory
         self._chunks: dict[str, ManifestFile] = {}  # by names
+        self._deleted: dict[_Deleted, list[int]] = {}  # positions
 
     def publish(self, manifest: TableManifest) -> None:
         """Write the metadata of a manifest that was committed. Raises LakeError, OSError."""
-        files, listed, entrance = objects_of(manifest.version)
+        deleted, deletes, files, listed, entrance = objects_of(manifest.version)
         chunks = {chunk.name: self._chunks.get(chunk.name) or self._chunk(chunk) for chunk in manifest.chunks}
         self._chunks = chunks
         manifests = list(chunks.values())
         if manifest.alone:
-            made, data = self._manifest(files, manifest.alone)
+            made, data = self._data_manifest(files, manifest.alone)
             self._put(files, data)
+            manifests.append(made)
+        rows = self._deleted_rows(manifest)
+        if rows:
+            number, data = position_deletes(rows)
+            self._put(deleted, data)
+            made, data = self._deletes_manifest(deletes, deleted, number, len(data))
+            self._put(deletes, data)
             manifests.append(made)
         self._put(listed, self._list(listed, manifest.version, manifests))
         self._put(entrance, self._metadata(manifest, listed))
@@ -71,39 +86,50 @@ class IcebergTable:
     def _chunk(self, chunk: Chunk) -> ManifestFile:
         """Write Iceberg's manifest of a chunk, if none is there."""
         name = chunk_manifest(chunk.name)
-        made, data = self._manifest(name, chunk.files)
+        made, data = self._data_manifest(name, chunk.files)
         if not self._put(name, data):
             made[_LENGTH] = len(self._store.get(f"{self._directory}/{name}"))
         return made
 
-    def _manifest(self, name: str, files: Sequence[DataFile]) -> tuple[ManifestFile, bytes]:
-        out = _Bytes(self._location(name))
-        with write_manifest(_FORMAT, UNPARTITIONED_PARTITION_SPEC, _SCHEMA, out, _FIRST, "deflate") as writer:
-            for file in files:
-                writer.existing(self._entry(file))
-        made = writer.to_manifest_file()
-        made.sequence_number, made.min_sequence_number = _FIRST, _FIRST
-        return made, out.data
+    def _deleted_rows(self, manifest: TableManifest) -> dict[str, list[int]]:
+        """Return the positions of deleted rows, by the locations of their files."""
+        known = self._deleted
+        self._deleted = {}
+        rows = {}
+        for file in manifest.files if manifest.deleted else ():
+            runs = within(manifest.deleted, file.first, file.last)
+            if runs:
+                key = file, tuple(runs)
+                opened = self._store.opened(f"{self._directory}/{file.name}")
+                self._deleted[key] = known[key] if key in known else positions(opened, runs)
+                rows[self._location(file.name)] = self._deleted[key]
+        return {path: places for path, places in rows.items() if places}
 
-    def _entry(self, file: DataFile) -> ManifestEntry:
+    def _data_manifest(self, name: str, files: Sequence[DataFile]) -> tuple[ManifestFile, bytes]:
+        out = _Bytes(self._location(name))
+        writer = write_manifest(_FORMAT, UNPARTITIONED_PARTITION_SPEC, _SCHEMA, out, _FIRST, "deflate")
+        return _written(writer, map(self._entry, files)), out.data
+
+    def _deletes_manifest(self, name: str, deletes: str, rows: int, size: int) -> tuple[ManifestFile, bytes]:
+        out = _Bytes(self._location(name))
+        writer = DeletesWriter(UNPARTITIONED_PARTITION_SPEC, _SCHEMA, out, _FIRST, "deflate")
+        content = DataFileContent.POSITION_DELETES
+        file = IcebergFile.from_args(
+            content=content, file_path=self._location(deletes), record_count=rows, file_size_in_bytes=size, **_PARQUET
+        )
+        return _written(writer, [file]), out.data
+
+    def _entry(self, file: DataFile) -> IcebergFile:
         lower = {"sequence": file.first, "timestamp": file.first_time_ns // 1000}
         upper = {"sequence": file.last, "timestamp": file.last_time_ns // 1000}
-        entry = IcebergFile.from_args(
+        return IcebergFile.from_args(
             content=DataFileContent.DATA,
             file_path=self._location(file.name),
-            file_format=FileFormat.PARQUET,
-            partition=Record(),
             record_count=file.rows,
             file_size_in_bytes=file.bytes,
             lower_bounds=_bounds(lower),
             upper_bounds=_bounds(upper),
-        )
-        return ManifestEntry.from_args(
-            status=ManifestEntryStatus.EXISTING,
-            snapshot_id=_FIRST,
-            sequence_number=_FIRST,
-            file_sequence_number=_FIRST,
-            data_file=entry,
+            **_PARQUET,
         )
 
     def _list(self, name: str, version: int, manifests: list[ManifestFile]) -> bytes:
@@ -145,6 +171,24 @@ class IcebergTable:
 
     def _put(self, name: str, data: bytes) -> bool:
         return self._store.put_new(f"{self._directory}/{name}", data)
+
+
+def _written(writer: ManifestWriter, files: Iterable[IcebergFile]) -> ManifestFile:
+    """Write a manifest of *files*."""
+    with writer:
+        for file in files:
+            writer.existing(
+                ManifestEntry.from_args(
+                    status=ManifestEntryStatus.EXISTING,
+                    snapshot_id=_FIRST,
+                    sequence_number=_FIRST,
+                    file_sequence_number=_FIRST,
+                    data_file=file,
+                )
+            )
+    made = writer.to_manifest_file()
+    made.sequence_number, made.min_sequence_number = _FIRST, _FIRST
+    return made
 
 
 def _bounds(values: dict[str, int]) -> dict[int, bytes]:

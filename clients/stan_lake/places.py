@@ -8,9 +8,8 @@ METADATA: Final = "metadata"
 
 def objects_of(version: int) -> list[str]:
     """Return the paths of the objects of a version; readers begin with the last one, and take no other of a crash for it."""
-    return [
-        f"{METADATA}/{name}" for name in (f"{version}-files.avro", f"{version}-list.avro", f"v{version}.metadata.json")
-    ]
+    names = "deletes.parquet", "deletes.avro", "files.avro", "list.avro"
+    return [*(f"{METADATA}/{version}-{name}" for name in names), f"{METADATA}/v{version}.metadata.json"]
 
 
 def chunk_manifest(name: str) -> str:

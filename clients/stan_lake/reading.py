@@ -3,6 +3,7 @@
 Rows that were deleted, or have expired, are left out, though they may still lie in the files.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -75,7 +76,7 @@ def _cut(batch: pa.RecordBatch, first: int, end: int, excluded: Sequence[Run]) -
     sequences = batch.column("sequence")
     if not batch.num_rows:
         return batch
-    low, high = _place(sequences, first), _place(sequences, end)
+    low, high = (bisect_left(sequences, bound, key=lambda one: one.as_py()) for bound in (first, end))
     rows = batch.slice(low, high - low)
     if not excluded or not rows.num_rows:
         return rows
@@ -85,18 +86,6 @@ def _cut(batch: pa.RecordBatch, first: int, end: int, excluded: Sequence[Run]) -
         inside = pa.compute.and_(pa.compute.greater_equal(column, begin), pa.compute.less_equal(column, last))
         keep = pa.compute.and_not(keep, inside)
     return rows.filter(keep)
-
-
-def _place(sequences: pa.Array, sequence: int) -> int:
-    """Return how many of *sequences*, which are in order, are smaller."""
-    low, high = 0, len(sequences)
-    while low < high:
-        middle = (low + high) // 2
-        if sequences[middle].as_py() < sequence:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def _unexpired(batch: pa.RecordBatch, now_ns: int) -> pa.RecordBatch:

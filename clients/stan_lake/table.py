@@ -39,7 +39,7 @@ NAME_MAX: Final = 200
 
 _VERSION = re.compile(r"(\d{20})\.json")
 _FILE = re.compile(r"\d{20}-\d{20}\.(\d+)\.\d+\.(?:parquet|json|avro)")
-_PUBLISHED = re.compile(r"(\d+)-\w+\.avro|v(\d+)\.metadata\.json")
+_PUBLISHED = re.compile(r"(\d+)-\w+\.\w+|v(\d+)\.metadata\.json")
 _CUT = re.compile(r".+~[0-9a-f]{64}")
 _CHANNEL, _UID = "channel=", "uid="
 

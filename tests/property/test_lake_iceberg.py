@@ -3,7 +3,8 @@
 from itertools import pairwise
 
 import pytest
-from stan_lake.removal import delete
+from stan_lake.manifest import within
+from stan_lake.removal import delete, hidden, rewritten
 from stan_lake.store import LocalStore
 from stan_lake.table import LakeTable
 from stan_lake.tierer import ChannelTierer, TierSettings
@@ -96,7 +97,29 @@ def check_listed(store, table):
     assert all(last < first for (_, last), (first, _) in pairwise(ranges))
 
 
-async def test_a_deletion_reaches_the_iceberg_table(tmp_path):
+async def test_a_deletion_reaches_the_iceberg_table_with_its_first_commit(tmp_path):
+    """While files wait to be written again, their rows are named one by one; those of chunks, too."""
+    store, channel = LocalStore(tmp_path), OneChannel()
+    tiers = Tiers(store, channel, target_bytes=100)
+    await tiers.step(40)
+    manifest = tiers.tierer.manifest
+    assert manifest.chunks
+    runs = [(2, 3), (6, 11), (14, 14), (37, 39)]
+    for now, run in enumerate(runs, 1):
+        manifest = tiers.table.commit(hidden(manifest, [run], now))
+        assert sequences(store, tiers.table) == [at for at, _ in rows_of(store, "orders")]
+        assert not {*range(run[0], run[1] + 1)} & {*sequences(store, tiers.table)}
+    while manifest.deleted:
+        (file, *_) = (one for one in manifest.files if within(manifest.deleted, one.first, one.last))
+        manifest = rewritten(tiers.table, manifest, [file], 9)
+        assert sequences(store, tiers.table) == [at for at, _ in rows_of(store, "orders")]
+    assert len(sequences(store, tiers.table)) == 40 - sum(last - first + 1 for first, last in runs)
+    assert not [
+        path for path in store.children(tiers.table.path("metadata")).objects if f"{manifest.version}-d" in path
+    ]
+
+
+async def test_a_deletion_by_hand_reaches_the_iceberg_table(tmp_path):
     store, channel = LocalStore(tmp_path), OneChannel()
     tiers = Tiers(store, channel, target_bytes=100)
     await tiers.step(20)
