@@ -48,7 +48,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced:
-    """A file that no manifest lists any more, but stays for a while for readers of older manifests."""
+    """A file or chunk that no manifest lists any more, but stays for a while for readers of older manifests."""
 
     name: str
     at_s: int  # Unix

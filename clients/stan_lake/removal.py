@@ -77,7 +77,8 @@ def rewritten(table: LakeTable, before: TableManifest, files: Sequence[DataFile]
             files=(*before.files[:place], *new, *before.files[place + len(files) :]),
             deleted=without(before.deleted, files[0].first, files[-1].last),
             replaced=(*before.replaced, *(Replaced(name=file.name, at_s=now_s) for file in files)),
-        )
+        ),
+        now_s,
     )
 
 
@@ -98,7 +99,7 @@ def delete(table: LakeTable, runs: Sequence[Run], now_s: int, *, at_once: bool =
     rows, known = _rows(manifest), {file.name for file in manifest.files}
     changed = hidden(manifest, within(merged(runs), 1, manifest.next - 1), now_s)
     if changed is not manifest:
-        manifest = table.commit(changed)
+        manifest = table.commit(changed, now_s)
     for file in manifest.files:
         if within(manifest.deleted, file.first, file.last):
             manifest = rewritten(table, manifest, [file], now_s)

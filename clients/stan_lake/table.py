@@ -152,13 +152,21 @@ class LakeTable:
         if not self.store.put_new(self.path(name), data) and self.store.get(self.path(name)) != data:
             raise TakenOverError(f"{self.store.location(self.path(name))} is there already")
 
-    def commit(self, changed: TableManifest) -> TableManifest:
+    def commit(self, changed: TableManifest, now_s: int = 0) -> TableManifest:
         """Make a changed manifest the newest one; returns it as it is stored.
+
+        Args:
+            changed: the newest one, with changes.
+            now_s: Unix seconds, from which on replaced chunks stay for a while; 0: they need not.
 
         Raises:
             TakenOverError: there is a newer manifest.
         """
-        new = replace(changed, version=changed.version + 1, chunks=self._sealed(changed))
+        chunks = self._sealed(changed)
+        gone = sorted({chunk.name for chunk in changed.chunks} - {chunk.name for chunk in chunks})
+        replaced = [Replaced(name=name, at_s=now_s) for chunk in gone for name in (chunk, chunk_manifest(chunk))]
+        version = changed.version + 1
+        new = replace(changed, version=version, chunks=chunks, replaced=(*changed.replaced, *replaced))
         path = self.path(f"{MANIFESTS}/{new.version:020d}.json")
         if not self.store.put_new(path, new.to_json()):
             raise TakenOverError(f"{self.store.location(path)} is there already: another tierer writes to this table")
@@ -172,9 +180,6 @@ class LakeTable:
         if old > 0:
             for name in (f"{MANIFESTS}/{old:020d}.json", *reversed(objects_of(old))):
                 self.store.delete(self.path(name))
-        for name in {chunk.name for chunk in changed.chunks} - {chunk.name for chunk in new.chunks}:
-            self.store.delete(self.path(name))  # a reader that needs it looks for a newer manifest
-            self.store.delete(self.path(chunk_manifest(name)))
         return new
 
     def _publish(self, manifest: TableManifest) -> None:
@@ -227,7 +232,7 @@ class LakeTable:
         return int(match[1]) < epoch if match else name.rpartition("/")[2].startswith(".")
 
     def drop_replaced(self, manifest: TableManifest, now_s: int, kept_s: int = REPLACED_KEPT_S) -> TableManifest:
-        """Remove files that were replaced long ago; returns the manifest without them, committed if there were any."""
+        """Remove files and chunks that were replaced long ago; returns the manifest without them, committed if there were any."""
         recent: tuple[Replaced, ...] = tuple(file for file in manifest.replaced if file.at_s > now_s - kept_s)
         if len(recent) == len(manifest.replaced):
             return manifest

@@ -161,7 +161,7 @@ class ChannelTierer:
     def _store(self, rows: pa.Table, changed: TableManifest) -> None:
         if rows.num_rows:
             changed = replace(changed, files=(*changed.files, written(self._table, changed, rows)))
-        self.manifest = self._table.commit(changed)
+        self.manifest = self._table.commit(changed, int(self._settings.now()))
 
     # --- what is to leave the lake ----------------------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class ChannelTierer:
         """Hide messages that were purged and deleted in the broker."""
         changed = hidden(self.manifest, merged(runs), int(self._settings.now()))
         if changed is not self.manifest:
-            self.manifest = self._table.commit(changed)
+            self.manifest = self._table.commit(changed, int(self._settings.now()))
 
     async def _forget_expired(self) -> None:
         """Rewrite files with expired or deleted messages, one in a commit."""

@@ -98,13 +98,26 @@ def test_a_reader_whose_chunk_goes_meanwhile_finds_the_next_one(store, table):
         def get(self, path):
             if "_files" in path and not newer:
                 files = [*manifest.files[:50], *manifest.files[60:]]
-                newer.append(table.commit(with_files(manifest, files)))
+                newer.append(table.drop_replaced(table.commit(with_files(manifest, files)), 3600))
             return store.get(path)
 
         def children(self, path):
             return store.children(path)
 
     assert LakeTable(Overtaken(), "orders", UID).manifest() == newer[0]
+
+
+def test_a_chunk_stays_for_a_while_with_its_manifest_of_iceberg(store, table):
+    """For readers that are planning a query, whose files stay, too."""
+    manifest = many_files(table)
+    old = manifest.chunks[0].name
+    newer = table.commit(with_files(manifest, manifest.files[10:]), 10_000)
+    assert old not in {chunk.name for chunk in newer.chunks}
+    newer = table.drop_replaced(newer, 13_599)
+    names = {old, chunk_manifest(old)}
+    assert names <= {*store.children(table.path("").rstrip("/")).objects}
+    table.drop_replaced(newer, 13_600)
+    assert not names & {*store.children(table.path("").rstrip("/")).objects}
 
 
 def test_a_chunk_that_is_lost_is_told(store, table):
@@ -160,5 +173,6 @@ def test_chunks_have_what_was_committed_and_are_few(changes, most):
         sizes = [len(chunk.files) for chunk in manifest.chunks]
         if files and set(manifest.chunks) - set(before.chunks):  # just sealed
             assert all(2 * max(pair) >= most for pair in pairwise(sizes))
+        manifest = table.drop_replaced(manifest, 3600)
         listed = {name for chunk in manifest.chunks for name in (chunk.name, chunk_manifest(chunk.name))}
         assert set(store.children(table.path("").rstrip("/")).objects) == listed
