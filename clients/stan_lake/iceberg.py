@@ -12,6 +12,7 @@ next commit, but lists no file that is gone, and no message twice. Expired rows 
 """
 
 import io
+import json
 import time
 import uuid
 from collections.abc import Iterable, Sequence
@@ -40,7 +41,7 @@ from pyiceberg.typedef import Record
 
 from stan_lake.columns import SCHEMA
 from stan_lake.manifest import Chunk, DataFile, Run, TableManifest, within
-from stan_lake.places import chunk_manifest, objects_of
+from stan_lake.places import ENTRANCE, METADATA, chunk_manifest, objects_of
 from stan_lake.position_deletes import DeletesWriter, position_deletes, positions
 from stan_lake.store import Store
 
@@ -82,6 +83,16 @@ class IcebergTable:
             manifests.append(made)
         self._put(listed, self._list(listed, manifest.version, manifests))
         self._put(entrance, self._metadata(manifest, listed))
+
+    def forget_places(self, manifest: TableManifest) -> None:
+        """Remove the manifests of chunks if the lake was moved: they have its paths, and the next `publish` writes them again."""
+        names = self._store.children(f"{self._directory}/{METADATA}").objects
+        newest = max(filter(None, map(ENTRANCE.fullmatch, names)), key=lambda match: int(match[1]), default=None)
+        if newest:
+            place = json.dumps(self._location("").rstrip("/"), ensure_ascii=False).encode()
+            if place not in self._store.get(f"{self._directory}/{METADATA}/{newest[0]}"):
+                for chunk in manifest.chunks:
+                    self._store.delete(f"{self._directory}/{chunk_manifest(chunk.name)}")
 
     def _chunk(self, chunk: Chunk) -> ManifestFile:
         """Write Iceberg's manifest of a chunk, if none is there."""

@@ -1,9 +1,12 @@
 """The names of the objects that a table has for readers of Iceberg. Pure."""
 
+import re
 from typing import Final
 
 METADATA: Final = "metadata"
 """The directory of all but the manifests of chunks."""
+ENTRANCE: Final = re.compile(r"v(\d+)\.metadata\.json")
+"""Where readers begin, in that directory."""
 
 
 def objects_of(version: int) -> list[str]:

@@ -104,7 +104,7 @@ def delete(table: LakeTable, runs: Sequence[Run], now_s: int, *, at_once: bool =
         if within(manifest.deleted, file.first, file.last):
             manifest = rewritten(table, manifest, [file], now_s)
     manifest = table.drop_replaced(manifest, now_s, AT_ONCE if at_once else REPLACED_KEPT_S)
-    table.commit(replace(manifest, released=True))
+    table.release(manifest)
     return Deleted(rows - _rows(manifest), len(known - {file.name for file in manifest.files}))
 
 

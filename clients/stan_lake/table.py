@@ -135,13 +135,19 @@ class LakeTable:
         return newest
 
     def take_over(self, cluster: str = "", known: TableManifest | None = None) -> TableManifest:
-        """Become the writer of the table, and remove uncommitted files of earlier writers. *cluster*: of the channel from now on,
-        "": as before; *known* as for `manifest`. Raises TakenOverError."""
+        """Become the writer of the table, and remove uncommitted files of earlier writers. A lake that was moved has its place in
+        Iceberg's metadata from then on. *cluster*: of the channel from now on, "": as before; *known* as for `manifest`.
+        Raises TakenOverError."""
         before = self.manifest(known)
         cluster = cluster or before.cluster
+        self._published().forget_places(before)
         mine = self.commit(replace(before, epoch=before.epoch + 1, released=False, cluster=cluster))
         self.clean(mine)
         return mine
+
+    def release(self, manifest: TableManifest) -> None:
+        """Let the tierer before this writer go on. *manifest*: the newest one."""
+        self.commit(replace(manifest, released=True))
 
     def file_name(self, manifest: TableManifest, first: int, last: int) -> str:
         """Return the name of a new file for the manifest after this one; no two files get the same."""
@@ -175,20 +181,20 @@ class LakeTable:
         ):  # that of another one was there, and is removed already
             self.store.delete(path)
             raise TakenOverError(f"{self.store.location(path)} is old: another tierer writes to this table")
-        self._publish(new)
+        self._published().publish(new)
         old = new.version - VERSIONS_KEPT
         if old > 0:
             for name in (f"{MANIFESTS}/{old:020d}.json", *reversed(objects_of(old))):
                 self.store.delete(self.path(name))
         return new
 
-    def _publish(self, manifest: TableManifest) -> None:
-        """Bring the metadata for readers of Iceberg up to date, before anything goes that they name."""
+    def _published(self) -> "IcebergTable":
+        """Return the metadata for readers of Iceberg; it is brought up to date before anything goes that they name."""
         if self._iceberg is None:
             from stan_lake.iceberg import IcebergTable  # noqa: PLC0415 - takes long, and readers do without it
 
             self._iceberg = IcebergTable(self.store, self.path("").rstrip("/"))
-        self._iceberg.publish(manifest)
+        return self._iceberg
 
     def _sealed(self, changed: TableManifest) -> tuple[Chunk, ...]:
         """Return the chunks of a manifest that is about to be committed; new ones are written."""

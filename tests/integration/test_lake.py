@@ -15,7 +15,7 @@ from stan_lake import LakeTable, open_store
 from stan_lake.tierer import ChannelTierer, TierSettings
 from stan_protocol.kernel.rows import pack_rows
 
-from tests.kit.lake import UID, OneChannel
+from tests.kit.lake import UID, OneChannel, iceberg_of
 from tests.kit.server import ROOT, StanServer, until
 
 PATIENCE_S = 60
@@ -119,6 +119,10 @@ async def test_files_of_a_long_list_are_all_there_by_the_command_and_without_it(
     (example,) = [
         text for text in re.findall(r"```python\n(.*?)```", LAKE_PAGE.read_text(), re.DOTALL) if "chunks" in text
     ]
+    moved = lake.rename(tmp_path / "moved")
+    assert "1 table" in stan_lake(None, "moved", str(moved))
+    assert iceberg_of(open_store(str(moved)), table).scan().count() == 100
+    lake = moved
     said = {}
     exec(example.replace("/data/lake", str(lake)).replace("print(", "found = ("), said)  # noqa: S102 - that page's
     assert said["found"].fetchall()[0][0] == 100

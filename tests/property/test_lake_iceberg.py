@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 from stan_lake.manifest import within
+from stan_lake.places import chunk_manifest
 from stan_lake.removal import delete, hidden, rewritten
 from stan_lake.store import LocalStore
 from stan_lake.table import LakeTable
@@ -126,3 +127,18 @@ async def test_a_deletion_by_hand_reaches_the_iceberg_table(tmp_path):
     delete(tiers.table, [(2, 3), (6, 11)], tiers.now, at_once=True)
     left = [1, 4, 5, *range(12, 21)]
     assert sequences(store, tiers.table) == left
+
+
+async def test_a_lake_that_was_moved_has_its_paths_with_the_next_writer(tmp_path):
+    before, after = LocalStore(tmp_path / "a"), LocalStore(tmp_path / "b")
+    tiers = Tiers(before, OneChannel(), target_bytes=100)
+    await tiers.step(40)
+    assert tiers.tierer.manifest.chunks
+    (tmp_path / "a").rename(tmp_path / "b")
+    tiers.table, tiers.tierer = LakeTable(after, "orders", UID, chunk_files=2), None
+    await tiers.step()
+    assert sequences(after, tiers.table) == [*range(1, 41)]
+    chunks = [name for name in after.children(tiers.table.path("").rstrip("/")).objects if name.endswith(".avro")]
+    assert {chunk_manifest(chunk.name) for chunk in tiers.tierer.manifest.chunks} == {*chunks}
+    await tiers.step()
+    assert sequences(after, tiers.table) == [*range(1, 41)]

@@ -1,4 +1,4 @@
-"""`stan lake`: old messages of channels, as Parquet files in a lake: run the tierer, list, files, delete."""
+"""`stan lake`: old messages of channels, as Parquet files in a lake: run the tierer, list, files, moved, delete."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from stan.cli.support.output import Table, done, show
 from stan.cli.support.session import session
 from stan.cli.support.terminal import clean, err
 
-app = group_of_commands("A lake beside the broker: run the tierer, list, files, delete.")
+app = group_of_commands("A lake beside the broker: run the tierer, list, files, moved, delete.")
 
 ROUND_S: Final = 2.0
 """Pause between two looks at the channels."""
@@ -123,12 +123,7 @@ def list_(lake: Lake, *, view: View) -> None:
 
 
 def _listed(lake: str) -> Table:
-    store = stan_lake.open_store(lake)
-    manifests = [
-        stan_lake.LakeTable(store, channel, uid).manifest()
-        for channel in stan_lake.channels(store)
-        for uid in stan_lake.incarnations(store, channel)
-    ]
+    manifests = [table.manifest() for table in _tables(lake)]
     rows = [
         (
             clean(one.channel),
@@ -148,6 +143,25 @@ def _listed(lake: str) -> Table:
         [one.channel for one in manifests],
         empty="No tables. stan lake run LAKE PATTERN fills them.",
     )
+
+
+def _tables(lake: str) -> list[stan_lake.LakeTable]:
+    store = stan_lake.open_store(lake)
+    return [
+        stan_lake.LakeTable(store, channel, uid)
+        for channel in stan_lake.channels(store)
+        for uid in stan_lake.incarnations(store, channel)
+    ]
+
+
+@app.command("moved")
+@injected
+def moved(lake: Lake) -> None:
+    """Write the place of a lake that was moved or copied into its Iceberg tables. Asks the lake alone, no broker."""
+    tables = in_lake(lambda: _tables(lake))
+    for table in tables:
+        in_lake(lambda: table.release(table.take_over()))  # noqa: B023 - called at once
+    done(f"{counted(len(tables), 'table')} of {lake} written.")
 
 
 def _document(manifest: stan_lake.TableManifest) -> dict[str, Any]:
