@@ -19,7 +19,7 @@ InDoubt = Callable[[], None]
 
 
 class LeaderState:
-    """The proposals of a leader that are in the log, and whether its leadership has ended."""
+    """A leadership, as its proposals and its waiting answers know it."""
 
     __slots__ = ("ended", "written")
 

@@ -64,7 +64,9 @@ class ProgressWriter:
             return
         for change in group.dispatch.reports.take(self.reports.moment):
             done, body = partial(self._done, group.dispatch, change), change.SerializeToString()
-            ready.proposals.append(Proposal(number, Kind.CHANGE, body, False, leader, done, done))  # noqa: FBT003 - urgent
+            ready.proposals.append(
+                Proposal(number, Kind.CHANGE, body, urgent=False, leader=leader, done=done, in_doubt=done)
+            )
 
     def _done(self, dispatch: Dispatch, change: pb.GroupChange, result: object = None, _error: str = "") -> None:
         """A progress entry is committed; or it is not in the log, or that is unknown: what it reported is unreported again."""

@@ -357,8 +357,8 @@ class Publishing:
             for change in (rows.change, rows.expiring):
                 if change is not None:
                     entry.parts += encode_change(change(first))
-        leader, body = entry.leader, b"".join(entry.parts)
-        return Proposal(leader.number, Kind.RECORDS, body, True, leader, partial(self._acknowledge, entry), in_doubt)  # noqa: FBT003
+        leader, body, done = entry.leader, b"".join(entry.parts), partial(self._acknowledge, entry)
+        return Proposal(leader.number, Kind.RECORDS, body, urgent=True, leader=leader, done=done, in_doubt=in_doubt)
 
     def propose(self, entry: Sealed, in_doubt: InDoubt = nobody_waits) -> None:
         """Propose an *entry* that was made elsewhere, see `add_to`."""

@@ -66,7 +66,7 @@ class ProposedChanges:
         if leader is None:  # another one has to take it
             in_doubt()
         else:
-            self.changes.append(Proposal(group, kind, body, True, leader, done, in_doubt))  # noqa: FBT003 - urgent
+            self.changes.append(Proposal(group, kind, body, urgent=True, leader=leader, done=done, in_doubt=in_doubt))
 
     def change_group(self, group: GroupId, done: Done, in_doubt: InDoubt = nobody_waits, **change: object) -> None:
         """Propose one CHANGE of a channel group; unreported progress of the group is written before it. Nothing is proposed of a
