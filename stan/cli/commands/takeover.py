@@ -35,10 +35,12 @@ from stan.cli.support.terminal import err
 
 PATIENCE_S: Final = 60.0
 IN_FLIGHT_MAX: Final = 4096
-"""Messages of a channel that the old server sends before they are copied."""
+"""Messages of a channel that the old server sends before they are copied ..."""
+IN_FLIGHT_BYTES: Final = 1 << 24
+"""... and about how many bytes."""
 ACK_WAIT_S: Final = 60
 COPIED_TOGETHER_MAX: Final = 16
-"""Channels that are copied at once, before all are followed."""
+"""Channels that are copied at once; one that has been copied is followed beside them."""
 POLL_S: Final = 0.2
 FENCED_POLLS: Final = 3
 """How often in a row the old server must have got nothing new, with all copied, to count as fenced."""
@@ -130,20 +132,28 @@ class _Copy:
         there = await self.direct.admin.channel(self.name)
         self.copied = max(there.last_sequence if there is not None else 0, first - 1)
 
-    async def follow(self, client: stan_client.Client) -> None:
-        """Read the channel from behind what is copied on, and go on."""
+    async def follow(self, client: stan_client.Client, old: RunningChannel) -> None:
+        """Read the channel from behind what is copied on; returns when all is copied that the old server had."""
         if self.done:
             return
+        fitting = IN_FLIGHT_BYTES * old.messages // max(old.bytes, 1)
         await client.subscribe(
             self.name,
             self.waiting.put_nowait,
             start=stan_client.from_sequence(self.copied + 1),
-            max_in_flight=IN_FLIGHT_MAX,
+            max_in_flight=min(IN_FLIGHT_MAX, max(fitting, 1)) if old.messages else IN_FLIGHT_MAX,
             ack_wait_s=ACK_WAIT_S,
             manual_acks=True,
             batch=True,
         )
         self.task = asyncio.create_task(self._copy())
+        before, at = self.copied, time.monotonic()
+        while old.messages and self.copied < old.last and time.monotonic() - at < NO_NEARER_S:  # the rest may expire
+            if self.task.done():
+                self.task.result()
+            if self.copied > before:
+                before, at = self.copied, time.monotonic()
+            await asyncio.sleep(POLL_S)
 
     async def _copy(self) -> None:
         while True:
@@ -321,8 +331,8 @@ class _Takeover:
                 room = payload_max - REQUEST_ROOM - len(name.encode("utf-8", "surrogateescape"))
                 copy = _Copy(name, self.restore, direct, room, advance)
                 await copy.begin(old)
-                await copy.follow(client)
                 self.copies[name] = copy
+                await copy.follow(client, old)
 
         await asyncio.gather(*(begin(name, old) for name, old in channels.items() if name not in self.copies))
 
