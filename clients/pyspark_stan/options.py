@@ -238,7 +238,7 @@ class OptionReader:
             raise OptionsError(self._complaints)
 
     def _unknown(self, key: str) -> str:
-        """Return what is wrong with an unknown option."""
+        """Return the complaint about an unknown option."""
         here, more = OF_KAFKA.get(key, ("", ""))
         if here.lower() in self._known:
             return f"an option of Kafka; here it is {here}" + (f" ({more})" if more else "")

@@ -63,6 +63,16 @@ def changed(old: str, new: str) -> str:
     return GOOD.replace(old, new)
 
 
+def test_files_of_a_login_and_of_tls_are_beside_the_pipeline():
+    login = 'user = "spark"\npassword_env = "STAN_PASSWORD"'
+    pipeline = pipeline_of(changed(login, 'nkey = "spark.nk"\ntls_ca = "ca.pem"'))
+    for options in (pipeline.source_options(pipeline.inputs[0]), pipeline.sink_options()):
+        assert (options["nkey"], options["tls.ca"]) == ("/etc/pipes/spark.nk", "/etc/pipes/ca.pem")
+        assert "user" not in options
+    waiting = changed("max_per_trigger = 1000", "options = { waitForChannels = true }")
+    assert pipeline_of(waiting).source_options(pipeline_of(waiting).inputs[0])["waitForChannels"] == "true"
+
+
 def test_a_good_file_says_everything():
     pipeline = pipeline_of()
     assert pipeline.checkpoint == "/etc/pipes/state"

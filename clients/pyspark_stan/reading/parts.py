@@ -36,7 +36,7 @@ def whole_in(name: str) -> str:
 
 
 class _LookedUp(NamedTuple):
-    """What there was when a channel was looked up."""
+    """The parts that there were when a channel was looked up."""
 
     highest: int  # part; -1: none
     first: tuple[str, int]  # cluster and uid of the first part; ("", 0): not known yet

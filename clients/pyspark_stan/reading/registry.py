@@ -57,9 +57,9 @@ def registered_for(options: SourceOptions) -> list[Registered]:
     return grouped(statuses)
 
 
-def _may_cover(pattern: str, asked: str) -> bool:
-    """Return True if some channel that *asked* may find has the schema of *pattern*, by its own name or as a part."""
-    return overlap(pattern, asked) or (not pattern.endswith(REST) and overlap(f"{pattern}.~0", asked))
+def _may_cover(pattern: str, channels: str) -> bool:
+    """Return True if some of *channels*, a pattern, has the schema of *pattern*, by its own name or as a part."""
+    return overlap(pattern, channels) or (not pattern.endswith(REST) and overlap(f"{pattern}.~0", channels))
 
 
 def registered_of(client: "BlockingClient", channel: str) -> Registered | None:

@@ -356,7 +356,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end._replace(read_ms={**known.read_ms, **newest_ms(moved)}).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return the next sequence of each channel for Spark's progress report, and ages and sizes of what is unread; None before
+        """Return each channel's next sequence for Spark's progress report, and ages and sizes of unread messages; None before
         the first batch."""
         cluster = {CLUSTER: self._cluster} if self._ends and self._cluster else {}
         seconds, size = self._unread.seconds(), self._unread.bytes
