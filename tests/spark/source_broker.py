@@ -139,9 +139,9 @@ class SourceBroker:
             last_sequence=channel.last,
             next_sequence=wanted[-1] + 1 if wanted else last + 1,
         )
+        bodies = [channel.messages[sequence].SerializeToString() for sequence in wanted]
+        response.records = b"".join(len(body).to_bytes(4, "little") + body for body in bodies)
         for sequence in wanted:
-            body = channel.messages[sequence].SerializeToString()
-            response.records += len(body).to_bytes(4, "little") + body
             response.runs.add(first_sequence=sequence, count=1)
         return Fetched(name, response)
 

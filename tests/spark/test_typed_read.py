@@ -210,6 +210,12 @@ ODD = [
         b'{"at": "2026-03-01T12:00:00"}',
         b'{"at": "2026-03-01 12:00:00.5"}',
         b'{"at": "2026-03-01T12:00:00.123456789+01:00"}',
+        b'{"at": "2026-02-29T12:00:00Z"}',
+        b'{"at": "2026-04-31T12:00:00Z"}',
+        b'{"at": "2026-04-30T24:00:00Z"}',
+        b'{"id": 1, "zz": [{"a": [1, {"b": nul}]}]}',
+        b'{"total": "\\x"}',
+        b'{"id": 1,}',
     ),
 ]
 """Messages that Arrow does not read with others: alone it might, or Python does, or nobody."""
@@ -252,6 +258,35 @@ def test_an_odd_message_costs_itself_and_not_its_whole_answer(broker, counted, o
     assert len(read(broker, KEPT, malformed="keep")) == 400
     assert counted["messages"] <= 4
     assert counted["bytes"] <= 5 * filled  # offered, not read: it ends where it does not fit
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_fault_costs_arrow_an_attempt_in_one_answer_and_not_in_the_next_ones(broker, counted, odd):
+    broker.register("orders", 1, V3)
+    filled = many(broker, odd, rows=1200)
+    broker.answer_rows = 400
+    options = options_of(malformed="keep")
+    decoder = TypedDecoder(KEPT, registered_for(options), options)
+    first, *answers = broker.read_range("orders", 1, 1200)
+    decoder.batch(first)
+    counted["bytes"] = 0
+    assert [decoder.batch(found).num_rows for found in answers] == [400, 400]
+    assert counted["bytes"] <= 0.7 * filled  # of which these are two thirds
+    assert counted["messages"] <= 12
+
+
+def test_messages_that_look_odd_and_are_not_are_read_as_they_are(broker, monkeypatch):
+    """Nested ones, escapes, and names that are there twice at different depths, among those with faults."""
+    broker.register("orders", 1, V3)
+    for number in range(1200):
+        usual = b'{"zz": [{"a": {"b": [{}]}, "id": 7}], "id": %d, "total": "\\ud83d\\ude00\\u00e4"}' % number
+        broker["orders"].add(ODD[number // 40 % len(ODD)] if number % 40 == 7 else usual)
+    broker.answer_rows = 400
+    rows = [read(broker, KEPT, malformed="keep")]
+    one_by_one(monkeypatch)
+    rows.append(read(broker, KEPT, malformed="keep"))
+    assert rows[0] == rows[1]
+    assert rows[0][1]["total"] == "\U0001f600\xe4"
 
 
 @pytest.mark.parametrize("odd", [ODD, ODD[::-1], BAD], ids=["odd", "backwards", "malformed"])

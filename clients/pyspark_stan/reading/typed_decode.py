@@ -20,7 +20,7 @@ from pyspark_stan.payloads.schema import MALFORMED
 from pyspark_stan.payloads.types import parse_type
 from pyspark_stan.payloads.values import fitting_fields
 from pyspark_stan.reading.decode import Decoder, mask, numbers
-from pyspark_stan.reading.json_rows import JsonRows, TooManyOddError, patched
+from pyspark_stan.reading.json_rows import TooManyOddError, patched, reader_of
 from pyspark_stan.reading.registry import ABOUT, Registered, for_channel, registered_of
 from pyspark_stan.schema import COLUMNS, NULLABLE
 from pyspark_stan.transport import PASSING, with_retries
@@ -53,7 +53,7 @@ class TypedDecoder:
         kinds = {field.name: parse_type(field.dataType.simpleString()) for field in schema if field.name not in ABOUT}
         self._fit = fitting_fields(kinds)
         self._payload = pa.struct([self._arrow.field(name) for name in kinds])
-        self._json = JsonRows(self._payload)
+        self._json = reader_of(self._payload)
         self._schemas = {each.pattern: each for each in schemas}
         self._options = options
         self._may_ask = True  # once for each answer: a message may name any version
