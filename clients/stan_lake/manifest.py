@@ -15,6 +15,7 @@ from typing import Any, Final
 from stan_lake.errors import LakeError
 
 FORMAT: Final = 2
+RESTORE: Final = "restore it from a copy, and remove nothing: files that no manifest lists are deleted"
 Run = tuple[int, int]
 """First and last sequence."""
 
@@ -98,11 +99,19 @@ def _json(document: dict[str, Any]) -> bytes:
 
 
 def _document(text: bytes) -> dict[str, Any]:
-    """Return the fields of a document with files. Raises LakeError: it has another format."""
+    """Return the fields of a document with files. Raises LakeError: it is of another version of this program."""
     document: dict[str, Any] = json.loads(text)
     layout = document.pop("format")
-    if layout != FORMAT:
-        raise LakeError(f"the manifest has format {layout}, this program reads format {FORMAT}")
+    if type(layout) is not int:
+        raise TypeError(f"its format is {layout!r}")
+    later = sorted(document.keys() - {one.name for one in fields(TableManifest)})
+    if layout > FORMAT or later:
+        what = (
+            f"the fields {', '.join(later)}" if layout <= FORMAT else f"format {layout} ({FORMAT} is the newest known)"
+        )
+        raise LakeError(f"the manifest has {what}, of a later version of stan_lake: go on with that version")
+    if layout < FORMAT:
+        raise LakeError(f"the manifest has format {layout}, and {FORMAT} is the only one that this version reads")
     files = tuple(DataFile(**_checked(DataFile, file)) for file in document["files"])
     return {**document, "files": files}
 
@@ -134,15 +143,20 @@ def from_json(text: bytes, chunk: Callable[[str], Chunk | bytes]) -> TableManife
         if not all(isinstance(number, int) and number >= 0 for number in numbers):
             raise TypeError(f"a number is none: {numbers}")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise LakeError(f"the manifest is damaged: {error}") from None
+        raise LakeError(f"the manifest is damaged: {error}; {RESTORE}") from None
     ends = [bound for file in made.files for bound in (file.first, file.last + 1)] + [made.next]
     if any(later < earlier for earlier, later in pairwise(ends)):
-        raise LakeError("the manifest is damaged: its files overlap")
+        raise LakeError(f"the manifest is damaged: its files overlap; {RESTORE}")
     return made
 
 
 def _chunk(name: str, chunk: Chunk | bytes) -> Chunk:
-    return chunk if isinstance(chunk, Chunk) else Chunk(name=name, files=_document(chunk)["files"])
+    if isinstance(chunk, Chunk):
+        return chunk
+    try:
+        return Chunk(name=name, files=_document(chunk)["files"])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"its chunk {name}: {error}") from None
 
 
 def _checked(kind: type, values: Any) -> dict[str, Any]:

@@ -130,6 +130,41 @@ def test_a_chunk_that_is_lost_is_told(store, table):
         table.manifest()
 
 
+LATER = "of a later version of stan_lake: go on with that version"
+RESTORE = "restore it from a copy, and remove nothing"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda it: {**it, "format": 3}, rf"has format 3 .*{LATER}"),
+        (lambda it: {**it, "lock": 1, "zone": 2}, rf"has the fields lock, zone, {LATER}"),
+        (lambda it: {**it, "format": 1}, "has format 1, and 2 is the only one that this version reads"),
+        (lambda it: {**it, "next": -1}, rf"is damaged: .*{RESTORE}"),
+        (lambda it: {**it, "files": 7}, rf"is damaged: .*{RESTORE}"),
+        (lambda it: {"format": 2}, rf"is damaged: .*{RESTORE}"),
+        (lambda _it: [], rf"is damaged: .*{RESTORE}"),
+    ],
+)
+def test_a_manifest_of_another_version_or_a_damaged_one_says_so(store, table, change, told):
+    manifest = table.commit(with_files(table.manifest(), [some_file(1)]))
+    path = table.path(f"{MANIFESTS}/{manifest.version:020d}.json")
+    changed = json.dumps(change(json.loads(store.get(path)))).encode()
+    store.delete(path)
+    store.put_new(path, changed)
+    with pytest.raises(LakeError, match=told) as refused:
+        table.manifest()
+    assert str(refused.value).startswith(f"{store.location(path)}: the manifest ")
+
+
+def test_a_damaged_chunk_is_named(store, table):
+    name = many_files(table).chunks[3].name
+    store.delete(table.path(name))
+    store.put_new(table.path(name), b"{")
+    with pytest.raises(LakeError, match=rf"the manifest is damaged: its chunk {name}: .*{RESTORE}"):
+        table.manifest()
+
+
 def test_a_table_of_few_files_has_its_manifest_in_one_piece(store, table):
     manifest = table.commit(with_files(table.take_over(), map(some_file, range(1, 40))))
     assert not manifest.chunks

@@ -36,12 +36,31 @@ def test_an_offset_that_cannot_be_unpacked_is_refused(text):
 
 
 @pytest.mark.parametrize(
-    "more", [{"*from": {"a": 1}}, {"*tasks": "4"}, {"*init": {}}, {"*init": [], "*inc": 5}, {"*again": 1}]
+    "more",
+    [
+        {"*from": {"a": 1}},
+        {"*tasks": "4"},
+        {"*init": {}},
+        {"*init": [], "*inc": 5},
+        {"*again": 1},
+        {"*read": {"a": "x"}},
+        {"a": -7},
+        {"*packed": 7},
+    ],
 )
 def test_an_offset_of_a_later_version_or_a_damaged_one_says_so(more):
     said = {"a": 7, "*init": {"a": 1}, "*inc": {"a": 3}, "*tasks": 1, **more}
-    with pytest.raises(ValueError, match=r"stan: the checkpoint has .*(a later version|damaged)"):
+    with pytest.raises(
+        ValueError, match=r"stan: the checkpoint has .*(go on with that version|damaged).* with a new"
+    ) as refused:
         from_json(said)
+    assert json.dumps(said) in str(refused.value)
+
+
+@pytest.mark.parametrize("offset", [[], "7", 7, None])
+def test_an_offset_that_is_no_object_is_damaged(offset):
+    with pytest.raises(ValueError, match="the checkpoint has an offset that is damaged"):
+        from_json(offset)
 
 
 def test_an_offset_of_another_source_is_refused():

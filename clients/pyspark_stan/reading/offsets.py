@@ -49,9 +49,6 @@ OFFSET_BYTES_MAX: Final = 1 << 28
 """Largest JSON of an offset that was packed."""
 
 _SHOWN_MAX: Final = 200
-_DAMAGED: Final = (
-    "stan: the checkpoint has an offset that is damaged ({}): restore the checkpoint, or begin with a new one"
-)
 
 
 class Offset(NamedTuple):
@@ -92,19 +89,23 @@ class Range(NamedTuple):
     cluster: str = ""  # "": not known
 
 
-def from_json(fields: Mapping[str, Any]) -> Offset:
+def from_json(document: object) -> Offset:
     """Parse the result of `to_json`. Raises ValueError: it is of another source or a later version, or damaged."""
-    fields = unpacked(fields)
+    if not isinstance(document, Mapping):
+        raise _damaged(_shown(document))
+    fields = unpacked(document)
     positions = {name: value for name, value in fields.items() if not name.startswith("*")}
     initial, uids, again, read = (fields.get(name, {}) for name in (INITIAL, INCARNATIONS, AGAIN, READ))
     if not {INITIAL, INCARNATIONS, TASKS} <= fields.keys():
-        raise ValueError(f"stan: the checkpoint has an offset of another source: {_shown(fields)}")
+        raise ValueError(
+            f"stan: the checkpoint has an offset of another source, and needs one of its own: {_shown(fields)}"
+        )
     known = (INITIAL, INCARNATIONS, TASKS, AGAIN, CLUSTER, READ)
     later = [name for name in fields if name.startswith("*") and name not in known]
     if later:
         raise ValueError(
-            f"stan: the checkpoint has an offset of a later version of pyspark_stan, with {', '.join(later)}: "
-            "go on with that version, or begin with a new checkpoint"
+            f"stan: the checkpoint has an offset of a later version of pyspark_stan, with {', '.join(later)}: go on with that "
+            f"version, or begin with a new checkpoint. The offset is {_shown(fields)}"
         )
     numbers = [fields[TASKS], *positions.values()]
     for each in (initial, uids, again, read):
@@ -112,10 +113,10 @@ def from_json(fields: Mapping[str, Any]) -> Offset:
     cluster = fields.get(CLUSTER, "")
     if (
         not isinstance(cluster, str)
-        or not all(isinstance(value, int) for value in numbers)
+        or not all(isinstance(value, int) and value >= 0 for value in numbers)
         or not positions.keys() <= dict(initial).keys()
     ):
-        raise ValueError(_DAMAGED.format(_shown(fields)))
+        raise _damaged(_shown(fields))
     return Offset(positions, dict(initial), dict(uids), fields[TASKS], dict(again), cluster, dict(read))
 
 
@@ -129,19 +130,26 @@ def packed(fields: dict[str, Any], channels: int) -> dict[str, Any]:
 
 def unpacked(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the argument of `packed`. Raises ValueError: it is something else."""
-    text = fields.get(PACKED)
-    if not isinstance(text, str):
+    if PACKED not in fields:
         return fields
+    text = fields[PACKED]
+    if not isinstance(text, str):
+        raise _damaged(_shown(fields))
     try:
         inflating = zlib.decompressobj()
         document = json.loads(inflating.decompress(b64decode(text, validate=True), OFFSET_BYTES_MAX))
     except (zlib.error, ValueError) as error:
-        raise ValueError(_DAMAGED.format(error)) from None
+        raise _damaged(str(error)) from None
     return document if isinstance(document, dict) else {}
 
 
-def _shown(fields: Mapping[str, Any]) -> str:
-    text = json.dumps(dict(fields), ensure_ascii=False)
+def _damaged(what: str) -> ValueError:
+    text = f"stan: the checkpoint has an offset that is damaged ({what})"
+    return ValueError(f"{text}: restore the checkpoint, or begin with a new one")
+
+
+def _shown(fields: object) -> str:
+    text = json.dumps(fields, ensure_ascii=False)
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 

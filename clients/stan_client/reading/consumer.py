@@ -13,7 +13,9 @@ log, as the caller chooses.
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import AsyncGenerator, AsyncIterator
+from numbers import Integral
 from typing import Final, NamedTuple
 
 from stan_client.errors import ChannelReplacedError, DataLossError, ServerError, StanClientError
@@ -25,6 +27,7 @@ log = logging.getLogger("stan_client")
 
 NOTE_INTERVAL_S: Final = 1.0
 """Interval at which the position is reported to the servers, for a consumer with a `bookmark`."""
+_HEX: Final = re.compile(r"(?:[0-9a-f]{2})*")
 
 
 class Position(NamedTuple):
@@ -34,6 +37,15 @@ class Position(NamedTuple):
     uid: int = 0  # of the channel; 0: not known yet
     cluster: str = ""  # of the channel; "": not known yet
     read_ns: int = 0  # timestamp of the channel's newest message when it was read; 0: not known
+
+
+def _checked(position: Position) -> Position:
+    """Return *position*. Raises ValueError: it is damaged."""
+    sequence, uid, cluster, read_ns = position
+    numbers = all(isinstance(one, Integral) and one >= 0 for one in (sequence, uid, read_ns))
+    if not (numbers and sequence and isinstance(cluster, str) and _HEX.fullmatch(cluster)):
+        raise ValueError(f"stan: {position} is damaged: restore the stored position, or begin with Position()")
+    return position
 
 
 class BookmarkReporter:
@@ -94,7 +106,7 @@ class PullConsumer(AsyncIterator[Fetched]):
         from_replica: bool = False,
         timeout_s: float | None = None,
     ) -> None:
-        """Make a consumer; no request is sent before the iteration begins.
+        """Make a consumer; no request is sent before the iteration begins. Raises ValueError: *start* is damaged.
 
         Args:
             client: a Direct or a Client; it stays open.
@@ -111,7 +123,7 @@ class PullConsumer(AsyncIterator[Fetched]):
         self.channel = channel
         self.lost = 0  # messages skipped because the server has removed them
         self._client = client
-        self._at = start if isinstance(start, Position) else Position(start)
+        self._at = _checked(start if isinstance(start, Position) else Position(start))
         self._follow = follow
         self._skip_lost = skip_lost
         self._reporter = BookmarkReporter(client, bookmark, channel)

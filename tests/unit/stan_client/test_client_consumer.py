@@ -64,6 +64,15 @@ async def test_everything_comes_once_and_the_position_is_behind_it(client, serve
     assert got == list(range(1, 701))
 
 
+@pytest.mark.parametrize(
+    "damaged",
+    [Position(0), Position(-1), Position("7"), Position(7, None), Position(7, 1, "x"), Position(7, 1, "", 1.5)],
+)
+def test_position_that_is_damaged_says_so(client, damaged) -> None:
+    with pytest.raises(ValueError, match=r"Position\(sequence=.* is damaged: restore the stored position, or begin"):
+        PullConsumer(client, "ch", damaged)
+
+
 async def test_consumer_goes_on_where_another_was(client) -> None:
     first = PullConsumer(client, "ch", follow=False, max_bytes=2000)
     got = sequences(await anext(first))
