@@ -9,7 +9,7 @@ None: the client's.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from stan_protocol.proto import extension_pb2 as pb
@@ -24,6 +24,9 @@ from stan_client.transport.session import text_of
 WAIT_STEP_S: Final = 2.0
 """Longest long poll of one request: after it the request is sent again, so that the successor of a dead leader gets it too."""
 NEVER: Final = 1 << 64
+POSITIONS_MAX: Final = 4000
+POSITIONS_BYTES_MAX: Final = 1 << 18
+"""Positions in one request, and bytes of their channels' names: servers refuse requests with many more parts."""
 
 
 class ChannelInfo(NamedTuple):
@@ -71,6 +74,27 @@ class Channels:
         newer_than = newer_than or {}
         if not channels and not pattern:
             channels, pattern = tuple(newer_than), "" if newer_than else ">"
+        portions = list(_portions(newer_than))
+        if len(portions) <= 1:
+            return await self._info(channels, pattern, newer_than, wait_s, timeout_s)
+        await asyncio.sleep(wait_s)  # no server can watch them all
+        rest = [name for name in channels if name not in newer_than]
+        infos = await self._info(rest, pattern, {}, 0, timeout_s) if rest or pattern else {}
+        wanted = infos.keys() | set(channels)
+        for names in portions:
+            there = {name: newer_than[name] for name in names if name in wanted}
+            if there:
+                infos |= await self._info(tuple(there), "", there, 0, timeout_s)
+        return infos
+
+    async def _info(
+        self,
+        channels: Sequence[str],
+        pattern: str,
+        newer_than: Mapping[str, int],
+        wait_s: float,
+        timeout_s: float | None,
+    ) -> dict[str, ChannelInfo]:
         names = [raw(name) for name in channels]
         positions = [pb.Position(channel=raw(name), sequence=sequence) for name, sequence in newer_than.items()]
         request = pb.InfoRequest(channels=names, pattern=raw(pattern), newer_than=positions)
@@ -154,6 +178,19 @@ class Channels:
             if answer.searched_from <= 1:
                 return None
             last = answer.searched_from - 1
+
+
+def _portions(newer_than: Mapping[str, int]) -> Iterator[list[str]]:
+    """Yield the names of channels with positions, as many as one request may have."""
+    names: list[str] = []
+    size = 0
+    for name in newer_than:
+        if len(names) == POSITIONS_MAX or size > POSITIONS_BYTES_MAX:
+            yield names
+            names, size = [], 0
+        names.append(name)
+        size += len(raw(name))
+    yield names
 
 
 def _info(answer: pb.InfoResponse, row: pb.ChannelInfo) -> ChannelInfo:

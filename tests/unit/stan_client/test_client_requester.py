@@ -15,6 +15,8 @@ from stan_protocol.frames import Frame
 from stan_protocol.limits import COMMIT_TXNS_MAX
 from stan_protocol.proto import extension_pb2 as pb
 
+from stan.limits import REQUEST_PARTS_MAX
+
 NOBODY = Frame(1, b"in", b"", b"NATS/1.0 503\r\n\r\n", b"")
 SILENCE = None
 BUSY = {"error": refusals.BUSY.encode(), "retry": True}
@@ -395,6 +397,24 @@ async def test_wait_goes_on_step_by_step_until_its_time_is_over(servers, client)
     waits = [request.wait_ms for _, request in servers.asked]
     assert waits == sorted(waits, reverse=True)
     assert waits[0] <= 500
+
+
+@pytest.mark.parametrize("pattern", ["", "*"])
+@pytest.mark.parametrize("size", [8, 200])
+async def test_more_positions_than_a_request_may_have_are_sent_in_portions(servers, client, pattern, size) -> None:
+    positions = {f"{number:0{size}}": number for number in range(9000)}
+    there = [name for name, number in positions.items() if number % 1000]
+
+    def answer(_, request):
+        chosen = sorted(name.decode() for name in request.channels) or there
+        at = {position.channel.decode(): position.sequence for position in request.newer_than}
+        rows = [{**info(name, 5), "timestamp_at": at.get(name, 0)} for name in chosen if name in positions]
+        return {"pool": 1, "groups": [1], "channels": [row for row in rows if row["name"].decode() in there]}
+
+    servers.answer, servers.link.max_payload = answer, 1 << 20
+    found = await client.channels.info(pattern=pattern, newer_than=positions, wait_s=0.01)
+    assert {name: told.position_time_ns for name, told in found.items()} == {name: positions[name] for name in there}
+    assert max(4 * len(request.newer_than) for _, request in servers.asked) <= REQUEST_PARTS_MAX
 
 
 async def test_news_of_which_there_is_more_are_told_whole(servers, client) -> None:
