@@ -115,6 +115,8 @@ class OneChannel:
         self.cluster = "aa"
         self.messages = {}
         self.first, self.last = 1, 0
+        self.last_timestamp = 0
+        self.reads_behind = []  # what each read_range names as the newest timestamp of what was read before
         self.position = 0
         self.removals, self.removed = 0, []
         self.gone = set()  # all that was ever removed
@@ -130,6 +132,7 @@ class OneChannel:
             self.messages[self.last] = MsgProto(
                 sequence=self.last, data=text, **{"timestamp": self.last * SECOND, "key": text, **fields}
             )
+            self.last_timestamp = self.messages[self.last].timestamp
 
     def drop_below(self, first):
         """Retention."""
@@ -145,6 +148,7 @@ class OneChannel:
         cluster = bytes.fromhex(self.cluster)
         found = FetchResponse(uid=UID, cluster=cluster, first_sequence=self.first, last_sequence=self.last)
         found.lost_until = self.first - 1
+        found.last_timestamp = self.last_timestamp
         taken = [self.messages[at] for at in range(first, last + 1) if at in self.messages][: self.answer_rows]
         records = b""
         for message in taken:
@@ -158,6 +162,7 @@ class OneChannel:
 
     async def read_range(self, _channel, first, last, *, uid, cluster, read_ns):
         assert (uid, cluster) == (UID, self.cluster)
+        self.reads_behind.append(read_ns)
         while first <= min(last, self.last):
             found = self._answer(first, last)
             yield found

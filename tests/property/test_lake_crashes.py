@@ -16,7 +16,7 @@ from stan_lake.table import MANIFESTS, LakeTable, incarnations
 from stan_lake.tierer import ChannelTierer, TierSettings
 from stan_lake.tiering import Tiering
 
-from tests.kit.lake import UID, CrashError, CrashingStore, MemoryStore, OneChannel, parquet_files, rows_of
+from tests.kit.lake import SECOND, UID, CrashError, CrashingStore, MemoryStore, OneChannel, parquet_files, rows_of
 
 SETTINGS = TierSettings(name="lake", target_bytes=100, age_s=0, now=lambda: 10_000)
 """A file has about five messages."""
@@ -73,6 +73,21 @@ async def test_a_table_of_another_cluster_is_taken_only_with_its_newest_message(
     channel.drop_below(21)
     with pytest.raises(LakeError, match="another cluster"):
         await tier(store, channel)
+
+
+async def test_a_channel_that_lost_its_end_is_read_as_one(tmp_path):
+    """Also where its newest message was deleted: each read names the newest timestamp as of the read before."""
+    store, channel = LocalStore(tmp_path), OneChannel()
+    channel.publish(10)
+    channel.set = channel.noted
+    channel.remove(10)
+    tierer = await tier(store, channel, all_of_it=True)
+    channel.publish(5)
+    await tier(store, channel, all_of_it=True)
+    assert (channel.reads_behind[0], channel.reads_behind[-1]) == (0, 10 * SECOND)
+    channel.last = 9
+    with pytest.raises(LakeError, match="the broker up to 9 only"):
+        await tierer.step(channel.info)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "behind"])
