@@ -25,7 +25,7 @@ from stan.core.publishing.part_routing import PartRouting
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.schema_checks import SchemaChecks
 from stan.core.requests.channel_lookup import ChannelLookup
-from stan.core.requests.read_index import ReadIndex
+from stan.core.requests.metadata_read_index import MetadataReadIndex
 from stan.core.requests.request_order import ArrivalOrder
 from stan.core.services.services import Services
 
@@ -48,7 +48,7 @@ FEATURES: Final[tuple[type[BrokerFeature], ...]] = (
 
 def make_parts(services: Services) -> BrokerParts:
     """Make the parts of the broker with these services."""
-    read_index = ReadIndex(services)
+    read_index = MetadataReadIndex(services)
     arrival_order = ArrivalOrder(services.nats.subjects.discover.encode(), services.nats.subjects.sub.encode())
     channels = LiveChannels(services)
     publishing = Publishing(services, channels, SchemaChecks(services, channels, read_index))

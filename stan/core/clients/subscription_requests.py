@@ -21,7 +21,7 @@ from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.ephemeral import EphemeralChannels
 from stan.core.publishing.live_channel import LiveChannel
-from stan.core.requests.read_index import ReadIndex
+from stan.core.requests.metadata_read_index import MetadataReadIndex
 from stan.core.requests.request_order import ArrivalOrder
 from stan.core.services.leading import LED_ELSEWHERE
 from stan.core.services.node import META_GROUP
@@ -44,7 +44,7 @@ class SubscriptionRequests:
         services: Services,
         channels: LiveChannels,
         clients: Clients,
-        read_index: ReadIndex,
+        read_index: MetadataReadIndex,
         arrival_order: ArrivalOrder,
         serving: Serving,
     ) -> None:

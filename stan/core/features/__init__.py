@@ -22,7 +22,7 @@ from stan.core.publishing.filters import PublishFilters
 from stan.core.publishing.part_routing import PartRouting
 from stan.core.publishing.publishing import Publishing
 from stan.core.requests.channel_lookup import ChannelLookup
-from stan.core.requests.read_index import ReadIndex
+from stan.core.requests.metadata_read_index import MetadataReadIndex
 from stan.core.requests.request_order import ArrivalOrder
 from stan.core.requests.router import Handler
 from stan.core.services.services import Services
@@ -34,7 +34,7 @@ from stan.protocol.proto import entries_pb2 as pb
 class BrokerParts:
     """The parts of one broker that it cannot do without; none is ever replaced."""
 
-    read_index: ReadIndex
+    read_index: MetadataReadIndex
     lookup: ChannelLookup
     arrival_order: ArrivalOrder
     channels: LiveChannels

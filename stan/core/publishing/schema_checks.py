@@ -32,7 +32,7 @@ from stan.core.base.batch_split import split
 from stan.core.base.names import text
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.live_channel import LiveChannel
-from stan.core.requests.read_index import ReadIndex
+from stan.core.requests.metadata_read_index import MetadataReadIndex
 from stan.core.services.services import Services
 from stan.limits import SCHEMA_REFUSAL_BYTES_MAX
 from stan.policies import KNOWN
@@ -50,7 +50,7 @@ VERSION_DIGITS_MAX = 9
 class SchemaChecks:
     """Checks messages by the schemas in the metadata, as this node's copy has them."""
 
-    def __init__(self, services: Services, channels: LiveChannels, read_index: ReadIndex) -> None:
+    def __init__(self, services: Services, channels: LiveChannels, read_index: MetadataReadIndex) -> None:
         self.nats, self.node, self.reports = services.nats, services.node, services.reports
         self.channels = channels
         self.read_index = read_index

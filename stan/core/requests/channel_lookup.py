@@ -12,7 +12,7 @@ from stan_protocol.refusals import UNKNOWN_CHANNEL
 
 from stan import limits
 from stan.core.metadata.meta import ChannelInfo, MetaMachine
-from stan.core.requests.read_index import ReadIndex
+from stan.core.requests.metadata_read_index import MetadataReadIndex
 from stan.core.requests.request import AcceptedRequest
 from stan.core.services.services import Services
 
@@ -27,7 +27,7 @@ Found = Callable[[AcceptedRequest, ChannelInfo], None]
 class ChannelLookup:
     """Finds the channels that requests name, and waits for newer metadata where that is needed."""
 
-    def __init__(self, services: Services, read_index: ReadIndex) -> None:
+    def __init__(self, services: Services, read_index: MetadataReadIndex) -> None:
         self.leading, self.node, self.placement = services.leading, services.node, services.placement
         self.read_index = read_index
         self._waiting = 0  # requests that wait for the metadata

@@ -37,7 +37,7 @@ class PendingClients:
             one for one in dict.fromkeys(publishers) if not self._is_known(one) and one not in self._failed
         )
         if not strangers:
-            call(True)  # noqa: FBT003 - as stan.core.requests.read_index answers
+            call(True)  # noqa: FBT003 - as stan.core.requests.metadata_read_index answers
             return
         awaiting = _Awaiting(strangers, self.faults.bound(group, call))
         self._waiting.append(awaiting)

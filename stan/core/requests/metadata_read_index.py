@@ -28,7 +28,7 @@ class _Waiting(NamedTuple):
     call: Callable[[bool], object]
 
 
-class ReadIndex:
+class MetadataReadIndex:
     """Callbacks that wait for a copy of the metadata that is new enough, served in rounds of one question each."""
 
     def __init__(self, services: Services) -> None:
