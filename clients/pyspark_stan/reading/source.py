@@ -9,9 +9,8 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import methodcaller
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -21,11 +20,10 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from stan_client.errors import ServerError, StanClientError
-from stan_protocol.scalars import MILLISECOND
 
 from pyspark_stan.errors import OptionsError
-from pyspark_stan.options import ReadBound, SourceOptions, source_options
+from pyspark_stan.options import SourceOptions, source_options
+from pyspark_stan.reading.channels import ReadChannels
 from pyspark_stan.reading.offsets import (
     AGES,
     BYTES,
@@ -42,17 +40,14 @@ from pyspark_stan.reading.offsets import (
     ranges_between,
     row_bytes,
 )
-from pyspark_stan.reading.parts import Infos, Parts, whole_in
+from pyspark_stan.reading.parts import Infos, whole_in
 from pyspark_stan.reading.planning import ROWS_MIN, StanPartition, plan, rows_for_bytes, rows_of_partition, share
 from pyspark_stan.reading.unread import Unread
 from pyspark_stan.schema import check_schema
-from pyspark_stan.transport import PASSING, with_retries
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
-    from stan_client.blocking import BlockingClient
-    from stan_protocol.admin_types import PartedStatus
 
     from pyspark_stan.reading.cold import Cold
     from pyspark_stan.reading.reading import AnyDecoder
@@ -65,116 +60,11 @@ IDLE_WAIT_S: Final = 0.05
 
 CHECK_SERVER: Final = "check `servers` and `clusterId`"
 
-T = TypeVar("T")
-
 
 def stream_reader(options: Mapping[str, str], schema: "StructType") -> "StanStreamReader":
     """Return the reader of `spark.readStream`. Raises OptionsError."""
     checked = source_options(options, "stream")
     return StanStreamReader(checked, columns_read(checked, schema))
-
-
-class _Channels:
-    """The driver's requests to the broker about the channels of a read; failures are retried as the options say."""
-
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-        self._nameless: set[str] = set()  # channels with a name that is not UTF-8, of which the log has a line
-        self.parts = Parts(options.channels)
-        self.cold = _cold(options)
-
-    def infos(self, newer_than: Mapping[str, int] | None = None, wait_s: float = 0) -> Infos:
-        """Return the state of each channel of the read that exists. The broker answers after *wait_s*, or as soon as a channel
-        has a message newer than *newer_than* says."""
-        infos = self._requested(newer_than, wait_s)
-        while unknown := self.parts.unknown(infos):
-            before = self.parts.requested()
-            for name in unknown:
-                self.parts.learn(name, infos, self._parts_of(name))
-            if self.parts.requested() != before:
-                infos = self._requested()
-        if not self._options.pattern:
-            infos = {name: info for name, info in infos.items() if self.parts.reads(name)}
-        return infos if self.cold is None else self.cold.extended(infos)
-
-    def _requested(self, newer_than: Mapping[str, int] | None = None, wait_s: float = 0) -> Infos:
-        names, asked, pattern = self.parts.requested(), self._options.asked, self._options.pattern
-        infos = self._ask(lambda client: client.info(names, pattern=asked, newer_than=newer_than, wait_s=wait_s))
-        if not pattern:
-            return infos
-        matches = re.compile(pattern).fullmatch
-        return {name: info for name, info in infos.items() if matches(name) and self._has_text(name)}
-
-    def _parts_of(self, channel: str) -> "list[PartedStatus]":
-        try:
-            return self._ask(methodcaller("parts", channel))
-        except ServerError as error:  # who may read parts need not have a right to the whole
-            log.info("the parts of %s are not known: %s", channel, error)
-            return []
-
-    def resolved(
-        self, infos: Infos, place: ReadBound, option: str, missing: Sequence[str] = ()
-    ) -> tuple[dict[str, int], list[str]]:
-        """Return the sequence of a start or an end for each channel, and complaints that failOnDataLoss=false makes bearable.
-
-        Args:
-            infos: the channels.
-            place: as the user has given it.
-            option: its name in complaints.
-            missing: further channels, which do not exist.
-
-        Raises:
-            OptionsError: *place* has a sequence for all parts of a channel.
-        """
-        of_parts, complaints = self.parts.bound(place, infos, option)
-        if complaints:
-            raise OptionsError(complaints)
-        return self.resolver(infos).resolve({*infos, *missing}, of_parts, option)
-
-    def _has_text(self, name: str) -> bool:
-        """Return True if the channel's name is UTF-8, as Spark needs it; NATS accepts any bytes."""
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            if name not in self._nameless:
-                log.warning("channel %r is not read: its name is not UTF-8", name)
-            self._nameless.add(name)
-            return False
-        return True
-
-    def resolver(self, infos: Infos) -> Resolver:
-        """Return a resolver of the user's start and end in these channels."""
-
-        def at(channel: str, time_ns: int) -> int:
-            return self._ask(lambda client: client.sequence_at(channel, time_ns))
-
-        return Resolver(infos, at) if self.cold is None else self.cold.resolver(infos, at)
-
-    def report(self, end: Offset) -> None:
-        """Report the position of the query to the broker, for monitoring only: a failure is written to the log."""
-        uids = end.incarnations
-        positions = {name: position for name, position in end.positions.items() if name in uids}
-        read_ns = {name: (read_ms + 1) * MILLISECOND - 1 for name, read_ms in end.read_ms.items()}
-        try:
-            self._ask(
-                lambda client: client.set_bookmark(
-                    self._options.consumer, positions, uids=uids, cluster=end.cluster, read_ns=read_ns
-                )
-            )
-        except (StanClientError, *PASSING) as error:
-            log.warning("the position of %s is not told: %s", self._options.consumer, error)
-
-    def _ask(self, call: "Callable[[BlockingClient], T]") -> T:
-        return with_retries(self._options.connection, self._options.retries, self._options.retry_pause_s, call)
-
-
-def _cold(options: SourceOptions) -> "Cold | None":
-    """Return the lake of a read, if it has one. Raises OptionsError."""
-    if not options.cold:
-        return None
-    from pyspark_stan.reading.cold import Cold  # noqa: PLC0415 - only with the option `cold`
-
-    return Cold(options.cold)
 
 
 class ReadColumns(NamedTuple):
@@ -227,7 +117,7 @@ class StanBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[StanPartition]:
         """Return partitions of the messages that the broker has now. Raises OptionsError; others as of `with_retries`."""
-        channels = _Channels(self._options)
+        channels = ReadChannels(self._options)
         infos = channels.infos()
         ranges = self.narrowed(self._ranges(channels, infos), channels.resolver(infos))
         if channels.cold is None:
@@ -242,7 +132,7 @@ class StanBatchReader(DataSourceReader):
         """Yield the messages of *partition*; called in a task. Errors as of `read_partition`."""
         return _read(self._options, self._columns, partition)
 
-    def _ranges(self, channels: _Channels, infos: Infos) -> list[Range]:
+    def _ranges(self, channels: ReadChannels, infos: Infos) -> list[Range]:
         options = self._options
         complaints = [f"subscribe: there is no channel {name}" for name in channels.parts.missing(infos)]
         starts, wrong_starts = channels.resolved(infos, options.start, "startingOffsets")
@@ -277,7 +167,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, columns: ReadColumns) -> None:
         self._options = options
         self._columns = columns
-        self._channels = _Channels(options)
+        self._channels = ReadChannels(options)
         self._initial: Offset | None = None
         self._frozen: Infos | None = None  # with availableNow: the channels at the start
         self._compared = False  # with the start: positions and what they were chosen by
