@@ -492,6 +492,21 @@ class BatchIndex:
             row -= 1
         return WallNanos(rows.timestamp[row] if row >= rows.head else 0)
 
+    def kept_from(self, sequence: Sequence) -> Sequence:
+        """First live sequence at or after *sequence*; last + 1 if there is none. Those in batches without records are not."""
+        rows, end = self._rows, Sequence(self.last_sequence + 1)
+        if rows is None or sequence >= end:
+            return end
+        base = rows.base
+        row = max(rows.head, bisect_right(base, sequence, rows.head) - 1)
+        first = max(sequence, self.first_sequence)
+        while not rows.length[row]:
+            row += 1
+            if row == len(base):
+                return end
+            first = Sequence(base[row])
+        return first
+
     def first_within_bytes(self, bytes_max: int) -> Sequence:
         """Smallest first sequence with which the accounted bytes are within *bytes_max*; the newest message always stays."""
         rows = self._rows

@@ -88,6 +88,9 @@ class Index:
                 return max(base, self.first_sequence)
         return self.last_sequence + 1
 
+    def kept_from(self, sequence):
+        return min(max(sequence, self.first_sequence), self.last_sequence + 1)
+
     def first_within_bytes(self, bytes_max):
         total, sequence = 0, self.last_sequence
         while sequence >= self.first_sequence:

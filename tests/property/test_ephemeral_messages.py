@@ -61,6 +61,7 @@ def look(index, newest, times):
         index.first_timestamp,
         [index.sequence_at(at) for at in times],
         [index.timestamp_before(at) for at in (0, 1, newest, newest + 1)],
+        [index.kept_from(sequence) for sequence in range(max(1, newest - 9), newest + 3)],
         [index.first_within_bytes(most) for most in (0, 10, 100, 1000)] if newest else [],
     ]
 

@@ -144,6 +144,15 @@ def test_index_refs_cover_the_range(shapes, first, last, bytes_max, batches_max)
         assert sum(ref[6] or ref[5] for ref in refs[: len(cut) + 1]) > bytes_max
 
 
+@given(batches, st.integers(0, 700))
+@settings(deadline=None)
+def test_index_kept_from_finds_the_first_message_that_is_there(shapes, sequence):
+    model = build(shapes)
+    assert model.index.kept_from(sequence) == min(
+        (one for one, *_ in model.messages if one >= sequence), default=model.last + 1
+    )
+
+
 @given(batches, st.integers(0, 4000))
 @settings(deadline=None)
 def test_index_first_within_bytes_is_the_smallest_that_fits(shapes, bytes_max):

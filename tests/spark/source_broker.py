@@ -26,7 +26,7 @@ class Channel:
     @property
     def last(self):
         """Newest sequence ever."""
-        return max(self.messages, default=max(self.newest, self.first - 1))
+        return max(self.newest, self.first - 1, *self.messages)
 
     def add(self, data, timestamp=None, reply="", headers=(), key=b""):
         """One more."""
@@ -63,6 +63,7 @@ class SourceBroker:
         self.reads = []  # what each read_range was asked for beside the range
         self.waited = []  # wait_s of each info
         self.patterns = []  # and its pattern
+        self.positions = []  # and its newer_than
         self.parted = {}  # channels with parts: name -> PartedStatus
         self.looked_up = []  # channels whose parts were asked for
 
@@ -73,17 +74,22 @@ class SourceBroker:
         self._fail()
         self.waited.append(wait_s)
         self.patterns.append(pattern)
+        self.positions.append(dict(newer_than or {}))
+        channels = channels or (() if pattern else self.positions[-1])
         names = [name for name in self.channels if name in channels or (pattern and matches(pattern, name))]
-        return {name: self._info(name, self.channels[name], (newer_than or {}).get(name, 0)) for name in names}
+        return {name: self._info(name, self.channels[name], self.positions[-1].get(name)) for name in names}
 
     def _info(self, name, channel, position):
         size = sum(message.ByteSize() for message in channel.messages.values())
         first = channel.first if channel.last else 0
         times = {sequence: message.timestamp for sequence, message in channel.messages.items()}
-        at = max((time for sequence, time in times.items() if sequence <= position), default=0)
-        first_time = next(iter(times.values()), 0)
-        times = first_time, max(times.values(), default=0)
-        return ChannelInfo(name, channel.uid, first, channel.last, size, *times, self.cluster, channel.lost_until, at)
+        at = max((time for sequence, time in times.items() if position is not None and sequence <= position), default=0)
+        kept = (sequence for sequence in sorted(times) if position is not None and sequence > position)
+        around = at, 0 if position is None else next(kept, channel.last + 1)
+        times = next(iter(times.values()), 0), max(times.values(), default=0)
+        return ChannelInfo(
+            name, channel.uid, first, channel.last, size, *times, self.cluster, channel.lost_until, *around
+        )
 
     def parts(self, channel):
         self._fail()

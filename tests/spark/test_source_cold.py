@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark_stan.datasource import StanDataSource
 from pyspark_stan.errors import OptionsError
 from pyspark_stan.reading import cold
@@ -93,6 +93,20 @@ def sequences(reader, parts):
 
 def all_of(reader):
     return sequences(reader, reader.partitions())
+
+
+def test_a_hole_of_the_broker_is_read_from_the_lake(both):
+    both.publish(20)
+    messages = dict(both.channel.messages)
+    both.tier()
+    both.broker["orders"].messages = {1: messages[1], 20: messages[20]}
+    both.broker["orders"].first, both.broker["orders"].lost_until = 1, 0
+    reader = both.stream(startingOffsets="earliest", maxOffsetsPerTrigger=4)
+    offset, found = reader.initialOffset(), []
+    while (end := reader.latestOffset(offset, ReadMaxRows(4))) != offset:
+        found += sequences(reader, reader.partitions(offset, end))
+        offset = end
+    assert found == list(range(1, 21))
 
 
 def test_cold_and_hot_are_one(both):

@@ -269,6 +269,78 @@ def test_holes_at_the_beginning_cost_no_batches(broker):
     assert values_of(reader, reader.partitions(end, after)) == [b"1002"]
 
 
+@pytest.mark.parametrize("available_now", [False, True])
+def test_holes_amid_a_channel_cost_no_batches(broker, available_now):
+    """Compaction, expiry, deletions: no batch is empty, and the batches have all that is there."""
+    many = broker.channels["many"] = Channel(30, [b"%d" % number for number in range(1, 1001)])
+    kept = [3, 4, 5, 250, 777, 778, 1000] if available_now else [3, 4, 5, 250, 777, 778, 990]
+    reader = stream(subscribe="many", startingOffsets="earliest", maxOffsetsPerTrigger=2)
+    start = through_json(reader.initialOffset())
+    many.remove(*{*range(1, 1001)} - {*kept})
+    if available_now:
+        reader.prepareForTriggerAvailableNow()
+    found = []
+    for _ in kept:
+        end = through_json(reader.latestOffset(start, ReadMaxRows(2)))
+        found += [values_of(reader, reader.partitions(start, end))] if end != start else []
+        start = end
+    assert all(found)
+    assert [value for batch_ in found for value in batch_] == [b"%d" % number for number in kept]
+    asked = len(broker.waited)
+    assert reader.latestOffset(start, ReadMaxRows(2)) == start
+    assert len(broker.waited) <= asked + 1
+    if available_now:  # what came later is not read, and the end stays the end
+        many.remove(1000)
+        many.add(b"later")
+        assert reader.latestOffset(start, ReadMaxRows(2)) == start
+
+
+def test_a_look_is_one_request_about_all_positions(broker):
+    reader = stream(subscribe="orders,payments", startingOffsets="earliest", maxOffsetsPerTrigger=3)
+    start = through_json(reader.latestOffset(through_json(reader.initialOffset()), ReadMaxRows(3)))
+    assert start["orders"] + start["payments"] == 5
+    reader.latestOffset(start, ReadMaxRows(3))
+    assert broker.positions == [
+        {},
+        {"orders": 0, "payments": 0},
+        {"orders": start["orders"] - 1, "payments": start["payments"] - 1},
+    ]
+
+
+def test_an_idle_stream_waits_behind_a_hole_and_reads_what_comes_there(broker):
+    reader = stream(startingOffsets="earliest")
+    start = through_json(reader.latestOffset(through_json(reader.initialOffset()), ALL))
+    broker["orders"].add(b"six")
+    broker["orders"].remove(6)
+    broker.waited.clear()
+    for _ in range(3):
+        assert reader.latestOffset(start, ALL) == start
+    assert broker.waited[0] == 0 < broker.waited[1] == broker.waited[2]
+    assert broker.positions[-1] == {"orders": 6}
+    broker["orders"].add(b"seven")
+    end = through_json(reader.latestOffset(start, ALL))
+    assert values_of(reader, reader.partitions(start, end)) == [b"seven"]
+
+
+def test_what_limits_remove_after_the_start_of_available_now_is_loss(broker):
+    reader = stream(startingOffsets="earliest", maxOffsetsPerTrigger=2)
+    reader.prepareForTriggerAvailableNow()
+    start = through_json(reader.latestOffset(through_json(reader.initialOffset()), ReadMaxRows(2)))
+    broker["orders"].forget_before(5)
+    end = through_json(reader.latestOffset(start, ReadMaxRows(2)))
+    with pytest.raises(DataLossError, match="messages 3 to 4 of orders"):
+        values_of(reader, reader.partitions(start, end))
+
+
+def test_a_channel_made_again_is_read_from_its_beginning_whatever_is_behind_the_position(broker):
+    reader = stream(subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger=2, failOnDataLoss="false")
+    start = through_json(reader.latestOffset(through_json(reader.initialOffset()), ReadMaxRows(2)))
+    made = broker.channels["orders"] = Channel(77, [b"%d" % number for number in range(1, 9)])
+    made.remove(3, 4)
+    end = through_json(reader.latestOffset(start, ReadMaxRows(2)))
+    assert values_of(reader, reader.partitions(start, end)) == [b"1", b"2"]
+
+
 def test_what_limits_have_removed_behind_a_hole_is_loss(broker):
     reader = stream(startingOffsets="earliest")
     start = through_json(reader.initialOffset())
@@ -831,6 +903,20 @@ def test_new_parts_wait_over_batches_with_a_limit_and_where_messages_are_gone(br
     assert batches_of(reader, offset, ReadMaxRows(2))[0] == [[b"0", b"1"], [b"2", b"3"], [b"new"]]
     broker["sales.~0"].remove(1, 2, 3, 4)
     assert batches_of(*begun(stream(subscribe="sales", startingOffsets="earliest")))[0] == [[b"new"]]
+
+
+def test_a_part_that_still_waits_is_read_whole_when_its_turn_comes(broker):
+    """Here the part from which its keys came has lost its end, and is behind the split until it has as many messages again."""
+    broker.divide("sales", [b"0", b"1"])
+    reader, offset = begun(stream(subscribe="sales", startingOffsets="earliest", failOnDataLoss="false"))
+    broker.divide("sales", [b"new", b"newer"])
+    lose_end(broker["sales.~0"], 1)
+    found, offset = batches_of(reader, offset)
+    assert found == [[b"0"]]
+    for _ in range(3):
+        assert through_json(reader.latestOffset(offset, ALL)) == offset
+    broker["sales.~0"].add(b"other")
+    assert batches_of(reader, offset)[0] == [[b"other"], [b"new", b"newer"]]
 
 
 def test_a_new_part_that_limits_have_cut_before_it_was_read_is_loss(broker):

@@ -1,4 +1,4 @@
-"""The driver's requests to the broker about the channels of a read."""
+"""The driver's requests to the broker about the channels of a read, and a stream's looks at them."""
 
 import logging
 import re
@@ -7,11 +7,12 @@ from operator import methodcaller
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from stan_client.errors import ServerError, StanClientError
+from stan_client.reading.channels import ChannelInfo
 from stan_protocol.scalars import MILLISECOND
 
 from pyspark_stan.errors import OptionsError
 from pyspark_stan.options import ReadBound, SourceOptions
-from pyspark_stan.reading.offsets import Offset, Resolver
+from pyspark_stan.reading.offsets import Offset, Resolver, behind
 from pyspark_stan.reading.parts import Infos, Parts
 from pyspark_stan.transport import PASSING, with_retries
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from pyspark_stan.reading.cold import Cold
 
 log: Final = logging.getLogger("pyspark_stan")
+
+IDLE_WAIT_S: Final = 0.05
+"""How long the broker may delay its answer until there are new messages, if there were none at the last request."""
 
 T = TypeVar("T")
 
@@ -44,7 +48,7 @@ class ReadChannels:
             for name in unknown:
                 self.parts.learn(name, infos, self._parts_of(name))
             if self.parts.requested() != before:
-                infos = self._requested()
+                infos = self._requested(newer_than)
         if not self._options.pattern:
             infos = {name: info for name, info in infos.items() if self.parts.reads(name)}
         return infos if self.cold is None else self.cold.extended(infos)
@@ -118,6 +122,59 @@ class ReadChannels:
 
     def _ask(self, call: "Callable[[BlockingClient], T]") -> T:
         return with_retries(self._options.connection, self._options.retries, self._options.retry_pause_s, call)
+
+
+class Looks:
+    """A stream's looks at its channels. One request says which there are and where they end, and about each position how new the
+    message before it is (`position_time_ns`, of which a lost end is known) and which one is next (`next`, behind a hole)."""
+
+    def __init__(self, channels: ReadChannels) -> None:
+        self._channels = channels
+        self._frozen: Infos | None = None
+        self._resting: tuple[Mapping[str, int], Mapping[str, int]] = {}, {}  # as of `rest`
+
+    @property
+    def are_frozen(self) -> bool:
+        """True if ends and what else the channels had are those of an earlier time."""
+        return self._frozen is not None
+
+    def freeze(self) -> None:
+        """Look at the channels, for all later looks."""
+        self._frozen = self._channels.infos()
+
+    def first(self) -> Infos:
+        """Return the channels, without positions in them."""
+        return self._channels.infos() if self._frozen is None else self._frozen
+
+    def rest(self, begin: Offset, known: Offset) -> None:
+        """Note that there was nothing to read from *begin* on but holes up to *known*: the next look lets the broker wait."""
+        if self._frozen is None:
+            self._resting = begin.positions, {name: known.positions[name] for name in known.incarnations}
+
+    def at(self, begin: Offset) -> Infos:
+        """Return the channels, with the time and the next message of each position of *begin*; 0 where that is not known."""
+        rests = begin.positions == self._resting[0]
+        asked = self._resting[1] if rests else begin.positions
+        infos = self._channels.infos(_before(asked), IDLE_WAIT_S if rests else 0)
+        if any(behind(info) < asked.get(name, 0) for name, info in infos.items()):
+            asked = begin.positions  # an answer that was under way may be older than the position
+            infos = self._channels.infos(_before(asked))
+        if self._frozen is None:
+            others = {name for name, at in asked.items() if begin.positions.get(name) != at}
+            return {n: info._replace(position_time_ns=0) if n in others else info for n, info in infos.items()}
+        return {name: _around(info, infos.get(name)) for name, info in self._frozen.items()}
+
+
+def _before(positions: Mapping[str, int]) -> dict[str, int]:
+    return {name: position - 1 for name, position in positions.items()}
+
+
+def _around(frozen: ChannelInfo, now: ChannelInfo | None) -> ChannelInfo:
+    """Return a channel of earlier with what there is now around the position, and with what was lost since."""
+    if now is None or (now.uid, now.cluster) != (frozen.uid, frozen.cluster):
+        return frozen
+    following = min(now.next, behind(frozen))
+    return frozen._replace(position_time_ns=now.position_time_ns, next=following, lost_until=now.lost_until)
 
 
 def _cold(options: SourceOptions) -> "Cold | None":

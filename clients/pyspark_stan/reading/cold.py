@@ -83,8 +83,9 @@ class Cold:
     # --- the driver ---------------------------------------------------------------------------------------------------
 
     def extended(self, infos: Mapping[str, ChannelInfo]) -> dict[str, ChannelInfo]:
-        """Return the state of channels as if the broker had the messages of the lake, too."""
-        return {name: self._extended(info) for name, info in infos.items()}
+        """Return the state of channels as if the broker had the messages of the lake, too; without the next message of a
+        position, for the lake may have what is gone from the broker."""
+        return {name: self._extended(info._replace(next=0)) for name, info in infos.items()}
 
     def _extended(self, info: ChannelInfo) -> ChannelInfo:
         lake, first = self.manifest(info), max(info.first, 1)

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 
 from pyspark_stan.errors import OptionsError
 from pyspark_stan.options import SourceOptions, source_options
-from pyspark_stan.reading.channels import ReadChannels
+from pyspark_stan.reading.channels import Looks, ReadChannels
 from pyspark_stan.reading.offsets import (
     AGES,
     BYTES,
@@ -54,9 +54,6 @@ if TYPE_CHECKING:
     from pyspark_stan.reading.registry import Registered
 
 log: Final = logging.getLogger("pyspark_stan")
-
-IDLE_WAIT_S: Final = 0.05
-"""How long the broker may delay its answer until there are new messages, if there were none at the last request."""
 
 CHECK_SERVER: Final = "check `servers` and `clusterId`"
 
@@ -169,13 +166,10 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._channels = ReadChannels(options)
         self._initial: Offset | None = None
-        self._frozen: Infos | None = None  # with availableNow: the channels at the start
-        self._compared = False  # with the start: positions and what they were chosen by
-        self._asked: dict[str, int] = {}  # sequences to which the times of the last answer refer
+        self._looks = Looks(self._channels)
         self._ends: dict[str, int] = {}  # next sequence of each channel, as of the last answer
         self._unread = Unread()
         self._cluster = ""  # whose channels they are
-        self._idle = False  # there was nothing new in the last answer
         self._moved_at = time.monotonic()  # when a batch last had messages
         self._noted: set[tuple[str, int | str, str]] = (
             set()
@@ -192,12 +186,12 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Note the channels as they are now: later messages are not read."""
-        self._frozen = self._channels.infos()
+        self._looks.freeze()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return the offset at which a new query begins; further calls return the same. Raises OptionsError."""
         if self._initial is None:
-            infos = self._infos()
+            infos = self._looks.first()
             missing = self._channels.parts.missing(infos) if self._options.wait_for_channels else ()
             positions, complaints = self._channels.resolved(infos, self._options.start, "startingOffsets", missing)
             if complaints and self._options.fail_on_data_loss:
@@ -217,25 +211,22 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 `with_retries`.
         """
         begin = from_json(start)
-        infos = self._infos(begin)
-        if _beyond_end(begin, infos) and self._frozen is None:
-            self._idle = False
-            infos = self._infos(begin)  # an answer that was under way may be older than the position
+        infos = self._looks.at(begin)
         self._ends, self._cluster = {name: behind(info) for name, info in infos.items()}, _cluster(infos)
         known = self._with_found(self._of_cluster(begin, infos), infos)
         self._note_missing(begin, infos)
         begun = self._begun_again(known, infos)
-        known = self._without_holes(begun, infos)
+        known = self._without_holes(begin, begun, infos)
         wants = {
             name: self._ends[name] - position
             for name, position in known.positions.items()
             if self._ends.get(name, 0) > position and not self._channels.parts.waits(name, known.positions, infos)
         }
-        self._idle = not wants
         self._unread.note(infos, known.positions)
         if self._waits_for_more(sum(wants.values()), limit):
             return start
         if not wants and begun.positions == begin.positions:
+            self._looks.rest(begin, known)
             return start
         self._moved_at = time.monotonic()
         shares = self._within(wants, infos, limit)
@@ -252,22 +243,6 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         seconds, size = self._unread.seconds(), self._unread.bytes
         unread = {AGES: seconds, BYTES: size} if seconds else {}
         return packed(dict(sorted({**self._ends, **cluster, **unread}.items())), len(self._ends)) or None
-
-    def _infos(self, begin: Offset | None = None) -> Infos:
-        frozen = self._frozen
-        if frozen is not None and (begin is None or self._compared):
-            return frozen
-        if begin is None:
-            return self._channels.infos()
-        ends = self._ends if self._idle else {}
-        self._asked = {name: max(at, ends.get(name, 0)) - 1 for name, at in begin.positions.items()}
-        infos = self._channels.infos(self._asked, IDLE_WAIT_S if self._idle else 0)
-        if frozen is None:
-            return infos
-        self._compared = True
-        times = {name: info.position_time_ns for name, info in infos.items()}
-        self._frozen = {name: info._replace(position_time_ns=times.get(name, 0)) for name, info in frozen.items()}
-        return self._frozen
 
     def _of_cluster(self, begin: Offset, infos: Infos) -> Offset:
         """Return *begin*; without any position if its channels were those of another cluster."""
@@ -324,7 +299,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends, position = behind(infos[name]), known.positions[name]
             texts[name] = f"ends before message {ends}, and {position} is the next to be read"
         for name, position in known.positions.items():
-            if name in infos and self._asked.get(name) == position - 1 and has_others(known, infos[name]):
+            if name in infos and has_others(known, infos[name]):
                 texts.setdefault(name, f"has other messages before message {position} than those that were read")
         for name, text in texts.items():
             why = f"the channel has lost its end, or the server has an older copy of its data: {CHECK_SERVER}"
@@ -336,15 +311,16 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             again={**known.again, **{name: known.again.get(name, 0) + 1 for name in texts}},
         )
 
-    def _without_holes(self, known: Offset, infos: Infos) -> Offset:
+    def _without_holes(self, begin: Offset, known: Offset, infos: Infos) -> Offset:
         """Return *known* after messages that are gone: the limits of a batch count from there. What retention has removed stays
-        in the next batch, which reports the loss."""
+        in the next batch, which reports the loss. *infos* are of a look at *begin*."""
 
         def behind_hole(name: str, position: int) -> int:
             info = infos.get(name)
             if info is None or (self._fail and info.lost_until >= position):
                 return position
-            return max(position, oldest(info))
+            following = info.next if known.place(name) == begin.place(name) else 0
+            return max(position, oldest(info), following)
 
         return known._replace(positions={name: behind_hole(name, at) for name, at in known.positions.items()})
 
@@ -372,7 +348,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         return (
             0 < rows < options.rows_at_least
-            and self._frozen is None
+            and not self._looks.are_frozen
             and (not isinstance(limit, ReadAllAvailable) or self.getDefaultReadLimit() == limit)
             and time.monotonic() - self._moved_at < options.trigger_delay_s
         )

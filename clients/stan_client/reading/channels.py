@@ -42,6 +42,7 @@ class ChannelInfo(NamedTuple):
     cluster: str = ""  # names the cluster: another one if the server was set up anew, or the cluster was rescued
     lost_until: int = 0  # up to here sequences without a message are lost; others were compacted, expired or deleted
     position_time_ns: int = 0  # of the newest message up to the one in *newer_than*; 0: none is there
+    next: int = 0  # oldest message behind the one in *newer_than*; last + 1 if there is none; 0: not asked for
 
 
 class Channels:
@@ -66,7 +67,7 @@ class Channels:
             channels: names.
             pattern: also channels that match; `*` stands for one token, `>` for all that follow. Without names, a pattern and
                 *newer_than*: all channels.
-            newer_than: sequences, to whose messages `position_time_ns` refers; with *wait_s*: answer as soon as one of these
+            newer_than: sequences, to which `position_time_ns` and `next` refer; with *wait_s*: answer as soon as one of these
                 channels has a message after its sequence.
             wait_s: answer after this many seconds in any case; the server may wait less.
             timeout_s: patience of each request, without *wait_s*.
@@ -206,4 +207,5 @@ def _info(answer: pb.InfoResponse, row: pb.ChannelInfo) -> ChannelInfo:
         answer.cluster.hex(),
         row.lost_until,
         row.timestamp_at,
+        row.next_sequence,
     )

@@ -94,7 +94,7 @@ class Transactions:
         """
 
         async def stage(mine: Sequence[StagedRows]) -> list[list[StagedRows]]:
-            """Stage what is for the group of the first channel; returns the others, by group."""
+            """Stage the rows for the group of the first channel; returns the others, by group."""
             first, *more = mine
             request = pb.StageRequest(
                 app=raw(app),

@@ -125,7 +125,7 @@ class InfoResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., channels: _Optional[_Iterable[_Union[ChannelInfo, _Mapping]]] = ..., more: bool = ..., message_bytes_max: _Optional[int] = ..., cluster: _Optional[bytes] = ...) -> None: ...
 
 class ChannelInfo(_message.Message):
-    __slots__ = ("name", "uid", "first_sequence", "last_sequence", "bytes", "first_timestamp", "last_timestamp", "group", "lost_until", "timestamp_at")
+    __slots__ = ("name", "uid", "first_sequence", "last_sequence", "bytes", "first_timestamp", "last_timestamp", "group", "lost_until", "timestamp_at", "next_sequence")
     NAME_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +136,7 @@ class ChannelInfo(_message.Message):
     GROUP_FIELD_NUMBER: _ClassVar[int]
     LOST_UNTIL_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_AT_FIELD_NUMBER: _ClassVar[int]
+    NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     uid: int
     first_sequence: int
@@ -146,7 +147,8 @@ class ChannelInfo(_message.Message):
     group: int
     lost_until: int
     timestamp_at: int
-    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., group: _Optional[int] = ..., lost_until: _Optional[int] = ..., timestamp_at: _Optional[int] = ...) -> None: ...
+    next_sequence: int
+    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., group: _Optional[int] = ..., lost_until: _Optional[int] = ..., timestamp_at: _Optional[int] = ..., next_sequence: _Optional[int] = ...) -> None: ...
 
 class SeqAtTimeRequest(_message.Message):
     __slots__ = ("channel", "time")

@@ -204,6 +204,10 @@ class Index(Protocol):
         """First kept sequence at or after *timestamp*; last + 1 if none; 0 if the channel never held a message
         (STAN-SPEC 8.1, GetSequenceFromTimestamp)."""
 
+    def kept_from(self, sequence: Sequence) -> Sequence:
+        """First kept sequence at or after *sequence*; last + 1 if there is none. Those that were deleted one by one, or have
+        expired, are kept."""
+
     def first_within_bytes(self, bytes_max: int) -> Sequence:
         """Smallest first sequence with which the kept bytes are within *bytes_max*; the newest message always stays."""
 

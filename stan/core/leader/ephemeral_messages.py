@@ -116,6 +116,10 @@ class EphemeralMessages:
             return Sequence(self.last_sequence + 1 if self.last_sequence else 0)
         return Sequence(max(self._bases[at], self.first_sequence))
 
+    def kept_from(self, sequence: Sequence) -> Sequence:
+        """First kept sequence at or after *sequence*; last + 1 if there is none."""
+        return Sequence(min(max(sequence, self.first_sequence), self.last_sequence + 1))
+
     def first_within_bytes(self, bytes_max: int) -> Sequence:
         """Smallest first sequence with which the kept bytes are within *bytes_max*; the newest message always stays."""
         low, high = self.first_sequence, self.last_sequence

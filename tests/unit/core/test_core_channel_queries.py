@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from stan_protocol import refusals
 from stan_protocol.frames import Frame
 from stan_protocol.patterns import matches, valid_name
+from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as pb
 from stan_protocol.scalars import SECOND
 
@@ -16,7 +17,7 @@ from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.requests.channel_lookup import matcher
 from stan.core.state.bookmarks import Bookmarks, NotedPlace
 from stan.protocol.proto import entries_pb2 as entries
-from tests.kit.core_harness import Node, harness_with_channels
+from tests.kit.core_harness import CoreHarness, Node, harness_with_channels
 from tests.unit.core.test_transactions import Transacting, held_commit, let_go, one_entry, parts
 
 PREFIX = "_STAN.x.test-cluster"
@@ -508,3 +509,24 @@ def test_pattern_above_the_longest_name_is_refused(harness):
     answer = ask(harness, "info", pattern=b"a." * 2048 + b">")
     assert answer.error == b"stan: invalid request about channels: pattern is longer than 4096 bytes"
     assert ask(harness, "info", pattern=b"a." * 2047 + b">").error == b""
+
+
+def test_the_next_message_behind_a_position_is_told():
+    """Whether messages are deleted amid the channel or at its beginning; of channels without a position nothing is."""
+    harness = CoreHarness()
+    harness.connect()
+    harness.publish("foo", *[b"x"] * 9)
+    harness.publish("bar", b"x")
+    for sequence in (1, 4, 5, 9):
+        request = admin.DeleteMessageRequest(version=1, channel=b"foo", sequence=sequence)
+        assert not harness.ask("_STAN.x.test-cluster.admin.delete_message", request, admin.ChangeResponse).error
+
+    def following(position):
+        positions = [pb.Position(channel=b"foo", sequence=position)]
+        request = pb.InfoRequest(channels=[b"foo", b"bar"], newer_than=positions)
+        channels = harness.ask("_STAN.x.test-cluster.info", request, pb.InfoResponse).channels
+        assert [info.next_sequence for info in channels if info.name == b"bar"] == [0]
+        return next(info.next_sequence for info in channels if info.name == b"foo")
+
+    assert [following(position) for position in range(11)] == [2, 2, 3, 6, 6, 6, 7, 8, 10, 10, 10]
+    assert following((1 << 64) - 1) == 10

@@ -370,6 +370,14 @@ async def test_cursors_are_put_together_page_by_page(servers, client) -> None:
 # --- waiting --------------------------------------------------------------------------------------------------------------
 
 
+async def test_the_next_message_of_a_position_is_asked_for_without_waiting(servers, client) -> None:
+    row = pb.ChannelInfo(name=b"a", last_sequence=9, next_sequence=7)
+    servers.answer = lambda *_: [{"pool": 1, "groups": [1], "channels": [row]}]
+    assert (await client.channels.info(pattern="a", newer_than={"a": 4}))["a"].next == 7
+    ((_, request),) = servers.asked
+    assert request == pb.InfoRequest(pattern=b"a", newer_than=[pb.Position(channel=b"a", sequence=4)])
+
+
 async def test_wait_ends_with_the_first_news_and_everything_is_told(servers, client) -> None:
     news = {"pool": 2, "groups": [1], "channels": [info("a", 6)]}
     servers.script["info"] = [[news]]

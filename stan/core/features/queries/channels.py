@@ -21,10 +21,11 @@ from stan_protocol.refusals import (
     TOO_MANY_BOOKMARKS,
     UNKNOWN_CHANNEL,
 )
-from stan_protocol.scalars import MILLISECOND, GroupId, WallNanos
+from stan_protocol.scalars import MILLISECOND, GroupId, Sequence, WallNanos
 
 from stan import limits
 from stan.core.base.names import text
+from stan.core.base.ready import Index
 from stan.core.base.shares import of_user, of_whom
 from stan.core.features.queries.long_poll import LongPoll
 from stan.core.metadata.meta import ChannelInfo
@@ -35,6 +36,7 @@ from stan.core.requests.router import Handler
 from stan.core.services.services import Services
 from stan.core.state.bookmarks import Bookmarks, NotedPlace
 from stan.core.state.group_state import GroupResult
+from stan.core.state.tombstones import behind
 from stan.permissions import Right
 from stan.protocol.proto import entries_pb2 as entries
 
@@ -117,12 +119,23 @@ class ChannelQueries:
                 lost_until=self.node.group_of(info).machine.lost_until(info.uid),
                 timestamp_at=index.timestamp_before(positions.get(info.name, 0) + 1),
             )
+            if info.name in positions:
+                shown.next_sequence = self._next(info, index, positions[info.name])
             room -= shown.ByteSize() + ITEM_ROOM
             if response.channels and (room < 0 or len(response.channels) >= limits.INFO_CHANNELS_MAX):
                 response.more = True
                 break
             response.channels.append(shown)
         accepted.answer_with(response)
+
+    def _next(self, info: ChannelInfo, index: Index, position: int) -> int:
+        """Return the oldest message behind a position; the one after the newest if there is none."""
+        deleted, end = self.node.group_of(info).machine.tombstones.by_channel.get(info.uid), index.last_sequence + 1
+        at, kept = position, position + 1
+        while at < kept < end:
+            at = behind(deleted, index.kept_from(Sequence(kept)))
+            kept = index.kept_from(Sequence(at))
+        return min(kept, end)
 
     def _chosen(self, accepted: AcceptedRequest) -> Iterator[ChannelInfo]:
         """The channels asked for in the groups that this node answers for, sorted by name. Ephemeral ones are told to who names
