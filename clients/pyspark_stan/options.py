@@ -282,6 +282,7 @@ class SourceOptions:
     bytes_per_trigger: int = option("maxBytesPerTrigger", 0, 1)
     rows_at_least: int = option("minOffsetsPerTrigger", 0, 1)
     trigger_delay_s: float = option("maxTriggerDelay", 15 * 60.0)
+    parallelism: int = option("parallelism", 0, 1, 1 << 20)  # of Spark's tasks; 0: the CPUs that the driver may use
     partitions_at_least: int = option("minPartitions", 0, 1, 1 << 20)
     rows_per_partition: int = option("maxRecordsPerPartition", 0, 1)  # 0: as planning.rows_of_partition says
     fail_on_data_loss: bool = option("failOnDataLoss", True)

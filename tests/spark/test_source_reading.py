@@ -1,7 +1,6 @@
 """The readers without Spark: plain objects over channels in memory."""
 
 import json
-import os
 import pickle
 from datetime import UTC, datetime
 
@@ -24,6 +23,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 from pyspark_stan.datasource import StanDataSource
 from pyspark_stan.errors import OptionsError
 from pyspark_stan.options import SEQUENCE_MAX
+from pyspark_stan.reading.cpus import usable_cpus
 from pyspark_stan.reading.metrics import lag, lag_bytes, lag_seconds, summary
 from pyspark_stan.reading.unread import Unread
 from pyspark_stan.schema import full_schema
@@ -460,11 +460,31 @@ def test_a_stream_reads_what_comes_after_its_start(broker):
     assert reader.latestOffset(start, ALL) == start
     broker["orders"].add(b"six")
     end = through_json(reader.latestOffset(start, ALL))
-    about = {"*cluster": "aa", "*inc": {"orders": 1}, "*init": {"orders": 6}, "*tasks": os.cpu_count()}
+    about = {"*cluster": "aa", "*inc": {"orders": 1}, "*init": {"orders": 6}, "*tasks": usable_cpus()}
     assert end == {**about, "*read": {"orders": 6000}, "orders": 7}
     assert values_of(reader, reader.partitions(start, end)) == [b"six"]
     assert reader.partitions(end, end) == []
     assert reader.reportLatestOffset() == {"*cluster": "aa", "orders": 7}
+
+
+def test_the_tasks_are_those_that_the_user_names_from_the_next_batch_on(broker):
+    """A batch that is repeated has the tasks of its offsets."""
+    for number in range(200):
+        broker.channels[f"small.{number}"] = Channel(100 + number, [b"x"])
+    broker.channels["small.large"] = Channel(99, [b"x"] * 5)
+    names = {"subscribePattern": r"small\..*", "startingOffsets": "earliest"}
+    assert len(batch(subscribePattern=names["subscribePattern"], parallelism=3).partitions()) == 3
+    reader = stream(**names, parallelism=2)
+    start = through_json(reader.initialOffset())
+    end = through_json(reader.latestOffset(start, ALL))
+    assert len(reader.partitions(start, end)) == 2
+    other = stream(**names, parallelism=4)
+    assert len(other.partitions(start, end)) == 2
+    for channel in broker.channels.values():
+        channel.add(b"y")
+    later = through_json(other.latestOffset(end, ALL))
+    assert len(other.partitions(end, later)) == 4
+    assert through_json(stream(**names).latestOffset(later, ALL)) == later
 
 
 def test_equal_offsets_are_equal_text(broker):

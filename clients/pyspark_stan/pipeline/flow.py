@@ -43,7 +43,7 @@ class FlowError(Exception):
 def start(spark: "SparkSession", pipeline: Pipeline) -> "StreamingQuery":
     """Start the pipeline's streaming query, which resumes from the checkpoint if there is one. Raises FlowError."""
     spark.dataSource.register(StanDataSource)
-    reader = spark.readStream.format("stan")
+    reader = spark.readStream.format("stan").option("parallelism", spark.sparkContext.defaultParallelism)
     messages = {each.view: reader.options(**pipeline.source_options(each)).load() for each in pipeline.inputs}
     results = results_of(spark, pipeline, messages)
     writer = (

@@ -1,4 +1,4 @@
-"""Splits a batch into partitions, and shares the limits of a batch among channels. Pure.
+"""Splits a batch into partitions, and shares the limits of a batch among channels. Pure, but for `tasks_of`.
 
 Promises: the same offsets and options give the same partitions, so that a repeated batch is split as before; a limit is exceeded
 only by a single message without which the stream would not advance.
@@ -32,6 +32,14 @@ class StanPartition(InputPartition):
 
     def __reduce__(self) -> tuple[type["StanPartition"], tuple[tuple[Range, ...]]]:
         return StanPartition, (self.ranges,)
+
+
+def tasks_of(parallelism: int) -> int:
+    """Return the number of tasks for which a batch is planned. Spark does not tell its cores there: those of the driver count,
+    which are all in local mode, unless the option *parallelism* names a number."""
+    from pyspark_stan.reading.cpus import usable_cpus  # noqa: PLC0415 - of the driver only
+
+    return parallelism or usable_cpus()
 
 
 def rows_of_partition(ranges: Sequence[Range], tasks: int) -> int:

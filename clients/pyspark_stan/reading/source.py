@@ -6,7 +6,6 @@ processes: none of them has state that another one needs.
 """
 
 import logging
-import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +40,15 @@ from pyspark_stan.reading.offsets import (
     row_bytes,
 )
 from pyspark_stan.reading.parts import Infos, whole_in
-from pyspark_stan.reading.planning import ROWS_MIN, StanPartition, plan, rows_for_bytes, rows_of_partition, share
+from pyspark_stan.reading.planning import (
+    ROWS_MIN,
+    StanPartition,
+    plan,
+    rows_for_bytes,
+    rows_of_partition,
+    share,
+    tasks_of,
+)
 from pyspark_stan.reading.unread import Unread
 from pyspark_stan.schema import check_schema
 
@@ -118,7 +125,7 @@ class StanBatchReader(DataSourceReader):
         infos = channels.infos()
         ranges = self.narrowed(self._ranges(channels, infos), channels.resolver(infos))
         if channels.cold is None:
-            return _planned(self._options, ranges, _cores())
+            return _planned(self._options, ranges, tasks_of(self._options.parallelism))
         return _plan_cold(self._options, channels.cold, ranges)
 
     def narrowed(self, ranges: list[Range], _resolver: Resolver) -> list[Range]:
@@ -150,7 +157,11 @@ def _plan_cold(options: SourceOptions, lake: "Cold", ranges: list[Range]) -> lis
     from pyspark_stan.reading.cold import TASK_ROWS_MAX  # noqa: PLC0415 - only with the option `cold`
 
     cold, hot = lake.split(ranges)
-    rows, at_least, cores = options.rows_per_partition or ROWS_MIN, options.partitions_at_least, _cores()
+    rows, at_least, cores = (
+        options.rows_per_partition or ROWS_MIN,
+        options.partitions_at_least,
+        tasks_of(options.parallelism),
+    )
     if options.rows_per_partition or at_least:
         return plan([*lake.cut(cold, rows), *hot], at_least, rows, cores)
     each = -(-sum(part.end - part.first for part in cold) // cores)
@@ -197,8 +208,8 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if complaints and self._options.fail_on_data_loss:
                 raise OptionsError(complaints)
             uids = {name: info.uid for name, info in infos.items()}
-            read_ms = newest_ms(infos)
-            self._initial = Offset(positions, positions, uids, _cores(), cluster=_cluster(infos), read_ms=read_ms)
+            read_ms, tasks = newest_ms(infos), tasks_of(self._options.parallelism)
+            self._initial = Offset(positions, positions, uids, tasks, cluster=_cluster(infos), read_ms=read_ms)
         return self._initial.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -232,7 +243,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         shares = self._within(wants, infos, limit)
         positions = {name: position + shares.get(name, 0) for name, position in known.positions.items()}
         self._unread.note(infos, positions)
-        end = known._replace(positions=positions)
+        end = known._replace(positions=positions, tasks=self._options.parallelism or known.tasks)
         moved = {name: info for name, info in infos.items() if end.place(name) != begin.place(name)}
         return end._replace(read_ms={**known.read_ms, **newest_ms(moved)}).to_json()
 
@@ -390,12 +401,6 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _planned(options: SourceOptions, ranges: Sequence[Range], tasks: int) -> list[StanPartition]:
     rows_max = options.rows_per_partition or rows_of_partition(ranges, tasks)
     return plan(ranges, tasks, options.partitions_at_least, rows_max)
-
-
-def _cores() -> int:
-    """Return into how many tasks small channels are put together: the cores of the driver. A stream keeps it in its offsets, so
-    that a batch that is repeated on another machine has the same partitions."""
-    return os.cpu_count() or 1
 
 
 def _beyond_end(offset: Offset, infos: Infos) -> list[str]:
