@@ -38,7 +38,7 @@ def imported(*modules: str) -> list[str]:
 @pytest.mark.parametrize(
     ("modules", "most"),
     [
-        (("pyspark_stan.reading.source", "pyspark_stan.reading.reading", "pyspark_stan.reading.decode"), 157),
+        (("pyspark_stan.reading.source", "pyspark_stan.reading.reading", "pyspark_stan.reading.decode"), 158),
         (("pyspark_stan.writing.sink", "pyspark_stan.writing.routing", "pyspark_stan.writing.sending"), 159),
     ],
     ids=["source", "sink"],
