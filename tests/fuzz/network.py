@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from google.protobuf.message import DecodeError
+from stan_protocol.commits import commit_request
 from stan_protocol.frames import Frame
 from stan_protocol.kernel import client_py, rows_py, wire_py
 from stan_protocol.proto import extension_pb2 as ext
@@ -167,7 +168,7 @@ def _requests() -> dict[str, list[bytes]]:
         "_STAN.subclose.test-cluster": [wire.UnsubscribeRequest(client_id=b"me", subject=b"foo", inbox=b"ack")],
         "batch": [ext.BatchRequest(channel=b"foo", count=2, producer=b"p", version=1, ids=bytes(32), rows=rows)],
         "stage": [ext.StageRequest(app=b"a", version=1, txn=b"t", channel=b"foo", count=2, rows=rows)],
-        "commit": [ext.CommitRequest(app=b"a", version=1, channel=b"foo", txns=[ext.Txn(txn=b"t", parts=1)])],
+        "commit": [commit_request(b"a", 1, {b"foo": [(b"t", 1)]})],
         "abort": [ext.AbortRequest(channel=b"foo", txns=[b"t"])],
         "finish": [ext.FinishRequest(app=b"a", version=1)],
         "last_committed": [ext.LastCommittedRequest(app=b"a")],

@@ -15,6 +15,7 @@ import pytest
 import stan_client
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from stan_protocol.commits import commit_request
 from stan_protocol.proto import extension_pb2 as ext
 
 from tests.kit.attacks import sayings
@@ -189,7 +190,7 @@ class Household:
     async def end(self):
         """What cannot be looked at without a change: what is staged, and which ids are known."""
         rows = rows_of([b"row"])
-        commit = ext.CommitRequest(channel=SHARED.encode(), app=APP, version=4, txns=[ext.Txn(txn=TXN, parts=1)])
+        commit = commit_request(APP, 4, {SHARED.encode(): [(TXN, 1)]})
         done = await self.bare.asks("commit", commit, ext.CommitResponse)
         assert (done.error, done.already) == (b"", False)
         for ids, repeats in ((b"i", 1), (b"j", 0), (b"k", 0)):

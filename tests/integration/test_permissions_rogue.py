@@ -12,6 +12,7 @@ import nats
 import nats.errors
 import pytest
 import stan_client
+from stan_protocol.commits import commit_request
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.proto import wire_pb2 as wire
@@ -118,7 +119,7 @@ def test_rogue_cannot_publish(server):
         for kind, request in (
             ("batch", ext.BatchRequest(channel=b"a.b", count=1, rows=rows)),
             ("stage", ext.StageRequest(channel=b"a.b", app=b"a", txn=b"t", count=1, rows=rows)),
-            ("commit", ext.CommitRequest(channel=b"a.b", app=b"a", txns=[ext.Txn(txn=b"t", parts=1)])),
+            ("commit", commit_request(b"a", 0, {b"a.b": [(b"t", 1)]})),
             ("abort", ext.AbortRequest(channel=b"a.b", txns=[b"t"])),
         ):
             assert (await rogue.asks(kind, request)).error.decode() == no, kind

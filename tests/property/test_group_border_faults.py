@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from stan_protocol.commits import commit_request
 from stan_protocol.patterns import ChannelLimits
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as ext
@@ -70,7 +71,7 @@ def said_by_pipelines(node, side):
     rows = rows_of([b"a", b"b"])
     stage = ext.StageRequest(app=b"app", txn=b"t", channel=f"{side}.a".encode(), count=2, rows=rows)
     node.ask(f"{X}.stage", stage, ext.StageResponse)
-    commit = ext.CommitRequest(app=b"app", channel=stage.channel, txns=[ext.Txn(txn=b"t", parts=1)])
+    commit = commit_request(b"app", 0, {stage.channel: [(b"t", 1)]})
     node.ask(f"{X}.commit", commit, ext.CommitResponse)
     node.ask(f"{X}.last_committed", ext.LastCommittedRequest(app=b"app"), ext.LastCommittedResponse)
     batch = ext.BatchRequest(channel=stage.channel, count=2, rows=rows)

@@ -7,6 +7,7 @@ the app has died and come back. Rows count as published once their commit was as
 
 from collections import Counter
 
+from stan_protocol.commits import commit_request
 from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.scalars import MILLISECOND
 
@@ -175,13 +176,8 @@ class Transactor(SimClient):
             return
         more = [name for name in self.txns if self.joint and name != channel and name not in self.committed]
         values = {name: self._named(name)[1] for name in (channel, *more)}
-        request = ext.CommitRequest(
-            app=self.client_id.encode(),
-            version=self.version,
-            channel=channel.encode(),
-            txns=self._named(channel)[0],
-            more=[ext.ChannelTxns(channel=name.encode(), txns=self._named(name)[0]) for name in more],
-        )
+        named = {name.encode(): self._named(name)[0] for name in (channel, *more)}
+        request = commit_request(self.client_id.encode(), self.version, named)
 
         def told(response):
             self._told(request, channel, values[channel], response)
@@ -210,7 +206,7 @@ class Transactor(SimClient):
         for number, value in enumerate(values):
             publish = Publish(writer, number, channel, value, self.loop.now)
             self.history.publishes.setdefault(value, publish)
-        return [ext.Txn(txn=txn.encode(), parts=len(parts)) for txn, parts in named], values
+        return [(txn.encode(), len(parts)) for txn, parts in named], values
 
     def _told(self, request, channel, values, response):
         if getattr(response, "error", b""):

@@ -13,6 +13,7 @@ None: the client's.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from stan_protocol.commits import commit_request
 from stan_protocol.limits import COMMIT_CHANNELS_MAX, COMMIT_TXNS_MAX
 from stan_protocol.proto import extension_pb2 as pb
 
@@ -21,7 +22,9 @@ from stan_client.requests.requester import Requester, together
 from stan_client.transport.session import text_of
 
 COMMIT_BYTES_MAX: Final = 512 * 1024
-"""Bytes of the further channels in one request."""
+"""Bytes of the channels and txns in one request, if none had the same name."""
+TXN_OVERHEAD: Final = 16
+"""Largest number of bytes of a txn in a request beside its name."""
 
 
 GROUPS_KNOWN_MAX: Final = 100_000
@@ -154,27 +157,14 @@ class Transactions:
             ServerError: refused, also if another writer has committed this version of the app, or a later one; else it would be
                 taken for a repetition.
         """
-        shares = {
-            raw(channel): pb.ChannelTxns(
-                channel=raw(channel), txns=[pb.Txn(txn=raw(txn), parts=parts) for txn, parts in named]
-            )
-            for channel, named in txns.items()
-        }
+        shares = {raw(channel): [(raw(txn), parts) for txn, parts in named] for channel, named in txns.items()}
         done: dict[bytes, Committed] = {}
 
         async def commit(channels: Sequence[bytes]) -> list[list[bytes]]:
             """Commit the channels of the first one's group; returns the others, by group."""
-            first, *more = channels
-            request = pb.CommitRequest(
-                app=raw(app),
-                version=version,
-                channel=first,
-                txns=shares[first].txns,
-                writer=raw(writer),
-                more=[shares[channel] for channel in more],
-            )
+            request = commit_request(raw(app), version, {name: shares[name] for name in channels}, raw(writer))
             answer = await self._requester.ask("commit", request, pb.CommitResponse, patience_s=timeout_s)
-            done[first] = Committed(answer.already, answer.first_sequence, answer.last_sequence, answer.group)
+            done[request.channel] = Committed(answer.already, answer.first_sequence, answer.last_sequence, answer.group)
             for row in answer.more:
                 done[row.channel] = Committed(row.already, row.first_sequence, row.last_sequence, answer.group)
             groups: dict[int, list[bytes]] = {}
@@ -217,16 +207,17 @@ class Transactions:
         return answer.version if answer.known else -1
 
 
-def _in_requests(shares: Mapping[bytes, pb.ChannelTxns]) -> list[list[bytes]]:
+def _in_requests(shares: Mapping[bytes, Sequence[tuple[bytes, int]]]) -> list[list[bytes]]:
     """The channels of a commit, divided into as many requests as they take."""
     requests: list[list[bytes]] = []
     size = named = 0
-    for channel, share in shares.items():
-        size += share.ByteSize()
-        named += len(share.txns)
+    for channel, txns in shares.items():
+        own = len(channel) + sum(len(txn) + TXN_OVERHEAD for txn, _ in txns)
+        size += own
+        named += len(txns)
         full = size > COMMIT_BYTES_MAX or named > COMMIT_TXNS_MAX
         if not requests or full or len(requests[-1]) >= COMMIT_CHANNELS_MAX:
             requests.append([])
-            size, named = share.ByteSize(), len(share.txns)
+            size, named = own, len(txns)
         requests[-1].append(channel)
     return requests

@@ -253,36 +253,30 @@ class StageResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., group: _Optional[int] = ..., elsewhere: _Optional[_Iterable[_Union[ElsewhereChannel, _Mapping]]] = ...) -> None: ...
 
 class CommitRequest(_message.Message):
-    __slots__ = ("app", "version", "channel", "txns", "writer", "more")
+    __slots__ = ("app", "version", "channel", "txns", "parts", "writer", "more")
     APP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     TXNS_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     app: bytes
     version: int
     channel: bytes
-    txns: _containers.RepeatedCompositeFieldContainer[Txn]
+    txns: _containers.RepeatedScalarFieldContainer[bytes]
+    parts: _containers.RepeatedScalarFieldContainer[int]
     writer: bytes
     more: _containers.RepeatedCompositeFieldContainer[ChannelTxns]
-    def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ..., channel: _Optional[bytes] = ..., txns: _Optional[_Iterable[_Union[Txn, _Mapping]]] = ..., writer: _Optional[bytes] = ..., more: _Optional[_Iterable[_Union[ChannelTxns, _Mapping]]] = ...) -> None: ...
+    def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ..., channel: _Optional[bytes] = ..., txns: _Optional[_Iterable[bytes]] = ..., parts: _Optional[_Iterable[int]] = ..., writer: _Optional[bytes] = ..., more: _Optional[_Iterable[_Union[ChannelTxns, _Mapping]]] = ...) -> None: ...
 
 class ChannelTxns(_message.Message):
-    __slots__ = ("channel", "txns")
+    __slots__ = ("channel", "parts")
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
-    TXNS_FIELD_NUMBER: _ClassVar[int]
-    channel: bytes
-    txns: _containers.RepeatedCompositeFieldContainer[Txn]
-    def __init__(self, channel: _Optional[bytes] = ..., txns: _Optional[_Iterable[_Union[Txn, _Mapping]]] = ...) -> None: ...
-
-class Txn(_message.Message):
-    __slots__ = ("txn", "parts")
-    TXN_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
-    txn: bytes
-    parts: int
-    def __init__(self, txn: _Optional[bytes] = ..., parts: _Optional[int] = ...) -> None: ...
+    channel: bytes
+    parts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, channel: _Optional[bytes] = ..., parts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CommitResponse(_message.Message):
     __slots__ = ("error", "error_code", "retry", "already", "first_sequence", "last_sequence", "group", "more", "elsewhere")

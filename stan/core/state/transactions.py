@@ -28,6 +28,7 @@ from stan_protocol.refusals import (
 from stan_protocol.scalars import ChannelUid, RaftIndex, Sequence
 
 from stan import limits
+from stan.core.base.runs import pairs
 from stan.core.base.shares import Shares, share_left
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -232,7 +233,7 @@ class Transactions:
         with_rows = [pb.CommitShare(uid=share.uid, sequences=share.sequences) for share in shares if share.sequences]
         if not with_rows:
             return Decided(0, already)
-        del commit.channels[:]
+        del commit.channels[:], commit.txns[:]
         commit.channels.extend(with_rows)
         self.under_way[decision] = commit
         self.dirty.add(_key(UNDER_WAY, decision))
@@ -254,13 +255,15 @@ class Transactions:
     def _take_parts(self, commit: pb.Commit, share: pb.CommitShare) -> str:
         """Tell *share* the sequences of its parts. Returns the error: a part is missing, or a transaction has more parts than
         it says, whose rows would be dropped silently."""
-        for txn in share.txns:
-            for number in range(txn.parts):
-                part = self.find(share.uid, commit.user, txn.txn, number)
+        of_channel, names = self.parts.get(share.uid, {}), commit.txns
+        for txn, parts in pairs(share.parts):
+            name = names[txn]
+            for number in range(parts):
+                part = self.staged.get(of_channel.get((commit.user, name, number), 0))
                 if part is None or part.request.work != (commit.user, commit.app, commit.version):
                     return STAGED_GONE
                 share.sequences.append(part.sequence)
-            if self.find(share.uid, commit.user, txn.txn, txn.parts):
+            if (commit.user, name, parts) in of_channel:
                 return STAGED_UNNAMED
         return ""
 

@@ -889,38 +889,32 @@ class StagedPart(_message.Message):
     def __init__(self, uid: _Optional[int] = ..., part: _Optional[int] = ..., sequence: _Optional[int] = ..., count: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class Commit(_message.Message):
-    __slots__ = ("app", "version", "at", "user", "writer", "channels")
+    __slots__ = ("app", "version", "at", "user", "writer", "channels", "txns")
     APP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    TXNS_FIELD_NUMBER: _ClassVar[int]
     app: bytes
     version: int
     at: int
     user: bytes
     writer: bytes
     channels: _containers.RepeatedCompositeFieldContainer[CommitShare]
-    def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ..., at: _Optional[int] = ..., user: _Optional[bytes] = ..., writer: _Optional[bytes] = ..., channels: _Optional[_Iterable[_Union[CommitShare, _Mapping]]] = ...) -> None: ...
+    txns: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ..., at: _Optional[int] = ..., user: _Optional[bytes] = ..., writer: _Optional[bytes] = ..., channels: _Optional[_Iterable[_Union[CommitShare, _Mapping]]] = ..., txns: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class CommitShare(_message.Message):
-    __slots__ = ("uid", "txns", "sequences")
+    __slots__ = ("uid", "parts", "sequences")
     UID_FIELD_NUMBER: _ClassVar[int]
-    TXNS_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     uid: int
-    txns: _containers.RepeatedCompositeFieldContainer[StagedTxn]
+    parts: _containers.RepeatedScalarFieldContainer[int]
     sequences: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, uid: _Optional[int] = ..., txns: _Optional[_Iterable[_Union[StagedTxn, _Mapping]]] = ..., sequences: _Optional[_Iterable[int]] = ...) -> None: ...
-
-class StagedTxn(_message.Message):
-    __slots__ = ("txn", "parts")
-    TXN_FIELD_NUMBER: _ClassVar[int]
-    PARTS_FIELD_NUMBER: _ClassVar[int]
-    txn: bytes
-    parts: int
-    def __init__(self, txn: _Optional[bytes] = ..., parts: _Optional[int] = ...) -> None: ...
+    def __init__(self, uid: _Optional[int] = ..., parts: _Optional[_Iterable[int]] = ..., sequences: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CommitDone(_message.Message):
     __slots__ = ("decision", "rows")

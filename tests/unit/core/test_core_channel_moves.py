@@ -1,6 +1,7 @@
 """Moves of channels between groups: what is moved, and that crashes and changes of leaders after any entry lead to one end."""
 
 import pytest
+from stan_protocol.commits import commit_request
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.proto import wire_pb2 as wire
@@ -319,8 +320,8 @@ def test_a_move_comes_between_transactions_that_follow_each_other() -> None:
     node.pass_time(1)
     assert stage(node, 2, b"two") == (CHANNEL_MOVING, True), "the next one comes again"
     assert stage(node, 1, b"more") == ("", False), "what has begun goes on"
-    txns = [ext.Txn(txn=b"one", parts=1), ext.Txn(txn=b"more", parts=1)]
-    commit = ext.CommitRequest(app=b"app", version=1, channel=b"foo", txns=txns)
+    txns = [(b"one", 1), (b"more", 1)]
+    commit = commit_request(b"app", 1, {b"foo": txns})
     answer = node.ask("_STAN.x.test-cluster.commit", commit, ext.CommitResponse)
     assert answer.last_sequence - answer.first_sequence == 1
     node.pass_time(3)
@@ -372,8 +373,8 @@ def full():
     apply(expiring=pb.Expiring(uid=1, runs=[10, 12], at=[99]))
     part = pb.StagedPart(uid=1, sequence=1, count=1, bytes=1)
     apply(staged=pb.Staged(app=b"a", version=1, txn=b"t", parts=[part]))
-    share = pb.CommitShare(uid=1, txns=[pb.StagedTxn(txn=b"t", parts=1)])
-    apply(commit=pb.Commit(app=b"a", version=1, at=4, channels=[share]))
+    share = pb.CommitShare(uid=1, parts=[0, 1])
+    apply(commit=pb.Commit(app=b"a", version=1, at=4, txns=[b"t"], channels=[share]))
     apply(
         commit_done=pb.CommitDone(decision=index, rows=[pb.CommittedRows(uid=1, first_sequence=12, last_sequence=12)])
     )

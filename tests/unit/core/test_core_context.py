@@ -1,5 +1,6 @@
 """What travels with a message: headers and keys, sequences in acks, and the features that clients are told of."""
 
+from stan_protocol.commits import commit_request
 from stan_protocol.features import Feature
 from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.proto import wire_pb2 as wire
@@ -84,7 +85,7 @@ def ask(harness, kind, request, response):
 def test_headers_and_keys_of_rows_are_stored_whichever_way_they_come(harness) -> None:
     assert ask(harness, *batch_of(*ROWS)) == ""
     assert ask(harness, *stage_of(*ROWS)) == ""
-    of_txn = ext.CommitRequest(channel=b"foo", app=b"app", txns=[ext.Txn(txn=b"of 2", parts=1)])
+    of_txn = commit_request(b"app", 0, {b"foo": [(b"of 2", 1)]})
     assert ask(harness, "commit", of_txn, ext.CommitResponse) == ""
     harness.subscribe("foo", "in", seq=1)
     told = [wire.MsgProto.FromString(said.payload) for said in harness.hear("in")]

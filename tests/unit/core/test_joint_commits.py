@@ -2,6 +2,7 @@
 
 import pytest
 from stan_protocol import refusals
+from stan_protocol.commits import commit_request
 from stan_protocol.proto import extension_pb2 as ext
 
 from stan import limits
@@ -28,13 +29,7 @@ def stage_all(harness, version=0, names=NAMES):
 
 
 def joint(harness, version=0, names=NAMES, parts=2):
-    first, *more = [
-        ext.ChannelTxns(channel=name, txns=[ext.Txn(txn=b"%b.%d" % (name, version), parts=parts)]) for name in names
-    ]
-    request = harness.commit_request(channel=first.channel, version=version)
-    request.txns.extend(first.txns)
-    request.more.extend(more)
-    return request
+    return commit_request(b"app", version, {name: [(b"%b.%d" % (name, version), parts)] for name in names})
 
 
 def rows(version=0, names=NAMES):

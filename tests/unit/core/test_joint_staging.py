@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from stan_protocol import refusals
+from stan_protocol.commits import commit_request
 from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.scalars import SECOND, MiB
 
@@ -45,10 +46,7 @@ def joint(names=NAMES, part=0, **named):
 
 
 def commit_all(harness, names=NAMES, parts=1, txn=b"t", version=0):
-    request = harness.commit_request((txn, parts), channel=names[0], version=version)
-    for name in names[1:]:
-        request.more.add(channel=name, txns=[ext.Txn(txn=txn, parts=parts)])
-    return harness.request("commit", request)
+    return harness.request("commit", commit_request(b"app", version, {name: [(txn, parts)] for name in names}))
 
 
 def staged(harness):
@@ -203,9 +201,9 @@ def test_rows_of_the_state_are_the_state_whatever_comes(steps):
         elif kind == 2:
             known.apply("drop_staged", pb.DropStaged(uid=min(uids), txns=[b"%d" % txn]), index)
         else:
-            commit = pb.Commit(app=b"a", version=int(flag))
+            commit = pb.Commit(app=b"a", version=int(flag), txns=[b"%d" % txn])
             for uid in sorted(uids):
-                commit.channels.add(uid=uid, txns=[pb.StagedTxn(txn=b"%d" % txn, parts=1)])
+                commit.channels.add(uid=uid, parts=[0, 1])
             known.apply("commit", commit, index)
         for key in sorted(known.dirty):
             row = known.row(key)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from stan_protocol import refusals
+from stan_protocol.commits import commit_request
 from stan_protocol.frames import Frame
 from stan_protocol.limits import COMMIT_CHANNELS_MAX, COMMIT_TXNS_MAX
 from stan_protocol.patterns import ChannelLimits
@@ -65,8 +66,7 @@ class Transacting(CoreHarness):
         return self.request("stage", self.stage_request(*payloads, **named))
 
     def commit_request(self, *txns, channel=b"foo", app=b"app", version=0):
-        named = [ext.Txn(txn=txn, parts=parts) for txn, parts in txns]
-        return ext.CommitRequest(app=app, version=version, channel=channel, txns=named)
+        return commit_request(app, version, {channel: txns})
 
     def commit_rows(self, *txns, **named):
         return self.request("commit", self.commit_request(*txns, **named))
@@ -596,17 +596,21 @@ def test_a_batch_of_200_tasks_and_300_channels_is_staged_and_committed_at_once()
         assert not known.staging_refusal(b"", 1)
         part = pb.StagedPart(uid=uid, sequence=sequence, count=1, bytes=1)
         known.apply("staged", pb.Staged(app=b"a", txn=txn, parts=[part]), sequence)
-    commit = pb.Commit(app=b"a")
+    commit = pb.Commit(app=b"a", txns=[b"%d" % task for task in range(200)])
     for uid in range(1, 301):
-        commit.channels.add(uid=uid, txns=[pb.StagedTxn(txn=b"%d" % task, parts=1) for task in range(200)])
+        commit.channels.add(uid=uid, parts=[each for task in range(200) for each in (task, 1)])
     assert known.apply("commit", commit, 70_000) == Decided(70_000, set())
     assert sum(len(share.sequences) for share in known.under_way[70_000].channels) == len(parts)
 
 
 def test_a_commit_may_name_as_many_channels_and_txns_as_clients_put_into_one_request():
-    txns = [ext.Txn(txn=b"t" * 40, parts=1)] * (COMMIT_TXNS_MAX // 1000)
-    more = [ext.ChannelTxns(channel=b"c", txns=txns if number < 1000 else []) for number in range(COMMIT_CHANNELS_MAX)]
-    request = ext.CommitRequest(app=b"a", version=1, channel=b"c", writer=b"w", more=more)
+    each = COMMIT_TXNS_MAX // 1000
+    channels = {
+        b"c%d" % number: [(b"%d-%d" % (number, txn), 1) for txn in range(each if number < 1000 else 0)]
+        for number in range(COMMIT_CHANNELS_MAX)
+    }
+    request = commit_request(b"a", 1, channels, b"w")
+    assert len(request.txns) == COMMIT_TXNS_MAX
     assert decode(ext.CommitRequest, request.SerializeToString()) == request
 
 
@@ -706,9 +710,7 @@ def test_entries_that_make_no_sense_change_nothing(harness):
     for change in (
         pb.GroupChange(commit_done=pb.CommitDone(decision=9)),
         pb.GroupChange(
-            commit=pb.Commit(
-                app=b"a", channels=[pb.CommitShare(uid=9, txns=[pb.StagedTxn(txn=b"t", parts=1)], sequences=[4])]
-            )
+            commit=pb.Commit(app=b"a", txns=[b"t"], channels=[pb.CommitShare(uid=9, parts=[0, 1], sequences=[4])])
         ),
         pb.GroupChange(drop_staged=pb.DropStaged(uid=9, txns=[b"t"])),
     ):

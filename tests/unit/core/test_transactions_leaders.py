@@ -2,6 +2,7 @@
 
 import pytest
 from stan_protocol import refusals
+from stan_protocol.commits import commit_request
 from stan_protocol.proto import extension_pb2 as ext
 
 from tests.kit.batches import rows_of
@@ -9,7 +10,7 @@ from tests.kit.core_harness import Node, pub_frame
 
 X = "_STAN.x.test-cluster"
 STAGE = ext.StageRequest(app=b"app", txn=b"t", channel=b"foo", count=2, rows=rows_of([b"a", b"b"]))
-COMMIT = ext.CommitRequest(app=b"app", channel=b"foo", txns=[ext.Txn(txn=b"t", parts=1)])
+COMMIT = commit_request(b"app", 0, {b"foo": [(b"t", 1)]})
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_leader_without_lease_says_nothing_but_come_again(node):
         ("stage", STAGE, ext.StageResponse),
         (
             "commit",
-            ext.CommitRequest(app=b"app", channel=b"foo", txns=[ext.Txn(txn=b"x", parts=1)]),
+            commit_request(b"app", 0, {b"foo": [(b"x", 1)]}),
             ext.CommitResponse,
         ),
         ("last_committed", ext.LastCommittedRequest(app=b"app"), ext.LastCommittedResponse),
@@ -128,7 +129,7 @@ def test_followers_see_a_commit_when_it_is_whole(node):
     for part in range(1, 4):
         more = ext.StageRequest(app=b"app", txn=b"t", part=part, channel=b"foo", count=1, rows=rows_of([b"c"]))
         node.ask(f"{X}.stage", more, ext.StageResponse)
-    request = ext.CommitRequest(app=b"app", channel=b"foo", txns=[ext.Txn(txn=b"t", parts=4)])
+    request = commit_request(b"app", 0, {b"foo": [(b"t", 4)]})
     assert node.ask(f"{X}.commit", request, ext.CommitResponse).last_sequence == 5
     copy = Node()
     copy.feed_channel()

@@ -251,8 +251,14 @@ async def test_version_is_finished_after_all_channels_are_committed(servers, cli
     assert committed == {name: stan_client.Committed(already=False, first=1, last=2, group=1) for name in "ab"}
     assert servers.kinds() == ["commit"] * 4 + ["finish"]
     assert servers.asked[-1][1] == pb.FinishRequest(app=b"app", version=4)
-    txns = [pb.Txn(txn=b"t1", parts=2), pb.Txn(txn=b"t2", parts=1)]
-    together = pb.CommitRequest(app=b"app", version=4, channel=b"a", txns=txns, more=[pb.ChannelTxns(channel=b"b")])
+    together = pb.CommitRequest(
+        app=b"app",
+        version=4,
+        channel=b"a",
+        txns=[b"t1", b"t2"],
+        parts=[0, 2, 1, 1],
+        more=[pb.ChannelTxns(channel=b"b")],
+    )
     assert together in [request for _, request in servers.asked]
 
 
@@ -263,7 +269,7 @@ async def test_a_commit_of_more_txns_than_a_server_reads_is_several_requests(ser
     servers.answer = lambda _, request: done(request) if isinstance(request, pb.CommitRequest) else {}
     await client.transactions.commit("app", 4, txns)
     requests = [request for _, request in servers.asked if isinstance(request, pb.CommitRequest)]
-    named = [len(request.txns) + sum(len(each.txns) for each in request.more) for request in requests]
+    named = [(len(request.parts) + sum(len(each.parts) for each in request.more)) // 2 for request in requests]
     assert sorted(named)[-2:] == [COMMIT_TXNS_MAX, COMMIT_TXNS_MAX + 1]
     assert sum(named) == 60_000 + COMMIT_TXNS_MAX + 1
     assert [*requests[named.index(COMMIT_TXNS_MAX + 1)].more] == []

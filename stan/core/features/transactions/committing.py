@@ -59,7 +59,7 @@ class Committing(StoringPart):
         if isinstance(waiting, str):
             accepted.refuse(waiting)
             return
-        for name in waiting.txns:
+        for name in waiting.parts:
             if not waiting.over:
                 self.channels.openings.open(name, partial(self._opened, waiting))
 
@@ -70,7 +70,7 @@ class Committing(StoringPart):
             waiting.refuse(error, retry=error in PASSING)
             return
         waiting.channels[channel.info.uid] = channel
-        if len(waiting.channels) < len(waiting.txns):
+        if len(waiting.channels) < len(waiting.parts):
             return
         by_uid = self.channels.by_uid
         for uid, one in waiting.channels.items():  # those that were opened first may be gone, or in another group

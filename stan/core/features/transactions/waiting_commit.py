@@ -1,5 +1,6 @@
 """A request to commit, from its arrival to its answer."""
 
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
 from stan_protocol import refusals
@@ -19,7 +20,9 @@ class WaitingCommit:
     """A CommitRequest: what it wants of the channels of this group, and what has come of it."""
 
     accepted: AcceptedRequest
-    txns: dict[bytes, list[ext.Txn]]  # by channel of this group; the one that the request is placed by comes first
+    parts: dict[
+        bytes, Seq[int]
+    ]  # by channel of this group, as requested; the one that the request is placed by comes first
     elsewhere: dict[
         bytes, int
     ]  # channels that it names, and that belong to other groups; 0: nobody's, or another server's
@@ -32,9 +35,8 @@ class WaitingCommit:
         request, user = self.accepted.request, self.accepted.user
         commit = pb.Commit(app=request.app, version=request.version, at=at, user=user, writer=request.writer)
         for uid, channel in self.channels.items():
-            share = commit.channels.add(uid=uid)
-            for txn in self.txns[channel.info.name]:
-                share.txns.add(txn=txn.txn, parts=txn.parts)
+            commit.channels.add(uid=uid, parts=self.parts[channel.info.name])
+        commit.txns.extend(request.txns)
         return commit
 
     def repeats(self, commit: pb.Commit) -> bool:
@@ -82,16 +84,22 @@ def is_app(app: bytes, writer: bytes = b"") -> bool:
 def waiting_commit(accepted: AcceptedRequest) -> WaitingCommit | str:
     """What a request wants; or why it is invalid, whatever is staged."""
     request, placement = accepted.request, accepted.services.placement
-    shares = {request.channel: [*request.txns]}
     if len(request.more) >= limits.COMMIT_CHANNELS_MAX:
         return refusals.TOO_MANY_COMMITTED.format(limits.COMMIT_CHANNELS_MAX)
-    shares |= {share.channel: [*share.txns] for share in request.more}
+    shares = {request.channel: request.parts} | {share.channel: share.parts for share in request.more}
     if not all(map(is_channel_name, shares)):
         return refusals.INVALID_SUBJECT
-    twice = any(len({txn.txn for txn in txns}) < len(txns) for txns in shares.values())
     known = is_app(request.app, request.writer) and request.version >= 0
-    if not known or twice or len(shares) <= len(request.more):
+    names = len(request.txns)
+    once = len({*request.txns}) == names and all(_is_once(parts, names) for parts in shares.values())
+    if not known or not once or len(shares) <= len(request.more):
         return refusals.INVALID_TRANSACTION
     groups = {name: placement.group_number(name) for name in shares}
-    here = {name: txns for name, txns in shares.items() if name == request.channel or groups[name] == accepted.number}
+    here = {name: parts for name, parts in shares.items() if name == request.channel or groups[name] == accepted.number}
     return WaitingCommit(accepted, here, {name: max(groups[name], 0) for name in shares if name not in here})
+
+
+def _is_once(parts: Seq[int], names: int) -> bool:
+    """True if the parts of a channel are of txns that have a name, each once."""
+    numbers = parts[::2]
+    return len(parts) % 2 == 0 and len({*numbers}) == len(numbers) and max(numbers, default=-1) < names
