@@ -67,7 +67,7 @@ SPARK = Lane(
     "spark and tables",
     (
         *("tests/spark", "tests/deploy", "tests/unit/docs"),
-        *(f"tests/property/test_lake_{name}.py" for name in ("chunks", "crashes", "iceberg", "small_files")),
+        *(f"tests/property/test_lake_{name}.py" for name in ("chunks", "crashes", "damage", "iceberg", "small_files")),
         *(f"tests/integration/test_{name}.py" for name in ("docs_site", "examples", "lake", "lake_stores")),
     ),
     PATIENT,

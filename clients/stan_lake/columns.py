@@ -115,9 +115,15 @@ def parquet(table: pa.Table) -> bytes:
         use_dictionary=["channel", "key", "headers.list.element.key"],
         column_encoding={"sequence": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
         write_statistics=["sequence", "timestamp", "expires_at"],
+        write_page_checksum=True,
     )
     data: bytes = sink.getvalue().to_pybytes()
     return data
+
+
+def opened_file(source: Any) -> pq.ParquetFile:
+    """Open a Parquet file, a path or a file for pyarrow. What is read of it is checked by its checksums, if it has some."""
+    return pq.ParquetFile(source, memory_map=True, pre_buffer=True, page_checksum_verification=True)
 
 
 def bounds(table: pa.Table) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.typedef import Record
 
 from stan_lake.columns import SCHEMA
+from stan_lake.errors import naming
 from stan_lake.manifest import Chunk, DataFile, Run, TableManifest, within
 from stan_lake.places import ENTRANCE, METADATA, chunk_manifest, objects_of
 from stan_lake.position_deletes import DeletesWriter, position_deletes, positions
@@ -111,9 +112,11 @@ class IcebergTable:
             runs = within(manifest.deleted, file.first, file.last)
             if runs:
                 key = file, tuple(runs)
-                opened = self._store.opened(f"{self._directory}/{file.name}")
-                self._deleted[key] = known[key] if key in known else positions(opened, runs)
-                rows[self._location(file.name)] = self._deleted[key]
+                location = self._location(file.name)
+                with naming(location):
+                    opened = self._store.opened(f"{self._directory}/{file.name}")
+                    self._deleted[key] = known[key] if key in known else positions(opened, runs)
+                rows[location] = self._deleted[key]
         return {path: places for path, places in rows.items() if places}
 
     def _data_manifest(self, name: str, files: Sequence[DataFile]) -> tuple[ManifestFile, bytes]:

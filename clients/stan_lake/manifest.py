@@ -7,7 +7,8 @@ of their sequences, do not overlap, and lie below `next`.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Final
@@ -98,29 +99,42 @@ def _json(document: dict[str, Any]) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def _document(text: bytes) -> dict[str, Any]:
-    """Return the fields of a document with files. Raises LakeError: it is of another version of this program."""
-    document: dict[str, Any] = json.loads(text)
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyError as error:
+        raise LakeError(f"{what} is damaged: it has no {error}; {RESTORE}") from None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise LakeError(f"{what} is damaged: {error}; {RESTORE}") from None
+
+
+def _document(text: bytes, what: str) -> dict[str, Any]:
+    """Return the fields of a document with files. Raises LakeError: it is of another version of this program; those of
+    `_reading`."""
+    document = json.loads(text)
+    if not isinstance(document, dict):
+        raise TypeError("it is no JSON object")
     layout = document.pop("format")
     if type(layout) is not int:
         raise TypeError(f"its format is {layout!r}")
     later = sorted(document.keys() - {one.name for one in fields(TableManifest)})
     if layout > FORMAT or later:
-        what = (
+        has = (
             f"the fields {', '.join(later)}" if layout <= FORMAT else f"format {layout} ({FORMAT} is the newest known)"
         )
-        raise LakeError(f"the manifest has {what}, of a later version of stan_lake: go on with that version")
+        raise LakeError(f"{what} has {has}, of a later version of stan_lake: go on with that version")
     if layout < FORMAT:
-        raise LakeError(f"the manifest has format {layout}, and {FORMAT} is the only one that this version reads")
+        raise LakeError(f"{what} has format {layout}, and {FORMAT} is the only one that this version reads")
     files = tuple(DataFile(**_checked(DataFile, file)) for file in document["files"])
     return {**document, "files": files}
 
 
 def from_json(text: bytes, chunk: Callable[[str], Chunk | bytes]) -> TableManifest:
-    """Read a manifest; *chunk* returns one of this name, or the text of it. Raises LakeError: it is none, or one of another
-    version of this program."""
-    try:
-        document = _document(text)
+    """Read a manifest; *chunk* returns one of this name, or the text of it. Raises LakeError: it or a chunk is none, or one of
+    another version of this program."""
+    with _reading("the manifest"):
+        document = _document(text, "the manifest")
         chunks = tuple(_chunk(name, chunk(name)) for name in document["chunks"])
         files = [*document["files"], *(file for one in chunks for file in one.files)]
         made = TableManifest(
@@ -128,9 +142,9 @@ def from_json(text: bytes, chunk: Callable[[str], Chunk | bytes]) -> TableManife
                 **document,
                 "files": tuple(sorted(files, key=lambda file: file.first)),
                 "chunks": chunks,
-                "missing": _runs(document.pop("missing")),
-                "deleted": _runs(document.pop("deleted")),
-                "replaced": tuple(Replaced(**_checked(Replaced, file)) for file in document.pop("replaced")),
+                "missing": _runs(document["missing"]),
+                "deleted": _runs(document["deleted"]),
+                "replaced": tuple(Replaced(**_checked(Replaced, file)) for file in document["replaced"]),
             }
         )
         if (
@@ -142,21 +156,18 @@ def from_json(text: bytes, chunk: Callable[[str], Chunk | bytes]) -> TableManife
         numbers = made.uid, made.version, made.epoch, made.next, made.read_ns
         if not all(isinstance(number, int) and number >= 0 for number in numbers):
             raise TypeError(f"a number is none: {numbers}")
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise LakeError(f"the manifest is damaged: {error}; {RESTORE}") from None
-    ends = [bound for file in made.files for bound in (file.first, file.last + 1)] + [made.next]
-    if any(later < earlier for earlier, later in pairwise(ends)):
-        raise LakeError(f"the manifest is damaged: its files overlap; {RESTORE}")
+        ends = [bound for file in made.files for bound in (file.first, file.last + 1)] + [made.next]
+        if any(later < earlier for earlier, later in pairwise(ends)):
+            raise ValueError("its files overlap")
     return made
 
 
 def _chunk(name: str, chunk: Chunk | bytes) -> Chunk:
     if isinstance(chunk, Chunk):
         return chunk
-    try:
-        return Chunk(name=name, files=_document(chunk)["files"])
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"its chunk {name}: {error}") from None
+    what = f"the chunk {name} of the manifest"
+    with _reading(what):
+        return Chunk(name=name, files=_document(chunk, what)["files"])
 
 
 def _checked(kind: type, values: Any) -> dict[str, Any]:

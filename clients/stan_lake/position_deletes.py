@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import POSITIONAL_DELETE_SCHEMA, ManifestContent, ManifestWriterV2
 
+from stan_lake.columns import opened_file
 from stan_lake.manifest import Run
 
 _SCHEMA: Final = schema_to_pyarrow(POSITIONAL_DELETE_SCHEMA)
@@ -33,7 +34,8 @@ class DeletesWriter(ManifestWriterV2):  # type: ignore[misc,unused-ignore]
 
 def positions(opened: Any, runs: Sequence[Run]) -> list[int]:
     """Return the positions of rows whose sequences are in *runs*; *opened*: a data file for pyarrow."""
-    sequences = pq.read_table(opened, columns=["sequence"])["sequence"]
+    with opened_file(opened) as parquet:
+        sequences = parquet.read(["sequence"])["sequence"]
     ends = [
         [bisect_left(sequences, end, key=lambda one: one.as_py()) for end in (first, last + 1)] for first, last in runs
     ]

@@ -4,14 +4,14 @@ Rows that were deleted, or have expired, are left out, though they may still lie
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stan_lake.columns import MICROSECONDS
-from stan_lake.errors import LakeError
+from stan_lake.columns import MICROSECONDS, SCHEMA, opened_file
+from stan_lake.errors import naming
 from stan_lake.manifest import DataFile, Run, TableManifest, within
 from stan_lake.store import Store
 from stan_lake.table import LakeTable
@@ -49,17 +49,34 @@ def read_file(
     expires = 0 < file.expires_at_ns <= now_ns
     complete = first <= file.first and end > file.last and not excluded and not expires
     names = list(dict.fromkeys([*columns, *(() if complete else ("sequence",)), *(("expires_at",) if expires else ())]))
-    try:
-        with pq.ParquetFile(store.opened(path), memory_map=True, pre_buffer=True) as opened:
-            groups = range(opened.num_row_groups) if complete else _groups(opened, first, end)
-            for batch in opened.iter_batches(BATCH_ROWS, row_groups=list(groups), columns=names):
-                rows = batch if complete else _cut(batch, first, end, excluded)
-                if expires:
-                    rows = _unexpired(rows, now_ns)
-                if rows.num_rows:
-                    yield rows.select(list(columns))
-    except pa.ArrowInvalid as error:
-        raise LakeError(f"{store.location(path)}: {error}") from None
+    with naming(store.location(path)), opened_file(store.opened(path)) as parquet:
+        _check(parquet, file, names)
+        groups = [*(range(parquet.num_row_groups) if complete else _groups(parquet, first, end))]
+        missing = _rows(parquet, groups)
+        for batch in parquet.iter_batches(BATCH_ROWS, row_groups=groups, columns=names):
+            missing -= batch.num_rows
+            rows = batch if complete else _cut(batch, first, end, excluded)
+            if expires:
+                rows = _unexpired(rows, now_ns)
+            if rows.num_rows:
+                yield rows.select(list(columns))
+        if missing:
+            raise ValueError(f"it lacks {missing} messages")
+
+
+def _check(opened: pq.ParquetFile, file: DataFile, names: Sequence[str]) -> None:
+    """Raise ValueError if a file has not what the manifest says: a Parquet file has no checksum of its own description."""
+    rows = _rows(opened, range(opened.num_row_groups))
+    if rows != file.rows:
+        raise ValueError(f"it has {rows} messages, not {file.rows}")
+    for name in names:
+        kind, expected = opened.schema_arrow.field(name).type, SCHEMA.field(name).type
+        if kind != expected:
+            raise ValueError(f"its column {name} is {kind}, not {expected}")
+
+
+def _rows(opened: pq.ParquetFile, groups: Iterable[int]) -> int:
+    return sum(opened.metadata.row_group(number).num_rows for number in groups)
 
 
 def _groups(opened: pq.ParquetFile, first: int, end: int) -> Iterator[int]:
