@@ -4,6 +4,7 @@ Spark's Python workers are reused from task to task, so a task finds the connect
 survive a fork (its event loop runs in a thread), therefore the process belongs to the key. Nothing here is ever pickled.
 """
 
+import asyncio
 import logging
 import os
 import threading
@@ -131,6 +132,8 @@ def _connect_once(connection: ConnectionOptions) -> BlockingClient:
             name=f"pyspark-{os.getpid()}",
             timeout_s=connection.timeout_s,
             nats_options=nats_options(connection),
+            # A task makes few requests, with many rows each: uvloop takes longer to import than it spares.
+            new_event_loop=asyncio.new_event_loop,
         )
     except Exception as error:  # nats-py has many
         servers, reason = without_secrets(", ".join(connection.servers)), f"{type(error).__name__}: {error}"

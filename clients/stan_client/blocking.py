@@ -23,14 +23,17 @@ from stan_client.requests.transactions import Transactions
 if TYPE_CHECKING:
     from stan_protocol.admin_types import PartedStatus, SchemaStatus
 
-try:
-    from uvloop import new_event_loop
-except ImportError:  # not on every platform
-    new_event_loop = asyncio.new_event_loop  # type: ignore[assignment]
-
 S = TypeVar("S")
 T = TypeVar("T")
 P = ParamSpec("P")
+
+
+def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        from uvloop import new_event_loop  # noqa: PLC0415 - not on every platform, and takes long
+    except ImportError:
+        return asyncio.new_event_loop
+    return new_event_loop
 
 
 def _begun(
@@ -97,10 +100,12 @@ class BlockingClient:
         name: str = "",
         timeout_s: float = 30.0,
         nats_options: Mapping[str, Any] | None = None,
+        new_event_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
     ) -> None:
-        """Connect; arguments and errors as of stan_client.reading.direct.Direct."""
+        """Connect; arguments and errors as of stan_client.reading.direct.Direct. *new_event_loop*: returns the event loop; None:
+        uvloop's, or asyncio's where that is not installed."""
         self._direct = Direct(servers, cluster_id=cluster_id, name=name, timeout_s=timeout_s, nats_options=nats_options)
-        self._loop: asyncio.AbstractEventLoop = new_event_loop()
+        self._loop = (new_event_loop or _fastest_loop())()
         self._pid = os.getpid()
         self._closed = False
         self._thread = threading.Thread(target=self._serve, name="stan-client", daemon=True)

@@ -9,7 +9,7 @@ from tests.kit.server import ROOT
 
 SPARK = "import sys\nimport pyarrow, pyspark.sql.datasource\nbefore = set(sys.modules)\n"
 NEEDLESS = (
-    *("aiohttp", "nats.js.api", "importlib.metadata", "difflib", "pandas", "typer", "pyspark_stan.pipeline"),
+    *("aiohttp", "nats.js.api", "importlib.metadata", "difflib", "pandas", "typer", "uvloop", "pyspark_stan.pipeline"),
     *("stan.protocol.kernel.server", "stan_protocol.proto.admin_pb2", "stan.core", "stan.edge", "stan.log"),
     *(
         "stan_client.client",
@@ -38,8 +38,8 @@ def imported(*modules: str) -> list[str]:
 @pytest.mark.parametrize(
     ("modules", "most"),
     [
-        (("pyspark_stan.reading.source", "pyspark_stan.reading.reading", "pyspark_stan.reading.decode"), 158),
-        (("pyspark_stan.writing.sink", "pyspark_stan.writing.routing", "pyspark_stan.writing.sending"), 159),
+        (("pyspark_stan.reading.source", "pyspark_stan.reading.reading", "pyspark_stan.reading.decode"), 149),
+        (("pyspark_stan.writing.sink", "pyspark_stan.writing.routing", "pyspark_stan.writing.sending"), 153),
     ],
     ids=["source", "sink"],
 )
