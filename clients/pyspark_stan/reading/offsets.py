@@ -1,15 +1,14 @@
 """The offset of a stream of channels, as Spark stores it in the checkpoint.
 
-    {"*cluster": "0b5f...", "*inc": {"orders": 7}, "*init": {"orders": 1}, "*read": {"orders": 1796034188123}, "*tasks": 4,
-     "orders": 4711}
+    {"*cluster": "0b5f...", "*inc": {"orders": 7}, "*init": {"orders": 1}, "*read": [1796034188], "*tasks": 4, "orders": 4711}
 
 For each channel it has the next sequence to read, the sequence at which reading began (*init), and the channel's uid (*inc),
 which differs for a channel of the same name that was made after the first was deleted; the identity of the cluster whose channels
-they are (*cluster), which a server that was set up anew does not have; when the channel's newest message was published, in Unix
-milliseconds, as of the time at which the position was chosen (*read): a channel that has lost its end since has newer messages
-below the position; and into how many tasks small channels are put together (*tasks). Where a channel was begun again because it
-ended before the position, or has other messages below it, *again counts how often. No channel name contains a `*`. Many channels
-are packed, as JSON that is compressed and in base64:
+they are (*cluster), which a server that was set up anew does not have; when the channel's newest message was published, in whole
+Unix seconds, as of the time at which the position was chosen (*read, by the names' order; 0: there was none): a channel that has
+lost its end since has newer messages below the position; and into how many tasks small channels are put together (*tasks). Where
+a channel was begun again because it ended before the position, or has other messages below it, *again counts how often. No
+channel name contains a `*`. Many channels are packed, as JSON that is compressed and in base64:
 
     {"*packed": "eNqrVkrOz1WyUkrLL8pVqgUAJDcE8g=="}
 
@@ -27,7 +26,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from stan_client.reading.channels import ChannelInfo
-from stan_protocol.scalars import MILLISECOND
+from stan_protocol.scalars import SECOND
 
 from pyspark_stan.options import EARLIEST, LATEST, SEQUENCE_MAX, ReadBound
 
@@ -60,9 +59,9 @@ class Offset(NamedTuple):
     tasks: int = 1  # into how many tasks small channels are put together
     again: Mapping[str, int] = {}  # how often a channel was begun again; missing: never
     cluster: str = ""  # whose channels they are; "": not known yet
-    read_ms: Mapping[
+    read_s: Mapping[
         str, int
-    ] = {}  # time of the channel's newest message (Unix ms) when the position was chosen; missing: none
+    ] = {}  # Unix time of the channel's newest message when the position was chosen; missing: none
 
     def place(self, name: str) -> tuple[int | None, ...]:
         """Return what says where reading of a channel goes on."""
@@ -72,8 +71,8 @@ class Offset(NamedTuple):
         """Return the offset as a JSON object with sorted keys; Spark writes it in this order."""
         nested = {INITIAL: _sorted(self.initial), INCARNATIONS: _sorted(self.incarnations), TASKS: self.tasks}
         more: dict[str, Any] = {AGAIN: _sorted(self.again)} if self.again else {}
-        if self.read_ms:
-            more[READ] = _sorted(self.read_ms)
+        if self.read_s:
+            more[READ] = [self.read_s.get(name, 0) for name in sorted(self.positions)]
         if self.cluster:
             more[CLUSTER] = self.cluster
         return packed(dict(sorted({**self.positions, **nested, **more}.items())), len(self.positions))
@@ -95,7 +94,8 @@ def from_json(document: object) -> Offset:
         raise _damaged(_shown(document))
     fields = unpacked(document)
     positions = {name: value for name, value in fields.items() if not name.startswith("*")}
-    initial, uids, again, read = (fields.get(name, {}) for name in (INITIAL, INCARNATIONS, AGAIN, READ))
+    initial, uids, again = (fields.get(name, {}) for name in (INITIAL, INCARNATIONS, AGAIN))
+    read = fields.get(READ, [0] * len(positions))
     if not {INITIAL, INCARNATIONS, TASKS} <= fields.keys():
         raise ValueError(
             f"stan: the checkpoint has an offset of another source, and needs one of its own: {_shown(fields)}"
@@ -108,8 +108,9 @@ def from_json(document: object) -> Offset:
             f"version, or begin with a new checkpoint. The offset is {_shown(fields)}"
         )
     numbers = [fields[TASKS], *positions.values()]
-    for each in (initial, uids, again, read):
+    for each in (initial, uids, again):
         numbers += each.values() if isinstance(each, dict) else [None]
+    numbers += read if isinstance(read, list) and len(read) == len(positions) else [None]
     cluster = fields.get(CLUSTER, "")
     if (
         not isinstance(cluster, str)
@@ -117,7 +118,8 @@ def from_json(document: object) -> Offset:
         or not positions.keys() <= dict(initial).keys()
     ):
         raise _damaged(_shown(fields))
-    return Offset(positions, dict(initial), dict(uids), fields[TASKS], dict(again), cluster, dict(read))
+    read_s = {name: time for name, time in zip(sorted(positions), read, strict=True) if time}
+    return Offset(positions, dict(initial), dict(uids), fields[TASKS], dict(again), cluster, read_s)
 
 
 def packed(fields: dict[str, Any], channels: int) -> dict[str, Any]:
@@ -174,16 +176,16 @@ def ranges_between(start: Offset, end: Offset) -> list[Range]:
     return ranges
 
 
-def newest_ms(infos: Mapping[str, ChannelInfo]) -> dict[str, int]:
-    """Return when the newest message of each channel was published (Unix ms); channels that never had one are left out."""
-    return {name: info.last_time_ns // MILLISECOND for name, info in infos.items() if info.last_time_ns}
+def newest_s(infos: Mapping[str, ChannelInfo]) -> dict[str, int]:
+    """Return when the newest message of each channel was published (Unix seconds); channels that never had one are left out."""
+    return {name: info.last_time_ns // SECOND for name, info in infos.items() if info.last_time_ns}
 
 
 def has_others(offset: Offset, info: ChannelInfo) -> bool:
     """Return True if a channel has messages below its position that are newer than any when the position was chosen: it has lost
     its end since. *info* tells of the sequence before the position."""
-    read = offset.read_ms.get(info.name, 0)
-    return 0 < read < info.position_time_ns // MILLISECOND
+    read = offset.read_s.get(info.name, 0)
+    return 0 < read < info.position_time_ns // SECOND
 
 
 def oldest(info: ChannelInfo | None) -> int:

@@ -33,7 +33,7 @@ from pyspark_stan.reading.offsets import (
     behind,
     from_json,
     has_others,
-    newest_ms,
+    newest_s,
     oldest,
     packed,
     ranges_between,
@@ -208,8 +208,8 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if complaints and self._options.fail_on_data_loss:
                 raise OptionsError(complaints)
             uids = {name: info.uid for name, info in infos.items()}
-            read_ms, tasks = newest_ms(infos), tasks_of(self._options.parallelism)
-            self._initial = Offset(positions, positions, uids, tasks, cluster=_cluster(infos), read_ms=read_ms)
+            read_s, tasks = newest_s(infos), tasks_of(self._options.parallelism)
+            self._initial = Offset(positions, positions, uids, tasks, cluster=_cluster(infos), read_s=read_s)
         return self._initial.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -245,7 +245,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._unread.note(infos, positions)
         end = known._replace(positions=positions, tasks=self._options.parallelism or known.tasks)
         moved = {name: info for name, info in infos.items() if end.place(name) != begin.place(name)}
-        return end._replace(read_ms={**known.read_ms, **newest_ms(moved)}).to_json()
+        return end._replace(read_s={**known.read_s, **newest_s(moved)}).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return each channel's next sequence for Spark's progress report, and ages and sizes of unread messages; None before
@@ -268,7 +268,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _with_found(self, begin: Offset, infos: Infos) -> Offset:
         """Return *begin* with the channels that it does not have yet, and with the new uid of channels that were made again."""
         positions, initial, uids = dict(begin.positions), dict(begin.initial), dict(begin.incarnations)
-        read_ms = dict(begin.read_ms)
+        read_s = dict(begin.read_s)
         for name, info in infos.items():
             uid = uids.get(name, info.uid)
             if name in positions and uid == info.uid:
@@ -279,14 +279,14 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             before, _ = self._channels.parts.before(name) or ("", 0)
             positions[name] = initial[name] = 1 if before in begin.positions else oldest(info)
             uids[name] = info.uid
-            read_ms.pop(name, None)
+            read_s.pop(name, None)
         for name in self._channels.parts.missing(infos):
             initial.setdefault(name, 1)
             positions.setdefault(name, 1)
         for name in uids.keys() - infos.keys():
             if self._reads(name):
                 self._lose(name, 0, "was deleted")
-        return begin._replace(positions=positions, initial=initial, incarnations=uids, read_ms=read_ms)
+        return begin._replace(positions=positions, initial=initial, incarnations=uids, read_s=read_s)
 
     def _note_missing(self, begin: Offset, infos: Infos) -> None:
         """Refuse names of channels that do not exist; one that the stream is to wait for gets a line in the log. A channel that
