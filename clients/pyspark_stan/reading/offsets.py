@@ -201,6 +201,11 @@ def behind(info: ChannelInfo | None) -> int:
     return last + 1
 
 
+def cluster_of(infos: Mapping[str, ChannelInfo]) -> str:
+    """Return the cluster of channels; "" if there are none, or a server does not know it yet."""
+    return next((info.cluster for info in infos.values()), "")
+
+
 def row_bytes(info: ChannelInfo) -> float:
     """Return the average size of a channel's messages in bytes, at least 1."""
     count = behind(info) - oldest(info)

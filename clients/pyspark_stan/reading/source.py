@@ -24,18 +24,15 @@ from pyspark_stan.errors import OptionsError
 from pyspark_stan.options import SourceOptions, source_options
 from pyspark_stan.reading.channels import Looks, ReadChannels
 from pyspark_stan.reading.offsets import (
-    AGES,
-    BYTES,
-    CLUSTER,
     Offset,
     Range,
     Resolver,
     behind,
+    cluster_of,
     from_json,
     has_others,
     newest_s,
     oldest,
-    packed,
     ranges_between,
     row_bytes,
 )
@@ -178,9 +175,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._channels = ReadChannels(options)
         self._initial: Offset | None = None
         self._looks = Looks(self._channels)
-        self._ends: dict[str, int] = {}  # next sequence of each channel, as of the last answer
         self._unread = Unread()
-        self._cluster = ""  # whose channels they are
         self._moved_at = time.monotonic()  # when a batch last had messages
         self._noted: set[tuple[str, int | str, str]] = (
             set()
@@ -209,7 +204,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise OptionsError(complaints)
             uids = {name: info.uid for name, info in infos.items()}
             read_s, tasks = newest_s(infos), tasks_of(self._options.parallelism)
-            self._initial = Offset(positions, positions, uids, tasks, cluster=_cluster(infos), read_s=read_s)
+            self._initial = Offset(positions, positions, uids, tasks, cluster=cluster_of(infos), read_s=read_s)
         return self._initial.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -223,17 +218,13 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         begin = from_json(start)
         infos = self._looks.at(begin)
-        self._ends, self._cluster = {name: behind(info) for name, info in infos.items()}, _cluster(infos)
-        known = self._with_found(self._of_cluster(begin, infos), infos)
+        self._unread.note_ends(infos)
+        found = self._with_found(self._of_cluster(begin, infos), infos)
         self._note_missing(begin, infos)
-        begun = self._begun_again(known, infos)
+        begun = self._begun_again(found, infos)
         known = self._without_holes(begin, begun, infos)
-        wants = {
-            name: self._ends[name] - position
-            for name, position in known.positions.items()
-            if self._ends.get(name, 0) > position and not self._channels.parts.waits(name, known.positions, infos)
-        }
         self._unread.note(infos, known.positions)
+        wants = self._wanted(known, infos)
         if self._waits_for_more(sum(wants.values()), limit):
             return start
         if not wants and begun.positions == begin.positions:
@@ -241,23 +232,19 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         self._moved_at = time.monotonic()
         shares = self._within(wants, infos, limit)
-        positions = {name: position + shares.get(name, 0) for name, position in known.positions.items()}
+        positions = {name: at + shares.get(name, 0) for name, at in known.positions.items()}
         self._unread.note(infos, positions)
         end = known._replace(positions=positions, tasks=self._options.parallelism or known.tasks)
         moved = {name: info for name, info in infos.items() if end.place(name) != begin.place(name)}
         return end._replace(read_s={**known.read_s, **newest_s(moved)}).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return each channel's next sequence for Spark's progress report, and ages and sizes of unread messages; None before
-        the first batch."""
-        cluster = {CLUSTER: self._cluster} if self._ends and self._cluster else {}
-        seconds, size = self._unread.seconds(), self._unread.bytes
-        unread = {AGES: seconds, BYTES: size} if seconds else {}
-        return packed(dict(sorted({**self._ends, **cluster, **unread}.items())), len(self._ends)) or None
+        """Return `Unread.report` for Spark's progress report; None before the first batch."""
+        return self._unread.report() or None
 
     def _of_cluster(self, begin: Offset, infos: Infos) -> Offset:
         """Return *begin*; without any position if its channels were those of another cluster."""
-        cluster = _cluster(infos) or begin.cluster
+        cluster = cluster_of(infos) or begin.cluster
         if begin.cluster in ("", cluster):
             return begin._replace(cluster=cluster)
         text = "the channels are those of another cluster now: messages that were not read are lost"
@@ -334,6 +321,14 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return max(position, oldest(info), following)
 
         return known._replace(positions={name: behind_hole(name, at) for name, at in known.positions.items()})
+
+    def _wanted(self, known: Offset, infos: Infos) -> dict[str, int]:
+        """Return how many sequences each channel has to read; parts that have to wait for another one are left out."""
+        lengths = {name: behind(infos[name]) - at for name, at in known.positions.items() if name in infos}
+        waits = self._channels.parts.waits
+        return {
+            name: length for name, length in lengths.items() if length > 0 and not waits(name, known.positions, infos)
+        }
 
     def _reads(self, name: str) -> bool:
         options = self._options
@@ -412,8 +407,3 @@ def _beyond_end(offset: Offset, infos: Infos) -> list[str]:
         and offset.incarnations.get(name, infos[name].uid) == infos[name].uid
         and position > behind(infos[name])
     ]
-
-
-def _cluster(infos: Infos) -> str:
-    """Return the cluster of channels; "" if there are none, or a server does not know it yet."""
-    return next((info.cluster for info in infos.values()), "")
