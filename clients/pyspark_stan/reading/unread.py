@@ -51,7 +51,7 @@ class Unread:
         return {name: max(0, now - looks[0][1]) // 1_000_000 / 1000 for name, looks in self._looks.items()}
 
     def report(self) -> dict[str, Any]:
-        """Return the next sequence of each channel, the cluster, and ages and bytes of what is unread, for Spark's progress
+        """Return the next sequence of each channel, the cluster, and ages and bytes of unread messages, for Spark's progress
         report; nothing before the first look, or without channels."""
         cluster = {CLUSTER: self._cluster} if self._ends and self._cluster else {}
         seconds = self.seconds()

@@ -73,7 +73,7 @@ class JetStreamPlace:
 
 @dataclass(slots=True)
 class ExportedChannel:
-    """One channel and its stream, as the command leaves them."""
+    """A channel, its stream and its consumers when the command ends."""
 
     channel: str
     stream: str

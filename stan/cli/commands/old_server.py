@@ -1,7 +1,7 @@
-"""A running server of NATS Streaming, as its pages and its protocol show it: channels, positions, and what is pending of them.
+"""A running server of NATS Streaming, as its pages and its protocol show it: channels, positions, and their pending messages.
 
-Only `pending` and `close_clients` change anything there: clients are closed, and what is pending of a durable is delivered once
-more, flagged, to a client that acknowledges nothing. Both are for a server that takes no publishes any more.
+Only `pending` and `close_clients` change anything there: clients are closed, and the pending messages of a durable are delivered
+once more, flagged, to a client that acknowledges nothing. Both are for a server that takes no publishes any more.
 """
 
 import asyncio
@@ -164,14 +164,14 @@ class OldServer:
             return owed, True
         complete = asyncio.Event()
 
-        def take(messages: list[stan_client.Message]) -> None:
+        def collect(messages: list[stan_client.Message]) -> None:
             owed.update(one.sequence for one in messages if one.sequence <= position.last_sent)
             if len(owed) >= position.pending:
                 complete.set()
 
         subscription = await client.subscribe(
             position.channel,
-            take,
+            collect,
             queue=position.queue,
             durable=position.durable,
             max_in_flight=max(position.max_in_flight, position.pending),

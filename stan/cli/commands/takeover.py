@@ -1,11 +1,11 @@
 """`stan takeover`: a running server of NATS Streaming is replaced, whatever its store, while its clients go on.
 
-    look ─► copy and follow ─► fence: clients stay away ─► the rest ─► positions with what is pending ─► stop, open
+    look ─► copy and follow ─► fence: clients stay away ─► the rest ─► positions, pending messages ─► stop, open
 
 Channels are read as a client reads them, and put into the new server by the requests of a restore, with their sequences and
 times. Promises: until clients stay away nothing changes in the old server, and until the end no channel of the new one can be
 used; nothing that the old server has acknowledged is left behind, as it is asked for its newest sequences when clients stay away;
-interrupted at any moment, the same command goes on; `--abort` removes what was copied.
+interrupted at any moment, the same command goes on; `--abort` removes the copies.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ def takeover(
     fence_command: Annotated[str, typer.Option(help="Keeps clients away from the old server, which goes on.")] = "",
     stop_command: Annotated[str, typer.Option(help="Stops the old server, once all is copied.")] = "",
     open_command: Annotated[str, typer.Option(help="Sends clients to the new server.")] = "",
-    abort: Annotated[bool, typer.Option("--abort", help="Remove what was copied; the old one goes on.")] = False,  # noqa: FBT002
+    abort: Annotated[bool, typer.Option("--abort", help="Remove the copies; the old server goes on.")] = False,  # noqa: FBT002
     *,
     target: Target,
     view: View,
@@ -85,7 +85,7 @@ def takeover(
 
 @dataclass(frozen=True, slots=True)
 class _Commands:
-    """What the operator does at the switch, by a command or at a prompt."""
+    """The operator's part of the switch: commands, or prompts without them."""
 
     fence: str
     stop: str
@@ -106,7 +106,7 @@ class _Commands:
 
 @dataclass(slots=True)
 class _Copy:
-    """One channel that is copied."""
+    """The copy of a channel while it grows."""
 
     name: str
     restore: str
@@ -119,7 +119,7 @@ class _Copy:
     task: asyncio.Task[None] | None = None
 
     async def begin(self, old: RunningChannel) -> None:
-        """Make the channel in the new server, or find what an earlier run has copied."""
+        """Make the channel in the new server, or find the copy of an earlier run."""
         first = max(old.first, 1) if old.messages else old.last + 1
         try:
             await self.direct.admin.restore_channel(self.name, self.restore, first)
@@ -133,7 +133,7 @@ class _Copy:
         self.copied = max(there.last_sequence if there is not None else 0, first - 1)
 
     async def follow(self, client: stan_client.Client, old: RunningChannel) -> None:
-        """Read the channel from behind what is copied on; returns when all is copied that the old server had."""
+        """Read the channel behind its copy on; returns when the copy has all that the old server had."""
         if self.done:
             return
         fitting = IN_FLIGHT_BYTES * old.messages // max(old.bytes, 1)
@@ -232,7 +232,7 @@ class _Takeover:
         return 0
 
     async def remove(self) -> int:
-        """Remove what was copied."""
+        """Remove the copies."""
         channels = await self.old.channels()
         async with session(self.target, timeout_s=PATIENCE_S) as direct:
             for name, old in channels.items():
@@ -386,7 +386,7 @@ class _Takeover:
             await asyncio.sleep(POLL_S)
 
     async def _pending(self, channels: dict[str, RunningChannel]) -> dict[str, list[tuple[RunningPosition, set[int]]]]:
-        """By channel, each position and what is pending of it; clients are closed for that."""
+        """By channel, each position and its pending messages; clients are closed for that."""
         positions = [each for one in channels.values() for each in one.positions if not self.copies[one.name].done]
         asked = [each for each in positions if each.pending]
         await self.old.close_clients({client_id for each in asked for client_id in each.clients})
