@@ -69,7 +69,7 @@ def test_a_manifest_or_chunk_that_is_damaged_is_named(table, which):
 def test_a_manifest_or_chunk_of_a_later_version_is_named(table, which):
     name = documents(table)[which]
     damage(table, name, with_fields(table.store.get(table.path(name)), format=3))
-    with pytest.raises(LakeError, match="format 3 .2 is the newest known., of a later version") as caught:
+    with pytest.raises(LakeError, match=r"format 3 .2 is the newest known., of a later version") as caught:
         table.manifest()
     assert name.rpartition("/")[2] in str(caught.value)
 
