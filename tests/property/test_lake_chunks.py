@@ -161,7 +161,7 @@ def test_a_damaged_chunk_is_named(store, table):
     name = many_files(table).chunks[3].name
     store.delete(table.path(name))
     store.put_new(table.path(name), b"{")
-    with pytest.raises(LakeError, match=rf"the manifest is damaged: its chunk {name}: .*{RESTORE}"):
+    with pytest.raises(LakeError, match=rf"the chunk {name} of the manifest is damaged: .*{RESTORE}"):
         table.manifest()
 
 
