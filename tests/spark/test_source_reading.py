@@ -322,6 +322,17 @@ def test_an_idle_stream_waits_behind_a_hole_and_reads_what_comes_there(broker):
     assert values_of(reader, reader.partitions(start, end)) == [b"seven"]
 
 
+def test_an_idle_stream_waits_for_what_it_reads_only_and_for_channels_to_come(broker):
+    both = stream(subscribe="orders,payments", startingOffsets="earliest")
+    start = through_json(both.latestOffset(through_json(both.initialOffset()), ALL))
+    reader = stream(subscribe="orders,later", waitForChannels="true")
+    start = through_json(reader.latestOffset(start, ALL))
+    for _ in range(2):
+        assert reader.latestOffset(start, ALL) == start
+    assert broker.positions[-1] == {"orders": 5, "later": 0}
+    assert broker.waited[-1] > 0
+
+
 def test_what_limits_remove_after_the_start_of_available_now_is_loss(broker):
     reader = stream(startingOffsets="earliest", maxOffsetsPerTrigger=2)
     reader.prepareForTriggerAvailableNow()

@@ -146,10 +146,11 @@ class Looks:
         """Return the channels, without positions in them."""
         return self._channels.infos() if self._frozen is None else self._frozen
 
-    def rest(self, begin: Offset, known: Offset) -> None:
-        """Note that there was nothing to read from *begin* on but holes up to *known*: the next look lets the broker wait."""
+    def rest(self, begin: Offset, read_on: Mapping[str, int]) -> None:
+        """Note that there was nothing to read from *begin* on but holes up to *read_on*: the next look at *begin* lets the broker
+        wait for messages there."""
         if self._frozen is None:
-            self._resting = begin.positions, {name: known.positions[name] for name in known.incarnations}
+            self._resting = begin.positions, read_on
 
     def at(self, begin: Offset) -> Infos:
         """Return the channels, with the time and the next message of each position of *begin*; 0 where that is not known."""
@@ -170,7 +171,7 @@ def _before(positions: Mapping[str, int]) -> dict[str, int]:
 
 
 def _around(frozen: ChannelInfo, now: ChannelInfo | None) -> ChannelInfo:
-    """Return a channel of earlier with what there is now around the position, and with what was lost since."""
+    """Return a channel of earlier with the messages around the position as they are now, and the losses since."""
     if now is None or (now.uid, now.cluster) != (frozen.uid, frozen.cluster):
         return frozen
     following = min(now.next, behind(frozen))

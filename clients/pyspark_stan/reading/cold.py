@@ -84,7 +84,7 @@ class Cold:
 
     def extended(self, infos: Mapping[str, ChannelInfo]) -> dict[str, ChannelInfo]:
         """Return the state of channels as if the broker had the messages of the lake, too; without the next message of a
-        position, for the lake may have what is gone from the broker."""
+        position, for the lake may have messages that are gone from the broker."""
         return {name: self._extended(info._replace(next=0)) for name, info in infos.items()}
 
     def _extended(self, info: ChannelInfo) -> ChannelInfo:

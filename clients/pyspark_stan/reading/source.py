@@ -224,11 +224,11 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = self._begun_again(found, infos)
         known = self._without_holes(begin, begun, infos)
         self._unread.note(infos, known.positions)
-        wants = self._wanted(known, infos)
+        wants = self._unread_rows(known, infos)
         if self._waits_for_more(sum(wants.values()), limit):
             return start
         if not wants and begun.positions == begin.positions:
-            self._looks.rest(begin, known)
+            self._looks.rest(begin, {name: at for name, at in known.positions.items() if self._reads(name)})
             return start
         self._moved_at = time.monotonic()
         shares = self._within(wants, infos, limit)
@@ -322,7 +322,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         return known._replace(positions={name: behind_hole(name, at) for name, at in known.positions.items()})
 
-    def _wanted(self, known: Offset, infos: Infos) -> dict[str, int]:
+    def _unread_rows(self, known: Offset, infos: Infos) -> dict[str, int]:
         """Return how many sequences each channel has to read; parts that have to wait for another one are left out."""
         lengths = {name: behind(infos[name]) - at for name, at in known.positions.items() if name in infos}
         waits = self._channels.parts.waits
