@@ -56,5 +56,5 @@ def counted(events: Iterable[Click]) -> dict[tuple[str, str], int]:
 
 
 def iso(at_ms: int) -> str:
-    """Return a time (Unix ms) as Spark writes it in JSON."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """Return a time (Unix ms) as pipelines write it in JSON, with microseconds."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
