@@ -122,8 +122,8 @@ async def test_websocket_in_clear_is_not_opened(authority):
 async def test_spark_says_nothing_to_a_server_without_tls(authority):
     async with Eavesdropper() as nats:
         for url, files in (
-            (f"tls://127.0.0.1:{nats.port}", ("", "", "")),
-            (f"nats://127.0.0.1:{nats.port}", (str(authority.ca), "", "")),
+            (f"tls://127.0.0.1:{nats.port}", ()),
+            (f"nats://127.0.0.1:{nats.port}", (("tls_ca", str(authority.ca)),)),
         ):
             told = SparkConnection((url,), "test-cluster", 5.0, tuple(LOGIN.items()), files)
             with pytest.raises(UnreachableError, match=NOT_THERE):
