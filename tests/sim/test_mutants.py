@@ -384,7 +384,7 @@ mutant("ignores work", "verdicts", 6, "", (Pending, "work", nothing))
 mutant("leaves what is settled paused", "verdicts", 6, "check_pending", (Pending, "wake", lambda *_: []))
 
 
-@breaks(Pending, "spend", "verdicts", 6, "check_pending")
+@breaks(Pending, "give_up_spent", "verdicts", 6, "check_pending")
 def gives_up_and_sends_again(original, self, policy):
     spent = original(self, policy)
     for run in spent:
