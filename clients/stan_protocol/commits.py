@@ -1,4 +1,4 @@
-"""Requests to commit what is staged: the names of txns stand in a request once, however many channels have parts of them."""
+"""Requests to commit staged rows: the names of txns stand in a request once, however many channels have parts of them."""
 
 from collections.abc import Mapping, Sequence
 

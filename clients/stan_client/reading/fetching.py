@@ -102,7 +102,7 @@ class Fetched:
 
     @property
     def searched_from(self) -> int:
-        """Where the search for a key has ended; 0: there was none."""
+        """The sequence at which the search for a key has ended; 0: there was none."""
         return self._response.searched_from
 
     def lost(self, position: int) -> Iterator[tuple[int, int]]:

@@ -36,11 +36,10 @@ from stan.cli.support.progress import bar
 from stan.cli.support.proto_json import headers_document, set_bytes
 from stan.cli.support.session import is_unknown, no_channel, session
 from stan.cli.support.terminal import STDOUT, CleanStdout, err
+from stan.permissions import EVERYTHING
 
 SHAPES: Final = ("jsonl", "lines")
 JETSTREAM: Final = "jetstream"
-ALL: Final = ">"
-"""The pattern of all channels."""
 PATIENCE_S: Final = 60.0
 REQUEST_ROOM: Final = 2048
 """Bytes of a request beside its channel and its rows."""
@@ -59,7 +58,7 @@ Shape = Annotated[str, typer.Option("--as", help="jsonl, or lines: payloads alon
 def export(
     channel: Annotated[
         str, typer.Argument(metavar="CHANNEL", help="With --to jetstream also a pattern, and all channels without it.")
-    ] = ALL,
+    ] = EVERYTHING,
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="To be made; stdout without it.")] = None,
     shape: Shape = "jsonl",
     first: Annotated[int, typer.Option("--first", min=1, help="First sequence.")] = 1,
@@ -213,7 +212,7 @@ async def _import(target: Target, channel: str, file: Path | None, shape: str, t
                     ids = b"".join((stored + at).to_bytes(ID_BYTES, "big") for at in range(len(pending)))
                     count = len(pending)
                     await direct.batches.publish(
-                        channel, _packed(pending), count, producer=producer, version=version, ids=ids
+                        channel, packed_rows(pending), count, producer=producer, version=version, ids=ids
                     )
                     version += 1  # the server remembers the ids of two
                     stored += len(pending)
@@ -291,7 +290,9 @@ def _bytes(text: object) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _packed(pending: list[ImportRow]) -> bytes:
+def packed_rows(pending: list[ImportRow]) -> bytes:
+    """The rows of a request."""
+
     def column(values: list[bytes]) -> tuple[bytes, bytes]:
         offsets = array("i", [0])
         for value in values:

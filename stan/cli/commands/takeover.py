@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import hashlib
 import time
-from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,11 +19,12 @@ from typing import Annotated, Final
 
 import stan_client
 import typer
+from stan_client.requests.names import raw
 from stan_protocol.admin_types import RestoredRun
-from stan_protocol.kernel.rows import pack_rows
 from stan_protocol.secure import without_secrets
 from stan_protocol.units import counted
 
+from stan.cli.commands.exchange import ImportRow, packed_rows
 from stan.cli.commands.old_server import OldServer, RunningChannel, RunningPosition
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
 from stan.cli.support.options import Confirmation, View, injected
@@ -105,6 +105,20 @@ class _Commands:
 
 
 @dataclass(slots=True)
+class _Nearer:
+    """The progress of a copy towards its end."""
+
+    least: int | None = None  # messages that were left
+    at: float = 0.0  # when so few were left first
+
+    def has_stopped(self, left: int) -> bool:
+        """Note how many messages are left. True if they have become no fewer for NO_NEARER_S."""
+        if self.least is None or left < self.least:
+            self.least, self.at = left, time.monotonic()
+        return time.monotonic() - self.at > NO_NEARER_S
+
+
+@dataclass(slots=True)
 class _Copy:
     """The copy of a channel while it grows."""
 
@@ -147,21 +161,25 @@ class _Copy:
             batch=True,
         )
         self.task = asyncio.create_task(self._copy())
-        before, at = self.copied, time.monotonic()
-        while old.messages and self.copied < old.last and time.monotonic() - at < NO_NEARER_S:  # the rest may expire
-            if self.task.done():
-                self.task.result()
-            if self.copied > before:
-                before, at = self.copied, time.monotonic()
+        nearer = _Nearer()
+        while (
+            old.messages and self.copied < old.last and not nearer.has_stopped(old.last - self.copied)
+        ):  # it may expire
+            self.check()
             await asyncio.sleep(POLL_S)
+
+    def check(self) -> None:
+        """Raise the error of copying, if it has failed."""
+        if self.task is not None and self.task.done():
+            self.task.result()
 
     async def _copy(self) -> None:
         while True:
             messages = await self.waiting.get()
             while not self.waiting.empty():
                 messages += self.waiting.get_nowait()
-            fresh = [one for one in messages if one.sequence > self.copied]
-            fresh.sort(key=lambda one: one.sequence)
+            by_sequence = {one.sequence: one for one in messages if one.sequence > self.copied}  # some may come again
+            fresh = [by_sequence[sequence] for sequence in sorted(by_sequence)]
             while fresh:
                 part = self._part(fresh)
                 await self._put(part)
@@ -179,22 +197,11 @@ class _Copy:
         return messages
 
     async def _put(self, messages: list[stan_client.Message]) -> None:
-        fresh, last = [], self.copied
-        for message in messages:
-            if message.sequence > last:  # the old server may deliver one again
-                fresh.append(message)
-                last = message.sequence
-        runs = [RestoredRun(first_sequence=one.sequence, count=1, timestamp=one.timestamp_ns) for one in fresh]
-        offsets, replies = array("i", [0]), array("i", [0])
-        for one in fresh:
-            offsets.append(offsets[-1] + len(one.data))
-            replies.append(replies[-1] + len(one.reply.encode("utf-8", "surrogateescape")))
-        data = b"".join(one.data for one in fresh)
-        texts = b"".join(one.reply.encode("utf-8", "surrogateescape") for one in fresh)
-        rows = pack_rows(offsets.tobytes(), data, 0, len(fresh), replies=(replies.tobytes(), texts, 0))
+        runs = [RestoredRun(first_sequence=one.sequence, count=1, timestamp=one.timestamp_ns) for one in messages]
+        rows = packed_rows([ImportRow(one.data, raw(one.reply)) for one in messages])
         await self.direct.admin.restore_rows(self.name, self.restore, runs, rows)
-        self.copied = last
-        self.advance(len(fresh))
+        self.copied = messages[-1].sequence
+        self.advance(len(messages))
 
     async def end(self, last: int, positions: list[tuple[RunningPosition, set[int]]]) -> None:
         """Put the positions there, and end the restore."""
@@ -212,7 +219,7 @@ class _Takeover:
 
     def __init__(self, old: OldServer, target: Target, commands: _Commands, view: View) -> None:
         self.old, self.target, self.commands, self.view = old, target, commands, view
-        name = hashlib.sha256(old.cluster_id.encode("utf-8", "surrogateescape")).hexdigest()
+        name = hashlib.sha256(raw(old.cluster_id)).hexdigest()
         self.restore = f"takeover-{name[:NAME_BYTES]}"
         self.copies: dict[str, _Copy] = {}
         self.notes: list[str] = []
@@ -328,7 +335,7 @@ class _Takeover:
 
         async def begin(name: str, old: RunningChannel) -> None:
             async with together:
-                room = payload_max - REQUEST_ROOM - len(name.encode("utf-8", "surrogateescape"))
+                room = payload_max - REQUEST_ROOM - len(raw(name))
                 copy = _Copy(name, self.restore, direct, room, advance)
                 await copy.begin(old)
                 self.copies[name] = copy
@@ -343,8 +350,7 @@ class _Takeover:
         channels = await self.old.channels()
         await self._follow(client, direct, channels, advance)
         for copy in self.copies.values():
-            if copy.task is not None and copy.task.done():
-                copy.task.result()
+            copy.check()
         return channels, sum(
             max(0, one.last - self.copies[name].copied) for name, one in channels.items() if one.messages
         )
@@ -353,14 +359,12 @@ class _Takeover:
         self, client: stan_client.Client, direct: stan_client.Direct, advance: Callable[[int], None]
     ) -> None:
         """Return when little is left to copy, or no less for a while."""
-        least, at = None, time.monotonic()
+        nearer = _Nearer()
         while True:
             _, behind = await self._behind(client, direct, advance)
-            if least is None or behind < least:
-                least, at = behind, time.monotonic()
             if behind <= BEHIND_MAX:
                 return
-            if time.monotonic() - at > NO_NEARER_S:
+            if nearer.has_stopped(behind):
                 self.notes.append(f"clients publish faster than their messages are copied: {behind:,} were left")
                 return
             await asyncio.sleep(POLL_S)
