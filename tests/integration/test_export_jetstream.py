@@ -11,7 +11,6 @@ import sys
 import nats
 import pytest
 import stan_client
-from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js.api import ConsumerConfig
 from stan_client.blocking import BlockingClient
 
@@ -79,7 +78,7 @@ async def consumed(url, stream, consumer, most=10_000):
         while len(sequences) < most:
             try:
                 messages = await subscription.fetch(10, timeout=1)  # fewer than any window
-            except NatsTimeoutError:
+            except TimeoutError:  # of nats-py, or of asyncio
                 break
             for message in messages:
                 sequences.append(int(message.headers["Stan-Sequence"]))

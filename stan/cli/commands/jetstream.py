@@ -105,7 +105,7 @@ async def export_channels(target: Target, pattern: str, place: JetStreamPlace) -
                 streams = _Streams(direct, link, target.cluster_id, place.replicas)
                 await streams.publisher.open()
                 done = [await streams.export(one, advance) for one in channels]
-        except NatsError as error:
+        except (NatsError, TimeoutError) as error:  # nats-py raises both
             where = without_secrets(place.url or target.server)
             text = str(error) or type(error).__name__
             raise CliError(
@@ -433,8 +433,8 @@ class _Consumers:
 
 
 def _pending(position: CursorStatus) -> list[tuple[int, int]]:
-    """The runs of a position that are not acknowledged, in order, and those that the answer of its leader had no room for."""
-    runs = sorted((*position.owed_runs, *position.pending_runs))
+    """The runs of a position that are not acknowledged, in order; all behind its oldest pending message, if the answer of its
+    leader had no room for all runs."""
     if position.runs_cut:
-        runs.append((runs[-1][1] + 1 if runs else position.acked_up_to + 1, position.last_sent))
-    return [(first, last) for first, last in runs if first <= last]
+        return [(position.acked_up_to + 1, position.last_sent)]
+    return sorted((*position.owed_runs, *position.pending_runs))
