@@ -162,6 +162,12 @@ def format_time(at_ns: int) -> str:
     return datetime.fromtimestamp(at_ns // SECOND, UTC).astimezone().isoformat(" ", "seconds") if at_ns else NEVER
 
 
+def rfc3339(at_ns: int) -> str:
+    """Return a time in UTC as RFC 3339 has it, to the nanosecond, for programs."""
+    seconds, nanos = divmod(at_ns, SECOND)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{nanos:09d}Z"
+
+
 def format_size(size: int) -> str:
     """`17 B`, `1.5 KiB`, `230 MiB`."""
     amount = float(size)

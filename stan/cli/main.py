@@ -36,6 +36,7 @@ class CommandEntry(NamedTuple):
 _TABLE: Final = (  # name, module (below stan.cli, or of another distribution) and attribute, panel, help
     ("pub", "commands.pubsub:pub", MESSAGES, "Publish messages to a channel and wait for their acks."),
     ("sub", "commands.pubsub:sub", MESSAGES, "Read a channel: payloads, one a line, or JSON."),
+    ("find", "commands.find:find", MESSAGES, "Find messages by contents, key or header."),
     ("channel", "commands.channel:app", LOOK, "Channels: list, show, get messages, purge, delete, limits, verify."),
     (
         "durable",

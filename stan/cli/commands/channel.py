@@ -11,6 +11,7 @@ from stan_protocol.admin_types import ChannelStatus, CursorKind, CursorStatus, L
 from stan_protocol.units import counted, format_duration, format_size, format_time
 
 from stan.cli.commands.channel_commit import commit, commit_words
+from stan.cli.commands.channel_copy import copy
 from stan.cli.commands.channel_messages import get
 from stan.cli.commands.channel_parts import (
     channels_table,
@@ -431,4 +432,5 @@ app.command("create")(create)
 app.command("parts")(parts)
 app.command("double")(double)
 app.command("get")(get)
+app.command("copy")(copy)
 app.command("verify")(verify)

@@ -2,17 +2,19 @@
 
 import base64
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Annotated, Final, NamedTuple
 
 import stan_client
 import typer
 from stan_client.transport.session import text_of
 from stan_protocol import units
-from stan_protocol.units import counted, format_time
+from stan_protocol.units import counted, format_time, rfc3339
 
 from stan.cli.support.args import Channel, at_time, checked_channel, parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
+from stan.cli.support.message_format import FORMAT_HELP, MessageFormat, parsed_format
 from stan.cli.support.options import injected
 from stan.cli.support.proto_json import message_document
 from stan.cli.support.session import is_unknown, no_channel, session
@@ -30,6 +32,7 @@ def get(
     count: Annotated[int, typer.Option("--count", "-n", min=0, help="So many at most; 0: to the end.")] = 0,
     shape: Annotated[str, typer.Option("--as", help=f"{', '.join(SHAPES)}.")] = "text",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with everything.")] = False,  # noqa: FBT002
+    format_: Annotated[str, typer.Option("--format", help=FORMAT_HELP)] = "",
     *,
     target: Target,
 ) -> None:
@@ -42,9 +45,12 @@ def get(
         raise CliError(f"--as is one of {', '.join(SHAPES)}.", EXIT_USAGE)
     if sum(map(bool, (seq, time, newest is not None))) > 1:
         raise CliError("--seq, --time and --newest exclude each other.", EXIT_USAGE)
+    if format_ and as_json:
+        raise CliError("--json and --format exclude each other.", EXIT_USAGE)
     time_ns = at_time("--time", time) if time else 0
+    show = partial(show_message, shape="full" if as_json else shape, form=parsed_format(format_))
     range_ = _range(seq, count) if seq else MessageRange(stan_client.newest(newest or max(count, 1)), count)
-    run(_get(target, channel, range_._replace(time_ns=time_ns), "full" if as_json else shape))
+    run(_get(target, channel, range_._replace(time_ns=time_ns), show))
 
 
 class MessageRange(NamedTuple):
@@ -66,7 +72,7 @@ def _range(seq: str, count: int) -> MessageRange:
     return MessageRange(stan_client.from_sequence(number), 1 if alone else count, number if alone else last)
 
 
-async def _get(target: Target, channel: str, range_: MessageRange, shape: str) -> int:
+async def _get(target: Target, channel: str, range_: MessageRange, show: Callable[[stan_client.Message], None]) -> int:
     shown = 0
     start, bound, last, time_ns = range_
     async with session(target) as direct:
@@ -76,7 +82,7 @@ async def _get(target: Target, channel: str, range_: MessageRange, shape: str) -
             async for message in _messages(direct, channel, start, bound):
                 if last and message.sequence > last:
                     break
-                _show(message, shape)
+                show(message)
                 shown += 1
                 if shown == bound:
                     break
@@ -103,9 +109,13 @@ async def _messages(
         yield message
 
 
-def _show(message: stan_client.Message, shape: str) -> None:
-    if shape == "full":
-        write_json(message_document(message, {"time": format_time(message.timestamp_ns)}))
+def show_message(message: stan_client.Message, shape: str = "text", form: MessageFormat | None = None) -> None:
+    """Write a message to stdout; *shape*: one of SHAPES, or "full", a JSON object with everything. *form* goes before it."""
+    if form is not None:
+        STDOUT.write(form.line(message))
+        STDOUT.flush()
+    elif shape == "full":
+        write_json(message_document(message, {"time": rfc3339(message.timestamp_ns)}))
     elif shape == "raw":
         STDOUT.write(message.data)
         STDOUT.flush()

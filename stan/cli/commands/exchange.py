@@ -193,55 +193,71 @@ def import_(
     run(_import(target, channel, file, shape, file.stat().st_size if file is not None else None))
 
 
+class RowSender:
+    """Stores rows in a channel, many by one request; nothing is stored twice by repeated requests."""
+
+    def __init__(self, direct: stan_client.Direct, channel: str, room: int) -> None:
+        """*room*: bytes of rows in one request, see `row_room`."""
+        self._direct, self._channel, self._room = direct, channel, room
+        self._producer = f"import-{secrets.token_hex(8)}"
+        self._version = self._size = 0
+        self._pending: list[ImportRow] = []
+        self.stored = 0
+
+    async def add(self, row: ImportRow) -> bool:
+        """Take a row; True if those before it were stored just now. Raises LineError: it is too large."""
+        if row.size > self._room:
+            raise LineError(f"{len(row.data):,} bytes are more than NATS takes in one message")
+        full = self._size + row.size > self._room or len(self._pending) == REQUEST_ROWS_MAX
+        if full:
+            await self.flush()
+        self._pending.append(row)
+        self._size += row.size
+        return full
+
+    async def flush(self) -> None:
+        """Store the rows that were taken."""
+        rows, self._pending, self._size = self._pending, [], 0
+        if rows:
+            ids = b"".join((self.stored + at).to_bytes(ID_BYTES, "big") for at in range(len(rows)))
+            await self._direct.batches.publish(
+                self._channel, packed_rows(rows), len(rows), producer=self._producer, version=self._version, ids=ids
+            )
+            self._version += 1  # the server remembers the ids of two
+            self.stored += len(rows)
+
+
+async def row_room(direct: stan_client.Direct, channel: str) -> int:
+    """Bytes of rows that one request to *channel* has room for."""
+    names = 2 * len(channel.encode("utf-8", "surrogateescape"))
+    return await direct.channels.message_bytes_max() - REQUEST_ROOM - names
+
+
 async def _import(target: Target, channel: str, file: Path | None, shape: str, total: int | None) -> int:
-    producer = f"import-{secrets.token_hex(8)}"  # a request that is repeated stores nothing twice
-    stored, number, version = 0, 0, 0
+    number = read = 0
     async with session(target, timeout_s=PATIENCE_S) as direct:
-        room = (
-            await direct.channels.message_bytes_max()
-            - REQUEST_ROOM
-            - 2 * len(channel.encode("utf-8", "surrogateescape"))
-        )
+        sender = RowSender(direct, channel, await row_room(direct, channel))
         with _source(file) as source, bar("Importing", total) as advance:
-            pending: list[ImportRow] = []
-            size = read = 0
-
-            async def send() -> None:
-                nonlocal stored, size, read, version
-                if pending:
-                    ids = b"".join((stored + at).to_bytes(ID_BYTES, "big") for at in range(len(pending)))
-                    count = len(pending)
-                    await direct.batches.publish(
-                        channel, packed_rows(pending), count, producer=producer, version=version, ids=ids
-                    )
-                    version += 1  # the server remembers the ids of two
-                    stored += len(pending)
-                    pending.clear()
-                advance(read)
-                size = read = 0
-
             try:
                 for number, line in enumerate(iter(lambda: source.readline(LINE_BYTES_MAX), b""), 1):  # noqa: B007
                     row = _row(line, shape)
-                    if row is not None:
-                        if row.size > room:
-                            raise LineError(f"{len(row.data):,} bytes are more than NATS takes in one message")
-                        if size + row.size > room or len(pending) == REQUEST_ROWS_MAX:
-                            await send()
-                        pending.append(row)
-                        size += row.size
+                    if row is not None and await sender.add(row):
+                        advance(read)
+                        read = 0
                     read += len(line)
-                await send()
+                await sender.flush()
+                advance(read)
             except LineError as error:
-                await send()
+                await sender.flush()
                 raise CliError(
-                    f"{file or 'stdin'}:{number}: {error}. Stored are the {counted(stored, 'message')} before it, in {channel}."
+                    f"{file or 'stdin'}:{number}: {error}. Stored are the {counted(sender.stored, 'message')} before it, "
+                    f"in {channel}."
                 ) from None
             except stan_client.StanClientError as error:
                 raise CliError(
-                    f"{error}\nStored are the first {counted(stored, 'message')} at least; line {number} was read last."
+                    f"{error}\nStored are the first {counted(sender.stored, 'message')} at least; line {number} was read last."
                 ) from None
-    err.print(f"{counted(stored, 'message')} stored in {channel}.", markup=False, highlight=False)
+    err.print(f"{counted(sender.stored, 'message')} stored in {channel}.", markup=False, highlight=False)
     return 0
 
 

@@ -6,10 +6,11 @@ is acked after it was written out. Never buffers a whole channel or a whole inpu
 
 import asyncio
 import io
+import secrets
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,10 +21,11 @@ import typer
 from rich.markup import escape
 from stan_protocol.compaction import DELETE_HEADER
 from stan_protocol.scalars import SECOND
-from stan_protocol.units import duration_ns, number
+from stan_protocol.units import duration_ns, number, rfc3339
 
 from stan.cli.support.args import parsed
 from stan.cli.support.common import EXIT_FAILED, ClientId, Target, run, stop_on_signals
+from stan.cli.support.message_format import FORMAT_HELP, MessageFormat, parsed_format
 from stan.cli.support.options import injected
 from stan.cli.support.proto_json import message_document
 from stan.cli.support.terminal import INDENT, STDOUT, err, indented, out, write_json
@@ -34,6 +36,19 @@ PUBLISHES_PER_TURN_MAX: Final = 256
 STDIN_CHUNK_BYTES: Final = 65536
 STDIN_CHUNKS_MAX: Final = 4
 """Chunks of stdin that are read ahead."""
+
+FILLED: Final[dict[str, Callable[[int], str]]] = {
+    "{count}": str,
+    "{time}": lambda _number: rfc3339(time.time_ns()),
+    "{unix}": lambda _number: str(time.time_ns() // SECOND),
+    "{unix_ns}": lambda _number: str(time.time_ns()),
+    "{id}": lambda _number: secrets.token_hex(11),
+    "{random}": lambda _number: str(secrets.randbelow(1_000_000)),
+}
+"""The fields of a template, and the value of each for the message of that number."""
+
+KNOWN_PATIENCE_S: Final = 1.0
+"""Wait for the answer if a channel exists."""
 
 PAUSE_MIN_S: Final = 0.001
 """Shorter pauses of --rate are not slept but saved up."""
@@ -56,6 +71,8 @@ class PublishJob:
     delay_s: float | None = None
     ttl_s: float | None = None
     acked: bool = True
+    as_json: bool = False
+    template: bool = False
 
     def options(self) -> dict[str, Any]:
         """The arguments of the client's publish methods for each message."""
@@ -97,6 +114,12 @@ def pub(
         bool,
         typer.Option("--ack/--no-ack", help="Wait for acks; or ask for none: what is refused or lost is not told."),
     ] = True,
+    as_json: Annotated[  # noqa: FBT002
+        bool, typer.Option("--json", help="One JSON object for each ack: sequence, guid, durability; or its error.")
+    ] = False,
+    template: Annotated[  # noqa: FBT002
+        bool, typer.Option("--template", help=f"Fill in {', '.join(FILLED)} in message and key.")
+    ] = False,
     client_id: ClientId = "",
     *,
     target: Target,
@@ -108,12 +131,7 @@ def pub(
         raise typer.BadParameter("--delete goes with --key, and with no MESSAGE, --size, --file or --lines.")
     if delete:
         message, given, header = "", [True], [*(header or []), f"{DELETE_HEADER.decode()}=1"]
-    if sum(given) > 1:
-        raise typer.BadParameter("MESSAGE, --size, --file and --lines exclude each other.")
-    if not any(given) and sys.stdin.isatty():
-        raise typer.BadParameter("Give a MESSAGE, --size, --file or --lines, or pipe something in.")
-    if wait and not acked:
-        raise typer.BadParameter("--sync waits for acks, and --no-ack asks for none.")
+    _check_pub(given, acked=acked, sync=wait, as_json=as_json)
     if message == "-":
         message = None
     headers = parse_headers(header or [])
@@ -129,8 +147,21 @@ def pub(
         delay_s=parsed("--delay", duration_ns, delay) / SECOND if delay else None,
         ttl_s=parsed("--ttl", duration_ns, ttl) / SECOND if ttl else None,
         acked=acked,
+        as_json=as_json,
+        template=template,
     )
     run(_publish(target, job, payloads, quiet=quiet))
+
+
+def _check_pub(given: list[bool], *, acked: bool, sync: bool, as_json: bool) -> None:
+    """Refuse two payloads, none, and --no-ack with options about acks. *given*: which of the ways to give a payload were."""
+    if sum(given) > 1:
+        raise typer.BadParameter("MESSAGE, --size, --file and --lines exclude each other.")
+    if not any(given) and sys.stdin.isatty():
+        raise typer.BadParameter("Give a MESSAGE, --size, --file or --lines, or pipe something in.")
+    if not acked and (sync or as_json):
+        option = "--sync waits for" if sync else "--json shows"
+        raise typer.BadParameter(f"{option} acks, and --no-ack asks for none.")
 
 
 def parse_headers(given: list[str]) -> dict[str, bytes]:
@@ -206,34 +237,64 @@ async def _paced(payloads: AsyncIterator[bytes], job: PublishJob) -> AsyncIterat
             done += 1
 
 
+def filled(text: bytes, number: int) -> bytes:
+    """*text* with the fields of a template filled in; *number*: of the message, from 1 on."""
+    for field, value in FILLED.items():
+        if (name := field.encode()) in text:
+            text = text.replace(name, value(number).encode())
+    return text
+
+
 class PublishTally:
     """Counts publishes and their outcomes."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, as_json: bool) -> None:
         self.published = self.bytes = self.in_flight = 0
         self.failures: list[stan_client.StanClientError] = []
         self.idle = asyncio.Event()  # nothing in flight
+        self.first = self.last = 0  # the lowest and the highest sequence of acks; 0: none was reported
+        self._as_json = as_json
 
     def sent(self, data: bytes) -> None:
         """Count a message that is on its way."""
         self.published, self.bytes, self.in_flight = self.published + 1, self.bytes + len(data), self.in_flight + 1
         self.idle.clear()
 
-    def settle(self, _published: stan_client.Published, error: stan_client.StanClientError | None) -> None:
+    def settle(self, published: stan_client.Published, error: stan_client.StanClientError | None) -> None:
         """Count an outcome; an OnAck."""
         self.in_flight -= 1
+        sequence = published.sequence
         if error is not None:
             self.failures.append(error)
+        elif sequence:
+            self.first, self.last = min(self.first or sequence, sequence), max(self.last, sequence)
+        if self._as_json:
+            document = {"sequence": sequence, "guid": published.guid, "acked_as": published.acked_as or None}
+            document |= {"delayed_id": published.delayed_id} if published.delayed_id else {}
+            write_json(document | ({"error": str(error)} if error is not None else {}))
         if not self.in_flight:
             self.idle.set()
 
+    @property
+    def place(self) -> str:
+        """The sequences for a sentence: " as #7", or between which they are; "" if they are not known."""
+        if not self.last:
+            return ""
+        if self.first == self.last:
+            return f" as #{self.last}"
+        alone = self.last - self.first + 1 == self.published
+        return f" as #{self.first} to #{self.last}" if alone else f" between #{self.first} and #{self.last}"
+
 
 async def _publish(target: Target, job: PublishJob, payloads: AsyncIterator[bytes], *, quiet: bool) -> int:
-    tally, options = PublishTally(), job.options()
+    tally, options = PublishTally(as_json=job.as_json), job.options()
     began = time.monotonic()
     async with target.connect("pub") as client:
         room = 0
-        async for data in _paced(payloads, job):
+        async for payload in _paced(payloads, job):
+            data = payload
+            if job.template:
+                data, options["key"] = filled(payload, tally.published + 1), filled(job.key, tally.published + 1)
             if not job.acked:
                 await client.publish(job.channel, data, ack="none", **options)
                 tally.published, tally.bytes = tally.published + 1, tally.bytes + len(data)
@@ -242,7 +303,7 @@ async def _publish(target: Target, job: PublishJob, payloads: AsyncIterator[byte
                 room = min(await client.window.room(), PUBLISHES_PER_TURN_MAX)
                 await asyncio.sleep(0)  # acks come in, bytes go out
             tally.sent(data)
-            client.window.publish(job.channel, data, on_ack=tally.settle, **options)
+            client.window.publish(job.channel, data, on_ack=tally.settle, numbered=True, **options)
             room -= 1
             if job.wait:
                 await tally.idle.wait()
@@ -256,7 +317,9 @@ async def _publish(target: Target, job: PublishJob, payloads: AsyncIterator[byte
         return EXIT_FAILED
     if not quiet:
         messages = "1 message" if tally.published == 1 else f"{tally.published:,} messages"
-        text = f"{'Published' if job.acked else 'Sent'} {messages} ({tally.bytes:,} bytes) to {job.channel}"
+        text = (
+            f"{'Published' if job.acked else 'Sent'} {messages} ({tally.bytes:,} bytes) to {job.channel}{tally.place}"
+        )
         err.print(f"{text} in {time.monotonic() - began:.2f} s", markup=False, highlight=False, soft_wrap=True)
     return 0
 
@@ -279,8 +342,10 @@ class Listening:
     until_end: bool
     idle_s: float
     as_json: bool
+    format: MessageFormat | None
     unsubscribe: bool
     replica: str
+    quiet: bool
 
 
 def parse_start(text: str) -> stan_client.Start:
@@ -320,6 +385,8 @@ def sub(
     until_end: Annotated[bool, typer.Option("--until-end", help="Leave at the end of what is there now.")] = False,  # noqa: FBT002
     idle: Annotated[float, typer.Option(min=0, help="With --until-end: seconds of silence that mean the end.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,  # noqa: FBT002
+    format_: Annotated[str, typer.Option("--format", help=FORMAT_HELP)] = "",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not say what is read.")] = False,  # noqa: FBT002
     unsubscribe: Annotated[bool, typer.Option("--unsubscribe", help="Forget the durable on exit.")] = False,  # noqa: FBT002
     replica: Annotated[
         str, typer.Option(help="Be served by another node than the leader: any, zone=Z, or its name.")
@@ -331,6 +398,12 @@ def sub(
     """Read a channel: payloads, one a line, or JSON."""
     if durable and not queue and not client_id:
         raise typer.BadParameter("A durable belongs to a client id: add --client-id.")
+    if as_json and format_:
+        raise typer.BadParameter("--json and --format exclude each other.")
+    if set(channel) & {"*", ">"}:
+        raise typer.BadParameter(
+            f"{channel!r}: a subscription is of one channel, without wildcards. Several: stan channel list {channel!r}"
+        )
     target = replace(target, client_id=client_id)
     job = Listening(
         channel=channel,
@@ -339,13 +412,15 @@ def sub(
         queue=queue,
         manual=manual,
         ack_wait_s=ack_wait,
-        in_flight=in_flight,
+        in_flight=min(in_flight, count) if count and not manual else in_flight,
         count=count,
         until_end=until_end,
         idle_s=idle,
         as_json=as_json,
+        format=parsed_format(format_),
         unsubscribe=unsubscribe,
         replica=replica,
+        quiet=quiet,
     )
     run(_listen(target, job))
 
@@ -354,7 +429,10 @@ async def _listen(target: Target, job: Listening) -> int:
     stop = asyncio.Event()
     stop_on_signals(stop)
     async with target.connect("sub") as client:
+        new = not job.quiet and await _is_missing(client, job.channel)
         subscription = await _subscribed(client, job)
+        if not job.quiet:
+            err.print(_announced(job, subscription, new=new), markup=False, highlight=False, soft_wrap=True)
         try:
             ends = await _ends(client, job, subscription) if job.until_end else {}
             await _show(subscription, job, stop, ends)
@@ -362,6 +440,26 @@ async def _listen(target: Target, job: Listening) -> int:
             STDOUT.flush()
             await (subscription.unsubscribe() if job.unsubscribe else subscription.close())
     return 0
+
+
+async def _is_missing(client: stan_client.Client, channel: str) -> bool:
+    """True if the channel does not exist; False as well if the server does not know such questions, as the original."""
+    try:
+        pattern = f"{channel}.*"  # of its parts, if it has any
+        return not await client.channels.info([channel], pattern=pattern, timeout_s=KNOWN_PATIENCE_S)
+    except (stan_client.ServerError, stan_client.RequestTimeoutError):
+        return False
+
+
+def _announced(
+    job: Listening, subscription: stan_client.Subscription | stan_client.PartedSubscription, *, new: bool
+) -> str:
+    """The sentence that names the channel; *new*: the subscription has made the channel."""
+    parts = getattr(subscription, "parts", None)
+    divided = f" and its {len(parts)} parts" if parts else ""
+    names = [f"durable {job.durable}"] if job.durable else []
+    names += [f"queue group {job.queue}"] if job.queue else []
+    return f"Listening on {job.channel}{divided}{' (a new channel)' if new else ''}{''.join(f', {name}' for name in names)}"
 
 
 async def _subscribed(
@@ -424,7 +522,7 @@ async def _show(
                 arrival.cancel()
                 return
             message = arrival.result()
-            _write(message, as_json=job.as_json, part_of_whole=message.channel != job.channel)
+            _write(message, as_json=job.as_json, form=job.format, part_of_whole=message.channel != job.channel)
             shown += 1
             if not job.manual:
                 message.ack()
@@ -436,8 +534,13 @@ async def _show(
         stopped.cancel()
 
 
-def _write(message: stan_client.Message, *, as_json: bool, part_of_whole: bool = False) -> None:
-    if as_json:
+def _write(
+    message: stan_client.Message, *, as_json: bool, form: MessageFormat | None = None, part_of_whole: bool = False
+) -> None:
+    if form is not None:
+        STDOUT.write(form.line(message))
+        STDOUT.flush()
+    elif as_json:
         repeats = {"redelivered": message.redelivered, "redelivery_count": message.redelivery_count}
         write_json(message_document(message, repeats))
     elif out.is_terminal:

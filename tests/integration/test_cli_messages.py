@@ -1,0 +1,127 @@
+"""Messages on the command line, with a server: acks as JSON, templates, format strings, searches, copies."""
+
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from stan.cli.main import app
+from tests.kit.server import StanServer
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with StanServer(tmp_path_factory.mktemp("server"), "-mc", "0") as server:
+        yield server
+
+
+@pytest.fixture
+def stan(server, tmp_path):
+    environment = {"STAN_SERVER": server.url, "XDG_CONFIG_HOME": str(tmp_path)}
+
+    def run(*arguments, code=0):
+        done = CliRunner().invoke(app, arguments, env=environment)
+        assert done.exit_code == code, done.output
+        return done
+
+    return run
+
+
+def test_pub_says_between_which_sequences_its_messages_are(stan):
+    assert "to seen as #1 in" in stan("pub", "seen", "hello").stderr
+    assert "to seen as #2 to #4 in" in stan("pub", "seen", "hello", "--count", "3").stderr
+
+
+def test_pub_writes_acks_as_json(stan):
+    acks = [json.loads(line) for line in stan("pub", "acked", "x", "--count", "3", "--json").stdout.splitlines()]
+    assert [ack["sequence"] for ack in acks] == [1, 2, 3]
+    assert len({ack["guid"] for ack in acks}) == 3
+    assert {ack["acked_as"] for ack in acks} == {"synced"}
+    (delayed,) = stan("pub", "acked", "x", "--delay", "1h", "--json").stdout.splitlines()
+    assert (json.loads(delayed)["sequence"], json.loads(delayed)["delayed_id"] > 0) == (None, True)
+    refused = stan("pub", "acked", "x", "--no-ack", "--json", code=2)
+    assert "--json shows acks" in refused.stderr
+
+
+def test_a_template_is_filled_in_for_each_message(stan):
+    stan(
+        "pub",
+        "filled",
+        '{"n": {count}, "at": "{time}", "id": "{id}"}',
+        "--template",
+        "--count",
+        "2",
+        "--key",
+        "k{count}",
+    )
+    lines = stan("sub", "filled", "--from", "first", "--count", "2", "--format", "%k %d").stdout.splitlines()
+    documents = [json.loads(line.split(" ", 1)[1]) for line in lines]
+    assert [line.split(" ", 1)[0] for line in lines] == ["k1", "k2"]
+    assert [one["n"] for one in documents] == [1, 2]
+    assert documents[0]["id"] != documents[1]["id"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z", documents[0]["at"])
+    stan("pub", "clear", "{count}")
+    assert stan("channel", "get", "clear").stdout == "{count}\n"
+
+
+def test_a_format_string_shows_all_fields(stan):
+    stan("pub", "formed", "data", "--key", "k", "--header", "a=b", "--header", "c=d", "--reply", "re.ply")
+    line = stan("channel", "get", "formed", "--format", r"%s\t%c\t%k\t%d\t%D\t%l\t%h\t%r\t%n\t%%\\").stdout
+    assert line == "1\tformed\tk\tdata\tZGF0YQ==\t4\ta=b,c=d\tre.ply\t0\t%\\\n"
+    times = stan("sub", "formed", "--from", "first", "--count", "1", "--format", "%t %T").stdout.split()
+    assert times[0].endswith(f".{times[1][-9:]}Z")
+    wrong = stan("sub", "formed", "--format", r"%z %s \q %", code=2).stderr
+    assert [text in wrong for text in ("'%z' is none of", r"'\\q' is none of", "'%' is none of")] == [True] * 3
+
+
+def test_sub_says_what_it_reads_and_if_it_made_the_channel(stan):
+    stan("pub", "old", "x")
+    assert stan("sub", "old", "--until-end", "--idle", "0.1").stderr == "Listening on old\n"
+    assert stan("sub", "fresh", "--until-end", "--idle", "0.1").stderr == "Listening on fresh (a new channel)\n"
+    assert stan("sub", "old", "--until-end", "--idle", "0.1", "-q").stderr == ""
+    assert "without wildcards" in stan("sub", "old.*", code=2).stderr
+
+
+def test_find_looks_into_data_keys_and_headers(stan):
+    stan("pub", "shop.eu", "Invoice 17", "--key", "k1", "--header", "tenant=a")
+    stan("pub", "shop.eu", "nothing", "--key", "k2", "--header", "tenant=b")
+    stan("pub", "shop.us", "invoice 18", "--key", "k1")
+
+    def sequences(*arguments, code=0):
+        return stan("find", *arguments, "--format", "%c %s", code=code).stdout.splitlines()
+
+    assert sequences("shop.*", "invoice", "-i") == ["shop.eu 1", "shop.us 1"]
+    assert sequences("shop.*", "--regex", r"nvoice \d8$") == ["shop.us 1"]
+    assert sequences("shop.>", "--key", "k1", "Invoice") == ["shop.eu 1"]
+    assert sequences("shop.eu", "--header", "tenant=b") == ["shop.eu 2"]
+    assert sequences("shop.eu", "--header", "tenant", "--seq", "2") == ["shop.eu 2"]
+    assert sequences("shop.*", "o", "--since", "1h", "--until", "@4000000000") == [
+        "shop.eu 1",
+        "shop.eu 2",
+        "shop.us 1",
+    ]
+    assert sequences("shop.eu", "o", "--until", "1h", code=1) == []
+    assert sequences("shop.eu", "absent", code=1) == []
+    assert "no channel 'shop'" in stan("find", "shop", "x", code=1).stderr
+    assert "Say what to find" in stan("find", "shop.eu", code=2).stderr
+    assert "--regex: '(' is none" in stan("find", "shop.eu", "--regex", "(", code=2).stderr
+
+
+def test_a_search_is_bounded_and_says_where_to_go_on(stan):
+    stan("pub", "long", "x", "--count", "10")
+    ended = "the search ended in long, go on there with --seq 4."
+    assert ended in stan("find", "long", "x", "--scan", "3").stderr
+    assert ended in stan("find", "long", "x", "--limit", "3").stderr
+    assert stan("find", "long", "x", "--seq", "4").stderr == "7 matches in 7 messages.\n"
+
+
+def test_a_channel_is_copied_behind_another(stan):
+    stan("pub", "from", "a", "--key", "k", "--header", "a=b", "--reply", "re")
+    stan("pub", "from", "b", "--count", "4")
+    stan("pub", "to", "first")
+    assert stan("channel", "copy", "from", "to", "--last", "3").stderr == "3 messages of from in to.\n"
+    shown = stan("channel", "get", "to", "--seq", "1-9", "--format", "%s %k %h %r %d").stdout
+    assert shown == "1    first\n2 k a=b re a\n3    b\n4    b\n"
+    assert "no channel 'absent'" in stan("channel", "copy", "absent", "to", code=1).stderr
+    assert stan("channel", "copy", "to", "to", code=2).stderr == "A channel is not copied into itself.\n"
