@@ -32,6 +32,13 @@ class RequestTimeoutError(StanClientError, TimeoutError):
     """A request got no answer in time."""
 
 
+class NobodyListensError(RequestTimeoutError):
+    """NATS reports that no server of this cluster id takes such requests, for longer than the client was told to bear."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"stan: no server listens to {kind} requests of this cluster id")
+
+
 class ConnectRequestTimeoutError(RequestTimeoutError):
     """No server answers for this cluster id: it does not run, has another cluster id, or has no leader."""
 

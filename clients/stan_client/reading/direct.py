@@ -10,6 +10,7 @@ answer are repeated (see stan_client.requests.requester).
 """
 
 import asyncio
+import math
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
@@ -34,6 +35,7 @@ class Direct(Connected):
         cluster_id: str = "test-cluster",
         name: str = "",
         timeout_s: float = 30.0,
+        unserved_s: float = math.inf,
         nats_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Make a client that is not connected yet.
@@ -43,6 +45,7 @@ class Direct(Connected):
             cluster_id: of the streaming servers.
             name: of the connection, for NATS's monitoring.
             timeout_s: patience of every request: how long it is repeated without an answer.
+            unserved_s: how long it is repeated if NATS reports that no server of this cluster id listens.
             nats_options: user, password, token, user_credentials, nkeys_seed, tls_ca, ... as of transport.connection.for_nats.
 
         Raises:
@@ -50,6 +53,7 @@ class Direct(Connected):
         """
         check_cluster_id(cluster_id)
         super().__init__(self._ready, cluster_id, timeout_s, self._payload_max)
+        self._requester.unserved_s = unserved_s
         self._servers = servers.split(",") if isinstance(servers, str) else servers
         self._options = {"name": name or "stan-direct", **(nats_options or {})}
         self._link: ClientConnection | None = None

@@ -7,6 +7,7 @@ without ids, which is not repeated after a silence because it may have been stor
 
 import asyncio
 import contextlib
+import math
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from copy import copy
@@ -18,7 +19,7 @@ from stan_protocol.channels import extension_subject
 from stan_protocol.frames import Frame
 from stan_protocol.retries import A, Attempts, L, Response, missing
 
-from stan_client.errors import MessageTooLargeError, OutcomeUnknownError, RequestTimeoutError, ServerError
+from stan_client.errors import MessageTooLargeError, NobodyListensError, OutcomeUnknownError, RequestTimeoutError, ServerError
 from stan_client.transport.inbox import Inbox
 from stan_client.transport.session import text_of
 
@@ -46,6 +47,8 @@ class Requester:
         self._ready = ready
         self._prefix = f"{extension_subject(cluster_id)}."
         self.patience_s = patience_s
+        self.unserved_s = math.inf
+        """Seconds after which a request fails if NATS has reported all the time that nobody listens."""
 
     def within(self, patience_s: float) -> "Requester":
         """Return a requester with another patience, in seconds, that shares all else with this one."""
@@ -71,7 +74,7 @@ class Requester:
             OutcomeUnknownError: no answer in time to a request for a change, or one that is not repeated (*repeat* is false).
         """
         patience_s = self.patience_s if patience_s is None else patience_s
-        attempts = _Attempts(kind, patience_s)
+        attempts = _Attempts(kind, patience_s, self.unserved_s)
         try:
             async with asyncio.timeout(patience_s):
                 while True:
@@ -91,6 +94,8 @@ class Requester:
                     if not changes or (frame is not None and frame.no_responders):
                         attempts.unknown = before
                     await attempts.pause(silent=frame is None)
+        except NobodyListensError:
+            raise
         except TimeoutError:
             raise attempts.late() from None
 
@@ -109,7 +114,7 @@ class Requester:
         *request* makes the request for a long poll of the given seconds: *wait_s* at first, then the rest of it.
         """
         patience_s = (self.patience_s if patience_s is None else patience_s) + wait_s
-        attempts = _Attempts(kind, patience_s)
+        attempts = _Attempts(kind, patience_s, self.unserved_s)
         answers: list[L] = []
         frames: list[Frame] = []
 
@@ -138,6 +143,8 @@ class Requester:
                         else:
                             attempts.accept(_decoded(frame, answer, kind))
                     await attempts.pause(silent=not frames)
+        except NobodyListensError:
+            raise
         except TimeoutError:
             raise attempts.late() from None
 
@@ -172,7 +179,7 @@ class Requester:
     ) -> list[A]:
         """Collect answers of all nodes, newest last, until *enough* returns True or *patience_s* is over. Without any answer it
         raises the errors of `ask`."""
-        attempts = _Attempts(kind, patience_s)
+        attempts = _Attempts(kind, patience_s, self.unserved_s)
         answers: list[A] = []
         frames: list[Frame] = []
 
@@ -196,6 +203,8 @@ class Requester:
                             attempts.accept(_decoded(frame, answer, kind))
                     if not enough(answers):
                         await attempts.pause(silent=not no_responders)
+        except NobodyListensError:
+            raise
         except TimeoutError:
             if not answers:
                 raise attempts.late() from None
@@ -254,8 +263,10 @@ class Requester:
 class _Attempts(Attempts):
     """The attempts of one request: the last answer, and how long to wait for the next."""
 
-    def __init__(self, kind: str, patience_s: float) -> None:
+    def __init__(self, kind: str, patience_s: float, unserved_s: float) -> None:
         super().__init__(kind, patience_s, RETRY_FIRST_S)
+        self._unserved_s = unserved_s
+        self._unserved_since = 0.0  # by the event loop's clock; 0: somebody listens, or it is not known
         self.silence_s = SILENCE_FIRST_S
         self.unknown = False  # True if a server may have done the request
 
@@ -263,11 +274,21 @@ class _Attempts(Attempts):
         """True for an answer without error, False for one that asks to retry. Raises ServerError for any other error."""
         if answer.error and not answer.retry:
             raise ServerError(text_of(answer.error), answer.error_code)
+        self._unserved_since = 0
         return self.accepted(answer, "surrogateescape")
+
+    def no_responders(self) -> None:
+        """Note that no server listens. Raises NobodyListensError: it is so for too long."""
+        super().no_responders()
+        now = asyncio.get_running_loop().time()
+        self._unserved_since = self._unserved_since or now
+        if now - self._unserved_since >= self._unserved_s:
+            raise NobodyListensError(self.kind)
 
     async def pause(self, *, silent: bool) -> None:
         """Pause before the next attempt. *silent*: no answer came, so there is no pause now but a longer wait for the next."""
         if silent:
+            self._unserved_since = 0
             self.silence_s = min(2 * self.silence_s, SILENCE_MAX_S)
             return
         await asyncio.sleep(self.pause_s)

@@ -122,6 +122,8 @@ def explained(target: Target) -> Iterator[None]:
             step = "Check --creds, --nkey, --user, --password or --token, or the context (`stan context show`)."
         if "secure connection not available" in reason:
             step = "It offers no TLS, so nothing was said to it. In clear: nats://, and no certificates (`stan context show`)."
+        if isinstance(error.__cause__, TimeoutError):
+            step = "Something takes the connection and says nothing: is it the monitoring port, or another program?"
         raise CliError(f"Cannot connect to {error.where}: {reason}. {step}", EXIT_UNREACHABLE) from None
 
 

@@ -17,6 +17,8 @@ from stan.status.groups import groups_of
 
 PATIENCE_S = 10.0
 """Seconds until a request without an answer fails."""
+UNSERVED_S = 2.0
+"""Seconds until a request fails that no server listens to, as NATS reports."""
 NODES_PATIENCE_S = 2.0
 """Wait for the nodes' answers after another request had no answer."""
 NEAR_MAX = 3
@@ -30,6 +32,7 @@ def open_direct(target: Target, timeout_s: float) -> stan_client.Direct:
         cluster_id=target.cluster_id,
         name="stan-cli",
         timeout_s=timeout_s,
+        unserved_s=UNSERVED_S,
         nats_options=target.nats_options(),
     )
 
@@ -42,6 +45,8 @@ async def session(target: Target, *, timeout_s: float = PATIENCE_S) -> AsyncIter
         await direct.open()
     try:
         yield direct
+    except stan_client.NobodyListensError:
+        raise CliError(_no_cluster(target), EXIT_NO_ANSWER) from None
     except stan_client.RequestTimeoutError as error:
         raise CliError(f"{error}\n{await _silence(direct, target)}", EXIT_NO_ANSWER) from None
     except stan_client.ServerError as error:
@@ -71,14 +76,18 @@ async def _silence(direct: stan_client.Direct, target: Target) -> str:
     try:
         nodes = await direct.admin.nodes(patience_s=NODES_PATIENCE_S)
     except stan_client.StanClientError:
-        return (
-            f"NATS answers at {without_secrets(target.server)}, but no server of cluster {target.cluster_id!r} does. Is the "
-            "cluster id right (--cluster-id), does stan-server run there?"
-        )
+        return _no_cluster(target)
     for leaders in check_leaders(groups_of(nodes)):
         away = f" These nodes do not answer: {', '.join(nodes.missing)}." if nodes.missing else ""
         return f"{leaders.text}{away} {leaders.step}"
     return "The nodes answer, and every group has a leader: ask again; if it stays so, see stan doctor."
+
+
+def _no_cluster(target: Target) -> str:
+    return (
+        f"NATS answers at {without_secrets(target.server)}, but no server of cluster {target.cluster_id!r} does. Is the "
+        "cluster id right (--cluster-id), does stan-server run there?"
+    )
 
 
 def near(wrong: str, names: Iterable[str]) -> str:

@@ -132,6 +132,22 @@ async def test_patience_ends_with_what_was_said_last(servers, kind) -> None:
         await CALLS[kind](client_of(servers, 0.05))
 
 
+@pytest.mark.parametrize("kind", CALLS)
+async def test_a_cluster_that_nobody_serves_is_an_error_long_before_the_patience_ends(servers, kind) -> None:
+    servers.answer = lambda *_: NOBODY
+    client = client_of(servers, 3600)
+    client._requester.unserved_s = 0.05
+    with pytest.raises(stan_client.NobodyListensError, match=f"no server listens to {kind} requests"):
+        await CALLS[kind](client)
+
+
+async def test_a_silence_between_is_no_sign_that_nobody_serves(servers) -> None:
+    servers.script["stage"] = [NOBODY, SILENCE, NOBODY, BUSY, NOBODY]
+    client = client_of(servers, 3600)
+    client._requester.unserved_s = 0.001
+    await CALLS["stage"](client)
+
+
 async def test_silence_is_borne_longer_and_longer(servers, client) -> None:
     servers.script["stage"] = [SILENCE] * 5
     await CALLS["stage"](client)
