@@ -21,8 +21,8 @@ from stan_client.errors import InvalidUrlError as InvalidUrlError
 from stan_client.errors import ManualAckError as ManualAckError
 from stan_client.errors import MessageTooLargeError as MessageTooLargeError
 from stan_client.errors import NilMessageError as NilMessageError
-from stan_client.errors import NoMessageError as NoMessageError
 from stan_client.errors import NobodyListensError as NobodyListensError
+from stan_client.errors import NoMessageError as NoMessageError
 from stan_client.errors import NotARequestError as NotARequestError
 from stan_client.errors import NotSentError as NotSentError
 from stan_client.errors import NotSupportedError as NotSupportedError

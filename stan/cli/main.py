@@ -34,8 +34,8 @@ class CommandEntry(NamedTuple):
 
 
 _TABLE: Final = (  # name, module (below stan.cli, or of another distribution) and attribute, panel, help
-    ("pub", "commands.pubsub:pub", MESSAGES, "Publish messages to a channel and wait for their acks."),
-    ("sub", "commands.pubsub:sub", MESSAGES, "Read a channel: payloads, one a line, or JSON."),
+    ("pub", "commands.pub:pub", MESSAGES, "Publish messages to a channel and wait for their acks."),
+    ("sub", "commands.sub:sub", MESSAGES, "Read a channel: payloads, one a line, or JSON."),
     ("find", "commands.find:find", MESSAGES, "Find messages by contents, key or header."),
     ("channel", "commands.channel:app", LOOK, "Channels: list, show, get messages, purge, delete, limits, verify."),
     (
@@ -77,6 +77,7 @@ _TABLE: Final = (  # name, module (below stan.cli, or of another distribution) a
     ("import", "commands.exchange:import_", MESSAGES, "Publish lines of a file."),
     ("lake", "commands.lake:app", LOOK, "A lake of Parquet files beside the broker: run the tierer, list, files."),
     ("context", "commands.context:app", SET_UP, "Clusters by name: how to reach them, as whom."),
+    ("cheat", "commands.cheat:cheat", SET_UP, "Commands that are needed most, by task."),
     ("completion", "commands.completion:completion", SET_UP, "Completion for bash, zsh or fish."),
     ("config", "commands.config:app", SET_UP, "Configuration files of the server: check, show, accounts."),
     ("migrate", "commands.migrate:app", SET_UP, "Move in from another server that is stopped."),
@@ -99,6 +100,7 @@ _TABLE: Final = (  # name, module (below stan.cli, or of another distribution) a
         MEASURE,
         "Show in half a minute what the broker promises, on a broker of its own that is killed under load.",
     ),
+    ("rtt", "commands.rtt:rtt", MEASURE, "Measure round trips to NATS and to the nodes."),
     ("pipeline", "commands.pipeline:app", MEASURE, "Pipelines on Spark: channels in, SQL or Python, channels out."),
 )
 ENTRIES: Final = tuple(

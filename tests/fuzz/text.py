@@ -13,7 +13,7 @@ from stan_protocol import units
 from stan_protocol.patterns import valid_name
 from stan_protocol.scalars import SECOND
 
-from stan.cli.commands.pubsub import parse_start
+from stan.cli.commands.sub import parse_start
 from stan.config import Config, parse_nats_urls
 from stan.errors import ConfigError
 from stan.monitor.pages import Pages, UnknownNameError

@@ -2,10 +2,14 @@
 
 import json
 import re
+import shlex
+import zipfile
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
+from stan.cli.commands.cheat import SHEETS
 from stan.cli.main import app
 from tests.kit.server import StanServer
 
@@ -125,3 +129,59 @@ def test_a_channel_is_copied_behind_another(stan):
     assert shown == "1    first\n2 k a=b re a\n3    b\n4    b\n"
     assert "no channel 'absent'" in stan("channel", "copy", "absent", "to", code=1).stderr
     assert stan("channel", "copy", "to", "to", code=2).stderr == "A channel is not copied into itself.\n"
+
+
+def test_the_next_messages_of_a_durable_are_taken_as_its_client_would(stan):
+    stan("pub", "taken", "m{count}", "--template", "--count", "4")
+    stan("durable", "create", "taken", "shop/ledger", "--at", "first")
+    assert stan("durable", "next", "taken", "shop/ledger").stdout == "m1\n"
+    assert stan("durable", "next", "taken", "ledger", "--no-ack", "--format", "%s %n").stdout == "2 0\n"
+    assert stan("durable", "next", "taken", "ledger", "-n", "9", "--format", "%s %n").stdout == "2 1\n3 0\n4 0\n"
+    assert stan("durable", "next", "taken", "ledger", "--wait", "0.1", code=1).stdout == ""
+    stan("queue", "create", "taken", "shift:packers", "--at", "4")
+    assert stan("queue", "next", "taken", "packers").stdout == "m4\n"
+
+
+def test_rtt_measures_nats_and_the_nodes(stan):
+    trips = json.loads(stan("rtt", "--count", "3", "--json").stdout)["round_trips"]
+    assert [trip["count"] for trip in trips] == [3, 3]
+    assert all(0 < trip["min_ms"] <= trip["mean_ms"] <= trip["max_ms"] for trip in trips)
+
+
+def test_a_bug_report_has_answers_and_no_contents(stan, tmp_path):
+    stan("pub", "reported", "secret contents", "--key", "secret key")
+    file = tmp_path / "report.zip"
+    assert "Written" in stan("doctor", "--bundle", str(file)).stderr
+    with zipfile.ZipFile(file) as bundle:
+        assert bundle.testzip() is None
+        texts = {name: bundle.read(name).decode() for name in bundle.namelist()}
+    assert {"nodes.json", "options.json", "channels.json", "positions.json", "doctor.json"} < texts.keys()
+    assert not [name for name in texts if name.endswith("error.txt")]
+    assert "reported" in [one["name"] for one in json.loads(texts["channels.json"])]
+    assert not [name for name, text in texts.items() if "secret" in text]
+    assert "exists" in stan("doctor", "--bundle", str(file), code=2).stderr
+
+
+def test_commands_of_the_cheat_sheets_are_commands(stan):
+    text = stan("cheat").stdout
+    for topic, commands in SHEETS.items():
+        assert topic in text
+        for command, _ in commands:
+            words = shlex.split(command)
+            assert words[0] == "stan"
+            assert command in stan("cheat", topic).stdout
+            _read(words[1:])
+    assert "no topic 'x'" in stan("cheat", "x", code=2).stderr
+
+
+def _read(words):
+    """Read a command line as the program does, without running it. Raises click's errors."""
+    command = typer.main.get_command(app)
+    context = command.make_context("stan", words)
+    while hasattr(command, "resolve_command"):
+        _, command, words = command.resolve_command(context, [*context._protected_args, *context.args])
+        context = command.make_context(command.name, words, parent=context)
+
+
+def test_a_cluster_id_that_nobody_has_is_an_error_that_says_so(stan):
+    assert "no server of cluster 'other' does" in stan("channel", "list", "-c", "other", code=4).stderr

@@ -12,7 +12,8 @@ from stan_protocol import refusals
 from stan_protocol.features import Feature
 from typer.testing import CliRunner
 
-from stan.cli.commands.pubsub import parse_headers, parse_start
+from stan.cli.commands.pub import parse_headers
+from stan.cli.commands.sub import parse_start
 from stan.cli.main import app
 from tests.kit.fake_broker import eventually, free_port
 

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
-from stan_client.errors import BadConnectionError, ConnectionClosedError
+from stan_client.errors import BadConnectionError, ConnectionClosedError, RequestTimeoutError
 from stan_client.reading.connected import Connected
 from stan_client.requests.requester import SILENCE_FIRST_S
 from stan_client.transport.connection import ClientConnection
@@ -82,6 +82,16 @@ class Direct(Connected):
             await inbox.shut()
             await asyncio.sleep(0)  # lets waiting calls end while the event loop still runs
             await self._link.shut()
+
+    async def ping(self) -> None:
+        """Wait until NATS has answered a ping: a round trip without the servers. Raises ConnectionClosedError, or
+        RequestTimeoutError after CONNECT_TIMEOUT_S."""
+        link = (await self._ready()).link
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await link.flush()
+        except TimeoutError:
+            raise RequestTimeoutError("nats: ping timeout") from None
 
     async def _ready(self) -> Inbox:
         if self._inbox is None:

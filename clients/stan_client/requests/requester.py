@@ -19,7 +19,13 @@ from stan_protocol.channels import extension_subject
 from stan_protocol.frames import Frame
 from stan_protocol.retries import A, Attempts, L, Response, missing
 
-from stan_client.errors import MessageTooLargeError, NobodyListensError, OutcomeUnknownError, RequestTimeoutError, ServerError
+from stan_client.errors import (
+    MessageTooLargeError,
+    NobodyListensError,
+    OutcomeUnknownError,
+    RequestTimeoutError,
+    ServerError,
+)
 from stan_client.transport.inbox import Inbox
 from stan_client.transport.session import text_of
 

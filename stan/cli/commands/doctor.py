@@ -5,13 +5,16 @@ Exit code 0: no problem. 1: some problem. 3, 4: NATS, or the servers, cannot be 
 
 import time
 from collections import Counter
-from typing import Final
+from pathlib import Path
+from typing import Annotated, Final
 
 import stan_client
+import typer
 from stan_protocol.secure import without_secrets
 from stan_protocol.units import counted, format_age, format_size
 
-from stan.cli.support.common import EXIT_FAILED, Target, run
+from stan.cli.commands.bug_report import write_bundle
+from stan.cli.support.common import EXIT_FAILED, EXIT_USAGE, CliError, Target, run
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Table, show
 from stan.cli.support.session import session
@@ -26,8 +29,22 @@ SHOWN_EACH: Final = 5
 
 
 @injected
-def doctor(*, target: Target, view: View) -> None:
-    """Look at everything, and say what is wrong and what to do."""
+def doctor(
+    bundle: Annotated[
+        Path | None,
+        typer.Option("--bundle", dir_okay=False, help="Also write what a bug report needs into this file, a .zip."),
+    ] = None,
+    *,
+    target: Target,
+    view: View,
+) -> None:
+    """Look at everything, and say what is wrong and what to do.
+
+    The file of --bundle has answers of the servers: names of channels, clients and durables, and options without passwords, but
+    no message and no key of one.
+    """
+    if bundle is not None and bundle.exists():
+        raise CliError(f"--bundle: {bundle} exists.", EXIT_USAGE)
 
     async def main() -> int:
         began = time.monotonic()
@@ -35,7 +52,10 @@ def doctor(*, target: Target, view: View) -> None:
             connected_ms = 1000 * (time.monotonic() - began)
             well = [f"NATS answers at {without_secrets(target.server)} ({connected_ms:.0f} ms)"]
             what = await _findings(direct, target, well)
-        show(doctor_table(what, well, time.time_ns()), view)
+            table = doctor_table(what, well, time.time_ns())
+            if bundle is not None:
+                await write_bundle(direct, bundle, table.document)
+        show(table, view)
         return EXIT_FAILED if any(one.severity > Severity.NOTE for one in what) else 0
 
     run(main())

@@ -5,7 +5,7 @@ Each command looks up its position by channel and name, announces the change, an
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 import stan_client
@@ -16,11 +16,13 @@ from stan_protocol.patterns import valid_name
 from stan_protocol.units import counted
 
 from stan.cli.commands.cursor_tables import cursor_table, cursors_table, why_of_parts_table, why_table
+from stan.cli.commands.sub import Listening, listen
 from stan.cli.support.args import Channel, Pattern, at_time, checked_channel, checked_pattern, parsed, sequence_runs
-from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
+from stan.cli.support.common import EXIT_FAILED, EXIT_USAGE, CliError, Target, group_of_commands, run
+from stan.cli.support.message_format import FORMAT_HELP, parsed_format
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
-from stan.cli.support.session import look, near, no_channel, on_cluster
+from stan.cli.support.session import look, near, no_channel, on_cluster, session
 from stan.protocol.part_status import part_of
 from stan.status.positions import DURABLES, QUEUES, full_name, in_vain, lag, name_of
 
@@ -216,6 +218,40 @@ def _add_looking(app: typer.Typer, family: CursorCommands) -> None:
             return why_table(cursor, time.time_ns())
 
         look(target, view, table)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------------
+
+
+def _add_next(app: typer.Typer, family: CursorCommands) -> None:
+    @app.command("next")
+    @injected
+    def next_(
+        channel: Channel,
+        name: Name,
+        owner: Owner = "",
+        count: Annotated[int, typer.Option("--count", "-n", min=1, help="So many at most.")] = 1,
+        keep: Annotated[bool, typer.Option("--no-ack", help="Do not ack: they come again, flagged.")] = False,  # noqa: FBT002
+        wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the next message.")] = 2,
+        as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,  # noqa: FBT002
+        format_: Annotated[str, typer.Option("--format", help=FORMAT_HELP)] = "",
+        *,
+        target: Target,
+    ) -> None:
+        """Take the next messages as its client would, and ack them; exit code 1: none came. A durable must be offline."""
+        form = parsed_format(format_)
+
+        async def main() -> int:
+            async with session(target) as direct:
+                cursor = await find_cursor(direct, family, channel, name, owner)
+            client_id = "" if family is QUEUE else cursor.client_id
+            names = {"durable": cursor.durable_name, "queue": cursor.queue_group}
+            job = Listening(
+                channel=channel, count=count, idle_s=wait, as_json=as_json, format=form, manual=keep, **names
+            )
+            return 0 if await listen(replace(target, client_id=client_id), job) else EXIT_FAILED
+
+        run(main())
 
 
 # --- creating ---------------------------------------------------------------------------------------------------------------
@@ -440,7 +476,7 @@ def _describe_delete(family: CursorCommands, cursor: CursorStatus) -> str:
 
 def _app(family: CursorCommands, text: str) -> typer.Typer:
     app = group_of_commands(text)
-    for add in (_add_list, _add_looking, _add_create, _add_move, _add_skipping):
+    for add in (_add_list, _add_looking, _add_next, _add_create, _add_move, _add_skipping):
         add(app, family)
     _add_holding(app, family)
     return app

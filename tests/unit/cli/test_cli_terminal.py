@@ -11,7 +11,7 @@ from stan_protocol.admin_types import ChannelStatus, ClientStatus, CursorStatus,
 from stan_protocol.scalars import SECOND
 from typer.testing import CliRunner
 
-from stan.cli.commands import pubsub
+from stan.cli.commands import sub
 from stan.cli.main import app
 from stan.cli.support import session, terminal
 from stan.cli.support.terminal import STDOUT, TextConsole, indented, write, write_json
@@ -99,7 +99,7 @@ def test_messages_of_sub_on_a_terminal_command_nothing_and_no_line_passes_for_on
         key=HOSTILE.encode(),
         headers={HOSTILE: HOSTILE.encode()},
     )
-    pubsub._write(message, as_json=as_json)
+    sub._write(message, as_json=as_json)
     shown = capfdbinary.readouterr().out.decode()
     assert not DANGER.findall(shown)
     others = shown.splitlines()[1:]
