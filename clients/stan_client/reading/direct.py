@@ -86,10 +86,11 @@ class Direct(Connected):
     async def ping(self) -> None:
         """Wait until NATS has answered a ping: a round trip without the servers. Raises ConnectionClosedError, or
         RequestTimeoutError after CONNECT_TIMEOUT_S."""
-        link = (await self._ready()).link
+        await self._ready()
+        assert self._link is not None
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                await link.flush()
+                await self._link.flush()
         except TimeoutError:
             raise RequestTimeoutError("nats: ping timeout") from None
 

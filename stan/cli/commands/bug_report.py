@@ -30,7 +30,7 @@ servers, as with --json. A file NAME.error.txt says why an answer is missing.
 """
 
 
-async def write_bundle(direct: stan_client.Direct, file: Path, findings: dict[str, Any]) -> None:
+async def write_bundle(direct: stan_client.Direct, file: Path, findings: object) -> None:
     """Ask the servers, and write their answers into a new .zip. Raises CliError: it cannot be written."""
     admin = direct.admin
     questions: dict[str, Callable[[], Awaitable[Any]]] = {
@@ -76,10 +76,10 @@ def _document(answer: Any) -> Any:
     match answer:
         case dict():
             return {str(key): _document(value) for key, value in answer.items()}
-        case list() | tuple() if not hasattr(answer, "_fields"):
+        case tuple() if hasattr(answer, "_asdict"):
+            return _document(answer._asdict())
+        case list() | tuple():
             return [_document(one) for one in answer]
-        case tuple():
-            return {name: _document(value) for name, value in zip(answer._fields, answer, strict=True)}
     if isinstance(answer, MessageRecord):
         document = document_of(answer)
         if "value" in document and SECRET.search(str(document.get("name", ""))):

@@ -10,7 +10,7 @@ import stan_client
 import typer
 from stan_client.transport.session import text_of
 from stan_protocol import units
-from stan_protocol.units import counted, format_time, rfc3339
+from stan_protocol.units import counted, format_time
 
 from stan.cli.support.args import Channel, at_time, checked_channel, parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
@@ -115,7 +115,7 @@ def show_message(message: stan_client.Message, shape: str = "text", form: Messag
         STDOUT.write(form.line(message))
         STDOUT.flush()
     elif shape == "full":
-        write_json(message_document(message, {"time": rfc3339(message.timestamp_ns)}))
+        write_json(message_document(message, {}))
     elif shape == "raw":
         STDOUT.write(message.data)
         STDOUT.flush()

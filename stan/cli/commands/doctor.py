@@ -6,7 +6,7 @@ Exit code 0: no problem. 1: some problem. 3, 4: NATS, or the servers, cannot be 
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import stan_client
 import typer
@@ -17,6 +17,7 @@ from stan.cli.commands.bug_report import write_bundle
 from stan.cli.support.common import EXIT_FAILED, EXIT_USAGE, CliError, Target, run
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Table, show
+from stan.cli.support.proto_json import set_time
 from stan.cli.support.session import session
 from stan.status import findings
 from stan.status.findings import Finding
@@ -54,7 +55,7 @@ def doctor(
             what = await _findings(direct, target, well)
             table = doctor_table(what, well, time.time_ns())
             if bundle is not None:
-                await write_bundle(direct, bundle, table.document)
+                await write_bundle(direct, bundle, document_of_findings(what, well))
         show(table, view)
         return EXIT_FAILED if any(one.severity > Severity.NOTE for one in what) else 0
 
@@ -102,13 +103,19 @@ def doctor_table(what: list[Finding], well: list[str], now_ns: int) -> Table:
     rows += [("", f"and {count - SHOWN_EACH} more: {kind}") for kind, count in counts.items() if count > SHOWN_EACH]
     rows += [("ok", line) for line in well]
     needs = sum(one.severity > Severity.NOTE for one in what)
-    document = [
-        {"level": LEVELS[one.severity], "kind": one.kind, "text": one.text, "step": one.step, "since": one.since}
-        for one in what
-    ]
     return Table(
         rows=rows,
-        document={"well": not needs, "findings": document, "looked_at": well},
+        document=document_of_findings(what, well),
         names=[one.text for one in what],
         head=f"{counted(needs, 'thing needs', 'things need')} attention." if needs else "All is well.",
     )
+
+
+def document_of_findings(what: list[Finding], well: list[str]) -> dict[str, Any]:
+    """Return the page as a JSON document."""
+    findings = []
+    for one in what:
+        found = {"level": LEVELS[one.severity], "kind": one.kind, "text": one.text, "step": one.step}
+        set_time(found, "since", one.since)
+        findings.append(found)
+    return {"well": not any(one.severity > Severity.NOTE for one in what), "findings": findings, "looked_at": well}

@@ -245,9 +245,15 @@ def _add_next(app: typer.Typer, family: CursorCommands) -> None:
             async with session(target) as direct:
                 cursor = await find_cursor(direct, family, channel, name, owner)
             client_id = "" if family is QUEUE else cursor.client_id
-            names = {"durable": cursor.durable_name, "queue": cursor.queue_group}
             job = Listening(
-                channel=channel, count=count, idle_s=wait, as_json=as_json, format=form, manual=keep, **names
+                channel=channel,
+                durable=cursor.durable_name,
+                queue=cursor.queue_group,
+                count=count,
+                idle_s=wait,
+                as_json=as_json,
+                format=form,
+                manual=keep,
             )
             return 0 if await listen(replace(target, client_id=client_id), job) else EXIT_FAILED
 

@@ -1,7 +1,7 @@
 """`stan rtt`: how long a question takes to NATS and back, and to the nodes and back."""
 
 import time
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import stan_client
 import typer
@@ -11,6 +11,9 @@ from stan.cli.support.common import Target
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Table
 from stan.cli.support.session import look
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 COUNT: Final = 5
 MS: Final = 1000
@@ -27,7 +30,10 @@ def rtt(
 
     async def table(direct: stan_client.Direct) -> Table:
         rows, document = [], []
-        where = {f"NATS at {without_secrets(target.server)}": direct.ping, "all nodes": direct.admin.nodes}
+        where: dict[str, Callable[[], Awaitable[object]]] = {
+            f"NATS at {without_secrets(target.server)}": direct.ping,
+            "all nodes": direct.admin.nodes,
+        }
         for what, ask in where.items():
             times = []
             for _ in range(count):

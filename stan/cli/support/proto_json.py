@@ -1,6 +1,7 @@
 """Answers of the servers as JSON documents: every field under its name in stan_client.admin_types, bytes as text.
 
-So the names stay as long as the protocol's do. Fields that are not set are null; enum values are words in lower case.
+So the names stay as long as the protocol's do. Fields that are not set are null; enum values are words in lower case. Times are
+RFC 3339 in UTC, null where there is none; the same name with `_ns` has the Unix nanoseconds.
 """
 
 import base64
@@ -12,17 +13,48 @@ from typing import Any, Final
 from stan_client import Message
 from stan_client.transport.session import text_of
 from stan_protocol.records import MessageRecord
+from stan_protocol.units import rfc3339
 
 HEX: Final = frozenset({"state_hash"})
+TIMES: Final = frozenset(
+    [
+        "at",
+        "compaction_ended",
+        "doubling",
+        "due",
+        "epoch_began",
+        "expires_at",
+        "first_timestamp",
+        "last_ack",
+        "last_timestamp",
+        "now",
+        "oldest_pending",
+        "started",
+        "time",
+        "timestamp",
+        "trouble_since",
+        "until",
+    ]
+)
+"""The fields that are Unix ns."""
 
 
 def document_of(record: MessageRecord) -> dict[str, Any]:
     """A record as a JSON document."""
     named: Any = record
-    return {
-        field.name: getattr(named, field.name).hex() if field.name in HEX else _shown(getattr(named, field.name))
-        for field in fields(named)
-    }
+    document: dict[str, Any] = {}
+    for field in fields(named):
+        value = getattr(named, field.name)
+        if field.name in TIMES:
+            set_time(document, field.name, value)
+        else:
+            document[field.name] = value.hex() if field.name in HEX else _shown(value)
+    return document
+
+
+def set_time(document: dict[str, Any], name: str, at_ns: int) -> None:
+    """Put a time into a document, for people and for programs; 0: there is none."""
+    document[name], document[f"{name}_ns"] = (rfc3339(at_ns), at_ns) if at_ns else (None, None)
 
 
 def _shown(value: Any) -> Any:
@@ -40,7 +72,9 @@ def _shown(value: Any) -> Any:
 
 def message_document(message: Message, more: dict[str, Any]) -> dict[str, Any]:
     """A message of a channel as a JSON document: `data` if the payload is UTF-8, else `data_base64`, and so `key`."""
-    shown = {"sequence": message.sequence, "channel": message.channel, "timestamp_ns": message.timestamp_ns, **more}
+    shown: dict[str, Any] = {"sequence": message.sequence, "channel": message.channel}
+    set_time(shown, "timestamp", message.timestamp_ns)
+    shown |= more
     if message.reply:
         shown["reply"] = message.reply
     if message.key:

@@ -170,7 +170,7 @@ def test_a_finding_is_equally_bad_in_doctor_check_and_dashboard(servers, kind, d
     group = GroupStatus(group=1, role="leader", trouble="it is so", trouble_kind=kind, trouble_since=SECOND)
     servers.admin.all_nodes = Nodes([NodeStatus(groups=[group], not_ready=["group 1: it is so"])], [])
     (found,) = json.loads(stan("doctor", "--json").stdout)["findings"]
-    assert (found["level"], found["text"], found["since"]) == (doctor, "Group 1: it is so.", SECOND)
+    assert (found["level"], found["text"], found["since_ns"]) == (doctor, "Group 1: it is so.", SECOND)
     assert "Group 1: it is so (since " in stan("doctor").stdout
     assert json.loads(stan("check", "--json").stdout)["found"] == [
         {"level": check, "what": "group", "text": "Group 1: it is so"}

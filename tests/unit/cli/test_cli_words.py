@@ -87,7 +87,10 @@ def test_json_has_every_field_under_its_name_whether_set_or_not():
     assert found["name"] == "orders"
     assert found["limits"]["max_msgs"] == 0
     assert found["limits"]["max_age"] is None
-    assert found["first_timestamp"] == 0
+    assert (found["first_timestamp"], found["first_timestamp_ns"]) == (None, None)
+    stored = document_of(channel(last_timestamp=1_796_046_042_007_148_479))
+    assert stored["last_timestamp"] == "2026-11-30T13:40:42.007148479Z"
+    assert stored["last_timestamp_ns"] == 1_796_046_042_007_148_479
     assert document_of(durable(members=[member()]))["members"][0]["client_id"] == "acct"
     assert document_of(durable())["kind"] == "durable"
     assert document_of(GroupStatus(state_hash=b"\x01\xff"))["state_hash"] == "01ff"
