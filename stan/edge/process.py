@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from stan_protocol.patterns import width
 from stan_protocol.scalars import SECOND
-from stan_protocol.units import format_size, go_duration
+from stan_protocol.units import go_duration
 
 from stan import limits
 from stan.config import Config, StoreLimits
@@ -211,10 +211,19 @@ class BrokerProcess:
             await asyncio.to_thread(self.tracing.export.close)
 
 
+def _size(amount: int) -> str:
+    """`976.56 MB`: a size as the original's log has it, in units of 1,024."""
+    scaled, unit = float(amount), 0
+    while scaled >= 1024 and unit < len(_UNITS) - 1:
+        scaled, unit = scaled / 1024, unit + 1
+    return f"{scaled:.2f} {_UNITS[unit]}B" if unit else f"{amount} B"
+
+
+_UNITS: Final = ("", "K", "M", "G", "T", "P", "E")
 _LIMITS: Final[dict[str, tuple[str, Callable[[int], str]]]] = {
     "subscriptions": ("Subscriptions", str),
     "msgs": ("Messages", str),
-    "bytes": ("Bytes", format_size),
+    "bytes": ("Bytes", _size),
     "age_ns": ("Age", go_duration),
     "inactivity_ns": ("Inactivity", go_duration),
 }
@@ -237,5 +246,5 @@ def limit_lines(store: StoreLimits) -> list[str]:
     for channel, override in sorted(store.per_channel.items(), key=lambda each: (width(each[0]), each[0])):
         lines.append(channel)
         set_here = [(key, getattr(override, key)) for key in _LIMITS if getattr(override, key)]
-        lines += [f" |-> {_LIMITS[key][0]:13} {shown(value, None, _LIMITS[key][1])}" for key, value in set_here]
+        lines += [f" |-> {_LIMITS[key][0]:15} {shown(value, None, _LIMITS[key][1])}" for key, value in set_here]
     return [*lines, "-" * 34]

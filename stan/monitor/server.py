@@ -90,12 +90,13 @@ class Server:
             number = error.errno if isinstance(error, OSError) else None
             reason = os.strerror(number) if number is not None and number > 0 else str(error)
             raise StartError(f"unable to start monitoring server on {where}: {reason.lower()}") from error
-        self._view.pages = f"{'https' if config.secure else 'http'}://{where.rpartition(':')[0]}:{self.port}"
+        scheme = "https" if config.secure else "http"
+        self._view.pages = f"{scheme}://{where.rpartition(':')[0]}:{self.port}"
         if config.dashboard_actions:
             self._log.warning(f"Whoever reaches {where} may change things there: --dashboard_actions is on")
-        self._log.info(
-            f"Starting {'https' if config.secure else 'http'} monitor on {where.rpartition(':')[0]}:{self.port}"
-        )
+        self._log.info(f"Starting {scheme} monitor on {where.rpartition(':')[0]}:{self.port}")
+        near = "127.0.0.1" if config.host in ("", "0.0.0.0", "::") else where.rpartition(":")[0]  # noqa: S104 - a question
+        self._log.info(f"Dashboard: {scheme}://{near}:{self.port}/dashboard/")
 
     async def close(self) -> None:
         """Stop listening and close all connections."""

@@ -1,8 +1,16 @@
 """Messages on the command line, with a server: acks as JSON, templates, format strings, searches, copies."""
 
+import fcntl
 import json
+import os
+import pty
 import re
+import select
 import shlex
+import struct
+import subprocess
+import sys
+import termios
 import zipfile
 
 import pytest
@@ -185,3 +193,33 @@ def _read(words):
 
 def test_a_cluster_id_that_nobody_has_is_an_error_that_says_so(stan):
     assert "no server of cluster 'other' does" in stan("channel", "list", "-c", "other", code=4).stderr
+
+
+def test_top_fits_a_narrow_terminal_and_ends_on_q(stan, server):
+    stan("pub", "a.channel.with.a.long.name.that.does.not.fit", "x")
+    terminal, there = pty.openpty()
+    fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    before = termios.tcgetattr(there)
+    environment = {
+        **os.environ,
+        "STAN_SERVER": server.url,
+        "TERM": "xterm",
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    command = [sys.executable, "-m", "stan.cli.main", "top", "--interval", "0.2"]
+    with subprocess.Popen(command, stdin=there, stdout=there, stderr=there, env=environment) as process:
+        shown = b""
+        while shown.count(b"in/s") < 2:
+            shown += os.read(terminal, 65536)
+        os.write(terminal, b"q")
+        while process.poll() is None:
+            if select.select([terminal], [], [], 0.1)[0]:
+                shown += os.read(terminal, 65536)
+        assert process.returncode == 0
+    assert termios.tcgetattr(there) == before
+    os.close(terminal)
+    os.close(there)
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode()).splitlines()
+    (heading, *_) = [line for line in lines if "in/s" in line]
+    assert "who" in heading
+    assert max(map(len, lines)) <= 60

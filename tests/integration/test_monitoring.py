@@ -297,6 +297,7 @@ def test_it_listens_on_the_loopback_interface_unless_told_otherwise(tmp_path):
     (tmp_path / "one").mkdir()
     with Watched(tmp_path / "one", host="0.0.0.0") as server:  # noqa: S104 - of NATS
         assert bound(server) == f"127.0.0.1:{server.http}"
+        assert f"Dashboard: http://127.0.0.1:{server.http}/dashboard/\n" in server.log()
         assert server.get("/streaming/serverz").status == 200
     (tmp_path / "two").mkdir()
     with Watched(tmp_path / "two", "--http_host", "0.0.0.0") as server:  # noqa: S104 - that is the point

@@ -10,7 +10,7 @@ from stan_protocol.admin_types import ChannelStatus, CursorStatus
 from stan_protocol.units import counted, format_age, format_rate, format_size, format_time
 
 from stan.cli.support.args import Pattern, checked_pattern
-from stan.cli.support.common import EXIT_USAGE, CliError, Target, run, stop_on_signals
+from stan.cli.support.common import EXIT_USAGE, CliError, Target, run, stop_on_key, stop_on_signals
 from stan.cli.support.options import injected
 from stan.cli.support.output import Table, text_lines
 from stan.cli.support.session import session
@@ -19,6 +19,8 @@ from stan.status.positions import full_name, in_vain, lag, state_of
 
 SORTS: Final = ("rate", "lag", "redelivered", "messages", "name")
 HEIGHT: Final = 24
+LEAST_WIDTH: Final = {">size": 100, ">again/s": 100, ">messages": 80, ">newest": 80}
+"""Columns of the terminal from which on these are shown."""
 
 
 class TrafficSample(NamedTuple):
@@ -67,6 +69,8 @@ async def _top(target: Target, pattern: str, sort: str, pace: tuple[float, int, 
     stop_on_signals(stop)
     live, looks = out.is_terminal and not as_json, 0
     async with session(target) as direct:
+        if live:
+            stop_on_key(stop, "q")
         before = await take_sample(direct, pattern)
         while not stop.is_set():
             try:
@@ -83,7 +87,7 @@ async def _top(target: Target, pattern: str, sort: str, pace: tuple[float, int, 
                     write_json({"channels": [line._asdict() for line in traffic]})
                 else:
                     fits = lines or (max(1, (out.height or HEIGHT) - 5) if live else len(traffic))
-                    _draw(top_table(traffic, fits, time.time_ns()), sort, live=live)
+                    _draw(top_table(traffic, fits, time.time_ns(), out.width if live else 0), sort, live=live)
                 looks += 1
                 if looks == count:
                     break
@@ -93,7 +97,7 @@ async def _top(target: Target, pattern: str, sort: str, pace: tuple[float, int, 
 def _draw(table: Table, sort: str, *, live: bool) -> None:
     if live:
         out.clear()
-        write([f"stan top, by {sort}, {format_time(time.time_ns())}; Ctrl-C ends it."])
+        write([f"stan top, by {sort}, {format_time(time.time_ns())}; q ends it."])
     write(text_lines(table))
 
 
@@ -142,8 +146,11 @@ def sort_rows(lines: list[Line], sort: str) -> list[Line]:
     return sorted(lines, key=lambda line: (-getattr(line, sort), line.name))
 
 
-def top_table(lines: list[Line], fits: int, now_ns: int) -> Table:
-    """Return the table of the first ones."""
+def top_table(lines: list[Line], fits: int, now_ns: int, width: int = 0) -> Table:
+    """Return the table of the first ones; *width*: columns of the terminal, which may be too few for all; 0: there is none."""
+    columns = ("channel", ">in/s", ">messages", ">size", ">lag", ">again/s", ">newest", "who is behind")
+    left_out = {title for title, least in LEAST_WIDTH.items() if width and width < least}
+    shown = [at for at, title in enumerate(columns) if title not in left_out]
     rows = [
         (
             line.name,
@@ -159,8 +166,8 @@ def top_table(lines: list[Line], fits: int, now_ns: int) -> Table:
     ]
     total = f"{format_rate(sum(line.rate for line in lines))} messages/s into {counted(len(lines), 'channel')}"
     return Table(
-        columns=("channel", ">in/s", ">messages", ">size", ">lag", ">again/s", ">newest", "who is behind"),
-        rows=rows,
+        columns=tuple(columns[at] for at in shown),
+        rows=[tuple(row[at] for at in shown) for row in rows],
         head=total,
         empty="No channels.",
     )

@@ -5,8 +5,11 @@ Promises that every failure is one sentence with the next step on stderr, and an
 """
 
 import asyncio
+import atexit
 import contextlib
+import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +27,8 @@ EXIT_USAGE: Final = 2
 EXIT_UNREACHABLE: Final = 3
 EXIT_NO_ANSWER: Final = 4
 EXIT_INTERRUPTED: Final = 130
+KEYS_MAX: Final = 1024
+"""Bytes that are read of a terminal at once."""
 
 DEFAULT_SERVER: Final = "nats://127.0.0.1:4222"
 DEFAULT_CLUSTER_ID: Final = "test-cluster"
@@ -186,6 +191,26 @@ def run_fast(main: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(main)
     result: T = uvloop.run(main)
     return result
+
+
+def stop_on_key(stop: asyncio.Event, key: str) -> None:
+    """Let a key on the terminal set *stop*, too, without Enter. The terminal is as before when the process ends."""
+    if not sys.stdin.isatty():
+        return
+    import termios  # noqa: PLC0415 - Windows has none
+    import tty  # noqa: PLC0415 - the same
+
+    descriptor = sys.stdin.fileno()
+    atexit.register(termios.tcsetattr, descriptor, termios.TCSADRAIN, termios.tcgetattr(descriptor))
+    tty.setcbreak(descriptor)
+
+    def pressed() -> None:
+        typed = os.read(descriptor, KEYS_MAX)
+        if not typed or key.encode() in typed:
+            asyncio.get_running_loop().remove_reader(descriptor)
+            stop.set()
+
+    asyncio.get_running_loop().add_reader(descriptor, pressed)
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
