@@ -78,6 +78,15 @@ class RepairedClient(Client):
             if writer is not None:
                 writer.transport.abort()
             raise
+        self._tell_of_tls()
+
+    def _tell_of_tls(self) -> None:
+        """Let asyncio's protocol know that it is above TLS, which `loop.start_tls` does not: else its end is a warning."""
+        writer = self._transport._io_writer if isinstance(self._transport, TcpTransport) else None  # noqa: SLF001
+        if writer is not None and writer.get_extra_info("ssl_object") is not None:
+            protocol = writer.transport.get_protocol()
+            if isinstance(protocol, asyncio.StreamReaderProtocol):
+                protocol._over_ssl = True  # type: ignore[attr-defined] # noqa: SLF001
 
 
 class ConnectedTransport(TcpTransport):

@@ -94,6 +94,16 @@ async def test_tls_needs_no_word_about_our_own_connection(tmp_path):
         await refused(server, tls=ssl.create_default_context(cafile=str(other.ca)))
 
 
+def test_a_start_and_an_end_with_tls_log_no_error(tmp_path):
+    pair = Authority(tmp_path).sign("server", host="127.0.0.1")
+    with Told(tmp_path, f'tls {{{{ cert_file: "{pair.cert}", key_file: "{pair.key}" }}}}') as server:
+        assert server.terminate() == 128 + signal.SIGTERM
+        log = server.log()
+    assert "TLS required for client connections" in log
+    assert "[ERR]" not in log
+    assert "eof_received" not in log
+
+
 async def test_certificates_of_clients_are_asked_for_and_our_own_is_that_of_the_server(tmp_path):
     ours, other = Authority(tmp_path), Authority(tmp_path, "other")
     pair = ours.sign("server", host="127.0.0.1")

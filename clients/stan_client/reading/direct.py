@@ -87,10 +87,10 @@ class Direct(Connected):
         """Wait until NATS has answered a ping: a round trip without the servers. Raises ConnectionClosedError, or
         RequestTimeoutError after CONNECT_TIMEOUT_S."""
         await self._ready()
-        assert self._link is not None
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                await self._link.flush()
+                if self._link is not None:
+                    await self._link.flush()
         except TimeoutError:
             raise RequestTimeoutError("nats: ping timeout") from None
 
