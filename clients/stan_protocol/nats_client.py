@@ -7,9 +7,11 @@ uses nats-py's private attributes; it is the only one that imports nats-py, with
 
 import asyncio
 import socket
+import ssl
 from typing import TYPE_CHECKING, Any
 
 from stan_protocol.lazy_import import lazy_nats, with_web_sockets
+from stan_protocol.scalars import SECOND
 from stan_protocol.secure import offered
 
 with lazy_nats():
@@ -79,6 +81,14 @@ class RepairedClient(Client):
                 writer.transport.abort()
             raise
         self._tell_of_tls()
+
+    @property
+    def certificate_until_ns(self) -> int:
+        """When the certificate of the connected server ends, Unix ns; 0: there is none, as without TLS, or it was not checked."""
+        writer = self._transport._io_writer if isinstance(self._transport, TcpTransport) else None  # noqa: SLF001
+        tls = writer.get_extra_info("ssl_object") if writer is not None else None
+        end = ((tls.getpeercert() or {}) if tls is not None else {}).get("notAfter")
+        return int(ssl.cert_time_to_seconds(end)) * SECOND if isinstance(end, str) else 0
 
     def _tell_of_tls(self) -> None:
         """Let asyncio's protocol know that it is above TLS, which `loop.start_tls` does not: else its end is a warning."""

@@ -80,6 +80,7 @@ _TABLE: Final = (  # name, module (below stan.cli, or of another distribution) a
     ("cheat", "commands.cheat:cheat", SET_UP, "Commands that are needed most, by task."),
     ("completion", "commands.completion:completion", SET_UP, "Completion for bash, zsh or fish."),
     ("config", "commands.config:app", SET_UP, "Configuration files of the server: check, show, accounts."),
+    ("user", "commands.user:app", SET_UP, "Users of a configuration file, and their rights: list, can."),
     ("migrate", "commands.migrate:app", SET_UP, "Move in from another server that is stopped."),
     ("takeover", "commands.takeover:takeover", SET_UP, "Replace a running server of NATS Streaming."),
     (

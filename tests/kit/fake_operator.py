@@ -180,6 +180,7 @@ class FakeDirect:
         self.at_time = 1
         self.channels = self
         self.closed = False
+        self.certificate_until_ns = 0
 
     async def open(self) -> None:
         """Nothing to do."""

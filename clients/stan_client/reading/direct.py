@@ -83,6 +83,11 @@ class Direct(Connected):
             await asyncio.sleep(0)  # lets waiting calls end while the event loop still runs
             await self._link.shut()
 
+    @property
+    def certificate_until_ns(self) -> int:
+        """When the certificate that NATS has shown ends, Unix ns; 0: it has shown none."""
+        return self._link.certificate_until_ns if self._link is not None else 0
+
     async def ping(self) -> None:
         """Wait until NATS has answered a ping: a round trip without the servers. Raises ConnectionClosedError, or
         RequestTimeoutError after CONNECT_TIMEOUT_S."""

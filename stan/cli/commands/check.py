@@ -5,6 +5,9 @@ One line, then one for each problem. Thresholds are options; problems without on
 without leader, nodes that do not answer or are not ready.
 """
 
+import base64
+import json
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -34,6 +37,8 @@ OK, WARNING, CRITICAL, UNKNOWN = range(4)
 LEVELS: Final = {Severity.FINE: OK, Severity.NOTE: OK, Severity.ATTENTION: WARNING, Severity.BROKEN: CRITICAL}
 SHOWN_MAX: Final = 50
 NO_BOUND: Final = Threshold()
+EXPIRY: Final = "14d,2d"
+_TOKEN: Final = re.compile(r"BEGIN NATS USER JWT-+\s+[\w-]+\.([\w-]+)\.")
 DISK: Final = f"{DISK_PERCENT.attention:g},{DISK_PERCENT.broken:g}"
 
 
@@ -46,6 +51,7 @@ class Bounds:
     oldest_ns: Threshold = NO_BOUND
     replica_lag: Threshold = NO_BOUND
     disk_percent: Threshold = DISK_PERCENT
+    expiry_ns: Threshold = NO_BOUND
     nodes: int = 0
     stuck: bool = False
 
@@ -77,6 +83,9 @@ def check(
     oldest: Annotated[str, typer.Option(metavar="W,C", help="Age of the oldest unacked one: 5m,1h.")] = "",
     replica_lag: Annotated[str, typer.Option(metavar="W,C", help="Entries that a copy is behind.")] = "",
     disk: Annotated[str, typer.Option(metavar="W,C", help="Minimum free disk, percent.")] = DISK,
+    expiry: Annotated[
+        str, typer.Option(metavar="W,C", help="Time that the certificate of NATS and --creds are still valid.")
+    ] = EXPIRY,
     nodes: Annotated[int, typer.Option(min=0, help="Expected number of nodes.")] = 0,
     stuck: Annotated[bool, typer.Option("--stuck", help="Critical if a durable is stuck or offline.")] = False,  # noqa: FBT002
     *,
@@ -94,6 +103,7 @@ def check(
         oldest_ns=_threshold("--oldest", oldest, units.duration_ns),
         replica_lag=_threshold("--replica-lag", replica_lag),
         disk_percent=_threshold("--disk", disk, below=True),
+        expiry_ns=_threshold("--expiry", expiry, units.duration_ns, below=True),
         nodes=nodes,
         stuck=stuck,
     )
@@ -119,6 +129,7 @@ async def _check(target: Target, channel: str, name: str, bounds: Bounds, view: 
     result = Result()
     try:
         async with session(target) as direct:
+            judge_expiry(expiries(direct, target), bounds, result, time.time_ns())
             await look(direct, channel, name, bounds, result)
     except CliError as error:
         level = CRITICAL if error.code == EXIT_NO_ANSWER else UNKNOWN
@@ -155,6 +166,32 @@ def judge_nodes(nodes: Nodes, bounds: Bounds, result: Result) -> None:
     lag = check_replica_lag(groups, bounds.replica_lag)
     for one in (*check_nodes(nodes, bounds.disk_percent), *check_groups(nodes, groups), *lag):
         result.add(LEVELS[one.severity], one.kind, one.text.removesuffix("."))
+
+
+def expiries(direct: stan_client.Direct, target: Target) -> dict[str, int]:
+    """When logins end, Unix ns, by what they are; those that never do are left out."""
+    ends = {"the certificate of NATS": direct.certificate_until_ns}
+    if target.creds is not None:
+        ends[f"the login in {target.creds}"] = login_until_ns(target.creds.read_text(errors="replace"))
+    return {what: until for what, until in ends.items() if until}
+
+
+def login_until_ns(credentials: str) -> int:
+    """When the login of a credentials file ends, Unix ns; 0: never, or it cannot be read."""
+    token = _TOKEN.search(credentials)
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(token[1] + "==")) if token is not None else {}
+        return int(claims.get("exp", 0)) * SECOND
+    except (ValueError, TypeError, AttributeError):
+        return 0
+
+
+def judge_expiry(ends: dict[str, int], bounds: Bounds, result: Result, now_ns: int) -> None:
+    """Certificates and credentials that end soon, or have ended."""
+    for what, until in ends.items():
+        left = until - now_ns
+        text = f"{what} ends in {format_duration(left)}" if left > 0 else f"{what} has ended"
+        result.add(LEVELS[bounds.expiry_ns.severity(left, below=True)], "expiry", text)
 
 
 def judge_cursors(cursors: Iterable[CursorStatus], bounds: Bounds, result: Result, now_ns: int) -> None:

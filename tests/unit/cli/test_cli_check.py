@@ -1,6 +1,8 @@
 """`stan check` and `stan doctor`: exit codes, thresholds, and the next step for what is wrong."""
 
+import base64
 import json
+import time
 
 import pytest
 import stan_client
@@ -18,6 +20,8 @@ from stan.status.groups import groups_of
 from stan.troubles import VOTELESS
 from tests.kit.fake_operator import FakeDirect, channel, durable, member
 
+DAY = 86_400 * SECOND
+
 
 @pytest.fixture(autouse=True)
 def servers(tmp_path, monkeypatch):
@@ -30,6 +34,38 @@ def servers(tmp_path, monkeypatch):
 
 def stan(*arguments):
     return CliRunner().invoke(app, list(arguments))
+
+
+@pytest.mark.parametrize(
+    ("left", "arguments", "word"),
+    [
+        (15 * DAY, (), "OK"),
+        (13 * DAY, (), "WARNING - the certificate of NATS ends in 12d"),
+        (DAY, (), "CRITICAL"),
+        (-DAY, (), "CRITICAL - the certificate of NATS has ended"),
+        (DAY, ("--expiry", "2h,1h"), "OK"),
+    ],
+)
+def test_a_certificate_that_ends_soon_is_told_in_time(servers, left, arguments, word):
+    servers.certificate_until_ns = time.time_ns() + left
+    done = stan("check", *arguments)
+    assert done.stdout.startswith(f"STAN {word}"), done.stdout
+
+
+def test_a_login_that_ends_soon_is_told_in_time(tmp_path):
+    file = tmp_path / "me.creds"
+
+    def credentials(claims):
+        body = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+        file.write_text(f"-----BEGIN NATS USER JWT-----\nhead.{body}.signature\n------END NATS USER JWT------\n")
+        return stan("check", "--creds", str(file)).stdout
+
+    assert f"CRITICAL - the login in {file} ends in 59m" in credentials({"exp": int(time.time()) + 3599})
+    assert "OK" in credentials({"exp": int(time.time()) + 100 * DAY // SECOND})
+    for claims in ({}, {"exp": 0}, {"exp": "x"}, [1], None):
+        assert "OK" in credentials(claims), claims
+    file.write_text("nothing")
+    assert "OK" in stan("check", "--creds", str(file)).stdout
 
 
 def test_all_is_well():
