@@ -30,7 +30,7 @@ ARROWS_MAX = {
     "stan.log": 30,
     "stan.raft": 15,
     "stan.cli": 3,
-    "stan_client": 51,
+    "stan_client": 54,
     "pyspark_stan": 28,
 }
 """Pairs of packages and modules right inside a layer of which one imports the other."""

@@ -1,10 +1,12 @@
-"""The methods of stan_client.reading.direct as blocking calls from any thread, for programs without an event loop of their own.
+"""The methods of stan_client.reading.direct as blocking calls from any thread, for programs without an event loop of their own;
+and publish and subscribe, for which the client registers with the servers when they are first called.
 
 The client owns an event loop in a daemon thread, uvloop's if that is installed. Promises: calls from several threads run at the
 same time; a client shares nothing with other clients, and a forked process cannot use it (it makes a client of its own).
 """
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
@@ -13,7 +15,7 @@ from functools import wraps
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from stan_client.errors import ConnectionClosedError
+from stan_client.errors import BadSubscriptionError, ConnectionClosedError, StanClientError
 from stan_client.reading.batches import Batches
 from stan_client.reading.channels import Channels
 from stan_client.reading.direct import Direct
@@ -22,6 +24,14 @@ from stan_client.requests.transactions import Transactions
 
 if TYPE_CHECKING:
     from stan_protocol.admin_types import PartedStatus, SchemaStatus
+
+    from stan_client.client import Client
+    from stan_client.messages.messages import Acker, Message
+    from stan_client.messages.new_message import Published
+    from stan_client.subscribing.subscription import Subscription
+
+REGISTER_TIMEOUT_S = 5.0
+"""Wait for the answer to the registration, and to each subscription."""
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -89,8 +99,85 @@ def _itself(direct: Direct) -> Direct:
     return direct
 
 
+class BlockingSubscription:
+    """The messages of a subscription, for one thread; made by BlockingClient.subscribe.
+
+    Iterate over it: a message is acked when the next one is asked for, unless the subscription has `manual_acks`. As `with` it is
+    closed at the end of the block, and the last message is acked, too, unless the block raises; a durable stays on the server.
+    """
+
+    def __init__(self, client: "BlockingClient", subscription: "Subscription", *, acks: bool) -> None:
+        self._client, self._subscription, self._acks = client, subscription, acks
+        self._in_hand: Message | None = None
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Blocking{self._subscription!r}".replace("<Blocking<", "<Blocking")
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> "Message":
+        """Wait for the next message. Raises StopIteration: the subscription or the client was closed."""
+        message = self.next()
+        if message is None:
+            raise StopIteration
+        return message
+
+    def next(self, timeout_s: float | None = None) -> "Message | None":
+        """Wait for the next message; None: the subscription was closed. Raises NoMessageError: none came within *timeout_s*
+        seconds."""
+        self._settle()
+        message = self._client._wait(self._take(timeout_s))  # noqa: SLF001 - one of two halves
+        self._in_hand = message
+        return message
+
+    async def _take(self, timeout_s: float | None) -> "Message | None":
+        try:
+            message = await self._subscription.next(timeout_s=timeout_s)
+        except BadSubscriptionError:
+            return None
+        message._acker = _InLoop(self._client, message._acker)  # type: ignore[arg-type] # noqa: SLF001
+        return message
+
+    def _settle(self) -> None:
+        message, self._in_hand = self._in_hand, None
+        if message is not None and self._acks:
+            message.ack()
+
+    def close(self) -> None:
+        """End the subscription; a durable stays on the server. The message in hand is not acked. A second close does nothing."""
+        if not self._closed:
+            self._closed, self._in_hand = True, None
+            self._client._wait(self._subscription.close())  # noqa: SLF001
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_exc: object) -> None:
+        if kind is None:
+            self._settle()
+        self.close()
+
+
+class _InLoop:
+    """An Acker whose methods run in the event loop of a client, and are called from another thread."""
+
+    def __init__(self, client: "BlockingClient", acker: "Acker") -> None:
+        self._client, self._acker = client, acker
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._acker, name)
+
+        async def call(*args: Any) -> Any:
+            return method(*args)
+
+        return lambda *args: self._client._wait(call(*args))  # noqa: SLF001
+
+
 class BlockingClient:
-    """A blocking, thread-safe client without a registration; connected from the start until `close`, usable as `with`."""
+    """A blocking, thread-safe client, connected from the start until `close`, usable as `with`. Only publish and subscribe need a
+    registration: that of *client_id*."""
 
     def __init__(
         self,
@@ -98,12 +185,15 @@ class BlockingClient:
         *,
         cluster_id: str = "test-cluster",
         name: str = "",
+        client_id: str = "",
         timeout_s: float = 30.0,
         nats_options: Mapping[str, Any] | None = None,
         new_event_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
     ) -> None:
-        """Connect; arguments and errors as of stan_client.reading.direct.Direct. *new_event_loop*: returns the event loop; None:
-        uvloop's, or asyncio's where that is not installed."""
+        """Connect; arguments and errors as of stan_client.reading.direct.Direct. *client_id*: for publish and subscribe; a fresh
+        one if it is empty. *new_event_loop*: returns the event loop; None: uvloop's, or asyncio's where that is not installed."""
+        self._client_id = client_id
+        self._registering: asyncio.Task[Client] | None = None
         self._direct = Direct(servers, cluster_id=cluster_id, name=name, timeout_s=timeout_s, nats_options=nats_options)
         self._loop = (new_event_loop or _fastest_loop())()
         self._pid = os.getpid()
@@ -160,6 +250,43 @@ class BlockingClient:
     abort = _waited(_transactions, Transactions.abort)
     last_committed = _waited(_transactions, Transactions.last_committed)
 
+    # --- registered --------------------------------------------------------------------------------------------------
+
+    def publish(self, channel: str, data: bytes, **options: Any) -> "Published":
+        """Publish one message and wait for its ack; options, result and errors as of Client.publish(), and those of
+        stan_client.connect() at the first call."""
+        return self._wait(self._publish(channel, data, options))
+
+    def publish_nowait(self, channel: str, data: bytes, **options: Any) -> "Future[Published]":
+        """Publish one message, and return a future of its result or error; else as publish()."""
+        return self._begin(self._publish(channel, data, options))
+
+    def subscribe(self, channel: str, *, manual_acks: bool = False, **options: Any) -> BlockingSubscription:
+        """Subscribe to a channel, and return its messages as an iterator; options (but a callback) and errors as of
+        Client.subscribe(), and those of stan_client.connect() at the first call."""
+        subscription = self._wait(self._subscribe(channel, options))
+        return BlockingSubscription(self, subscription, acks=not manual_acks)
+
+    async def _publish(self, channel: str, data: bytes, options: dict[str, Any]) -> "Published":
+        return await (await self._registered()).publish(channel, data, **options)
+
+    async def _subscribe(self, channel: str, options: dict[str, Any]) -> "Subscription":
+        return await (await self._registered()).subscribe(channel, manual_acks=True, **options)
+
+    async def _registered(self) -> "Client":
+        from stan_client.client import connect  # noqa: PLC0415 - who only reads does without
+
+        if self._registering is None or (self._registering.done() and self._registering.exception() is not None):
+            target = self._direct.target(self._client_id)
+            self._registering = asyncio.ensure_future(connect(**target, connect_timeout_s=REGISTER_TIMEOUT_S))
+        return await asyncio.shield(self._registering)
+
+    async def _leave(self) -> None:
+        if self._registering is not None:
+            with contextlib.suppress(StanClientError):
+                await (await self._registering).close()
+        await self._direct.close()
+
     # --- named positions ---------------------------------------------------------------------------------------------
 
     set_bookmark = _waited(_bookmarks, Bookmarks.set)
@@ -173,7 +300,7 @@ class BlockingClient:
         if self._closed or os.getpid() != self._pid:
             return
         try:
-            self._wait(self._direct.close())
+            self._wait(self._leave())
         finally:
             self._end()
 

@@ -1,10 +1,11 @@
 """A delivered message, the verdicts that a program can give on it, and the options under which it is delivered."""
 
+import json
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from stan_client.errors import NilMessageError
 from stan_client.positions import Start, new_only
@@ -112,6 +113,15 @@ class Message:
     def expires_at(self) -> datetime | None:
         """The time at which its time to live is over and the server removes it, in UTC; None: it does not expire."""
         return _utc(self.expires_at_ns) if self.expires_at_ns else None
+
+    @property
+    def text(self) -> str:
+        """The data as text. Raises UnicodeDecodeError: it is not UTF-8."""
+        return self.data.decode()
+
+    def json(self) -> Any:
+        """The data as JSON. Raises ValueError: it is none."""
+        return json.loads(self.data)
 
     # The verdicts. Servers do not answer them, so no call waits: `message.ack()` and `await message.ack()` do the same, and the
     # verdict leaves at the end of this turn of the event loop.

@@ -54,6 +54,7 @@ class Direct(Connected):
         check_cluster_id(cluster_id)
         super().__init__(self._ready, cluster_id, timeout_s, self._payload_max)
         self._requester.unserved_s = unserved_s
+        self._cluster_id = cluster_id
         self._servers = servers.split(",") if isinstance(servers, str) else servers
         self._options = {"name": name or "stan-direct", **(nats_options or {})}
         self._link: ClientConnection | None = None
@@ -82,6 +83,12 @@ class Direct(Connected):
             await inbox.shut()
             await asyncio.sleep(0)  # lets waiting calls end while the event loop still runs
             await self._link.shut()
+
+    def target(self, client_id: str = "") -> dict[str, Any]:
+        """The cluster, the login and *client_id*, or a fresh one, as arguments of stan_client.connect()."""
+        options = {name: value for name, value in self._options.items() if name != "name"}
+        known = {"servers": self._servers, "cluster_id": self._cluster_id, "nats_options": options}
+        return {"client_id": client_id or f"direct-{fresh_id()}", **known}
 
     @property
     def certificate_until_ns(self) -> int:

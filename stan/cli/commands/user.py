@@ -10,6 +10,7 @@ from stan.cli.support.args import checked_pattern
 from stan.cli.support.common import EXIT_FAILED, EXIT_USAGE, CliError, fail, group_of_commands
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Table, show
+from stan.cli.support.terminal import write
 from stan.permissions import Permissions, Right, covers
 from stan.settings.config_check import examine
 from stan.settings.nats_conf import load
@@ -82,7 +83,7 @@ def can(
         fail(f"{who} may not connect: no rule fits, or the user may not use this client id.", EXIT_FAILED)
     if not permissions.allows(name, client, wanted, channel.encode("utf-8", "surrogateescape")):
         fail(f"{who} may not {wanted.value} {channel}.{_hint(permissions, name, wanted, channel)}", EXIT_FAILED)
-    typer.echo(f"{who} may {wanted.value} {channel}: {_rule(permissions, name, wanted, channel)}")
+    write([f"{who} may {wanted.value} {channel}: {_rule(permissions, name, wanted, channel)}"])
 
 
 def _rule(permissions: Permissions, name: str, right: Right, channel: str) -> str:
