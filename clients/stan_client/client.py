@@ -8,10 +8,12 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol, cast
 
+from stan_protocol.channels import is_channel_name
 from stan_protocol.compaction import DELETE_HEADER
 
 from stan_client.errors import (
     InvalidKeyError,
+    InvalidNameError,
     NotSentError,
     PingOptionsError,
     ReplyTimeoutError,
@@ -501,6 +503,7 @@ class Client(Connected):
 
         Raises:
             ServerError: refused. SubscribeRequestTimeoutError: no answer. ConnectionClosedError: the client is closed.
+            InvalidNameError: *channel* is not a valid channel name. TypeError: *start* is no start.
             ValueError: *on_error* is none of these, there is no callback that could fail, or *start* is `newest`.
         """
         options = SubscriptionOptions(
@@ -523,6 +526,8 @@ class Client(Connected):
         options: SubscriptionOptions,
         timeout_s: float | None,
     ) -> Subscription:
+        if not is_channel_name(channel.encode("utf-8", "surrogateescape")):
+            raise InvalidNameError.of_channel(channel)
         if self._chain and callback is not None and not options.batch:
             callback = self._in_chain(cast("Callback", callback))
         delivery = SubscriptionDelivery(self._sessions, channel, callback, options)
@@ -637,7 +642,11 @@ class Client(Connected):
 
 
 def _start_of(start: Start | None) -> Start:
-    """The start of a subscription. Raises ValueError if no subscription can begin there."""
+    """The start of a subscription. Raises ValueError if no subscription can begin there, TypeError if it is no start."""
+    if start is not None and not isinstance(start, Start):
+        raise TypeError(
+            f"a start is made by everything(), new_only(), from_sequence(), ... of stan_client, it is not {start!r}"
+        )
     if start is not None and start.is_newest:
         raise ValueError("a subscription cannot start with the newest messages: fetch or read them, then subscribe")
     return start or new_only()

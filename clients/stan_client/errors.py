@@ -6,7 +6,7 @@ Texts are those of stan.go (STAN-SPEC 14.2); refusals of the server come as Serv
 from collections.abc import Sequence as Ordered
 from typing import ClassVar
 
-from stan_protocol.refusals import code_of
+from stan_protocol.refusals import MESSAGE_TOO_LARGE, code_of
 
 
 class StanClientError(Exception):
@@ -147,6 +147,14 @@ class InvalidNameError(StanClientError, ValueError):
 
     text = "stan: invalid subject"
 
+    @classmethod
+    def of_channel(cls, channel: str) -> "InvalidNameError":
+        """Make the error for a name that no channel can have; the text says why."""
+        reason = "tokens separated by single dots, without blanks, `/`, `*` and `>`"
+        if set(channel) & {"*", ">"}:
+            reason = "a channel has no wildcards; patterns are for consumer groups and `channels.info(pattern=...)`"
+        return cls(f"{cls.text}: {channel!r} can be no channel: {reason}")
+
 
 class InvalidHeadersError(StanClientError, ValueError):
     """Headers that no server takes: a name that is not text, or more than 64 KiB as encoded."""
@@ -176,6 +184,11 @@ class MessageTooLargeError(StanClientError):
     """The encoded message is larger than the NATS server's max_payload."""
 
     text = "stan: message larger than the server's max_payload"
+
+
+def refused(text: str) -> StanClientError:
+    """Make the error for a server's refusal of a publish."""
+    return MessageTooLargeError() if text == MESSAGE_TOO_LARGE else ServerError(text)
 
 
 class BadAckError(StanClientError):

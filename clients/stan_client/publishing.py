@@ -27,6 +27,7 @@ from stan_client.errors import (
     ServerError,
     StanClientError,
     TooManyInFlightError,
+    refused,
 )
 from stan_client.messages.new_message import DUE_TAG, TTL_TAG, Published
 from stan_client.transport.session import Session, fresh_id, text_of
@@ -139,7 +140,7 @@ class PublishPath:
     def _name(self, channel: str) -> tuple[bytes, bytes]:
         name = channel.encode("utf-8", "surrogateescape")
         if not is_channel_name(name):
-            raise InvalidNameError
+            raise InvalidNameError.of_channel(channel)
         if len(self._names) >= CHANNELS_KNOWN_MAX:
             self._names.clear()
         self._names[channel] = self._prefix + name, name
@@ -310,9 +311,9 @@ class Publisher:
                 continue
             publish = self._pending.pop(guid, None)
             if publish is not None:  # else late or unknown: ignored (STAN-SPEC 14.3)
-                refusal = ServerError(text_of(error)) if error else None
+                refusal = refused(text_of(error)) if error else None
                 _settle(publish, guid, sequence, refusal, level)
-                if refusal is not None and refusal.code == "invalid_publish" and self._path is not None:
+                if isinstance(refusal, ServerError) and refusal.code == "invalid_publish" and self._path is not None:
                     # A server that has lost its memory answers this to each publish of a client that it does not know.
                     self._path.ask()
         self._room_waiters.wake()

@@ -47,7 +47,7 @@ async def test_whole_life_of_a_client_with_the_real_broker(url) -> None:
 
         with pytest.raises(stan_client.ServerError, match=refusals.CLIENT_REGISTERED):
             await stan_client.connect(url, client_id="me")
-        with pytest.raises(stan_client.ServerError, match=refusals.INVALID_SUBJECT):
+        with pytest.raises(stan_client.InvalidNameError, match=refusals.INVALID_SUBJECT):
             await client.subscribe("a..b")
 
 
@@ -145,3 +145,21 @@ async def test_a_correlation_id_goes_with_the_messages_of_the_real_broker(url) -
         ("publish", "out", True),
         ("publish", "out", True),
     ]
+
+
+async def test_slips_in_arguments_have_errors_that_say_what_is_right(nats_url, broker) -> None:
+    client = await stan_client.connect(nats_url, client_id="me")
+    with pytest.raises(TypeError, match=r"a start is made by everything\(\), .* it is not 'first'"):
+        await client.subscribe("a", start="first")
+    for call in (client.publish("a.*", b"x"), client.subscribe("a.*")):
+        with pytest.raises(stan_client.InvalidNameError, match=r"invalid subject: 'a\.\*' .* has no wildcards"):
+            await call
+    for name in ("", "a b", "a..b", "a/b"):
+        with pytest.raises(stan_client.InvalidNameError, match="can be no channel: tokens separated by single dots"):
+            await client.subscribe(name)
+    with pytest.raises(ValueError, match="on_error is one of wait, nak, reject, not 'nope'"):
+        await client.subscribe("a", lambda _message: None, on_error="nope")
+    broker.refuse["pub"] = refusals.MESSAGE_TOO_LARGE
+    with pytest.raises(stan_client.MessageTooLargeError):
+        await client.publish("a", b"x")
+    await client.close()

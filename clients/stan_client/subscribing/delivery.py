@@ -322,7 +322,9 @@ class SubscriptionDelivery:
 
 def check_on_error(on_error: OnError, callback: object) -> None:
     """Raise ValueError if *on_error* is none, or is of a subscription without a *callback* whose failure it could judge."""
-    if on_error not in ON_ERROR or (on_error != "wait" and callback is None):
+    if on_error not in ON_ERROR:
+        raise ValueError(f"on_error is one of {', '.join(ON_ERROR)}, not {on_error!r}")
+    if on_error != "wait" and callback is None:
         raise ValueError(f"on_error={on_error!r} of a subscription {'with' if callback else 'without'} a callback")
 
 
