@@ -75,6 +75,10 @@ class StoreLimits:
             found = self._known[name] = narrowest(self.default, self._resolved, name)
         return found
 
+    def resolved(self) -> Mapping[str, ChannelLimits]:
+        """Effective limits of each configured name or pattern."""
+        return self._resolved
+
     def complaints(self) -> list[str]:
         """Return the mistakes in the limits, in the original's words (STAN-SPEC 7.1, 7.2)."""
         default = self.default
@@ -287,13 +291,11 @@ class LogConfig:
 
     debug: bool = False
     trace: bool = False
-    nats_debug: bool = False
-    nats_trace: bool = False
     file: Path | None = option("log", None)  # None: standard error
     file_bytes_max: int = option("log_size_limit", 0)  # the file is rotated once it holds this much; 0: never
     logtime: bool = option("logtime", True)
     logtime_utc: bool = option("logtime_utc", False)
-    syslog: bool = False
+    syslog: bool = False  # not beside a file
     remote_syslog: str = option("remote_syslog", "")  # udp://host:port, tcp://host:port; implies syslog
     syslog_name: str = option("syslog_name", "")
 

@@ -124,8 +124,7 @@ class Pages:
         """The store and its limits, those of single channels as inherited."""
         config = self._view.config
         kind = config.store.kind.upper()
-        names = sorted(config.limits.per_channel)
-        channels = {name: _limits(config.limits.for_channel(name)) for name in names}
+        channels = {name: _limits(of_name) for name, of_name in sorted(config.limits.resolved().items())}
         return pretty(
             {
                 **self._head(now),

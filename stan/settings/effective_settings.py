@@ -31,8 +31,8 @@ OF_NATS: Final = (
         "cluster.no_advertise": "no_advertise",
         "cluster.connect_retries": "connect_retries",
     }
-    | {name: name for name in ("port", "server_name", "client_advertise", "ports_file_dir", "jetstream", "logtime")}
-    | {name: name for name in ("logtime_utc", "syslog", "remote_syslog", "debug", "trace", "max_traced_msg_len")}
+    | {name: name for name in ("port", "server_name", "client_advertise", "jetstream")}
+    | {name: name for name in ("debug", "trace", "max_traced_msg_len")}
 )
 """Entries of NATS's part that have a flag, and its key."""
 OWN_NAMES: Final = "nats."

@@ -195,14 +195,35 @@ COMMON_KEYS = frozenset({"insecure"})
 
 STREAMING = {"streaming", "permissions", "policies", *TOP, *SECTIONS} - SHARED_BLOCKS.keys()
 
-NATS = frozenset(
+LOGGED: Final = _keys(
+    {
+        "log": "log_file logfile",
+        "log_size_limit": "log_size_limit logfile_size_limit",
+        "logtime": "logtime",
+        "logtime_utc": "logtime_utc",
+        "syslog": "syslog",
+        "remote_syslog": "remote_syslog",
+        "pid": "pid_file pidfile",
+        "ports_file_dir": "ports_file_dir",
+    }
+)
+"""Keys of NATS about the log and the files of the process: of both servers, as there they were one process."""
+
+NATS: Final = frozenset(
     """
-    port host net listen server_name client_advertise http http_port https https_port debug trace logtime log_file logfile
-    pid_file pidfile ports_file_dir max_payload max_pending max_connections max_control_line ping_interval ping_max
-    write_deadline store_dir prof_port syslog remote_syslog http_base_path authorization accounts cluster tls
+    account_resolver accounts accounts_resolver allow_non_tls authorization client_advertise cluster connect_error_reports
+    debug default_js_domain default_sentinel disable_sublist_cache feature_flags gateway host http_base_path
+    jetstream lame_duck_duration lame_duck_grace_period leaf leafnodes listen log_max_num logfile_max_num
+    mappings maps max_closed_clients max_conn max_connections max_control_line max_payload max_pending max_sub_tokens
+    max_subs max_subscription_tokens max_subscriptions max_traced_msg_len mqtt net no_auth_user
+    no_fast_producer_stall no_header_support no_sublist_cache no_sys_acc no_system no_system_account ocsp ocsp_cache
+    operator operators ping_interval ping_max port prof_block_rate prof_port proxies proxy_protocol
+    reconnect_error_reports resolver resolver_pinned_accounts resolver_preload resolver_tls root root_operator
+    root_operators roots server_metadata server_name server_tags store_dir storedir system system_account tls trace
+    trace_headers trace_verbose trusted trusted_keys websocket write_deadline write_timeout ws
     """.split()  # noqa: SIM905 - shorter
 )
-"""Keys of NATS that may be variables for the streaming server, too."""
+"""The other keys of nats-server at the top of a file; it refuses to start with one that it does not know."""
 
 PAGES: Final = dict.fromkeys(("http", "http_port", "monitor_port"), "http_port") | dict.fromkeys(
     ("https", "https_port"), "https_port"

@@ -32,7 +32,6 @@ _LISTENING: Final = frozenset({"cluster", "gateway", "leafnodes", "leaf", "webso
 """Blocks with addresses, of this server and of others."""
 _OTHERS: Final = frozenset({"routes", "urls", "url", "remotes", "gateways"})
 """Keys in them that name other servers."""
-_LOGS: Final = frozenset({"log_file", "logfile", "pid_file", "pidfile"})
 _RESOLVERS: Final = frozenset({"resolver", "account_resolver", "accounts_resolver"})
 _STORES: Final = frozenset({"store_dir", "storedir", "store"})
 _PORT_MAX: Final = 65535
@@ -217,7 +216,7 @@ class _Elsewhere:
 
     def top(self, document: Document) -> Document:
         """The whole."""
-        harmless = [name for name, node in document.items() if _is_harmless(name.lower(), node.data)]
+        harmless = [name for name, node in document.items() if name.lower() == "prof_port" and _is_port(node.data)]
         entries = {name: self._entry(name.lower(), node) for name, node in document.items() if name not in harmless}
         if not {"port", "listen"} & {name.lower() for name in entries}:
             entries["port"] = ConfNode(-1, "", 0)
@@ -315,15 +314,6 @@ def _stores(document: Document) -> list[str]:
         node.data for name, node in document.items() if name.lower() == "jetstream" and isinstance(node.data, dict)
     ]
     return [name for name in document if name.lower() in _STORES] + [name for data in inner for name in _stores(data)]
-
-
-def _is_harmless(key: str, data: Data) -> bool:
-    """Return True for an entry without a mistake that the check leaves out."""
-    if key in _LOGS:
-        return isinstance(data, str) and usable_file(data)
-    if key == "prof_port":
-        return _is_port(data)
-    return isinstance(data, {"syslog": bool, "remote_syslog": str}.get(key, ()))
 
 
 class _Listener(NamedTuple):

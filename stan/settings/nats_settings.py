@@ -105,6 +105,7 @@ def raises_payload(values: SettingsReader) -> bool:
     return not values.text("nats_server") and "max_payload" not in values.file.nats.names
 
 
+_SYSLOGS = frozenset({"syslog", "remote_syslog"})
 _ROUTES = frozenset({"routes", "cluster", "cluster_listen"})
 _JOINING = frozenset({"cluster", "gateway", "leafnodes", "leaf"})
 """Blocks of a file by which other nats-servers are connected to this one."""
@@ -123,8 +124,9 @@ def _hidden(values: SettingsReader) -> frozenset[str]:
 
 def _passed(values: SettingsReader, hidden: frozenset[str], *, named: bool) -> Iterator[str]:
     """Spell the flags that are nats-server's business for it; *named*: its file may name the NATS cluster."""
+    left_out = hidden | _SYSLOGS if values.text("log") else hidden
     for flag in TABLE:
-        if flag.passed and flag.key in values.given and flag.key not in hidden:
+        if flag.passed and flag.key in values.given and flag.key not in left_out:
             value = values.given[flag.key]
             text = str(value).lower() if flag.kind is FlagKind.BOOL else str(value)
             yield f"--{flag.key}={text}"

@@ -44,8 +44,7 @@ if TYPE_CHECKING:
 
 _CLUSTER_ONLY = (
     *("cluster_node_id", "cluster_bootstrap", "cluster_peers", "cluster_labels", "cluster_log_path"),
-    "replicas",
-    "cluster_raft_logging",
+    *("replicas", "cluster_raft_logging", "cluster_allow_add_remove_node"),
 )
 _NATS_LOGINS = frozenset(
     {"authorization", "accounts", "no_auth_user", "operator", "resolver", "trusted_keys", "system_account"}
@@ -165,10 +164,11 @@ def _config(values: SettingsReader) -> Config:
 def _store(values: SettingsReader) -> StoreConfig:
     name = values.text("store")
     kind = _STORES.get(name.upper())
+    out_of_bounds = [*_out_of_bounds(values)]  # any store: a size that cannot be read is a complaint
     if kind is None:
         values.complaints.append(f"unsupported store type: {name}")
     elif kind == "file":
-        values.complaints.extend(_file_complaints(values))
+        values.complaints.extend(out_of_bounds)
     elif kind == "sql" and values.text("sql_driver").lower() not in {"", "sqlite", "sqlite3"}:
         driver = values.text("sql_driver")
         values.complaints.append(
@@ -206,9 +206,10 @@ def _permissions(values: SettingsReader) -> Permissions | None:
     return permissions
 
 
-def _file_complaints(values: SettingsReader) -> Iterator[str]:
+def _out_of_bounds(values: SettingsReader) -> Iterator[str]:
     for text, least, most, keys in _FILE_BOUNDS:
-        if not all(least <= values.number(key) <= most for key in keys):
+        numbers = [values.number(key) for key in keys]
+        if not all(least <= number <= most for number in numbers):
             yield text
 
 
@@ -247,16 +248,13 @@ def _monitor(values: SettingsReader) -> MonitorConfig:
 
 
 def _log(values: SettingsReader) -> LogConfig:
-    both = values.flag("DV") or values.flag("DVV")
     streaming = values.flag("SDV")
     return filled(
         LogConfig,
         values,
         debug=values.flag("stan_debug") if "stan_debug" in values.given else streaming,
         trace=values.flag("stan_trace") if "stan_trace" in values.given else streaming,
-        nats_debug=values.flag("debug") or both,
-        nats_trace=values.flag("trace") or values.flag("VV") or both,
-        syslog=values.flag("syslog") or bool(values.text("remote_syslog")),
+        syslog=not values.text("log") and (values.flag("syslog") or bool(values.text("remote_syslog"))),
     )
 
 

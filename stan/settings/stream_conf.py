@@ -17,6 +17,7 @@ from stan.config import ChannelOverride, Setting
 from stan.settings.file_schema import (
     CHANNEL,
     COMMON_KEYS,
+    LOGGED,
     NATS,
     OVERRIDES,
     PAGES,
@@ -105,10 +106,11 @@ def _split(document: Document, settings: FileSettings, *, shared: bool) -> tuple
 
 def _hand_over(file: Path, rest: Document, settings: FileSettings, own: Login | None) -> None:
     """Note the text that nats-server has to read in place of *file*."""
-    rest = {name: _as_before(name, node) for name, node in _take_pages(rest, settings).items()}
+    rest = _Section(settings).without_logged(_take_pages(rest, settings))
+    rest = {name: _as_before(name, node) for name, node in rest.items()}
     nats = settings.nats
     _look_at_tls(rest, nats)
-    nats.entries = rest
+    entries = rest
     logins = [name for name in rest if name.lower() == "authorization"]
     if logins:
         nats.login = login_of(rest[logins[-1]])
@@ -117,17 +119,21 @@ def _hand_over(file: Path, rest: Document, settings: FileSettings, own: Login | 
             nats.own_user = joined is not None
             rest = rest if joined is None else rest | {logins[-1]: joined}
     written = render(rest)
-    used = {
-        name: node
-        for name, node in rest.items()
-        if not node.referenced or id(node) in written.used or name.lower() in NATS
-    }
-    if len(used) < len(rest):
-        written = render(used)
-    rest = used
+    known = {name: node for name, node in rest.items() if id(node) in written.used or name.lower() in NATS}
+    if len(known) < len(rest):
+        written = render(known)
+    settings.notices += [
+        _unknown(name, node) for name, node in rest.items() if name not in known and not node.referenced
+    ]
+    rest = known
+    nats.entries = {name: node for name, node in entries.items() if name in known}
     if rest:
         nats.file, nats.text, nats.places = file, written.text, written.places
     nats.names = {name.lower(): node.place for name, node in rest.items()}
+
+
+def _unknown(name: str, node: ConfNode) -> str:
+    return f"{node.place}: unknown option {go_quote(name)} is ignored"
 
 
 _CONNECTIONS_DEFAULT = 65_536
@@ -215,6 +221,13 @@ class _Section:
                 else:
                     self._entry(key, each, keys)
 
+    def without_logged(self, rest: Document) -> Document:
+        """Read the entries of NATS's part that are for both servers, and leave them out of *rest*."""
+        for name, node in rest.items():
+            if name.lower() in LOGGED:
+                self._entry(name, node, LOGGED)
+        return {name: node for name, node in rest.items() if name.lower() not in LOGGED}
+
     def _policies(self, node: ConfNode) -> None:
         read = PoliciesReader()
         read.read(node)
@@ -234,6 +247,8 @@ class _Section:
             self._settings.complaints.append(f"{node.place}: unknown store type: {value}")
         else:
             self._set(key, place, value)
+            if key == "encryption_key" and "encrypt" not in self._settings.values:
+                self._set("encrypt", place, value=True)  # an empty key too: the environment may give it
 
     def _set(self, key: str, place: KeyPlace, value: Value) -> None:
         self._settings.values[key] = str(value) if key in _SIZES else value
@@ -254,7 +269,7 @@ class _Section:
         """The setting that an entry is and its value; None if it is none, or not as it must be."""
         if name.lower() not in keys:
             if not node.referenced:
-                self._settings.notices.append(f"{node.place}: unknown option {go_quote(name)} is ignored")
+                self._settings.notices.append(_unknown(name, node))
             return None
         key, want = keys[name.lower()]
         nodes = node.data if want is Want.LIST and isinstance(node.data, list) else [node]

@@ -173,9 +173,14 @@ def test_usr2_is_ignored_and_usr1_without_file_says_so(start):
         assert server.process.poll() is None
 
 
-def test_usr1_reopens_the_log_file_for_both_servers(tmp_path):
+@pytest.mark.parametrize("in_file", [False, True], ids=["flag", "file"])
+def test_usr1_reopens_the_log_file_for_both_servers(tmp_path, in_file):
     file = tmp_path / "log"
-    with subprocess.Popen(command("-a", "127.0.0.1", "-p", "-1", "-l", str(file), "-SD"), cwd=ROOT) as process:
+    named = ["-l", str(file)]
+    if in_file:
+        named = ["-c", str(tmp_path / "stan.conf")]
+        (tmp_path / "stan.conf").write_text(f'log_file: "{file}"\n')
+    with subprocess.Popen(command("-a", "127.0.0.1", "-p", "-1", *named, "-SD"), cwd=ROOT) as process:
         try:
             until(lambda: file.exists() and READY in file.read_text())
             until(lambda: "[DBG] STREAM: debug is on" in file.read_text())  # written beside the other line
@@ -213,9 +218,11 @@ def test_external_nats_is_not_started_and_not_reloaded():
             process.kill()
 
 
-def test_pid_file_holds_our_pid_and_serves_the_signal_flag(start, tmp_path):
+@pytest.mark.parametrize("in_file", [False, True], ids=["flag", "file"])
+def test_pid_file_holds_our_pid_and_serves_the_signal_flag(start, tmp_path, in_file):
     file = tmp_path / "pid"
-    with start("-P", str(file)) as server:
+    (tmp_path / "stan.conf").write_text(f'pid_file: "{file}"\n')
+    with start(*(["-c", str(tmp_path / "stan.conf")] if in_file else ["-P", str(file)])) as server:
         assert file.read_text() == str(server.process.pid)
         assert run("--signal", f"quit={file}").returncode == 0
         assert server.exit_code() == 0
@@ -324,7 +331,7 @@ def test_check_leaves_the_streaming_options_to_us(tmp_path):
     file = tmp_path / "stan.conf"
     file.write_text("port: 1\nstreaming { id: x }\n")
     assert run("-t", "-sc", str(file)).returncode == 0
-    file.write_text("store: MEMORY\n\nnope: 1\n")
+    file.write_text("store: MEMORY\n\ncluster { nope: 1 }\n")
     result = run("-t", "-sc", str(file))
     assert result.returncode == 1
     assert f'{file}:3: unknown field "nope"' in result.stdout + result.stderr

@@ -145,6 +145,13 @@ def test_store_page_has_limits_as_inherited():
     assert found["limits"]["channels"]["a.>"]["max_age"] == SECOND
 
 
+def test_store_page_has_the_limits_of_a_pattern_and_not_of_a_narrower_one():
+    overrides = {"*": ChannelOverride(msgs=5, bytes=-1), ">": ChannelOverride(msgs=7)}
+    channels = Scene(Config(limits=StoreLimits(per_channel=overrides))).get("storez")["limits"]["channels"]
+    assert [(name, each["max_msgs"]) for name, each in channels.items()] == [("*", 5), (">", 7)]
+    assert channels[">"]["max_bytes"] == ChannelLimits().bytes
+
+
 def test_client_page(scene):
     found = scene.get("clientsz", subs="1")
     assert shape(found) == [*OF_LIST, ("clients", list)]

@@ -6,6 +6,7 @@ import pytest
 
 from stan import config as config_module
 from stan.config import ChannelLimits, Config
+from stan.settings.nats_conf import parse as parse_conf
 from stan.settings.settings import parse
 from stan.settings.settings_reader import SettingsReader
 from tests.unit.settings.test_stream_conf import serve
@@ -87,3 +88,17 @@ def test_key_of_the_environment_wins_where_encryption_is_on(name):
         "environment",
     )
     assert table(parse([], environ={name: HIDDEN}).config)["encryption_key"] == ("", "default")
+
+
+def test_empty_key_in_the_file_switches_encryption_on_as_any_other():
+    file = "s.conf"
+
+    def of(text: str, **environ: str) -> Config:
+        return parse(["-sc", file], lambda _: parse_conf(text.encode(), file), environ).config
+
+    given = of("encryption_key: ''", NATS_STREAMING_ENCRYPTION_KEY=HIDDEN)
+    assert given.encryption is not None
+    assert given.encryption.key == HIDDEN.encode()
+    assert table(given)["encrypt"] == ("true", f"{file}:1")
+    assert of("encryption_key: ''").validate() == ["encryption key required: give it in NATS_STREAMING_ENCRYPTION_KEY"]
+    assert of("encryption_key: '', encrypt: false").encryption is None

@@ -168,6 +168,11 @@ def test_bad_sizes_are_complaints_with_the_flags_name():
     )
 
 
+def test_bad_size_is_a_complaint_whatever_the_store():
+    assert parse(["--file_buffer_size", "100a"]).complaints == ("file_buffer_size should be a size, got '100a'",)
+    assert parse(["--file_buffer_size", "-5"]).complaints == ()
+
+
 def test_no_arguments_give_the_default_config():
     assert serve() == Config()
 
@@ -248,8 +253,17 @@ def test_streaming_log_flags(argv, debug, trace):
 
 def test_log_flags_reach_the_config():
     log = serve("-l", "f", "-T=false", "-r", "udp://h:1", "-syslog_name", "n", "-D", "-VV", "-log_size_limit", "5").log
-    assert (log.file, log.logtime, log.syslog, log.remote_syslog) == (Path("f"), False, True, "udp://h:1")
-    assert (log.syslog_name, log.nats_debug, log.nats_trace, log.file_bytes_max) == ("n", True, True, 5)
+    assert (log.file, log.logtime, log.remote_syslog) == (Path("f"), False, "udp://h:1")
+    assert (log.syslog_name, log.file_bytes_max) == ("n", 5)
+
+
+def test_a_log_file_wins_over_the_syslog_for_both_servers():
+    for flags in (["-s"], ["-r", "udp://h:1"], ["-s", "-r", "udp://h:1"]):
+        assert serve(*flags).log.syslog
+        assert "syslog" in " ".join(serve(*flags).embedded.extra_args)
+        config = serve("-l", "f", *flags)
+        assert not config.log.syslog
+        assert "syslog" not in " ".join(config.embedded.extra_args)
 
 
 @pytest.mark.parametrize("flag", [flag for flag in TABLE if flag.refused], ids=lambda flag: flag.key)
@@ -327,10 +341,9 @@ def test_cluster_options_of_a_lone_node_are_noticed():
     assert notice == "Options without effect, as -clustered is not given: -cluster_peers, -cluster_log_path"
 
 
-def test_raft_logging_of_a_lone_node_is_noticed_by_its_name():
-    assert serve("-cluster_raft_logging").notices == (
-        "Options without effect, as -clustered is not given: -cluster_raft_logging",
-    )
+@pytest.mark.parametrize("flag", ["-cluster_raft_logging", "-cluster_allow_add_remove_node"])
+def test_switch_of_a_lone_node_is_noticed_by_its_name(flag):
+    assert serve(flag).notices == (f"Options without effect, as -clustered is not given: {flag}",)
 
 
 def test_what_a_sql_store_cannot_is_refused():

@@ -1,13 +1,15 @@
 """Configuration files of the streaming server: every key, precedence, complaints with their lines, and NATS's share."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from stan.config import ChannelOverride, ClusterConfig, Config, TlsConfig
+from stan.edge.nats.nats_process import find_binary
 from stan.policies import PolicyRule
-from stan.settings.file_schema import CHANNEL, CLUSTER, FILE, LIMITS, SECTIONS, SQL, TLS, TOP, Want
+from stan.settings.file_schema import CHANNEL, CLUSTER, FILE, LIMITS, NATS, SECTIONS, SQL, TLS, TOP, Want
 from stan.settings.nats_conf import parse as parse_conf
 from stan.settings.policies import BY_KEY
 from stan.settings.settings import Parsed, parse
@@ -343,6 +345,64 @@ def test_streaming_options_in_the_file_of_c_have_no_effect_beside_sc():
         "n.conf:1: id has no effect, as -sc names s.conf",
         "n.conf:3: streaming has no effect, as -sc names s.conf",
     )
+
+
+def test_unknown_keys_of_natss_part_are_ignored_with_a_notice_each():
+    text = "port: 1\nmax_conections: 5\nSIZE: 7, LEFT: 8\nmax_payload: $SIZE\nnope { a: b }\nstreaming { hbf: $LEFT }"
+    config = serve(text)
+    assert config.notices == (
+        's.conf:2: unknown option "max_conections" is ignored',
+        's.conf:5: unknown option "nope" is ignored',
+    )
+    assert handed(config) == '"port": 1 "SIZE": 7 "max_payload": $SIZE'
+    assert not [setting for setting in config.shown() if "max_conections" in setting.name or "nope" in setting.name]
+
+
+LOGGED = """log_file: l, logfile_size_limit: 1MB, logtime: false, logtime_utc: true, pid_file: p, ports_file_dir: d
+syslog: true, remote_syslog: "udp://h:1", debug: true"""
+
+
+def test_log_and_process_files_of_natss_part_are_those_of_both_servers():
+    config = serve(f"{LOGGED}\nstreaming {{ id: x }}")
+    log = config.log
+    assert (log.file, log.file_bytes_max, log.logtime, log.logtime_utc) == (Path("l"), 1_048_576, False, True)
+    assert (config.pid_file, config.embedded.ports_file_dir) == (Path("p"), Path("d"))
+    assert (log.syslog, log.remote_syslog) == (False, "udp://h:1")
+    assert handed(config) == '"debug": true'
+    assert set(config.embedded.extra_args) == {"--logtime=false", "--logtime_utc=true"}
+    shown = {setting.name: setting for setting in config.shown()}
+    assert (shown["log"].value, shown["log"].source, shown["pid"].source) == ("l", "s.conf:1", "s.conf:1")
+    assert not [name for name in shown if name.startswith("nats.")]
+
+
+def test_syslog_of_natss_part_is_that_of_both_servers():
+    config = serve('syslog: true, remote_syslog: "udp://h:1"', nats="")
+    assert not config.log.syslog  # the file of the streaming server has no such option
+    config = serve("id: x", nats='syslog: true\nremote_syslog: "udp://h:1"')
+    assert (config.log.syslog, config.log.remote_syslog) == (True, "udp://h:1")
+    assert set(config.embedded.extra_args) == {"--syslog=true", "--remote_syslog=udp://h:1"}
+
+
+def test_flags_win_over_the_log_options_of_natss_part():
+    config = serve(LOGGED, "-l", "other", "-P", "mine", "-T=true")
+    assert (config.log.file, config.pid_file, config.log.logtime) == (Path("other"), Path("mine"), True)
+
+
+@pytest.mark.parametrize(
+    ("entry", "kind"), [("log_file: 5", "string"), ("syslog: 'true'", "bool"), ("log_size_limit: '1MB'", "int64")]
+)
+def test_log_options_of_natss_part_of_a_wrong_type_are_refused(entry, kind):
+    (complaint,) = complaints(f"port: 1\n{entry}")
+    assert complaint.startswith("s.conf:2: parameter ")
+    assert f"is expected to be {kind}" in complaint
+
+
+@pytest.mark.parametrize("name", sorted(NATS))
+def test_keys_of_nats_are_known_to_the_nats_server_inside(name, tmp_path):
+    file = tmp_path / "nats.conf"
+    file.write_text(f"{name}: no-such-value")
+    done = subprocess.run([find_binary(), "-t", "-c", file], capture_output=True, text=True, check=False, timeout=60)
+    assert "unknown field" not in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
