@@ -5,12 +5,14 @@ Long pages are built in slices. Knows nothing of HTTP.
 """
 
 import platform
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from stan_protocol.scalars import WallNanos
+from stan_protocol.units import INT64_MAX, INT64_MIN
 
 from stan import limits
 from stan.config import ChannelLimits
@@ -25,6 +27,8 @@ from stan.product import COMPATIBLE_VERSION
 from stan.protocol.user_subjects import is_of_user
 from stan.raft.group import RaftGroup
 
+LENGTH_BYTES: Final = 4
+"""Bytes in front of a stored message, which are not sent."""
 Query = Mapping[str, str]
 Json = dict[str, object]
 
@@ -41,16 +45,14 @@ class PageWindow(NamedTuple):
 
     @classmethod
     def of(cls, query: Query) -> "PageWindow":
-        """Parse the window as the original does: a value that is not a number counts as 0."""
+        """Parse the window as the original does: a value that is not a number counts as 0, one out of range as the bound."""
         offset, limit = _number(query.get("offset", "")), _number(query.get("limit", ""))
         return cls(max(offset, 0), limit if limit > 0 else limits.PAGE_ITEMS)
 
 
 def _number(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        return 0
+    number = int(text) if re.fullmatch(r"[+-]?[0-9]{1,4000}", text, re.ASCII) else 0
+    return min(max(number, INT64_MIN), INT64_MAX)
 
 
 class Pages:
@@ -84,7 +86,7 @@ class Pages:
                 "in_msgs": 0 if counted is None else counted.in_messages,
                 "in_bytes": 0 if counted is None else counted.in_bytes,
                 "out_msgs": 0 if counted is None else counted.out_messages,
-                "out_bytes": 0 if counted is None else counted.out_bytes,
+                "out_bytes": 0 if counted is None else counted.out_bytes - LENGTH_BYTES * counted.out_messages,
                 **_descriptors(),
             }
         )
