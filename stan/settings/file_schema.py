@@ -31,6 +31,9 @@ ENVIRONMENT: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 }
 """Secrets that the environment gives, over file and flags: key, the switch that asks for it, names of variables."""
 
+DEFAULTS: Final = {"http_host": "STAN_HTTP_HOST"}
+"""Settings that a variable of the environment gives where neither a flag nor a file does: an image has one for all its uses."""
+
 
 class Want(Enum):
     """The type of the value of a key; durations are strings that must be readable."""

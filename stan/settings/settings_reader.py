@@ -10,7 +10,7 @@ from stan_protocol.units import parse_size
 from stan.config import ChannelOverride, Setting
 from stan.permissions import Permissions
 from stan.policies import PolicyRule
-from stan.settings.file_schema import ENVIRONMENT, FILE_ONLY
+from stan.settings.file_schema import DEFAULTS, ENVIRONMENT, FILE_ONLY
 from stan.settings.flags import TABLE
 from stan.settings.go_flags import Value
 from stan.settings.nats_conf import Document
@@ -82,7 +82,10 @@ class SettingsReader:
         self.own_password = ""
 
     def _environment(self, environ: Mapping[str, str]) -> None:
-        """Take keys of the environment, which win over all others, where a setting requires them (STAN-SPEC 8.10)."""
+        """Take defaults, and keys, which win over all others, where a setting requires them (STAN-SPEC 8.10)."""
+        for key, name in DEFAULTS.items():
+            if key not in self.given and environ.get(name):
+                self.given[key], self.sources[key] = environ[name], "environment"
         for key, (switch, names) in ENVIRONMENT.items():
             value = next((environ[name] for name in names if environ.get(name)), None)
             if value is not None and (self.given.get(switch) or self.given.get(key)):
