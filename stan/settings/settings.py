@@ -248,12 +248,11 @@ def _monitor(values: SettingsReader) -> MonitorConfig:
 
 
 def _log(values: SettingsReader) -> LogConfig:
-    streaming = values.flag("SDV")
     return filled(
         LogConfig,
         values,
-        debug=values.flag("stan_debug") if "stan_debug" in values.given else streaming,
-        trace=values.flag("stan_trace") if "stan_trace" in values.given else streaming,
+        debug=values.flag("stan_debug"),
+        trace=values.flag("stan_trace"),
         syslog=not values.text("log") and (values.flag("syslog") or bool(values.text("remote_syslog"))),
     )
 

@@ -74,9 +74,10 @@ class SettingsReader:
             file = FileSettings(nats=NatsPart(file=Path(str(named)) if named else None))
         values = {key: value for key, value in file.values.items() if "SDV" not in flags or key not in _SDV}
         self.file = file
-        self.given: dict[str, Value] = {**values, **flags}
+        given = {**dict.fromkeys(_SDV, flags["SDV"]), **flags} if "SDV" in flags else flags
+        self.given: dict[str, Value] = {**values, **given}
         self.sources: dict[str, str] = {key: file.places[key].where for key in values if key in file.places}
-        self.sources |= dict.fromkeys(flags, "flag")
+        self.sources |= dict.fromkeys(given, "flag")
         self._environment({} if environ is None else environ)
         self.complaints = list(file.complaints)
         self.own_password = ""
