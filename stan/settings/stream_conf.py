@@ -181,6 +181,7 @@ def _take_pages(rest: Document, settings: FileSettings) -> Document:
         settings.places[key] = KeyPlace(name, node.place)
         if host:
             settings.values["http_host"] = host.strip("[]")
+            settings.places["http_host"] = KeyPlace(name, node.place)
     return {name: node for name, node in rest.items() if name.lower() not in PAGES}
 
 

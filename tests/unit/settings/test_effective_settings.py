@@ -102,3 +102,18 @@ def test_empty_key_in_the_file_switches_encryption_on_as_any_other():
     assert table(given)["encrypt"] == ("true", f"{file}:1")
     assert of("encryption_key: ''").validate() == ["encryption key required: give it in NATS_STREAMING_ENCRYPTION_KEY"]
     assert of("encryption_key: '', encrypt: false").encryption is None
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "expected"),
+    [
+        ("http: 8222", [], ("0.0.0.0", "environment")),  # noqa: S104 - as the image says
+        ('http: "127.0.0.1:8222"', [], ("127.0.0.1", "f:1")),
+        ("http: 8222", ["--http_host", "::1"], ("::1", "flag")),
+    ],
+)
+def test_address_of_the_pages_that_the_environment_names_is_a_default(text, flags, expected):
+    environ = {"STAN_HTTP_HOST": "0.0.0.0"}  # noqa: S104
+    config = parse(["-c", "f", *flags], lambda _: parse_conf(text.encode(), "f"), environ).config
+    assert config.monitor.host == expected[0]
+    assert table(config)["http_host"] == expected
