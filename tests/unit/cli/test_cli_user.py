@@ -63,4 +63,4 @@ def test_all_that_is_wrong_with_a_question_is_said_at_once(stan):
     assert "Nobody is the user 'eve': alice, bob." in told
     assert "'a..b' is no pattern" in told
     assert "everybody may do everything" in stan("list", code=1, text="streaming { store: memory }")
-    assert "unknown field" in stan("list", code=1, text="streaming { store: memory }\nAPP: 1").lower()
+    assert 'not "rules"' in stan("list", code=1, text=TEXT.replace("allow:", "rules:"))
