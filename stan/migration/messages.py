@@ -35,7 +35,7 @@ _TIME_HIGH = 5
 """Bytes of that varint that hold all but its lowest 28 bits; the highest four of these are in the byte in front of them."""
 _NEVER = b"\xff" * 12
 """No message has this behind its channel."""
-_SEQUENCE_MAX = (1 << 63) - 1
+SEQUENCE_MAX = (1 << 63) - 1
 
 
 class MessageRun(NamedTuple):
@@ -61,7 +61,7 @@ class SliceReader:
 
     def __init__(self, channel: bytes, note: Note, opener: Opener | None) -> None:
         self.last = 0  # newest sequence so far
-        self.lost = 0
+        self.faults = 0  # reported so far
         self._channel = channel
         self._subject = text(2, channel)
         self._note = note
@@ -164,9 +164,9 @@ class SliceReader:
         """Report messages that are missing before *sequence*: True if there are any; none precede a channel's first."""
         if not self.last:
             return False
-        self.lost += sequence - want
         if not self._reported:
             self._note(self._path, at, f"messages {want} to {sequence - 1} are missing here")
+            self.faults += 1
         return True
 
     def _parse(self, payload: bytes, at: int, usual: tuple[int, int] | None) -> _Message | None:
@@ -181,14 +181,13 @@ class SliceReader:
                 return _Message(self.last + 1, payload[:head] + content + payload[-_TIME_SIZE:], 0)
             fields = ProtoFields(payload)
             sequence, stamp = fields.number(1), fields.number(5) or 1
-            if not self.last < sequence <= _SEQUENCE_MAX:
+            if not self.last < sequence <= SEQUENCE_MAX:
                 raise ValueError(f"sequence {sequence} follows {self.last}")
-            content = text(3, fields.text(3)) + text(4, self._opened(fields.text(4)))
+            record = encoded(fields, self._channel, self._opened(fields.text(4)))
         except ValueError as error:
             self._report(at, f"left out: {error}")
             return None
-        rebuilt = number(1, sequence) + self._subject + content + number(5, stamp)
-        return _Message(sequence, rebuilt, stamp if stamp <= _SEQUENCE_MAX else 1)
+        return _Message(sequence, record, stamp if stamp <= SEQUENCE_MAX else 1)
 
     def _opened(self, content: bytes) -> bytes:
         return self._opener(content) if self._opener is not None and content else content
@@ -228,7 +227,14 @@ class SliceReader:
 
     def _report(self, at: int, fault: str) -> None:
         self._note(self._path, at, fault)
+        self.faults += 1
         self._reported = True
+
+
+def encoded(fields: ProtoFields, channel: bytes, data: bytes) -> bytes:
+    """Return a message as the original would encode it today, with *data* for its payload."""
+    content = text(2, channel) + text(3, fields.text(3)) + text(4, data)
+    return number(1, fields.number(1)) + content + number(5, fields.number(5) or 1)
 
 
 class _Shapes(dict[int, bytes]):
@@ -250,14 +256,14 @@ def _timestamp(payload: bytes) -> int:
     return read_varint(payload, len(payload) - _TIME_SIZE + 1, len(payload))[0]
 
 
-def newest_in_index(path: Path, note: Note) -> int:
-    """Return the sequence of the newest message in a slice's index, 0 if it has none."""
+def newest_in_index(path: Path, hint: Note) -> int:
+    """Return the sequence of the newest message in a slice's index, 0 if it has none; the original writes a damaged one again."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return 0
     except OSError as error:
-        note(str(path), 0, f"cannot be read: {error.strerror}")
+        hint(str(path), 0, f"cannot be read: {error.strerror}")
         return 0
     at = len(data) - (len(data) - len(VERSION)) % INDEX_RECORD_BYTES - INDEX_RECORD_BYTES
     reported = False
@@ -266,7 +272,7 @@ def newest_in_index(path: Path, note: Note) -> int:
         if crc32(record[:28]) == int.from_bytes(record[28:], "little") and any(record):
             return int.from_bytes(record[:8], "little")
         if any(record) and not reported:
-            note(str(path), at, "a record of the index is damaged; the index is not needed")
+            hint(str(path), at, "a record of the index is damaged; the index is not needed")
             reported = True
         at -= INDEX_RECORD_BYTES
     return 0

@@ -13,30 +13,32 @@ from stan_protocol.channels import folded
 from stan_protocol.scalars import MiB
 
 from stan.errors import StartError
-from stan.migration.crypto import Opener, opener
-from stan.migration.messages import MessageRun, SliceReader, newest_in_index
+from stan.migration.cluster.nodes import ClusterChannel, ClusterStore, find_raft
+from stan.migration.crypto import ENCRYPTED, WRONG_KEY, Opener, opener
+from stan.migration.messages import MessageRun
 from stan.migration.old_store import OldChannel, OldStore
 from stan.migration.quiet_watch import QuietWatch
 from stan.migration.report import ChannelReport, MigrationReport, PositionReport
-from stan.migration.subscriptions import OldPosition, read_positions
+from stan.migration.subscriptions import OldPosition
 from stan.migration.target import MigrationTarget, TargetChannel
 from stan.protocol.kernel.server import seal
 
-ENCRYPTED = "the payloads look encrypted: set NATS_STREAMING_ENCRYPTION_KEY or give --encryption-key, or --plain if they are not"
-WRONG_KEY = "no payload can be decrypted with this key"
 CLIENTS_END = (
     "clients are not registered any more and connect anew, as after a restart of a server with a memory store; their durables "
     "wait for them, and get what they had not acknowledged first"
 )
 OF_A_CLUSTER = (
-    "this was node {node} of a cluster: its messages are here, but a cluster keeps clients, durables and queue groups in its "
-    "Raft log, which is not read. All of them begin anew: a client that resumes its durable with the usual start, new messages "
-    "only, skips everything that it had not acknowledged, and one that asks for all gets all of it again"
+    "this was node {node} of a cluster, which has durables and queue groups in its Raft log. All of them begin anew: a client "
+    "that resumes its durable with the usual start, new messages only, skips everything that it had not acknowledged, and one "
+    "that asks for all gets all of it again"
 )
 WITHOUT_DURABLES = (
-    "{why}. To move the messages alone, add --without-durables; then put each durable where it was before its client comes: "
-    "stan durable create CHANNEL CLIENT/DURABLE --at SEQUENCE (the old server's page /streaming/channelsz?subs=1 tells last_sent)"
+    "{why}. If it is lost, --without-durables moves the messages alone; then put each durable where it was before its client "
+    "comes: stan durable create CHANNEL CLIENT/DURABLE --at SEQUENCE (the old server's page /streaming/channelsz?subs=1 tells "
+    "last_sent)"
 )
+ALONE = "give the directory of a server that is no node of a cluster alone, and one directory with --without-durables"
+ONE_LOG_EACH = "give one --raft for each directory, in the same order"
 RUNS = (
     "the server of {source} seems to run: {why}. What it takes from now on would be missing in the new directory: stop it first. "
     "If it is stopped, say so with --stopped"
@@ -71,7 +73,10 @@ def nobody_asked(_cluster_id: str) -> OldServerCheck:
 class MigrationPlan:
     """The settings of one migration."""
 
-    source: Path
+    sources: tuple[Path, ...]  # the store of the server, or of nodes of one cluster
+    raft_logs: tuple[
+        Path, ...
+    ] = ()  # Raft directories of these nodes in the same order; without any they are looked for
     target: Path | None = None  # None: only look
     key: bytes = b""
     plain: bool = False  # treat all payloads as not encrypted, whatever they look like
@@ -82,6 +87,11 @@ class MigrationPlan:
     watch_s: float = 0  # for how many seconds at least it is looked whether something changes
     ask: Callable[[str], OldServerCheck] = nobody_asked  # the old server, by its cluster id, on its NATS
 
+    @property
+    def source(self) -> str:
+        """The directories, for messages."""
+        return ", ".join(map(str, self.sources))
+
 
 def move(plan: MigrationPlan, begin: Callable[[int], None], progress: Progress) -> MigrationReport:
     """Move the store. *begin* is called with the number of bytes to read.
@@ -90,18 +100,16 @@ def move(plan: MigrationPlan, begin: Callable[[int], None], progress: Progress) 
         StartError: the plan cannot be carried out; a directory that was begun is no store.
         StanError, OSError: the new directory cannot be written.
     """
-    report = MigrationReport(str(plan.source))
-    watch = QuietWatch(plan.source, plan.watch_s)
-    store = OldStore(plan.source, report.note)
+    stores = [OldStore(path) for path in plan.sources]
+    raft_logs = _raft_logs(plan, stores)
+    watch = QuietWatch([*plan.sources, *raft_logs], plan.watch_s)
+    store = ClusterStore(stores, raft_logs, plan.key, plain=plan.plain) if raft_logs else stores[0]
+    report = store.report
     key = b"" if plan.plain else plan.key
-    report.decrypted = _check_encryption(store, key, plain=plan.plain)
+    report.decrypted |= _check_encryption(store, key, plain=plan.plain)
     cluster_id = store.cluster_id or plan.cluster_id.encode()
     report.cluster_id = cluster_id.decode(errors="replace")
     report.clients = [client.decode(errors="replace") for client in store.clients()]
-    of_a_cluster = OF_A_CLUSTER.format(node=store.node_id.decode(errors="replace")) if store.node_id else ""
-    if of_a_cluster and plan.target is not None and not plan.without_durables:
-        raise StartError(WITHOUT_DURABLES.format(why=of_a_cluster))
-    report.notes += [of_a_cluster] if of_a_cluster else []
     report.notes += [CLIENTS_END] if report.clients else []
     report.notes += [NOW_PLAIN] if report.decrypted else []
     if plan.target is None:
@@ -113,7 +121,7 @@ def move(plan: MigrationPlan, begin: Callable[[int], None], progress: Progress) 
         return report
     if not cluster_id:
         raise StartError(f"{plan.source} does not tell its cluster id; give it with --cluster-id")
-    if plan.target.resolve().is_relative_to(plan.source.resolve()):
+    if any(plan.target.resolve().is_relative_to(path.resolve()) for path in plan.sources):
         raise StartError("the new directory must not lie in the old one, where it would look like a channel")
     if not plan.stopped and (check := _check_server(plan, watch, report.cluster_id)).runs:
         raise StartError(_verdict(plan, check.runs, check))
@@ -129,6 +137,24 @@ def move(plan: MigrationPlan, begin: Callable[[int], None], progress: Progress) 
     return report
 
 
+def _raft_logs(plan: MigrationPlan, stores: list[OldStore]) -> list[Path]:
+    """Return the Raft directories of the nodes, none for a server alone, or if its durables are not to be moved."""
+    of_nodes = all(store.node_id for store in stores)
+    if not of_nodes or plan.without_durables:
+        if len(stores) > 1:
+            raise StartError(ALONE)
+        (store,) = stores
+        store.report.notes += [OF_A_CLUSTER.format(node=store.node_id.decode(errors="replace"))] if of_nodes else []
+        return []
+    given = plan.raft_logs or [None] * len(stores)
+    if len(given) != len(stores):
+        raise StartError(ONE_LOG_EACH)
+    try:
+        return [find_raft(store, path) for store, path in zip(stores, given, strict=True)]
+    except StartError as error:
+        raise StartError(WITHOUT_DURABLES.format(why=error)) from error
+
+
 def _check_server(plan: MigrationPlan, watch: QuietWatch, cluster_id: str) -> OldServerCheck:
     """Return the signs that the old server runs, at this moment."""
     check = plan.ask(cluster_id)
@@ -139,7 +165,7 @@ def _verdict(plan: MigrationPlan, why: str, check: OldServerCheck) -> str:
     return RUNS.format(source=plan.source, why=why) if why else NOT_SEEN.format(source=plan.source, nats=check.outcome)
 
 
-def _check_encryption(store: OldStore, key: bytes, *, plain: bool) -> bool:
+def _check_encryption(store: OldStore | ClusterStore, key: bytes, *, plain: bool) -> bool:
     """Return True if there are payloads to decrypt. Raises StartError: the key is missing or wrong."""
     if plain:
         return False
@@ -163,7 +189,11 @@ def _opens(open_payload: Opener, payload: bytes) -> bool:
 
 
 def _move_channels(
-    store: OldStore, target: MigrationTarget | None, report: MigrationReport, key: bytes, progress: Progress
+    store: OldStore | ClusterStore,
+    target: MigrationTarget | None,
+    report: MigrationReport,
+    key: bytes,
+    progress: Progress,
 ) -> None:
     names: set[bytes] = set()
     for channel in store.channels:
@@ -184,7 +214,7 @@ class _Mover:
 
     def __init__(
         self,
-        channel: OldChannel,
+        channel: OldChannel | ClusterChannel,
         report: MigrationReport,
         summary: ChannelReport,
         sink: TargetChannel | None,
@@ -194,25 +224,22 @@ class _Mover:
         self._report = report
         self._summary = summary
         self._sink = sink
-        self._reader = SliceReader(channel.name, report.note, open_payload)
+        self._opener = open_payload
         self._time = 1  # of the newest message
 
     def run(self, progress: Progress) -> None:
         """Messages first, then positions, so that these never point behind the end."""
-        positions, self._summary.subscriptions_ended = read_positions(self._channel.subscriptions, self._report.note)
-        for path in self._channel.slices:
-            before = self._report.problem_count
-            done = 0
-            for batch in self._reader.read(path):
-                self._add(batch)
-                done += len(batch.records) + 4 * batch.count
-                if done > _PROGRESS_BYTES:
-                    progress(done)
-                    done = 0
-            progress(done)
-            if self._report.problem_count == before:
-                self._compare(path)
-        self._summary.lost = self._reader.lost
+        positions, self._summary.subscriptions_ended = self._channel.positions()
+        done = 0
+        for batch in self._channel.runs(self._opener):
+            self._summary.lost += batch.base - self._summary.last - 1 if batch.gap else 0
+            self._add(batch)
+            done += len(batch.records) + 4 * batch.count
+            if done > _PROGRESS_BYTES:
+                progress(done)
+                done = 0
+        progress(done)
+        self._summary.lost += self._channel.lost
         self._end(positions)
         for position in positions:
             self._summary.positions.append(
@@ -236,18 +263,10 @@ class _Mover:
         if self._sink is not None:
             self._sink.add(batch)
 
-    def _compare(self, path: Path) -> None:
-        """Report messages that only the index of a slice has; nothing else shows that they are missing."""
-        newest = newest_in_index(path.with_suffix(".idx"), self._report.note)
-        if newest > self._reader.last:
-            self._report.note(str(path), path.stat().st_size, f"ends early: its index tells of messages up to {newest}")
-
     def _end(self, positions: list[OldPosition]) -> None:
         """Make sure that no known sequence is given out again."""
-        last, summary = self._reader.last, self._summary
-        newest = max((position.last_sent for position in positions), default=0)
-        for path in self._channel.indexes[-1:]:
-            newest = max(newest, newest_in_index(path, self._report.note))
+        last, summary = self._summary.last, self._summary
+        newest = max([self._channel.newest(), *(position.last_sent for position in positions)])
         if newest <= last:
             return
         self._report.note(str(self._channel.directory), 0, f"messages {last + 1} to {newest} are missing at the end")

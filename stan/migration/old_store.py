@@ -12,10 +12,11 @@ from pathlib import Path
 from stan_protocol.channels import is_channel_name
 
 from stan.errors import StartError
-from stan.migration.crypto import looks_encrypted
-from stan.migration.messages import sample
+from stan.migration.crypto import Opener, looks_encrypted
+from stan.migration.messages import MessageRun, SliceReader, newest_in_index, sample
 from stan.migration.records import ProtoFields, read_small
-from stan.migration.report import Note
+from stan.migration.report import MigrationReport
+from stan.migration.subscriptions import OldPosition, read_positions
 
 SERVER, CLIENTS, SUBSCRIPTIONS = "server.dat", "clients.dat", "subs.dat"
 _LOCK = ".rootdir.lck"
@@ -26,11 +27,15 @@ _SAMPLE = 20
 class OldChannel:
     """The directory of one channel."""
 
-    def __init__(self, name: bytes, directory: Path, slices: list[Path], indexes: list[Path]) -> None:
+    def __init__(
+        self, name: bytes, directory: Path, slices: list[Path], indexes: list[Path], report: MigrationReport
+    ) -> None:
         self.name = name
         self.directory = directory
+        self.lost = 0  # messages that are missing at its beginning: none that this store would know of
         self.slices = slices
         self.indexes = indexes
+        self._report = report
 
     @property
     def subscriptions(self) -> Path:
@@ -42,15 +47,39 @@ class OldChannel:
         """Size of its messages in bytes."""
         return sum(path.stat().st_size for path in self.slices if path.exists())
 
+    def positions(self) -> tuple[list[OldPosition], int]:
+        """Return the positions, and the number of subscriptions that end because they are not durable."""
+        return read_positions(self.subscriptions, self._report.note)
+
+    def runs(self, open_payload: Opener | None) -> Iterator[MessageRun]:
+        """Yield the messages."""
+        reader = SliceReader(self.name, self._report.note, open_payload)
+        for path in self.slices:
+            faults = reader.faults
+            yield from reader.read(path)
+            if reader.faults == faults:
+                self._compare(path, reader.last)
+
+    def newest(self) -> int:
+        """Return the newest sequence that an index tells, 0 if none does."""
+        return max((newest_in_index(path, self._report.hint) for path in self.indexes[-1:]), default=0)
+
+    def _compare(self, path: Path, last: int) -> None:
+        """Report messages that only the index of a slice has; nothing else shows that they are missing."""
+        newest = newest_in_index(path.with_suffix(".idx"), self._report.hint)
+        if newest > last:
+            self._report.note(str(path), path.stat().st_size, f"ends early: its index tells of messages up to {newest}")
+
 
 class OldStore:
     """A FILE store of NATS Streaming Server, read-only. Raises StartError: *directory* is no such store, or in use."""
 
-    def __init__(self, directory: Path, note: Note) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.report = MigrationReport(str(directory))
         self.cluster_id = b""
         self.node_id = b""  # of a server of a cluster
-        self._note = note
+        self._note = self.report.note
         try:
             names = os.listdir(directory)  # noqa: PTH208 - names as the file system has them
         except OSError as error:
@@ -68,14 +97,14 @@ class OldStore:
         return sum(channel.size for channel in self.channels)
 
     def clients(self) -> list[bytes]:
-        """Ids of the clients that were registered."""
+        """Ids of the clients that were registered: they are not moved, so damage to their file costs nothing."""
         clients: dict[bytes, None] = {}
         path = self.directory / CLIENTS
-        for record in read_small(path, self._note, typed=True):
+        for record in read_small(path, self.report.hint, typed=True):
             try:
                 client = ProtoFields(record.payload).text(1)
             except ValueError as error:
-                self._note(str(path), record.offset, f"left out: {error}")
+                self.report.hint(str(path), record.offset, f"left out: {error}")
                 continue
             if record.kind == 1:
                 clients[client] = None
@@ -110,7 +139,8 @@ class OldStore:
                 self._note(str(directory), 0, "left out: not the name of a channel")
                 continue
             try:
-                channel = OldChannel(name, directory, self._slices(directory, "dat"), self._slices(directory, "idx"))
+                slices, indexes = self._slices(directory, "dat"), self._slices(directory, "idx")
+                channel = OldChannel(name, directory, slices, indexes, self.report)
             except OSError as error:
                 self._note(str(directory), 0, f"left out: {error.strerror}")
                 continue

@@ -6,7 +6,8 @@ is reason enough not to move; the absence of signs is no proof: a server elsewhe
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -17,12 +18,12 @@ State = dict[Path, tuple[int, int, int, int]]
 
 
 class QuietWatch:
-    """Watches a directory from now on, for *least_s* seconds at least."""
+    """Watches directories from now on, for *least_s* seconds at least."""
 
-    def __init__(self, directory: Path, least_s: float) -> None:
-        self._directory = directory
+    def __init__(self, directories: Sequence[Path], least_s: float) -> None:
+        self._directories = directories
         self._until = time.monotonic() + least_s
-        self._before = _state(directory)
+        self._before = _state(directories)
 
     def holders(self) -> list[str]:
         """Describe the processes that may write to its files, as far as they are visible; on Linux only."""
@@ -38,15 +39,15 @@ class QuietWatch:
     def changed(self) -> str:
         """Return the first change since the watch began, "" if there is none; waits until the watch was long enough."""
         time.sleep(max(0.0, self._until - time.monotonic()))
-        after = _state(self._directory)
+        after = _state(self._directories)
         paths = sorted(path for path in self._before.keys() | after.keys() if self._before.get(path) != after.get(path))
         return f"{paths[0]} changes" if paths else ""
 
 
-def _state(directory: Path) -> State:
+def _state(directories: Sequence[Path]) -> State:
     """All files: device, inode, size, time of the last change."""
     state: State = {}
-    for folder, _, names in os.walk(directory):
+    for folder, _, names in chain.from_iterable(map(os.walk, directories)):
         for name in names:
             path = Path(folder, name)
             try:

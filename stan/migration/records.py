@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from zlib import crc32
 
-from stan_protocol.kernel.wire_py import read_fields
+from stan_protocol.kernel.wire_py import read_fields, read_varint
 from stan_protocol.scalars import MiB
 
 from stan.limits import NATS_PAYLOAD_BYTES_MAX
@@ -55,6 +55,25 @@ class ProtoFields:
     def text(self, field: int) -> bytes:
         """Content of a text field."""
         return self._texts.get(field, b"")
+
+
+def texts(payload: bytes, field: int) -> list[bytes]:
+    """Return the contents of a repeated text field. Raises ValueError: *payload* is no protobuf message."""
+    return [payload[start:stop] for name, wire, _, start, stop in read_fields(payload) if name == field and wire == 2]
+
+
+def numbers(payload: bytes, field: int) -> list[int]:
+    """Return the values of a repeated varint field, packed or one by one. Raises ValueError: as `texts`."""
+    values = []
+    for name, wire, value, start, stop in read_fields(payload):
+        if name == field and wire == 0:
+            values.append(value)
+        elif name == field and wire == 2:
+            at = start
+            while at < stop:
+                one, at = read_varint(payload, at, stop)
+                values.append(one)
+    return values
 
 
 def read_small(path: Path, note: Note, *, typed: bool) -> Iterator[Record]:

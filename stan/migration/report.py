@@ -52,7 +52,8 @@ class MigrationReport:
     cluster_id: str = ""
     channels: list[ChannelReport] = field(default_factory=list)
     clients: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # hints, no problems
+    notes: list[str] = field(default_factory=list)  # remarks, no problems
+    hints: list[Problem] = field(default_factory=list)  # what was not in order and costs nothing
     problems: list[Problem] = field(default_factory=list)
     problems_untold: int = 0
     decrypted: bool = False
@@ -63,6 +64,20 @@ class MigrationReport:
             self.problems.append(Problem(file, offset, text))
         else:
             self.problems_untold += 1
+
+    def hint(self, file: str, offset: int, text: str) -> None:
+        """Note something that was not in order, but costs nothing: the original would write it again, or there is a copy."""
+        if len(self.hints) < PROBLEMS_MAX:
+            self.hints.append(Problem(file, offset, text))
+
+    def include(self, other: "MigrationReport", *, harmless: bool) -> None:
+        """Include and clear the problems of another report, as hints if they are *harmless*; its hints stay hints."""
+        for hint in other.hints:
+            self.hint(*hint)
+        for problem in other.problems:
+            (self.hint if harmless else self.note)(*problem)
+        self.problems_untold += 0 if harmless else other.problems_untold
+        other.problems, other.problems_untold, other.hints = [], 0, []
 
     @property
     def problem_count(self) -> int:

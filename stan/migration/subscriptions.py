@@ -103,11 +103,21 @@ def _positions(states: Iterable[_State]) -> tuple[list[OldPosition], int]:
         if position is None:
             position = positions[key] = OldPosition(client, durable, group, 0, b"", 0, 0)
         position.client_id, position.inbox = client or position.client_id, fields.text(4)
-        position.max_in_flight = _bounded(fields.number(6), _MAX_IN_FLIGHT)
-        position.ack_wait_s = _bounded(fields.number(7), _ACK_WAIT_S)
+        position.max_in_flight = bounded_max_in_flight(fields.number(6))
+        position.ack_wait_s = bounded_ack_wait(fields.number(7))
         position.last_sent = max(position.last_sent, state.last_sent)
         position.pending |= state.pending
     return list(positions.values()), ended
+
+
+def bounded_max_in_flight(value: int) -> int:
+    """Return a number of messages as a subscription may have it."""
+    return _bounded(value, _MAX_IN_FLIGHT)
+
+
+def bounded_ack_wait(value: int) -> int:
+    """Return a number of seconds as a subscription may have it."""
+    return _bounded(value, _ACK_WAIT_S)
 
 
 def _bounded(value: int, otherwise: int) -> int:

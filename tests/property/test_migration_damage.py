@@ -79,7 +79,7 @@ def damage(directory, name, how, at, size):
 
 
 def run(source, target=None):
-    plan = MigrationPlan(source=source, target=target, cluster_id="test-cluster", plain=True)
+    plan = MigrationPlan(sources=(source,), target=target, cluster_id="test-cluster", plain=True)
     return move(plan, lambda _total: None, lambda _size: None)
 
 

@@ -37,6 +37,17 @@ PROBLEMS_SHOWN: Final = 20
 ASK_S: Final = 1.0
 """How long an answer of the old server's is waited for."""
 
+Directories = Annotated[
+    list[Path],
+    typer.Argument(metavar="DIR", help="The --dir of the old server, which is stopped; of a cluster, of its nodes."),
+]
+RaftDirectories = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--raft", metavar="DIR", help="The --cluster_log_path of a node, once for each DIR, if it is not found."
+    ),
+]
+
 app = group_of_commands("Move in from another server.")
 
 
@@ -47,7 +58,8 @@ def migrate() -> None:
 
 @app.command("stan-filestore")
 def stan_filestore(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The --dir of the old server, which is stopped.")],
+    directories: Directories,
+    raft: RaftDirectories = None,
     to: Annotated[Path | None, typer.Option("--to", metavar="NEWDIR", help="Directory to be made.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only look and report.")] = False,  # noqa: FBT002
     as_json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,  # noqa: FBT002
@@ -68,20 +80,22 @@ def stan_filestore(
     ] = DEFAULT_SERVER,
     without_durables: Annotated[  # noqa: FBT002
         bool,
-        typer.Option("--without-durables", help="Move a node of a cluster, whose store does not tell durables."),
+        typer.Option("--without-durables", help="Move the messages of one node of a cluster whose Raft log is lost."),
     ] = False,
     stopped: Annotated[bool, typer.Option("--stopped", help="The old server is stopped for sure.")] = False,  # noqa: FBT002
 ) -> None:
-    """Read the FILE store of a NATS Streaming Server, plain or encrypted, into a new data directory.
+    """Read the FILE store of a stopped NATS Streaming Server, plain or encrypted, into a new data directory.
 
-    Sequences, timestamps, durables and queue groups with what is pending stay as they are.
+    Sequences, timestamps, durables and queue groups with their pending messages stay as they are.
+    Of a cluster give the directories of a majority of its nodes: then all that it has acknowledged is moved.
     """
     if encryption_cipher and encryption_cipher.upper() not in CIPHERS:
         fail("encryption cipher not supported", EXIT_USAGE)
     if (to is None) != dry_run:
         fail("give either --to NEWDIR or --dry-run", EXIT_USAGE)
     plan = MigrationPlan(
-        source=directory,
+        sources=tuple(directories),
+        raft_logs=tuple(raft or ()),
         target=to,
         key=(os.environ.get("NATS_STREAMING_ENCRYPTION_KEY") or encryption_key).encode(),
         plain=plain,
@@ -132,7 +146,8 @@ async def _ask(server: str, cluster_id: str) -> OldServerCheck:
 
 def _facts(report: MigrationReport) -> dict[str, object]:
     document = asdict(report)
-    document["problems"] = [problem._asdict() for problem in report.problems]
+    for name, problems in (("problems", report.problems), ("hints", report.hints)):
+        document[name] = [problem._asdict() for problem in problems]
     return document
 
 
@@ -149,9 +164,10 @@ def _show(report: MigrationReport, plan: MigrationPlan) -> None:
     out.print(table)
     for note in report.notes:
         out.print(f"Note: {note}.", markup=False, highlight=False, soft_wrap=True)
-    for problem in report.problems[:PROBLEMS_SHOWN]:
-        text = f"{problem.file}: offset {problem.offset}: {problem.text}"
-        out.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
+    for style, mark, problems in (("dim", "Costs nothing: ", report.hints), ("yellow", "", report.problems)):
+        for problem in problems[:PROBLEMS_SHOWN]:
+            text = f"{mark}{problem.file}: offset {problem.offset}: {problem.text}"
+            out.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
     untold = report.problem_count - len(report.problems[:PROBLEMS_SHOWN])
     if untold > 0:
         out.print(f"and {untold:,} more; --json tells {len(report.problems):,}", style="yellow")
