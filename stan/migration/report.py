@@ -70,14 +70,14 @@ class MigrationReport:
         if len(self.hints) < PROBLEMS_MAX:
             self.hints.append(Problem(file, offset, text))
 
-    def include(self, other: "MigrationReport", *, harmless: bool) -> None:
-        """Include and clear the problems of another report, as hints if they are *harmless*; its hints stay hints."""
-        for hint in other.hints:
+    def include(self, part: "MigrationReport", *, harmless: bool) -> None:
+        """Include and clear the problems of another report, *part*, as hints if they are *harmless*; its hints stay hints."""
+        for hint in part.hints:
             self.hint(*hint)
-        for problem in other.problems:
+        for problem in part.problems:
             (self.hint if harmless else self.note)(*problem)
-        self.problems_untold += 0 if harmless else other.problems_untold
-        other.problems, other.problems_untold, other.hints = [], 0, []
+        self.problems_untold += 0 if harmless else part.problems_untold
+        part.problems, part.problems_untold, part.hints = [], 0, []
 
     @property
     def problem_count(self) -> int:

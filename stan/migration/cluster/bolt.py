@@ -105,7 +105,7 @@ class BoltFile:
             yield from self._tree(page, depth + 1)
 
     def _page(self, number: int, depth: int) -> tuple[int, bytes]:
-        """Flags and content of a page with those behind it."""
+        """Flags and content of a page, with its overflow pages. Raises ValueError: it is damaged."""
         at, page_size = number * self._newest.page_size, self._newest.page_size
         if not 2 <= number < self._size // page_size:
             raise ValueError(f"page {number} is not in the file")

@@ -22,8 +22,8 @@ class MessageCopy:
             self._next = next(self._runs, None)
         return self._next.base if self._next else 0
 
-    def take(self, sequence: int) -> MessageRun | None:
-        """Take the next messages if they have *sequence*, from there on; what is before it is passed over."""
+    def read_from(self, sequence: int) -> MessageRun | None:
+        """Return the next messages if *sequence* is among them, from there on; earlier ones are skipped."""
         while self.begin() and (run := self._next):
             if run.base > sequence:
                 return None
@@ -40,10 +40,10 @@ class LoggedMessages(MessageCopy):
         self._floor = 0  # what is before it is not read
         super().__init__(self._messages(channel, batches, read))
 
-    def take(self, sequence: int) -> MessageRun | None:
-        """As of any copy; batches before *sequence* are not read."""
+    def read_from(self, sequence: int) -> MessageRun | None:
+        """Return the next messages like any copy; batches before *sequence* are not read."""
         self._floor = sequence
-        return super().take(sequence)
+        return super().read_from(sequence)
 
     def _messages(
         self, channel: bytes, batches: Sequence[LoggedBatch], read: Callable[[int, int], bytes]
@@ -76,7 +76,7 @@ def merged(copies: Sequence[MessageCopy], want: int, newest: int) -> Iterator[Me
     last = 0
     while True:
         asked = copies if want <= newest else copies[:1]
-        run = next(filter(None, (copy.take(want) for copy in asked)), None)
+        run = next(filter(None, (copy.read_from(want) for copy in asked)), None)
         if run is not None:
             yield run._replace(gap=0 < last < run.base - 1)
             last = run.base + run.count - 1

@@ -42,9 +42,9 @@ class _Reader:
             return [self.value(depth + 1) for _ in range(size)]
         if code <= 0xBF or code in _TEXTS:
             return self._bytes(code & 0x1F if code <= 0xBF else self._number(_TEXTS[code]))
-        return self._other(code)
+        return self._scalar(code)
 
-    def _other(self, code: int) -> Any:
+    def _scalar(self, code: int) -> Any:
         if code in _CONSTANTS:
             return _CONSTANTS[code]
         if code in _UNSIGNED:

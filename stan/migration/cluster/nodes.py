@@ -28,7 +28,7 @@ SOME = (
 )
 UNSURE = "the last {count} entries are on too few of the nodes given to be known as acknowledged; they are moved all the same"
 NO_LOG = "the Raft log of node {node} is not found in or beside {store}"
-SEVERAL_LOGS = "several Raft logs are in {store}: {logs}. Name that of each node with --raft"
+SEVERAL_LOGS = "several logs may be the Raft log of node {node}: {logs}. Name that of each node with --raft"
 NO_BEGINNING = (
     "the Raft log of node {node} cannot be used: there is neither a valid snapshot nor the first entry. Give other nodes, or "
     "move the messages alone with --without-durables"
@@ -38,7 +38,7 @@ NOT_ONE_CLUSTER = "the directories are not those of different nodes of one clust
 
 @dataclass(slots=True)
 class OldNode:
-    """One node."""
+    """A node: its store and its Raft directory."""
 
     store: OldStore
     raft: RaftDirectory
@@ -61,20 +61,22 @@ class OldNode:
 
 
 def find_raft(store: OldStore, given: Path | None) -> Path:
-    """Return the Raft directory of a node: where it is *given*, in the store, or in `CLUSTER/NODE` beside it or here.
+    """Return the Raft directory of a node: where it is *given*, in the store, beside it, or in `CLUSTER/NODE` of this directory.
 
     Raises:
         StartError: there is none, or more than one.
     """
     cluster, node = (part.decode(errors="replace") for part in (store.cluster_id, store.node_id))
-    usual = Path(cluster, node)
-    for place in [given] if given is not None else [store.directory, store.directory.parent / usual, usual]:
-        logs = [log for depth in range(4) for log in sorted(place.glob("*/" * depth + LOG))]
-        if len(logs) > 1:
-            raise StartError(SEVERAL_LOGS.format(store=place, logs=", ".join(map(str, logs))))
-        if logs:
+    usual, beside = Path(cluster, node), store.directory.absolute().parent
+    several = ""
+    places = [(store.directory, 3), (beside / usual, 1), (beside, 2), (usual, 1)]
+    for place, depth in [(given, 3)] if given is not None else places:
+        logs = [log for below in range(depth + 1) for log in sorted(place.glob("*/" * below + LOG))]
+        if len(logs) == 1:
             return logs[0].parent
-    raise StartError(NO_LOG.format(node=node, store=given or store.directory))
+        if logs:
+            several = SEVERAL_LOGS.format(node=node, logs=", ".join(map(str, logs)))
+    raise StartError(several or NO_LOG.format(node=node, store=given or store.directory))
 
 
 class ClusterStore:
@@ -133,7 +135,7 @@ class ClusterStore:
         return list(self._state.clients)
 
     def samples(self) -> Iterator[tuple[bytes, bytes]]:
-        """As those of a store."""
+        """Payloads of some messages, as those of a store."""
         return self._first.store.samples()
 
     def _replay(self) -> ReplicatedState:
@@ -205,7 +207,7 @@ class ClusterChannel:
         self._cluster = cluster
 
     def positions(self) -> tuple[list[OldPosition], int]:
-        """As those of a store's channel."""
+        """Positions of the state, and the number of subscriptions that end."""
         return self._channel.positions()
 
     def runs(self, open_payload: Opener | None) -> Iterator[MessageRun]:

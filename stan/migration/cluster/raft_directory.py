@@ -1,6 +1,6 @@
 """The Raft directory of a node: its log, `raft.log`, and snapshots, `snapshots/TERM-INDEX-TIME/` with `meta.json`, `state.bin`.
 
-Promises: reads only; what is damaged is reported by file and offset, and the rest is read.
+Promises: reads only; damage is reported by file and offset, and the rest is read.
 """
 
 import base64

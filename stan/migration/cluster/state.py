@@ -1,7 +1,7 @@
 """The state that a cluster has replicated: a snapshot, and the operations after it, applied as a follower of the original does.
 
 Clients count, because an operation of an unknown client does nothing. Of subscriptions those count that outlive their clients:
-durables and durable queue groups, with what was sent and is not acknowledged. Messages stay in the log: a channel has the
+durables and durable queue groups, with their pending messages. Messages stay in the log: a channel has the
 places of their batches.
 """
 
@@ -281,7 +281,7 @@ def same_channel(one_id: int, other_id: int) -> bool:
 
 
 def _remove(channel: ReplicatedChannel, member: _Member, *, unsubscribe: bool) -> None:
-    """Take a subscription out; what is durable stays, unless it is unsubscribed."""
+    """Remove a subscription; a durable one stays as a remainder, unless it is unsubscribed."""
     del channel.online[member.ack_inbox]
     if unsubscribe and member.durable:
         channel.durables.pop((member.client_id, member.durable), None)

@@ -210,9 +210,12 @@ def test_raft_log_is_found_in_the_store_or_in_the_place_where_the_original_makes
     shutil.copytree(tmp_path / "a" / "store", home / "store")
     with pytest.raises(StartError, match=r"Raft log of node a is not found.*--without-durables"):
         plan(home / "store")
-    for place in (home / "store" / "raft", home / "test-cluster" / "a", tmp_path / "here" / "test-cluster" / "a"):
+    for place in (
+        *(home / "store" / "raft", home / "raft", home / "test-cluster" / "a"),
+        tmp_path / "here" / "test-cluster" / "a",
+    ):
         shutil.copytree(tmp_path / "a" / "raft", place)
-        monkeypatch.chdir(place if place.is_relative_to(home) else tmp_path / "here")
+        monkeypatch.chdir(tmp_path if place.is_relative_to(home) else tmp_path / "here")
         assert plan(home / "store").messages
         shutil.rmtree(place)
 
@@ -223,7 +226,7 @@ def test_directories_that_do_not_belong_together_are_refused(tmp_path, logs):
         plan(stores[0], stores[0], raft_logs=(tmp_path / "a" / "raft",) * 2)
     with pytest.raises(StartError, match="one --raft for each directory"):
         plan(*stores, raft_logs=(tmp_path / "a" / "raft",))
-    with pytest.raises(StartError, match=r"several Raft logs are in .*--raft"):
+    with pytest.raises(StartError, match=r"several logs may be the Raft log of node a: .*--raft"):
         plan(stores[0], raft_logs=(tmp_path,))
     with pytest.raises(StartError, match="alone"):
         plan(stores[0], old_store.PLAIN)
