@@ -40,6 +40,7 @@ from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as entries
 from stan.settings.config_check import examine
 from stan.settings.settings import parse
+from tests.kit import old_cluster
 from tests.kit.certificates import Authority
 from tests.kit.documents import PAGES, ROOT, Block, blocks, blocks_of, inline_commands
 from tests.kit.old_store import PLAIN
@@ -529,6 +530,7 @@ def an_old_store(walk: Walk) -> None:
     old = walk.directory / "var/lib/nats-streaming"
     if not old.exists():
         shutil.copytree(PLAIN, old)
+        old_cluster.unpack("snapshots", walk.directory)
 
 
 def no_other_orders(walk: Walk) -> None:
