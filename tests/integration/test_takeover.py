@@ -12,7 +12,7 @@ import sys
 import pytest
 import stan_client
 
-from tests.integration.test_cli_operator import stan
+from tests.integration.test_cli_operator import stan, stan_error
 from tests.integration.test_monitoring import Watched
 from tests.kit.server import CLUSTER_ID, StanServer, until
 
@@ -169,6 +169,86 @@ async def test_a_takeover_that_is_killed_goes_on(old, new, tmp_path, seed):
         await client.close()
 
 
+async def test_what_is_taken_over_is_not_removed_by_abort_nor_copied_again(old, new, tmp_path):
+    async with await stan_client.connect(old.url, client_id="p", cluster_id=CLUSTER_ID) as client:
+        await client.publish_many("orders", [b"x"] * 10)
+        stan(new.url, tmp_path, *command(old, "--fence-command", "true", "--yes"))
+        stan(new.url, tmp_path, *command(old, "--abort"))
+        assert len(await read(new, "orders")) == 10
+        await client.publish("orders", b"later")
+        stan(new.url, tmp_path, *command(old, "--fence-command", "true", "--yes"), code=1)
+    assert len(await read(new, "orders")) == 10
+
+
+@pytest.mark.parametrize("again", [0, 5, 20, 50])
+async def test_a_channel_whose_messages_are_others_now_is_copied_again(old, new, tmp_path, again):
+    """As after a crash of the old server: it has sent messages that it had not stored."""
+    stop = [*command(old, "--yes"), "--fence-command", "exit 3"]
+    async with (
+        await stan_client.connect(old.url, client_id="p", cluster_id=CLUSTER_ID) as client,
+        stan_client.Direct(old.url, cluster_id=CLUSTER_ID) as direct,
+    ):
+        await client.publish_many("orders", [b"first"] * 20)
+        await client.publish_many("other", [b"first"] * 20)
+        await asyncio.to_thread(stan, new.url, tmp_path, *stop, code=1)
+        await direct.admin.delete_channel("orders")
+        await client.publish_many("orders", [b"second"] * again)
+    stan(new.url, tmp_path, *command(old, "--fence-command", "true", "--yes"))
+    if again:
+        assert await read(new, "orders") == await read(old, "orders")
+    assert len(await read(new, "other")) == 20
+
+
+async def test_channels_keep_the_limits_of_the_old_server(new, tmp_path):
+    limits = tmp_path / "limits.conf"
+    limits.write_text(
+        "streaming: {store_limits: {max_msgs: 70, channels: {'a.>': {max_msgs: 30, max_age: '1h'}, 'a.b': {max_msgs: -1}}}}"
+    )
+    (tmp_path / "old").mkdir()
+    with Watched(tmp_path / "old", "-sc", str(limits), "-mb", "0") as old:
+        async with await stan_client.connect(old.url, client_id="p", cluster_id=CLUSTER_ID) as client:
+            for channel in ("a.b", "a.c", "d"):
+                await client.publish_many(channel, [b"x"] * 100)
+        stan(new.url, tmp_path, *command(old, "--fence-command", "true", "--yes"))
+        for channel in ("a.b", "a.c", "d"):
+            assert await read(new, channel) == (await read(old, channel))
+    async with stan_client.Direct(new.url, cluster_id=CLUSTER_ID) as direct:
+        found = {one.name: one.limits for one in await direct.admin.channels()}
+    assert {name: (one.max_msgs, one.max_age) for name, one in found.items()} == {
+        "a.b": (0, 3600 * 10**9),
+        "a.c": (30, 3600 * 10**9),
+        "d": (70, 0),
+    }
+
+
+async def test_more_channels_than_the_new_server_takes_are_refused_at_once(new, tmp_path):
+    (tmp_path / "old").mkdir()
+    with Watched(tmp_path / "old", "-mc", "0") as old:
+        async with await stan_client.connect(old.url, client_id="p", cluster_id=CLUSTER_ID) as client:
+            await asyncio.gather(*(client.publish(f"c.{number}", b"x") for number in range(101)))
+        assert "larger -mc" in stan_error(new.url, tmp_path, *command(old, "--dry-run"))
+        assert "larger -mc" in stan_error(new.url, tmp_path, *command(old, "--fence-command", "true", "--yes"))
+
+
+async def test_empty_and_trimmed_channels_and_large_messages_are_taken_over(old, new, tmp_path):
+    large = os.urandom((1 << 20) - 512)
+    async with (
+        await stan_client.connect(old.url, client_id="p", cluster_id=CLUSTER_ID) as client,
+        stan_client.Direct(old.url, cluster_id=CLUSTER_ID) as direct,
+    ):
+        await client.publish_many("trimmed", [b"%d" % number for number in range(50)])
+        await client.publish_many("emptied", [b"x"] * 9)
+        await client.publish_many("large", [large, b"", large])
+        await direct.admin.create_channel("never")
+        await direct.admin.purge("trimmed", up_to=30)
+        await direct.admin.purge("emptied", up_to=9)
+        stan(new.url, tmp_path, *command(old, "--fence-command", "true", "--yes"))
+    for channel in ("trimmed", "large"):
+        assert await read(new, channel) == await read(old, channel)
+    async with await stan_client.connect(new.url, client_id="p", cluster_id=CLUSTER_ID) as client:
+        assert [(await client.publish(name, b"x")).sequence for name in ("trimmed", "emptied", "never")] == [51, 10, 1]
+
+
 async def test_a_takeover_can_be_looked_at_and_given_up(old, new, tmp_path):
     async with await stan_client.connect(old.url, client_id="p", cluster_id=CLUSTER_ID) as client:
         await client.publish_many("orders", [b"x"] * 100)
@@ -183,6 +263,13 @@ async def test_a_takeover_can_be_looked_at_and_given_up(old, new, tmp_path):
         until(lambda: json.loads(stan(new.url, tmp_path, "channel", "list", "--json"))["channels"] == [])
     stan(new.url, tmp_path, *command(old, "--fence-command", "true", "--yes"))
     assert await read(new, "orders") == await read(old, "orders")
+
+
+def test_pages_of_another_server_are_refused(old, new, tmp_path):
+    (tmp_path / "third").mkdir()
+    with Watched(tmp_path / "third") as third:
+        pages = f"http://127.0.0.1:{third.http}"
+        assert "another server" in stan_error(new.url, tmp_path, "takeover", old.url, "--pages", pages, "--dry-run")
 
 
 def test_wrong_words_are_said(old, new, tmp_path):
