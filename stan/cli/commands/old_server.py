@@ -221,8 +221,9 @@ class OldServer:
         await session.request(subject, request, stan_client.CloseRequestTimeoutError, CONNECT_S)
 
     async def pending(self, position: RunningPosition, client: stan_client.Client) -> tuple[set[int], bool]:
-        """The sequences that a position has not acknowledged, as its server delivers them again to *client*, and True; False: not
-        all came, so those from the first of them on count as pending."""
+        """The sequences that a position has not acknowledged, as its server delivers them again to *client*, in order, and True;
+        False: not all came, so those from the first of them on count as pending, or all if none came. Counts only if the same
+        server leads before and afterwards."""
         owed: set[int] = set()
         if not position.pending:
             return owed, True
@@ -253,14 +254,13 @@ class OldServer:
         await subscription.close()
         if len(owed) >= left:
             return owed, True
-        first = min(owed, default=max(1, position.last_sent - position.pending + 1))
-        return set(range(first, position.last_sent + 1)), False
+        return set(range(min(owed, default=1), position.last_sent + 1)), False
 
     async def _pending_now(self, position: RunningPosition) -> int:
         """How many messages are pending now: less than before if limits have removed some."""
         page = await self._page("channelsz", channel=position.channel, subs=1)
         now = (one.pending for one in _channel(page, None).positions if one.title == position.title)
-        return next(now, 0)
+        return next(now, position.pending)  # a page without it is of a server that does not lead any more
 
 
 def _runs(sequences: set[int]) -> Iterator[tuple[int, int]]:

@@ -357,4 +357,9 @@ class _Takeover:
                 await client.close()
 
         await asyncio.gather(*(ask(client_id, theirs) for client_id, theirs in by_client.items()))
+        if await self.old.find_leader():
+            raise CliError(
+                "The old server was restarted, or another node leads, while its pending messages were looked at. Nothing was "
+                "switched; stan takeover goes on when it is given again."
+            )
         return found
