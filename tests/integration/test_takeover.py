@@ -180,6 +180,20 @@ async def test_what_is_taken_over_is_not_removed_by_abort_nor_copied_again(old, 
     assert len(await read(new, "orders")) == 10
 
 
+async def test_a_takeover_that_has_ended_may_be_given_again_while_the_new_server_is_in_use(old, new, tmp_path):
+    again = command(old, "--fence-command", "true", "--yes")
+    async with await stan_client.connect(old.url, client_id="p", cluster_id=CLUSTER_ID) as client:
+        await client.publish_many("orders", [b"x"] * 10)
+        await asyncio.to_thread(stan, new.url, tmp_path, *again)
+        async with await stan_client.connect(new.url, client_id="p", cluster_id=CLUSTER_ID) as other:
+            await other.publish("orders", b"of the new server")
+        told = await asyncio.to_thread(stan, new.url, tmp_path, *again)
+        assert "orders was taken over before, and is in use at the new server" in told
+        await client.publish("orders", b"of the old server")
+        await asyncio.to_thread(stan, new.url, tmp_path, *again, code=1)
+    assert (await read(new, "orders"))[-1][2] == b"of the new server"
+
+
 @pytest.mark.parametrize("again", [0, 5, 20, 50])
 async def test_a_channel_whose_messages_are_others_now_is_copied_again(old, new, tmp_path, again):
     """As after a crash of the old server: it has sent messages that it had not stored."""

@@ -14,7 +14,7 @@ from typing import Final
 
 import stan_client
 from stan_client.requests.names import raw
-from stan_protocol.admin_types import Limits, RestoredRun
+from stan_protocol.admin_types import ChannelStatus, Limits, RestoredRun
 
 from stan.cli.commands.exchange import ImportRow, packed_rows
 from stan.cli.commands.old_server import RunningChannel, RunningPosition
@@ -106,7 +106,7 @@ class ChannelCopy:
         if there is None:
             raise CliError(f"Channel {old.name} was removed from the new server meanwhile.")
         if not answer.changed and not await is_under_way(self.ends.direct, old.name, self.ends.restore):
-            if there.last_sequence != old.last:
+            if not await self._is_taken_over(there):
                 raise CliError(
                     f"Channel {old.name} is taken over already, up to message {there.last_sequence:,}; the old server has "
                     f"{old.last:,}. To copy it again remove it from the new server first (stan channel delete)."
@@ -120,6 +120,27 @@ class ChannelCopy:
             await self.restart()
         elif self.task is None:
             self.task = asyncio.create_task(self._run())
+
+    async def _is_taken_over(self, there: ChannelStatus) -> bool:
+        """True if a channel of the new server, which is in use, has all of the old server: its newest message is the same."""
+        last = self.old.last
+        if there.last_sequence < last or not self.old.messages:
+            return there.last_sequence == last
+        stored = await self.ends.direct.fetch(self.old.name, start=stan_client.from_sequence(last), count=1)
+        start = stan_client.from_sequence(last)
+        subscription = await self.ends.client.subscribe(self.old.name, start=start, max_in_flight=1, manual_acks=True)
+        try:
+            newest = await subscription.next(timeout_s=SILENCE_S)
+        except stan_client.NoMessageError:
+            return False
+        finally:
+            await subscription.close()
+        same = [(one.sequence, one.timestamp_ns, one.data) for one in stored]
+        if same != [(newest.sequence, newest.timestamp_ns, newest.data)]:
+            return False
+        if there.last_sequence > last:
+            self.ends.notes.append(f"{self.old.name} was taken over before, and is in use at the new server")
+        return True
 
     async def _other_limits(self) -> Limits | None:
         """The old server's limits that are others in the new one, whose configuration has the rest."""
