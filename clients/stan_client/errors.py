@@ -33,7 +33,7 @@ class RequestTimeoutError(StanClientError, TimeoutError):
 
 
 class NobodyListensError(RequestTimeoutError):
-    """NATS reports that no server of this cluster id takes such requests, for longer than the client was told to bear."""
+    """NATS reports that no server of this cluster id takes such requests, for longer than the client bears it."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(f"stan: no server listens to {kind} requests of this cluster id")

@@ -84,7 +84,7 @@ class RepairedClient(Client):
 
     @property
     def certificate_until_ns(self) -> int:
-        """When the certificate of the connected server ends, Unix ns; 0: there is none, as without TLS, or it was not checked."""
+        """The end of the connected server's certificate, Unix ns; 0: there is none, as without TLS, or it was not checked."""
         writer = self._transport._io_writer if isinstance(self._transport, TcpTransport) else None  # noqa: SLF001
         tls = writer.get_extra_info("ssl_object") if writer is not None else None
         end = ((tls.getpeercert() or {}) if tls is not None else {}).get("notAfter")

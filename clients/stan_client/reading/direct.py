@@ -92,7 +92,7 @@ class Direct(Connected):
 
     @property
     def certificate_until_ns(self) -> int:
-        """When the certificate that NATS has shown ends, Unix ns; 0: it has shown none."""
+        """The end of the certificate that NATS has shown, Unix ns; 0: it has shown none."""
         return self._link.certificate_until_ns if self._link is not None else 0
 
     async def ping(self) -> None:

@@ -169,7 +169,7 @@ def judge_nodes(nodes: Nodes, bounds: Bounds, result: Result) -> None:
 
 
 def expiries(direct: stan_client.Direct, target: Target) -> dict[str, int]:
-    """When logins end, Unix ns, by what they are; those that never do are left out."""
+    """Return the ends of logins, Unix ns, by name; those without an end are left out."""
     ends = {"the certificate of NATS": direct.certificate_until_ns}
     if target.creds is not None:
         ends[f"the login in {target.creds}"] = login_until_ns(target.creds.read_text(errors="replace"))
@@ -177,7 +177,7 @@ def expiries(direct: stan_client.Direct, target: Target) -> dict[str, int]:
 
 
 def login_until_ns(credentials: str) -> int:
-    """When the login of a credentials file ends, Unix ns; 0: never, or it cannot be read."""
+    """Return the end of a credentials file's login, Unix ns; 0: it has none, or it cannot be read."""
     token = _TOKEN.search(credentials)
     try:
         claims = json.loads(base64.urlsafe_b64decode(token[1] + "==")) if token is not None else {}

@@ -66,7 +66,7 @@ async def is_under_way(direct: stan_client.Direct, channel: str, restore: str) -
 
 @dataclass(slots=True)
 class ChannelCopy:
-    """One channel. *old*: as the pages have shown it last."""
+    """The copy of one channel. *old*: as the pages have shown it last."""
 
     ends: Copying
     old: RunningChannel
@@ -187,7 +187,7 @@ class ChannelCopy:
         )
 
     async def _take(self) -> bool:
-        """Copy what has come. False: subscribe again."""
+        """Copy the messages that have come. False: subscribe again."""
         try:
             batches = [await asyncio.wait_for(self.waiting.get(), SILENCE_S)]
         except TimeoutError:

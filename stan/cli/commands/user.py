@@ -87,7 +87,7 @@ def can(
 
 
 def _rule(permissions: Permissions, name: str, right: Right, channel: str) -> str:
-    """Where the rules that give the right stand."""
+    """Return file and line of each rule that gives the right."""
     return ", ".join(
         rule.where or "a rule"
         for rule in permissions.rules
