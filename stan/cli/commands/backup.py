@@ -21,7 +21,6 @@ from typing import Annotated, Any, Final, NamedTuple
 import stan_client
 import typer
 from stan_protocol.admin_types import ChannelStatus, CursorKind, Limits, RestoredRun, SchemaStatus
-from stan_protocol.kernel.rows import columns, pack_rows
 from stan_protocol.patterns import matches, overlap, valid_name
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.proto.extension_pb2 import FetchResponse
@@ -49,6 +48,7 @@ from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, show
 from stan.cli.support.progress import bar
+from stan.cli.support.restoring import room_for_rows, row_requests
 from stan.cli.support.session import session
 from stan.policies import EPHEMERAL
 from stan.product import VERSION
@@ -59,10 +59,6 @@ NAMES_SHOWN_MAX: Final = 20
 """Of channels in an error."""
 TOGETHER_MAX: Final = 4
 """Channels that are read or written at once."""
-REQUEST_ROOM: Final = 1024
-"""Bytes of a request beside its channel, its runs and its rows."""
-RUN_BYTES: Final = 32
-"""Of a request for a run of messages with one time."""
 EXPIRING_BYTES: Final = 24
 """Of a request for a run of messages that expire together: two sequences and a time."""
 DELAYED_BYTES: Final = 36
@@ -321,15 +317,15 @@ async def _put_back(
 ) -> None:
     """Restore one channel. Raises ServerError, ArchiveError."""
     admin, name = direct.admin, channel.name
+    room = room_for_rows(payload_max, name)
     await admin.restore_channel(name, backup_name, channel.first_sequence, Limits(**channel.limits))
     for answer in saved_messages(directory, channel):
-        for one in _requests(answer, payload_max - REQUEST_ROOM - len(name.encode("utf-8", "surrogateescape"))):
+        for one in _requests(answer, room):
             runs, expire_at = one.expiring_runs, one.expire_at
             await admin.restore_rows(name, backup_name, one.runs, one.rows, expiring_runs=runs, expire_at=expire_at)
             advance(sum(run.count for run in one.runs))
     for position in saved_positions(directory, channel):
         await admin.restore_cursor(name, backup_name, position)
-    room = payload_max - REQUEST_ROOM - len(name.encode("utf-8", "surrogateescape"))
     for messages, bodies in saved_delayed(directory, channel):
         for first, last in _parts_of(bodies, room):
             await admin.restore_delayed(name, backup_name, messages[first:last], b"".join(bodies[first:last]))
@@ -348,29 +344,9 @@ class _Rows(NamedTuple):
 def _requests(answer: FetchResponse, room: int) -> Iterator[_Rows]:
     """The messages of an answer as runs and rows that fit into *room* bytes."""
     times = expiries(answer)
-    count = sum(run.count for run in answer.runs)
-    parts = columns(answer.records, count, headers=True, keys=True)
     runs = [RestoredRun(first_sequence=r.first_sequence, count=r.count, timestamp=r.timestamp) for r in answer.runs]
-    pending = [(runs, 0, count)]
-    while pending:
-        part, first, size = pending.pop()
-        rows = pack_rows(
-            parts.data_offsets,
-            parts.data,
-            first,
-            size,
-            replies=(parts.reply_offsets, parts.replies, first),
-            headers=(parts.headers or [])[first : first + size],
-            keys=parts.keys and (*parts.keys, first),
-        )
-        expiring_runs, expire_at = _expiring(part, times[first : first + size])
-        weight = len(rows) + RUN_BYTES * len(part) + EXPIRING_BYTES * len(expire_at)
-        if weight <= room or size == 1:
-            yield _Rows(part, rows, expiring_runs, expire_at)
-            continue
-        half = size // 2
-        left, right = _cut(part, half)
-        pending += [(right, first + half, size - half), (left, first, half)]
+    for one in row_requests(runs, answer.records, room, EXPIRING_BYTES if times else 0):
+        yield _Rows(one.runs, one.rows, *_expiring(one.runs, times[one.first : one.first + one.size]))
 
 
 def _expiring(runs: list[RestoredRun], times: list[int]) -> tuple[list[tuple[int, int]], list[int]]:
@@ -399,21 +375,6 @@ def _parts_of(rows: list[bytes], room: int) -> Iterator[tuple[int, int]]:
             first, size = at, 0
         size += weight
     yield first, len(rows)
-
-
-def _cut(runs: list[RestoredRun], count: int) -> tuple[list[RestoredRun], list[RestoredRun]]:
-    """The first *count* messages of *runs*, and the others."""
-    left: list[RestoredRun] = []
-    for at, run_ in enumerate(runs):
-        if run_.count >= count:
-            head = RestoredRun(first_sequence=run_.first_sequence, count=count, timestamp=run_.timestamp)
-            rest = RestoredRun(
-                first_sequence=run_.first_sequence + count, count=run_.count - count, timestamp=run_.timestamp
-            )
-            return [*left, head], [*([rest] if rest.count else []), *runs[at + 1 :]]
-        left.append(run_)
-        count -= run_.count
-    return left, []
 
 
 # --- both -------------------------------------------------------------------------------------------------------------------

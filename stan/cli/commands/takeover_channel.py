@@ -19,6 +19,7 @@ from stan_protocol.admin_types import ChannelStatus, Limits, RestoredRun
 from stan.cli.commands.exchange import ImportRow, packed_rows
 from stan.cli.commands.old_server import RunningChannel, RunningPosition
 from stan.cli.support.common import CliError
+from stan.cli.support.restoring import room_for_rows
 
 IN_FLIGHT_MAX: Final = 4096
 """Messages of a channel that the old server sends before they are copied ..."""
@@ -29,7 +30,6 @@ SILENCE_S: Final = 3.0
 """A copy that lacks messages, and gets none for so long, subscribes again."""
 GAPS_MAX: Final = 3
 """Subscriptions in a row that leave out the same messages, after which the old server has none there."""
-REQUEST_ROOM: Final = 1024
 ROW_ROOM: Final = 96
 """Bytes of a request for each message beside its payload, its reply and its run."""
 
@@ -252,7 +252,7 @@ class ChannelCopy:
 
     def _part(self, messages: list[stan_client.Message]) -> list[stan_client.Message]:
         """The first of *messages*, as many as one request takes."""
-        size, room = 0, self.ends.payload_max - REQUEST_ROOM - len(raw(self.old.name))
+        size, room = 0, room_for_rows(self.ends.payload_max, self.old.name)
         for at, message in enumerate(messages):
             size += len(message.data) + len(message.reply) + ROW_ROOM
             if at and size > room:
