@@ -22,14 +22,15 @@ from stan_protocol.scalars import KiB
 from stan.migration.crypto import Opener
 from stan.migration.records import HEADER, SIZE_MAX, VERSION, FileWindow, ProtoFields
 from stan.migration.report import Note
+from stan.migration.source import MessageRun
 
 BATCH_BYTES_MAX = 256 * KiB
 INDEX_RECORD_BYTES = 32
 
 _LOW = [b"\x08%c" % low for low in range(0x80)]
 _LOW_GOES_ON = [b"\x08%c" % (low | 0x80) for low in range(0x80)]
-_TIME_TAG = 5 << 3
-_TIME_SIZE = 10
+TIME_TAG = 5 << 3
+TIME_SIZE = 10
 """Bytes of a timestamp with its tag: the varint of every time from 1972 to 2262 has nine."""
 _TIME_HIGH = 5
 """Bytes of that varint that hold all but its lowest 28 bits; the highest four of these are in the byte in front of them."""
@@ -38,22 +39,12 @@ _NEVER = b"\xff" * 12
 SEQUENCE_MAX = (1 << 63) - 1
 
 
-class MessageRun(NamedTuple):
-    """Messages with sequences that follow each other."""
-
-    base: int
-    count: int  # type: ignore[assignment] # hides tuple.count, which nobody calls on a batch
-    timestamp: int
-    records: bytes
-    gap: bool  # messages before it are missing
-
-
 class _Message(NamedTuple):
     """The fields of a decoded message."""
 
     sequence: int
     payload: bytes
-    timestamp: int  # 0: see `_timestamp`
+    timestamp: int  # 0: see `timestamp_of`
 
 
 class SliceReader:
@@ -71,7 +62,7 @@ class SliceReader:
         self._page = -1  # of the sequences that `_low` and `_middle` are for: all but their lowest 7 bits
         self._low = _LOW
         self._middle = b""
-        self._shapes = _Shapes()
+        self._shapes = Shapes()
 
     def read(self, path: Path) -> Iterator[MessageRun]:
         """The batches of one slice."""
@@ -126,7 +117,7 @@ class SliceReader:
             usual = (
                 record.startswith(low[want & 0x7F] + middle)
                 and record.startswith(shape, fixed)
-                and record[-_TIME_SIZE] == _TIME_TAG
+                and record[-TIME_SIZE] == TIME_TAG
                 and record[-1] < 0x80
             )
             if not (usual and plain):
@@ -137,7 +128,7 @@ class SliceReader:
                 sequence, record, time = message
             if record[-_TIME_HIGH - 1] >> 3 != tick or record[-_TIME_HIGH:] != high or room < 0 or sequence != want:
                 if parts:
-                    yield MessageRun(first, len(parts) >> 1, stamp or _timestamp(payload), b"".join(parts), gap)
+                    yield MessageRun(first, len(parts) >> 1, stamp or timestamp_of(payload), b"".join(parts), gap)
                     parts.clear()
                 gap = sequence != want and self._missing(want, sequence, base + here)
                 first, room, high, tick = sequence, BATCH_BYTES_MAX, record[-_TIME_HIGH:], record[-_TIME_HIGH - 1] >> 3
@@ -148,7 +139,7 @@ class SliceReader:
             want = sequence + 1
             here = stop
         if parts:
-            yield MessageRun(first, len(parts) >> 1, stamp or _timestamp(payload), b"".join(parts), gap)
+            yield MessageRun(first, len(parts) >> 1, stamp or timestamp_of(payload), b"".join(parts), gap)
         self._reported = False
         return base + here
 
@@ -177,8 +168,8 @@ class SliceReader:
         try:
             if usual is not None:
                 head, data = usual
-                content = text(4, self._opened(payload[data:-_TIME_SIZE]))
-                return _Message(self.last + 1, payload[:head] + content + payload[-_TIME_SIZE:], 0)
+                content = text(4, self._opened(payload[data:-TIME_SIZE]))
+                return _Message(self.last + 1, payload[:head] + content + payload[-TIME_SIZE:], 0)
             fields = ProtoFields(payload)
             sequence, stamp = fields.number(1), fields.number(5) or 1
             if not self.last < sequence <= SEQUENCE_MAX:
@@ -237,11 +228,11 @@ def encoded(fields: ProtoFields, channel: bytes, data: bytes) -> bytes:
     return number(1, fields.number(1)) + content + number(5, fields.number(5) or 1)
 
 
-class _Shapes(dict[int, bytes]):
+class Shapes(dict[int, bytes]):
     """Bytes after the channel -> the expected ones there, if data and a timestamp are all that follows."""
 
     def __missing__(self, size: int) -> bytes:
-        between = size - _TIME_SIZE
+        between = size - TIME_SIZE
         shape = _NEVER if between else b""
         for width in range(1, 6):
             content = between - 1 - width
@@ -251,9 +242,9 @@ class _Shapes(dict[int, bytes]):
         return shape
 
 
-def _timestamp(payload: bytes) -> int:
+def timestamp_of(payload: bytes) -> int:
     """Time of a message that looks as expected."""
-    return read_varint(payload, len(payload) - _TIME_SIZE + 1, len(payload))[0]
+    return read_varint(payload, len(payload) - TIME_SIZE + 1, len(payload))[0]
 
 
 def newest_in_index(path: Path, hint: Note) -> int:

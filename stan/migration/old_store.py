@@ -13,9 +13,11 @@ from stan_protocol.channels import is_channel_name
 
 from stan.errors import StartError
 from stan.migration.crypto import Opener, looks_encrypted
-from stan.migration.messages import MessageRun, SliceReader, newest_in_index, sample
+from stan.migration.messages import SliceReader, newest_in_index, sample
+from stan.migration.quiet_watch import QuietWatch
 from stan.migration.records import ProtoFields, read_small
 from stan.migration.report import MigrationReport
+from stan.migration.source import MessageRun
 from stan.migration.subscriptions import OldPosition, read_positions
 
 SERVER, CLIENTS, SUBSCRIPTIONS = "server.dat", "clients.dat", "subs.dat"
@@ -27,12 +29,14 @@ _SAMPLE = 20
 class OldChannel:
     """The directory of one channel."""
 
+    lost = 0  # at its beginning: none that this store would know of
+    may_be_empty = False
+
     def __init__(
         self, name: bytes, directory: Path, slices: list[Path], indexes: list[Path], report: MigrationReport
     ) -> None:
         self.name = name
         self.directory = directory
-        self.lost = 0  # messages that are missing at its beginning: none that this store would know of
         self.slices = slices
         self.indexes = indexes
         self._report = report
@@ -64,6 +68,10 @@ class OldChannel:
         """Return the newest sequence that an index tells, 0 if none does."""
         return max((newest_in_index(path, self._report.hint) for path in self.indexes[-1:]), default=0)
 
+    def report(self, fault: str) -> None:
+        """Report a fault of the whole channel."""
+        self._report.note(str(self.directory), 0, fault)
+
     def _compare(self, path: Path, last: int) -> None:
         """Report messages that only the index of a slice has; nothing else shows that they are missing."""
         newest = newest_in_index(path.with_suffix(".idx"), self._report.hint)
@@ -74,9 +82,10 @@ class OldChannel:
 class OldStore:
     """A FILE store of NATS Streaming Server, read-only. Raises StartError: *directory* is no such store, or in use."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, watch_s: float = 0) -> None:
         self.directory = directory
         self.report = MigrationReport(str(directory))
+        self.watch = QuietWatch([directory], watch_s)
         self.cluster_id = b""
         self.node_id = b""  # of a server of a cluster
         self._note = self.report.note
@@ -118,6 +127,9 @@ class OldStore:
             for path in channel.slices[:1]:
                 for payload in sample(path, _SAMPLE):
                     yield channel.name, payload if looks_encrypted(payload) else b""
+
+    def close(self) -> None:
+        """Nothing stays open."""
 
     def _read_server(self) -> None:
         path = self.directory / SERVER

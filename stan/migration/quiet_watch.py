@@ -20,6 +20,11 @@ State = dict[Path, tuple[int, int, int, int]]
 class QuietWatch:
     """Watches directories from now on, for *least_s* seconds at least."""
 
+    not_seen = (
+        "no process that may be looked at has its files open to write, none of them changes, and {nats}. One on another machine, "
+        "of another user or behind another NATS is not seen: make sure that it is stopped"
+    )
+
     def __init__(self, directories: Sequence[Path], least_s: float) -> None:
         self._directories = directories
         self._until = time.monotonic() + least_s

@@ -12,11 +12,22 @@ Note = Callable[[str, int, str], None]
 
 
 class Problem(NamedTuple):
-    """Something that was not in order."""
+    """Something that was not in order, in a file at an offset, or in a table in the row of a key."""
 
     file: str
     offset: int
     text: str
+    key: str = ""
+
+    @property
+    def place(self) -> str:
+        """The place for people."""
+        return f"{self.file}: {self.key}" if self.key else f"{self.file}: offset {self.offset}"
+
+    def document(self) -> dict[str, object]:
+        """The problem for programs."""
+        where = {"table": self.file, "key": self.key} if self.key else {"file": self.file, "offset": self.offset}
+        return {**where, "text": self.text}
 
 
 @dataclass(slots=True)
@@ -48,7 +59,7 @@ class ChannelReport:
 class MigrationReport:
     """The report of a migration."""
 
-    directory: str
+    source: str = ""
     cluster_id: str = ""
     channels: list[ChannelReport] = field(default_factory=list)
     clients: list[str] = field(default_factory=list)
@@ -59,25 +70,31 @@ class MigrationReport:
     decrypted: bool = False
 
     def note(self, file: str, offset: int, text: str) -> None:
-        """Note a problem."""
-        if len(self.problems) < PROBLEMS_MAX:
-            self.problems.append(Problem(file, offset, text))
-        else:
-            self.problems_untold += 1
+        """Note a problem in a file."""
+        self._add(Problem(file, offset, text))
 
     def hint(self, file: str, offset: int, text: str) -> None:
         """Note something that was not in order, but costs nothing: the original would write it again, or there is a copy."""
-        if len(self.hints) < PROBLEMS_MAX:
-            self.hints.append(Problem(file, offset, text))
+        self._add_hint(Problem(file, offset, text))
 
     def include(self, part: "MigrationReport", *, harmless: bool) -> None:
         """Include and clear the problems of another report, *part*, as hints if they are *harmless*; its hints stay hints."""
         for hint in part.hints:
-            self.hint(*hint)
+            self._add_hint(hint)
         for problem in part.problems:
-            (self.hint if harmless else self.note)(*problem)
+            (self._add_hint if harmless else self._add)(problem)
         self.problems_untold += 0 if harmless else part.problems_untold
         part.problems, part.problems_untold, part.hints = [], 0, []
+
+    def _add(self, problem: Problem) -> None:
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(problem)
+        else:
+            self.problems_untold += 1
+
+    def _add_hint(self, problem: Problem) -> None:
+        if len(self.hints) < PROBLEMS_MAX:
+            self.hints.append(problem)
 
     @property
     def problem_count(self) -> int:

@@ -46,7 +46,7 @@ class OldPosition:
 
 
 @dataclass(slots=True)
-class _State:
+class SubscriptionState:
     """A subscription of the old server."""
 
     fields: ProtoFields
@@ -56,21 +56,21 @@ class _State:
 
 def read_positions(path: Path, note: Note) -> tuple[list[OldPosition], int]:
     """Return the positions in a subs.dat, and the number of subscriptions that end because they are not durable."""
-    states: dict[int, _State] = {}
+    states: dict[int, SubscriptionState] = {}
     for record in read_small(path, note, typed=True):
         try:
             _apply(states, record)
         except ValueError as error:
             note(str(path), record.offset, f"left out: {error}")
-    return _positions(states[number] for number in sorted(states))
+    return positions_of(states[number] for number in sorted(states))
 
 
-def _apply(states: dict[int, _State], record: Record) -> None:
+def _apply(states: dict[int, SubscriptionState], record: Record) -> None:
     fields = ProtoFields(record.payload)
     subscription = fields.number(1)
     match record.kind:
         case 1 | 2:
-            state = states.setdefault(subscription, _State(fields))
+            state = states.setdefault(subscription, SubscriptionState(fields))
             state.fields = fields
             state.last_sent = max(state.last_sent, fields.number(9))
         case 3:
@@ -85,7 +85,8 @@ def _apply(states: dict[int, _State], record: Record) -> None:
                 state.last_sent = max(state.last_sent, fields.number(2))
 
 
-def _positions(states: Iterable[_State]) -> tuple[list[OldPosition], int]:
+def positions_of(states: Iterable[SubscriptionState]) -> tuple[list[OldPosition], int]:
+    """Return the positions that these subscriptions make, and the number of subscriptions that are not durable."""
     positions: dict[tuple[bytes, bytes, bytes], OldPosition] = {}
     ended = 0
     for state in states:

@@ -22,7 +22,7 @@ from stan.errors import StartError
 from stan.log.files.disk import OsFiles, write_durably
 from stan.log.files.filelog import FileLog
 from stan.log.types import Entry
-from stan.migration.messages import MessageRun
+from stan.migration.source import MessageRun
 from stan.migration.subscriptions import OldPosition
 from stan.protocol.entries import Kind, encode_batch
 from stan.protocol.placement import channel_group

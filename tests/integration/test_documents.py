@@ -319,10 +319,7 @@ class Walk:
         if plain.startswith(LASTING):
             self._watch(block, ["bash", "-c", self.here(command)])
         elif not plain.startswith("curl ") or shutil.which("curl"):
-            environment = self.environment()
-            if plain.startswith("stan migrate"):
-                environment["STAN_SERVER"] = f"nats://127.0.0.1:{free_port()}"  # the old server does not run
-            self._run(block, command, environment)
+            self._run(block, command, self.environment())
 
     def _run(self, block: Block, command: str, environment: dict[str, str]) -> None:
         """Run a command to its end; some are refused for a while."""

@@ -26,8 +26,9 @@ ENV = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients'}", "COLUMNS": "160"
 
 def migrate(*words, key=""):
     env = ENV | ({"NATS_STREAMING_ENCRYPTION_KEY": key} if key else {})
-    where = () if "--server" in words else nowhere()
-    command = [*STAN, "migrate", "stan-filestore", *map(str, words), *where]
+    where = () if {"--old-server", "--server"} & set(words) else nowhere()
+    family, words = (words[1], words[2:]) if words[0] == "--store" else ("stan-filestore", words)
+    command = [*STAN, "migrate", family, *map(str, words), *where]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env, cwd=ROOT)
 
 
@@ -213,7 +214,7 @@ def old(tmp_path):
 
 
 def nowhere():
-    return "--server", f"nats://127.0.0.1:{free_port()}"
+    return "--old-server", f"nats://127.0.0.1:{free_port()}"
 
 
 @pytest.mark.parametrize("name", ["clients.dat", "server.dat", "orders/msgs.3.dat", "notes/subs.dat"])
@@ -247,12 +248,12 @@ def test_store_that_changes_while_it_is_moved_is_not_moved(tmp_path, old):
 def test_store_whose_cluster_answers_on_nats_is_not_moved(tmp_path, old):
     new = tmp_path / "new"
     with StanServer(tmp_path, store="MEMORY") as server:
-        refused = migrate(old, "--to", new, "--server", server.url)
+        refused = migrate(old, "--to", new, "--old-server", server.url)
         assert refused.returncode == 1
         assert f"a server of cluster test-cluster answers at {server.url}" in refused.stderr
         assert not new.exists()
-        assert migrate(old, "--to", new, "--server", server.url, "--stopped").returncode == 0
-    moved = migrate(old, "--to", tmp_path / "another", "--server", server.url)
+        assert migrate(old, "--to", new, "--old-server", server.url, "--stopped").returncode == 0
+    moved = migrate(old, "--to", tmp_path / "another", "--old-server", server.url)
     assert moved.returncode == 0
     assert "could not be asked" in moved.stdout
 

@@ -5,7 +5,9 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from stan.migration.moving import MigrationPlan, move
+from stan.migration.file_stores import file_stores
+from stan.migration.moving import move
+from stan.migration.plan import MigrationPlan
 from stan.migration.report import MigrationReport
 from tests.kit.old_store import FIXTURES, KEY
 from tests.kit.opened_store import Opened
@@ -24,8 +26,9 @@ def unpack(name: str, directory: Path) -> dict[str, Any]:
 def migrate(directory: Path, nodes: str, target: Path | None = None, **options: Any) -> MigrationReport:
     """Move nodes of a cluster, whose directories have a store and a Raft log each."""
     plan = MigrationPlan(
-        sources=tuple(directory / node / "store" for node in nodes),
-        raft_logs=tuple(directory / node / "raft" for node in nodes),
+        source=file_stores(
+            [directory / node / "store" for node in nodes], [directory / node / "raft" for node in nodes]
+        ),
         target=target,
         **options,
     )

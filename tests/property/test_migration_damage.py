@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stan.migration.moving import MigrationPlan, move
+from stan.migration.file_stores import file_stores
+from stan.migration.moving import move
+from stan.migration.plan import MigrationPlan
 from tests.kit import old_store
 from tests.kit.old_store import EPOCH, acked, durable, message, sent
 from tests.kit.opened_store import Opened
@@ -79,7 +81,7 @@ def damage(directory, name, how, at, size):
 
 
 def run(source, target=None):
-    plan = MigrationPlan(sources=(source,), target=target, cluster_id="test-cluster", plain=True)
+    plan = MigrationPlan(source=file_stores([source]), target=target, cluster_id="test-cluster", plain=True)
     return move(plan, lambda _total: None, lambda _size: None)
 
 

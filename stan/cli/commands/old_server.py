@@ -17,8 +17,10 @@ from itertools import groupby
 from typing import Any, Final
 
 import stan_client
+from stan_client.errors import CannotConnectError
 from stan_client.requests.names import raw
 from stan_client.transport.connection import ClientConnection
+from stan_client.transport.inbox import Inbox
 from stan_client.transport.session import Session, SessionOptions, fresh_id
 from stan_protocol.admin_types import CursorKind, CursorStatus, Limits
 from stan_protocol.patterns import ChannelLimits, narrowest, width
@@ -26,6 +28,7 @@ from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.secure import without_secrets
 
 from stan.cli.support.common import EXIT_NO_ANSWER, EXIT_UNREACHABLE, CliError
+from stan.migration.source import OldServerCheck
 
 LEADS: Final = {"Leader", "STANDALONE", "FT_ACTIVE", "CLUSTERED"}
 """The role of a server of a cluster, or the state of another, that has all channels and serves clients."""
@@ -35,6 +38,8 @@ PAGE_S: Final = 5.0
 CONNECT_S: Final = 5.0
 OWN: Final = "stan-takeover-"
 """How the ids of the clients begin that read the old server."""
+ASK_S: Final = 1.0
+"""How long an answer of the old server's is waited for."""
 PROBE_ACK_WAIT_S: Final = 30
 PROBE_POLL_S: Final = 0.5
 PROBE_S: Final = 5.0
@@ -261,6 +266,24 @@ class OldServer:
         page = await self._page("channelsz", channel=position.channel, subs=1)
         now = (one.pending for one in _channel(page, None).positions if one.title == position.title)
         return next(now, position.pending)  # a page without it is of a server that does not lead any more
+
+
+async def check_server(server: str, cluster_id: str) -> OldServerCheck:
+    """Ask for a server of that cluster at that NATS, by a request that is not a client's."""
+    where, link = without_secrets(server), ClientConnection()
+    try:
+        await link.open(server.split(","), {}, ASK_S)
+    except CannotConnectError as error:
+        return OldServerCheck(outcome=f"it could not be asked at {where} ({error.reason})")
+    try:
+        inbox = Inbox(link, f"_INBOX.{fresh_id()}", ASK_S)
+        await inbox.open()
+        answer = await inbox.ask(f"_STAN.discover.{cluster_id}".encode(), b"")
+    finally:
+        await link.shut()
+    if answer is None or answer.no_responders:
+        return OldServerCheck(outcome=f"no server of cluster {cluster_id} answers at {where}")
+    return OldServerCheck(f"a server of cluster {cluster_id} answers at {where}")
 
 
 def _runs(sequences: set[int]) -> Iterator[tuple[int, int]]:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from stan_protocol.kernel.wire_py import records_in
 
 from stan.migration.cluster.state import LoggedBatch
-from stan.migration.messages import SEQUENCE_MAX, MessageRun, encoded
+from stan.migration.messages import SEQUENCE_MAX, encoded
 from stan.migration.records import ProtoFields, texts
+from stan.migration.source import MessageRun
 
 
 class MessageCopy:

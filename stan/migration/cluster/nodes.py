@@ -15,9 +15,9 @@ from stan.migration.cluster.copies import LoggedMessages, MessageCopy, merged
 from stan.migration.cluster.raft_directory import LOG, RaftDirectory
 from stan.migration.cluster.state import ReplicatedChannel, ReplicatedState, same_channel
 from stan.migration.crypto import ENCRYPTED, WRONG_KEY, Opener, log_opener, looks_encrypted
-from stan.migration.messages import MessageRun
 from stan.migration.old_store import OldChannel, OldStore
 from stan.migration.report import MigrationReport
+from stan.migration.source import MessageRun, Watch
 from stan.migration.subscriptions import OldPosition
 
 STATE_OF = "the state is that of node {node}: entry {index} of term {term} of its Raft log"
@@ -86,7 +86,11 @@ class ClusterStore:
         StartError: they are not of one cluster, one is in use, the key is missing or wrong, or no log tells the state.
     """
 
-    def __init__(self, stores: Sequence[OldStore], raft_logs: Sequence[Path], key: bytes, *, plain: bool) -> None:
+    node_id = b""  # the state has the durables, whichever node it is of
+
+    def __init__(
+        self, stores: Sequence[OldStore], raft_logs: Sequence[Path], watch: Watch, key: bytes, *, plain: bool
+    ) -> None:
         names = [store.node_id for store in stores]
         if len({store.cluster_id for store in stores}) > 1 or len(set(names)) < len(names):
             raise StartError(NOT_ONE_CLUSTER)
@@ -98,6 +102,7 @@ class ClusterStore:
         if first.raft.headless:
             raise StartError(NO_BEGINNING.format(node=first.name))
         self.report = MigrationReport(", ".join(str(store.directory) for store in stores))
+        self.watch = watch
         self._first = first
         self._others = [node for node in nodes if node is not first]
         self._open_entry: Opener = bytes if plain else log_opener(key) if key else _no_key
@@ -137,6 +142,9 @@ class ClusterStore:
     def samples(self) -> Iterator[tuple[bytes, bytes]]:
         """Payloads of some messages, as those of a store."""
         return self._first.store.samples()
+
+    def close(self) -> None:
+        """Nothing stays open."""
 
     def _replay(self) -> ReplicatedState:
         raft, path = self._first.raft, str(self._first.raft.path)
@@ -196,11 +204,13 @@ class ClusterStore:
 class ClusterChannel:
     """A channel of the nodes, like `OldChannel`."""
 
+    may_be_empty = False
+
     def __init__(
         self, name: bytes, channel: ReplicatedChannel, stores: list[OldChannel | None], cluster: ClusterStore
     ) -> None:
         self.name = name
-        self.directory = cluster.directory / name.decode(errors="surrogateescape")
+        self._directory = cluster.directory / name.decode(errors="surrogateescape")
         self._channel = channel
         self.lost = 0  # messages that are missing at its beginning
         self._stores = stores  # of the node whose state is taken, then of the others
@@ -221,7 +231,7 @@ class ClusterChannel:
         for run in merged(copies, begin if begin and knows_beginning else first, newest):
             if not last and not knows_beginning and run.base > first:
                 self.lost = run.base - first
-                self._cluster.report.note(str(self.directory), 0, f"messages {first} to {run.base - 1} are missing")
+                self.report(f"messages {first} to {run.base - 1} are missing")
             is_intact &= not run.gap
             last = run.base + run.count - 1
             yield run
@@ -230,6 +240,10 @@ class ClusterChannel:
     def newest(self) -> int:
         """The newest sequence that the state or an index tells."""
         return max(self._channel.last, *(store.newest() for store in self._stores if store), 0)
+
+    def report(self, fault: str) -> None:
+        """Report a fault of the whole channel."""
+        self._cluster.report.note(str(self._directory), 0, fault)
 
     def _is_near(self, store: OldChannel) -> bool:
         """Return False if limits had removed all that *store* has, and what follows it, when the state was written."""

@@ -13,7 +13,9 @@ from stan.core.state.cursors import CursorKind
 from stan.errors import StartError
 from stan.migration import target as target_module
 from stan.migration.crypto import opener
-from stan.migration.moving import MigrationPlan, move
+from stan.migration.file_stores import file_stores
+from stan.migration.moving import move
+from stan.migration.plan import MigrationPlan
 from tests.kit import old_store
 from tests.kit.old_store import ENCRYPTED, EPOCH, KEY, PLAIN, acked, durable, message, record, sent
 from tests.kit.opened_store import Opened
@@ -22,7 +24,9 @@ MILLISECOND = 1_000_000
 
 
 def run(source, target=None, **options):
-    return move(MigrationPlan(sources=(source,), target=target, **options), lambda _total: None, lambda _size: None)
+    return move(
+        MigrationPlan(source=file_stores([source]), target=target, **options), lambda _total: None, lambda _size: None
+    )
 
 
 def listed(report):
@@ -434,7 +438,7 @@ def test_other_directories_are_refused(tmp_path):
 def test_a_node_of_a_cluster_without_its_raft_log_is_moved_without_durables_only(tmp_path):
     old_store.write_many(tmp_path / "old", b"orders", 20, b"x", 20, MILLISECOND)
     old_store.write_server(tmp_path / "old", node_id=b"a")
-    with pytest.raises(StartError, match=r"Raft log of node a is not found .*--without-durables .*stan durable create"):
+    with pytest.raises(StartError, match=r"Raft log of node a is not found .*--without-durables.* stan durable create"):
         run(tmp_path / "old", tmp_path / "new")
     assert not (tmp_path / "new").exists()
 

@@ -8,7 +8,9 @@ import shutil
 import pytest
 
 from stan.errors import StartError
-from stan.migration.moving import MigrationPlan, move
+from stan.migration.file_stores import file_stores
+from stan.migration.moving import move
+from stan.migration.plan import MigrationPlan
 from tests.kit import old_store
 from tests.kit.old_cluster import NODES, encrypted, migrate, moved, unpack
 from tests.kit.old_store import KEY
@@ -201,8 +203,9 @@ def test_log_that_a_running_node_has_locked_is_refused(tmp_path, logs):
         os.close(handle)
 
 
-def plan(*sources, **options):
-    return move(MigrationPlan(sources=sources, **options), lambda _total: None, lambda _size: None)
+def plan(*sources, raft_logs=(), **options):
+    whole = MigrationPlan(source=file_stores(sources, raft_logs), **options)
+    return move(whole, lambda _total: None, lambda _size: None)
 
 
 def test_raft_log_is_found_in_the_store_or_in_the_place_where_the_original_makes_it(tmp_path, logs, monkeypatch):
