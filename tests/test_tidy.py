@@ -81,6 +81,8 @@ THIRD_PARTY = {
     "deltalake": ("pyspark_stan.tables",),
     "pyiceberg": ("pyspark_stan.tables", "stan_lake.iceberg", "stan_lake.position_deletes"),
     "cryptography": ("stan.log", "stan.migration.crypto"),
+    "psycopg": ("stan.migration.sqlstore.database",),
+    "pymysql": ("stan.migration.sqlstore.database",),
     "backports": ("stan_protocol.compression",),
     "compression": ("stan_protocol.compression",),  # of Python 3.14
     # The words of the wire are protobuf messages: whoever decodes one must be able to catch its DecodeError.

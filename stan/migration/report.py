@@ -9,6 +9,8 @@ PROBLEMS_MAX = 1000
 
 Note = Callable[[str, int, str], None]
 """Takes file, offset and text of something that was not in order."""
+NoteRow = Callable[[str, str, str], None]
+"""Takes table, key and text of something that was not in order."""
 
 
 class Problem(NamedTuple):
@@ -72,6 +74,10 @@ class MigrationReport:
     def note(self, file: str, offset: int, text: str) -> None:
         """Note a problem in a file."""
         self._add(Problem(file, offset, text))
+
+    def note_row(self, table: str, key: str, text: str) -> None:
+        """Note a problem in a table."""
+        self._add(Problem(table, 0, text, key))
 
     def hint(self, file: str, offset: int, text: str) -> None:
         """Note something that was not in order, but costs nothing: the original would write it again, or there is a copy."""

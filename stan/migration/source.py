@@ -1,7 +1,7 @@
 """The two ends of a migration: a store of the original as channels, messages and positions, and a place that takes them.
 
-Sources: FILE stores (`file_stores.py`), of a server (`old_store.py`) or of the nodes of a cluster (`cluster`). Sinks: a new data
-directory (`target.py`), running servers (`stan.cli.commands.running_target`).
+Sources: FILE stores (`file_stores.py`), of a server (`old_store.py`) or of the nodes of a cluster (`cluster`), and the SQL store
+(`sqlstore`). Sinks: a new data directory (`target.py`), running servers (`stan.cli.commands.running_target`).
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,7 @@
 """`stan migrate`: moves the store of another server into a new data directory of ours, or into running servers.
 
 Promises: the old store is only read, and nothing is moved while its server seems to run. Exit code 0: everything is moved;
-5: moved, but something was damaged or missing, and is reported by file and offset; 1: nothing is moved, the
+5: moved, but something was damaged or missing, and is reported by file and offset, or by table and key; 1: nothing is moved, the
 new directory is no store, and no channel in the servers can be used.
 """
 
@@ -38,12 +38,13 @@ from stan.cli.support.options import builds, injected, target_of
 from stan.cli.support.progress import bars
 from stan.cli.support.terminal import out, write_json
 from stan.config import RAFT_GROUPS_ALONE
-from stan.errors import StanError
+from stan.errors import StanError, StartError
 from stan.migration.crypto import CIPHERS
 from stan.migration.file_stores import file_stores
 from stan.migration.moving import move
 from stan.migration.plan import MigrationPlan, OpenSource, nobody_asked
 from stan.migration.report import ChannelReport, MigrationReport
+from stan.migration.sqlstore.store import sql_store
 
 EXIT_INCOMPLETE: Final = 5
 PROBLEMS_SHOWN: Final = 20
@@ -168,6 +169,34 @@ def stan_filestore(
     Of a cluster give the directories of a majority of its nodes: then all that it has acknowledged is moved.
     """
     _run(file_stores(directories, raft or ()), moving, servers)
+
+
+@app.command("stan-sqlstore")
+@injected
+def stan_sqlstore(
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL", help="postgres://USER@HOST:PORT/DATABASE or mysql://USER@HOST:PORT/DATABASE; no password."
+        ),
+    ],
+    password_file: Annotated[
+        Path | None, typer.Option("--password-file", help="File with the password of the database, and nothing else.")
+    ] = None,
+    *,
+    moving: Moving,
+    servers: Servers,
+) -> None:
+    """Read the SQL store of a stopped NATS Streaming Server in PostgreSQL, MariaDB or MySQL, plain or encrypted, in place.
+
+    Otherwise as stan-filestore: give one of --to, --server and --dry-run.
+    """
+    try:
+        password = password_file.read_text().rstrip("\r\n") if password_file is not None else ""
+        source = sql_store(url, password)
+    except (OSError, UnicodeError, StartError) as error:
+        raise CliError(str(error), EXIT_USAGE) from None
+    _run(source, moving, servers)
 
 
 def _run(source: OpenSource, moving: Moving, servers: Servers) -> None:

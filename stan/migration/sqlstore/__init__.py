@@ -1,0 +1,1 @@
+"""The SQL store of a NATS Streaming Server, in PostgreSQL or MariaDB and MySQL, read in place."""
