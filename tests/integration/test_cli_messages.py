@@ -201,7 +201,7 @@ def test_top_fits_a_narrow_terminal_and_ends_on_q(stan, server):
     fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
     before = termios.tcgetattr(there)
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}},
         "STAN_SERVER": server.url,
         "TERM": "xterm",
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),

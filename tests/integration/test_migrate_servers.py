@@ -14,7 +14,7 @@ from tests.integration.test_takeover import pending_of, read
 from tests.kit.cluster import StanCluster
 from tests.kit.old_cluster import unpack
 from tests.kit.old_store import ENCRYPTED, EPOCH, KEY, PLAIN, acked, durable, sent, write_many, write_subscriptions
-from tests.kit.server import CLUSTER_ID, ROOT, StanServer, until
+from tests.kit.server import CLUSTER_ID, ROOT, StanServer
 
 
 @pytest.fixture
@@ -132,6 +132,17 @@ def moving(old, url):
     return subprocess.Popen(command, env=ENV, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
+def step_until(process, reached):
+    """Let a process run for moments until *reached*, and leave it stopped there, so that it is not done before somebody looks."""
+    while process.poll() is None:
+        process.send_signal(signal.SIGSTOP)
+        if reached():
+            return
+        process.send_signal(signal.SIGCONT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.05)
+
+
 async def test_move_into_a_cluster_that_is_killed_goes_on_and_is_closed_until_the_end(tmp_path):
     old, count = tmp_path / "old", 60_000
     write_many(old, b"foo", count, b"x" * 300, 20_000, 1000)
@@ -147,10 +158,9 @@ async def test_move_into_a_cluster_that_is_killed_goes_on_and_is_closed_until_th
         for wanted, how, code in ((2000, signal.SIGINT, 130), (count // 2, signal.SIGKILL, -signal.SIGKILL)):
             process = moving(old, cluster.url)
             try:
-                await asyncio.to_thread(
-                    until, lambda w=wanted, p=process: p.poll() is not None or moved_so_far().get("foo", 0) >= w, 120
-                )
+                await asyncio.to_thread(step_until, process, lambda w=wanted: moved_so_far().get("foo", 0) >= w)
                 process.send_signal(how)
+                process.send_signal(signal.SIGCONT)
                 _, complaint = await asyncio.to_thread(process.communicate, timeout=60)
             finally:
                 with contextlib.suppress(ProcessLookupError):
