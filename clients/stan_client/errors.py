@@ -188,7 +188,7 @@ class MessageTooLargeError(StanClientError):
 
 def refused(text: str) -> StanClientError:
     """Make the error for a server's refusal of a publish."""
-    return MessageTooLargeError() if text == MESSAGE_TOO_LARGE else ServerError(text)
+    return MessageTooLargeError(text) if text == MESSAGE_TOO_LARGE else ServerError(text)
 
 
 class BadAckError(StanClientError):

@@ -44,7 +44,7 @@ def test_answers_are_larger_than_messages_may_be(tmp_path):
 def test_a_message_is_no_larger_than_a_nats_server_takes_by_itself(tmp_path):
     with StanServer(tmp_path) as server, BlockingClient(server.url) as client:
         asyncio.run(publish(server, MiB - 200))
-        with pytest.raises(stan_client.ServerError, match=f"^{refusals.MESSAGE_TOO_LARGE}$"):
+        with pytest.raises(stan_client.MessageTooLargeError, match=f"^{refusals.MESSAGE_TOO_LARGE}$"):
             asyncio.run(publish(server, MiB))
         with pytest.raises(stan_client.ServerError, match="row 0 is larger than a message may be"):
             client.publish_batch("large", rows_of(bytes(MiB)), 1)
@@ -69,7 +69,7 @@ def test_what_the_configuration_says_counts_for_messages_too_and_may_change(tmp_
         with BlockingClient(server.url) as client:
             assert (client.max_payload, client.message_bytes_max()) == (8 * MiB, MiB)
             assert [len(one.data) for one in client.fetch("large")] == [2 * MiB]
-        with pytest.raises(stan_client.ServerError, match=refusals.MESSAGE_TOO_LARGE):
+        with pytest.raises(stan_client.MessageTooLargeError, match=refusals.MESSAGE_TOO_LARGE):
             asyncio.run(publish(server, 2 * MiB))
 
 
