@@ -128,11 +128,11 @@ class BlockingSubscription:
         """Wait for the next message; None: the subscription was closed. Raises NoMessageError: none came within *timeout_s*
         seconds."""
         self._settle()
-        message = self._client._wait(self._take(timeout_s))  # noqa: SLF001 - one of two halves
+        message = self._client._wait(self._next_message(timeout_s))  # noqa: SLF001 - one of two halves
         self._in_hand = message
         return message
 
-    async def _take(self, timeout_s: float | None) -> "Message | None":
+    async def _next_message(self, timeout_s: float | None) -> "Message | None":
         try:
             message = await self._subscription.next(timeout_s=timeout_s)
         except BadSubscriptionError:

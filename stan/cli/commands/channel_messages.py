@@ -45,10 +45,8 @@ def get(
         raise CliError(f"--as is one of {', '.join(SHAPES)}.", EXIT_USAGE)
     if sum(map(bool, (seq, time, newest is not None))) > 1:
         raise CliError("--seq, --time and --newest exclude each other.", EXIT_USAGE)
-    if format_ and as_json:
-        raise CliError("--json and --format exclude each other.", EXIT_USAGE)
     time_ns = at_time("--time", time) if time else 0
-    show = partial(show_message, shape="full" if as_json else shape, form=parsed_format(format_))
+    show = partial(show_message, shape="full" if as_json else shape, form=parsed_format(format_, as_json=as_json))
     range_ = _range(seq, count) if seq else MessageRange(stan_client.newest(newest or max(count, 1)), count)
     run(_get(target, channel, range_._replace(time_ns=time_ns), show))
 

@@ -239,7 +239,7 @@ def _add_next(app: typer.Typer, family: CursorCommands) -> None:
         target: Target,
     ) -> None:
         """Take the next messages as its client would, and ack them; exit code 1: none came. A durable must be offline."""
-        form = parsed_format(format_)
+        form = parsed_format(format_, as_json=as_json)
 
         async def main() -> int:
             async with session(target) as direct:

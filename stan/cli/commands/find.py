@@ -66,8 +66,6 @@ def find(
     matches += [partial(_has_key, key.encode("utf-8", "surrogateescape"))] if key else []
     if not matches:
         raise CliError("Say what to find: TEXT, --regex, --key or --header.", EXIT_USAGE)
-    if as_json and format_:
-        raise CliError("--json and --format exclude each other.", EXIT_USAGE)
     search = Search(
         matches=tuple(matches),
         first=first,
@@ -76,7 +74,7 @@ def find(
         limit=limit,
         scan=scan,
     )
-    show = partial(show_message, shape="full" if as_json else "text", form=parsed_format(format_))
+    show = partial(show_message, shape="full" if as_json else "text", form=parsed_format(format_, as_json=as_json))
     run(_find(target, channel, search, show))
 
 

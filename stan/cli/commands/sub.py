@@ -96,8 +96,6 @@ def sub(
     """Read a channel: payloads, one a line, or JSON."""
     if durable and not queue and not client_id:
         raise typer.BadParameter("A durable belongs to a client id: add --client-id.")
-    if as_json and format_:
-        raise typer.BadParameter("--json and --format exclude each other.")
     if set(channel) & {"*", ">"}:
         raise typer.BadParameter(
             f"{channel!r}: a subscription is of one channel, without wildcards. Several: stan channel list {channel!r}"
@@ -115,7 +113,7 @@ def sub(
         until_end=until_end,
         idle_s=idle if until_end else None,
         as_json=as_json,
-        format=parsed_format(format_),
+        format=parsed_format(format_, as_json=as_json),
         unsubscribe=unsubscribe,
         replica=replica,
         quiet=quiet,

@@ -11,7 +11,7 @@ from stan.cli.support.common import EXIT_FAILED, EXIT_USAGE, CliError, fail, gro
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Table, show
 from stan.cli.support.terminal import write
-from stan.permissions import Permissions, Right, covers
+from stan.permissions import Permissions, Right, Rule, covers
 from stan.settings.config_check import examine
 from stan.settings.nats_conf import load
 from stan.settings.settings import parse
@@ -81,27 +81,22 @@ def can(
     who = f"{name or 'Anybody'}{f' as {client_id}' if client_id else ''}"
     if client and not permissions.admits(name, client):
         fail(f"{who} may not connect: no rule fits, or the user may not use this client id.", EXIT_FAILED)
+    rules = _giving(permissions, name, wanted, channel)
     if not permissions.allows(name, client, wanted, channel.encode("utf-8", "surrogateescape")):
-        fail(f"{who} may not {wanted.value} {channel}.{_hint(permissions, name, wanted, channel)}", EXIT_FAILED)
-    write([f"{who} may {wanted.value} {channel}: {_rule(permissions, name, wanted, channel)}"])
+        fail(f"{who} may not {wanted.value} {channel}.{_hint(rules)}", EXIT_FAILED)
+    write([f"{who} may {wanted.value} {channel}: {', '.join(rule.where or 'a rule' for rule in rules)}"])
 
 
-def _rule(permissions: Permissions, name: str, right: Right, channel: str) -> str:
-    """Return file and line of each rule that gives the right."""
-    return ", ".join(
-        rule.where or "a rule"
+def _giving(permissions: Permissions, name: str, right: Right, channel: str) -> list[Rule]:
+    """The rules that give a user the right, some of them only with a client id."""
+    return [
+        rule
         for rule in permissions.rules
         if rule.user in ("", name) and any(covers(pattern, channel) for pattern in rule.rights.get(right, ()))
-    )
+    ]
 
 
-def _hint(permissions: Permissions, name: str, right: Right, channel: str) -> str:
-    """The rules that would give the right to another client id."""
-    others = {
-        rule.client
-        for rule in permissions.rules
-        if rule.client
-        and rule.user in ("", name)
-        and any(covers(pattern, channel) for pattern in rule.rights.get(right, ()))
-    }
-    return f" Client ids that may: {', '.join(sorted(others))} (--client-id)." if others else ""
+def _hint(rules: list[Rule]) -> str:
+    """The client ids with which *rules* give the right."""
+    others = sorted({rule.client for rule in rules if rule.client})
+    return f" Client ids that may: {', '.join(others)} (--client-id)." if others else ""

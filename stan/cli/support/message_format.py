@@ -55,8 +55,10 @@ class MessageFormat:
         return b"".join(part if isinstance(part, bytes) else part(message) for part in self._parts) + b"\n"
 
 
-def parsed_format(text: str) -> MessageFormat | None:
-    """The option --format; None if it is not given."""
+def parsed_format(text: str, *, as_json: bool) -> MessageFormat | None:
+    """The option --format; None if it is not given. Raises CliError: it is wrong, or --json (*as_json*) is given, too."""
+    if text and as_json:
+        raise CliError("--json and --format exclude each other.", EXIT_USAGE)
     return MessageFormat(text) if text else None
 
 
