@@ -17,6 +17,7 @@ from stan.edge.storage.manifest import Manifest, boot_id, open_manifest, recorde
 from stan.edge.storage.state_loader import StateLoader
 from stan.edge.storage.storage import Storage
 from stan.errors import Damage, StartError
+from tests.kit.damage import written
 from tests.kit.server import StanServer, until
 
 MESSAGES = 300
@@ -67,7 +68,7 @@ def test_flipped_bit_in_the_newest_entry_stops_the_start_until_its_loss_is_accep
         asyncio.run(publish(server.url, 5))
         server.kill9()
     path = data_directory(tmp_path) / "groups" / "1" / f"{1:020}.log"
-    data = bytearray(path.read_bytes())
+    data = bytearray(written(path.read_bytes()))
     data[-1] ^= 1
     path.write_bytes(data)
 

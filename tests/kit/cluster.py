@@ -15,6 +15,7 @@ from typing import Self
 
 from stan.log.files.segment import ENTRY_HEADER, ENTRY_HEADER_SIZE, ENTRY_MAGIC, SEGMENT_HEADER_SIZE
 from stan.protocol.placement import channel_group
+from tests.kit.damage import written
 from tests.kit.network import Network
 from tests.kit.ports import free_port
 from tests.kit.server import CLUSTER_ID, COMMAND, NatsServer, StanServer, until
@@ -179,7 +180,7 @@ class StanCluster:
         """Flip bytes in the middle of a group's newest segment on a node that does not run; tells file and position."""
         assert not self.nodes[name].running
         path = self._newest_segment(name, group)
-        position = path.stat().st_size // 2
+        position = len(written(path.read_bytes())) // 2
         flip(path, position, FLIPPED_BYTES)
         return f"{path}:{position}"
 
@@ -190,13 +191,17 @@ class StanCluster:
     def cut_inside(self, name: str, group: int, bytes_kept: int) -> str:
         """Cut a group's log inside its newest entry, of which at most *bytes_kept* bytes are left; tells file and position."""
         return self._damage_tail(
-            name, group, lambda path, starts: os.truncate(path, min(starts[-1] + bytes_kept, path.stat().st_size - 1))
+            name,
+            group,
+            lambda path, starts: os.truncate(path, min(starts[-1] + bytes_kept, len(written(path.read_bytes())) - 1)),
         )
 
     def flip_in_newest(self, name: str, group: int, offset: int) -> str:
         """Flip one bit of the newest entry of a group's log on a node that does not run; tells file and position."""
         return self._damage_tail(
-            name, group, lambda path, starts: flip(path, starts[-1] + offset % (path.stat().st_size - starts[-1]), 1, 1)
+            name,
+            group,
+            lambda path, starts: flip(path, starts[-1] + offset % (len(written(path.read_bytes())) - starts[-1]), 1, 1),
         )
 
     def _damage_tail(self, name: str, group: int, damage: Callable[[Path, list[int]], object]) -> str:

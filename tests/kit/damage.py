@@ -5,11 +5,20 @@ import struct
 from typing import NamedTuple
 
 _HEADER = struct.Struct("<2sBBIIIQ")  # of an entry, see docs/log-format.md
+_MAGIC = b"\xe7\x5a"
 _FIRST = 48  # position of a segment's first entry
 
 KINDS = ("cut", "inside", "flip", "zeros", "flushed")
 NEWEST = 6
 """Entries that damage may reach back over."""
+
+
+def written(data):
+    """A segment's bytes without the zeros behind its newest entry."""
+    at = _FIRST
+    while data[at : at + 2] == _MAGIC:
+        at += _HEADER.size + int.from_bytes(data[at + 4 : at + 8], "little")
+    return data[:at] if not any(data[at:]) else data
 
 
 class Place(NamedTuple):
@@ -28,9 +37,9 @@ def places(files, directory):
         if path.startswith(f"{directory}/") and path.endswith(".log"):
             data, at = files.content(path), _FIRST
             while at + _HEADER.size <= len(data):
-                *_, length, _, _, index = _HEADER.unpack_from(data, at)
+                magic, *_, length, _, _, index = _HEADER.unpack_from(data, at)
                 end = at + _HEADER.size + length
-                if end > len(data):
+                if magic != _MAGIC or end > len(data):  # zeros behind the newest entry
                     break
                 found.append(Place(path, index, at, end))
                 at = end

@@ -14,6 +14,8 @@ import random
 
 from stan.log.files.disk import Directories
 
+RESERVE_BYTES_MAX = 1000  # so that images of the disk stay small
+
 
 class PowerCut(BaseException):
     """The machine is gone; nothing catches this but the test."""
@@ -188,6 +190,15 @@ class CrashingFiles(Directories):
         node = self.open_files[descriptor]
         node.apply(("cut", size))
         node.unsynced.append(("cut", size))
+
+    def reserve(self, descriptor, size):
+        self._change("reserve")
+        node = self.open_files[descriptor]
+        size = min(size, len(node.live) + RESERVE_BYTES_MAX)
+        self._needs_room("reserve")
+        node.apply(("cut", size))
+        node.unsynced.append(("cut", size))
+        return size
 
     def fdatasync(self, descriptor):
         node = self.open_files[descriptor]

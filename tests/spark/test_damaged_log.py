@@ -11,6 +11,7 @@ from stan_client import GroupConsumer, Position, PullConsumer
 from stan_lake import LakeTable, open_store
 from stan_lake.tierer import ChannelTierer, TierSettings
 
+from tests.kit.damage import written
 from tests.kit.server import StanServer
 
 CHANNEL, READ, LOST, LAST = "orders", 5, 10, 12
@@ -85,7 +86,7 @@ async def test_all_readers_are_told(tmp_path, external_nats, caplog):
             _, offset = await asyncio.to_thread(read, stream(url))
             assert await in_group(direct, READ) == [*range(1, READ + 1)]
             await tiered(direct, lake)
-            before = {path: path.stat().st_size for path in logs.glob("*/*.log")}
+            before = {path: len(written(path.read_bytes())) for path in logs.glob("*/*.log")}
             await publish(url, LOST - READ)
             await pass_all(url, LOST)
             server.terminate()

@@ -48,6 +48,11 @@ class Files(Protocol):
     def ftruncate(self, descriptor: int, size: int) -> None:
         """Cut the file to *size*."""
 
+    def reserve(self, descriptor: int, size: int) -> int:
+        """Extend the file to *size*, or less, with zeros in blocks that later writes fill; returns its size.
+
+        Raises OSError (ENOTSUP) where the system cannot."""
+
     def fdatasync(self, descriptor: int) -> None:
         """Return once the file's bytes and size are on stable storage."""
 
@@ -194,6 +199,14 @@ class OsFiles(Directories):
         """Cut the file to *size*."""
         with Named(descriptor):
             os.ftruncate(descriptor, size)
+
+    def reserve(self, descriptor: int, size: int) -> int:
+        """Extend the file to *size* with zeros in blocks that later writes fill; returns *size*."""
+        if not hasattr(os, "posix_fallocate"):  # macOS
+            raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+        with Named(descriptor):
+            os.posix_fallocate(descriptor, 0, size)
+        return size
 
     def fdatasync(self, descriptor: int) -> None:
         """Return once the file's bytes and size are on stable storage. On macOS only F_FULLFSYNC reaches the medium."""

@@ -3,8 +3,10 @@
 Promises: nothing that was synced is dropped silently; nothing is invented; files of others stay as they are. Never deletes
 a valid entry: a damaged segment moves to lost+found as it is, after its valid beginning was copied.
 
+The zeros that a writer has put behind the end of the last segment (see stan.log.files.segment_writer) are no fault.
 A faulty end of the log is a torn tail, as a process or machine leaves it that ends while it writes, if no sync covered it (see
-stan.log.files.durable) and if, unless power was lost, the file ends in the middle of an entry. Any other fault is damage.
+stan.log.files.durable) and if, unless power was lost, the file ends in the middle of an entry, or has nothing but zeros from
+there on. Any other fault is damage.
 
 Entries that perhaps no sync has covered are written again before they are synced: if a sync failed in an earlier process,
 Linux has left them in the page cache as if they were on the medium, and a later sync would leave them out.
@@ -99,6 +101,7 @@ class ActiveFile:
     index_file: IndexFileWriter | None = None  # with the segment's entries so far; None for a new segment
     outlines: bytearray = field(default_factory=bytearray)  # of these entries
     proven: int = 0  # bytes of the file that the durable mark covers
+    reserved: int = 0  # bytes of the file, zeros behind its end included; 0 if there are none
 
 
 @dataclass(slots=True)
@@ -299,6 +302,8 @@ class Recovery:
                 self.active.outlines += b"".join(entry.outline)
                 self.active.proven = entry.end if entry.entry.index <= self.mark.index else self.active.proven
         self.report.scanned_bytes += size
+        if scan.fault and following is None:
+            self._judge_zeros(segment, descriptor, scan, size)
         survivor = scan.survivor() if scan.fault else None
         fault = scan.fault or ("wrong header" if header is None else "")
         cuts = self._power_lost and self._identity.cuts_unsynced
@@ -317,7 +322,25 @@ class Recovery:
             writer.seal(segment)
             return False
         self.active.index_file = writer
+        self.active.reserved = size if size > segment.end and not scan.fault else 0
         return True
+
+    def _judge_zeros(self, segment: Segment, descriptor: int, scan: SegmentScan, size: int) -> None:
+        """Clear the fault of a scan that came to reserved zeros; note if it came to an entry whose end they take the place of."""
+        used = self._used(descriptor, size)
+        if used <= segment.end:
+            scan.fault = ""
+        elif used < scan.fault_end() < size:
+            scan.cut_off = True
+
+    def _used(self, descriptor: int, size: int) -> int:
+        """Bytes of a file up to the last one that is not zero."""
+        while size > 0:
+            start = max(0, size - SCAN_BYTES)
+            if used := self._files.pread(descriptor, size - start, start).rstrip(b"\0"):
+                return start + len(used)
+            size = start
+        return 0
 
     def _accept(self, segment: Segment) -> None:
         self.segments.append(segment)

@@ -387,6 +387,14 @@ class SegmentScan:
             self.expected = RaftIndex(index + 1)
             yield entry
 
+    def fault_end(self) -> int:
+        """The position behind the entry that begins at the fault, as far as its header can be read."""
+        header = self._window.get(self.position, ENTRY_HEADER_SIZE)
+        if len(header) < ENTRY_HEADER_SIZE:
+            return self.position + ENTRY_HEADER_SIZE
+        magic, _, _, length, _, _, _ = ENTRY_HEADER.unpack(header)
+        return self.position + ENTRY_HEADER_SIZE + (length if magic == ENTRY_MAGIC else 0)
+
     def survivor(self) -> Entry | None:
         """Return the last valid entry after the fault, however many bytes are wrong in between; None if there is none.
 

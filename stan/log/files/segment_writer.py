@@ -9,6 +9,7 @@ Everything runs on the event loop, except `sync`, which may run in one worker th
 import errno
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final
@@ -35,6 +36,11 @@ from stan.log.types import Entry
 
 PROBE_BYTES: Final = 64 * KiB
 """Room that a segment takes besides the entries that were refused: headers, index file, rows of the state."""
+RESERVE_BYTES: Final = 256 * KiB
+"""Zeros that are put behind the end of the active segment at once: a sync of entries that fill them in does not wait for the
+file system's own log, as the file's size stays (ext4: 95 µs instead of 145)."""
+RESERVES_BELOW: Final = 16 * KiB
+"""Larger writes are worth their sync, and do not wait for zeros."""
 
 
 @dataclass(slots=True)
@@ -44,6 +50,8 @@ class ActiveSegment:
     segment: Segment
     pin: Pin
     index_file: IndexFileWriter
+    reserved: int = 0  # bytes of the file, zeros included, if some were put behind its end
+    reserves: bool = True  # the file system and its room have allowed it so far
 
 
 class SegmentWriter:
@@ -57,9 +65,10 @@ class SegmentWriter:
         self._directory = directory
         self._segments = segments
         self._segment_bytes_max = segment_bytes_max
+        self._rolled_from = segment_bytes_max - segment_bytes_max // 8  # bytes of a nearly full segment
         last, opened = recovery.segments[-1], recovery.active
         index_file = opened.index_file or IndexFileWriter(files, index_file_path(last.path))
-        self.active = ActiveSegment(last, segments.add(last, opened.descriptor), index_file)
+        self.active = ActiveSegment(last, segments.add(last, opened.descriptor), index_file, opened.reserved)
         self._mark = recovery.mark
         self._tip = last.last_index  # newest entry that a sync would cover
         self.durable_index = self._tip  # goes up under the lock, and down with the tip
@@ -77,8 +86,8 @@ class SegmentWriter:
 
         A full segment is rolled before, a nearly full one if that needs no sync. Raises Shortage, InDoubt (see FileLog.append).
         """
-        end, most = self.active.segment.end, self._segment_bytes_max
-        if end >= most or (end >= most - most // 8 and self.durable_index == self._tip):
+        end = self.active.segment.end
+        if end >= self._segment_bytes_max or (end >= self._rolled_from and self.durable_index == self._tip):
             self.roll(RaftIndex(self.active.segment.last_index + 1))
         active = self.active
         segment, index_file = active.segment, active.index_file
@@ -86,6 +95,7 @@ class SegmentWriter:
         buffers: list[bytes] = []
         for entry in placed:
             buffers += (entry.outline[0], entry.entry.body)
+        self._reserve(placed[-1].end)
         try:
             self._files.pwritev(active.pin.descriptor, buffers, segment.end)
         except OSError as error:
@@ -96,6 +106,26 @@ class SegmentWriter:
             index_file.add(entry.outline)
         self._tip = segment.last_index
         return placed
+
+    def _reserve(self, end: int) -> None:
+        """Put zeros behind a small write that goes up to *end*, if the file has none left there.
+
+        They never reach the size at which a segment is rolled, so that a full segment ends with its last entry."""
+        active, size = self.active, min(end + RESERVE_BYTES, self._rolled_from)
+        if end <= active.reserved or size <= end or end - active.segment.end > RESERVES_BELOW or not active.reserves:
+            return
+        try:
+            active.reserved = self._files.reserve(active.pin.descriptor, size)
+        except OSError:  # no room, or not on this file system: the file grows with each write
+            active.reserves = False
+
+    def _cut_reserve(self) -> None:
+        """Cut the zeros behind the end of the active segment, durably, as only the last segment may have some. Raises OSError."""
+        active = self.active
+        if active.reserved > active.segment.end:
+            self._files.ftruncate(active.pin.descriptor, active.segment.end)
+            self._files.fdatasync(active.pin.descriptor)
+        active.reserved = 0
 
     def sync(self) -> RaftIndex:
         """Make everything appended before the call durable; returns the new durable_index. Blocking.
@@ -132,6 +162,7 @@ class SegmentWriter:
             self.sync()
             full = self.active
             try:
+                self._cut_reserve()
                 self._begin(first, full.segment.last_term)
             except OSError as error:
                 raise self._undo(error) from error
@@ -176,6 +207,7 @@ class SegmentWriter:
         if short is None:
             return self._freeze(error)
         active = self.active
+        active.reserved, active.reserves = 0, False
         try:
             self._files.ftruncate(active.pin.descriptor, active.segment.end)
             self._files.fdatasync(active.pin.descriptor)  # else a power loss could bring back refused entries
@@ -210,6 +242,7 @@ class SegmentWriter:
     def _truncate(self, index: RaftIndex, cleaning: Segment | None) -> None:
         """Delete whole segments, the newest first, so that a crash in between leaves a prefix of the log; then cut the last."""
         self.active.index_file.drop()
+        self._cut_reserve()
         segments = self._segments
         while segments.all and segments.all[-1].first_index > index + 1:
             segments.delete(segments.all[-1])
@@ -244,6 +277,10 @@ class SegmentWriter:
 
     def close(self) -> None:
         """Refuse all writes from now on, and close the files; the segment's own after its last reader."""
+        active = self.active
+        if active.reserved > active.segment.end and not self.frozen:
+            with suppress(OSError):
+                self._files.ftruncate(active.pin.descriptor, active.segment.end)
         self.frozen = self.frozen or f"{self._directory} is closed"
         self.active.index_file.close()
         self._mark.close()

@@ -9,6 +9,7 @@ from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.batches import change
 from tests.kit.broker_state import BrokerState
+from tests.kit.damage import written
 from tests.kit.storage import StorageNode
 
 ONE = GroupId(1)
@@ -56,14 +57,14 @@ def kill(node):
 
 
 def flip(node):
-    data = bytearray(node.files.content(log_path(node)))
+    data = bytearray(written(node.files.content(log_path(node))))
     data[-1] ^= 1
     node.files.put(log_path(node), bytes(data))
 
 
 def cut(node, entries=1):
     """The log ends at the border of an entry."""
-    data, at, found = node.files.content(log_path(node)), 48, []
+    data, at, found = written(node.files.content(log_path(node))), 48, []
     while at < len(data):
         found.append(at)
         at += 24 + int.from_bytes(data[at + 4 : at + 8], "little")
@@ -136,7 +137,7 @@ def test_start_that_is_cut_short_after_a_loss_of_power_does_not_make_the_next_on
     node.publish(2)
     node.log.append([change(3, b"x" * 90)])
     kill(node)
-    data = node.files.content(log_path(node))
+    data = written(node.files.content(log_path(node)))
     node.files.put(log_path(node), data[:-50] + bytes(50))
     node.machine_boot = "boot 2"
     node.files.fail("fdatasync", 4, 5)
@@ -174,7 +175,7 @@ def test_server_alone_refuses_to_start_and_changes_nothing(alone, harm, flushed)
 def test_server_alone_goes_on_without_what_is_lost_if_it_is_told_to(alone, harm):
     alone.publish(3)
     kill(alone)
-    whole = alone.files.content(log_path(alone))
+    whole = written(alone.files.content(log_path(alone)))
     harm(alone)
     damaged = alone.files.content(log_path(alone))
     alone.accepts_loss = True
@@ -286,7 +287,7 @@ def test_messages_amid_a_channel_are_lost_for_readers(trimmed, mark):
     node.flush()
     kill(node)
     path = sorted(path for path in node.files.paths() if path.startswith("/a/groups/1/") and path.endswith(".log"))[1]
-    data = bytearray(node.files.content(path))
+    data = bytearray(written(node.files.content(path)))
     data[-1] ^= 1
     node.files.put(path, bytes(data))
     node.files.unlink(path.replace(".log", ".idx"))  # the file is read at a start only without one

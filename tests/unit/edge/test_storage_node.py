@@ -13,6 +13,7 @@ from stan.protocol.proto import entries_pb2 as pb
 from stan.state.database import Changes
 from tests.kit.batches import entry
 from tests.kit.broker_state import BrokerState
+from tests.kit.damage import written
 from tests.kit.files import CrashingFiles, PowerCut
 from tests.kit.storage import StorageNode
 from tests.sim.loop import run_now
@@ -27,7 +28,7 @@ def node():
 
 def damage(node, path, position):
     """Flip a byte of a file."""
-    data = bytearray(node.files.content(path))
+    data = bytearray(written(node.files.content(path)))
     data[position] ^= 0xFF
     node.files.put(path, bytes(data))
     if (index_file := path.replace(".log", ".idx")) in node.files.names:

@@ -7,6 +7,7 @@ import pytest
 from stan.errors import StartError
 from stan.log.files.durable import SIZE
 from stan.log.files.filelog import FileLog
+from stan.log.files.segment import ENTRY_MAGIC
 from tests.kit.batches import batch, entry
 from tests.kit.files import CrashingFiles, PowerCut
 
@@ -65,11 +66,12 @@ def segment(files):
 
 def ends(files):
     """Position behind each entry."""
-    data, found, at = files.content(segment(files)), [], 48
-    while at < len(data):
-        at += 24 + int.from_bytes(data[at + 4 : at + 8], "little")
-        found.append(at)
-    return found
+    return ends_of(files.content(segment(files)))
+
+
+def written(files):
+    """The newest segment without the zeros behind its entries."""
+    return files.content(segment(files))[: ends(files)[-1]]
 
 
 def contents(files):
@@ -99,7 +101,7 @@ def check_loss(files, last, *, power_lost, match):
 
 @pytest.mark.parametrize("power_lost", [False, True])
 def test_log_that_was_cut_anywhere_has_lost_what_was_durable(files, power_lost):
-    whole, after = files.content(segment(files)), [48, *ends(files)]
+    whole, after = written(files), [48, *ends(files)]
     kept = contents(files)
     for size in range(48, len(whole)):
         files = CrashingFiles()
@@ -112,7 +114,7 @@ def test_log_that_was_cut_anywhere_has_lost_what_was_durable(files, power_lost):
 
 @pytest.mark.parametrize("power_lost", [False, True])
 def test_log_with_a_bit_flipped_in_its_last_entry_has_lost_it(files, power_lost):
-    whole, start = files.content(segment(files)), ends(files)[3]
+    whole, start = written(files), ends(files)[3]
     kept = contents(files)
     for bit in range(start * 8, len(whole) * 8, 3):
         flipped = bytearray(whole)
@@ -127,7 +129,7 @@ def test_log_with_a_bit_flipped_in_its_last_entry_has_lost_it(files, power_lost)
 @pytest.mark.parametrize("power_lost", [False, True])
 @pytest.mark.parametrize("zeros", [1, 30, 100, 200])
 def test_log_whose_end_became_zeros_has_lost_it(files, power_lost, zeros):
-    data = files.content(segment(files))
+    data = written(files)
     files.put(segment(files), data[:-zeros] + bytes(zeros))
     last = sum(end <= len(data) - zeros for end in [48, *ends_of(data)]) - 1
     check_loss(files, last, power_lost=power_lost, match=f"entries {last + 1} to 5 are lost")
@@ -135,7 +137,7 @@ def test_log_whose_end_became_zeros_has_lost_it(files, power_lost, zeros):
 
 def ends_of(data):
     found, at = [], 48
-    while at < len(data):
+    while data[at : at + 2] == ENTRY_MAGIC:
         at += 24 + int.from_bytes(data[at + 4 : at + 8], "little")
         found.append(at)
     return found
@@ -161,26 +163,29 @@ def test_all_segments_removed_is_a_loss(files):
         open_log(files)
 
 
-def test_end_that_no_sync_covered_may_be_torn_at_every_byte_by_kill(files):
+@pytest.mark.parametrize("zeros", [0, 5000])
+def test_end_that_no_sync_covered_may_be_torn_at_every_byte_by_kill(files, zeros):
     log, _ = open_log(files)
-    before = len(files.content(segment(files)))
+    before = len(written(files))
     log.append([one(6), one(7)])
-    whole, after = files.content(segment(files)), ends(files)
+    whole, after = written(files), ends(files)
     for size in range(before, len(whole) + 1):
         disk = CrashingFiles()
         for path, data in contents(files).items():
-            disk.put(path, data[:size] if path.endswith(".log") else data)
-        log, _ = open_log(disk)
-        assert log.last_index == sum(end <= size for end in after)
+            disk.put(path, data[:size] + bytes(zeros) if path.endswith(".log") else data)
+        log, report = open_log(disk)
+        last = sum(end <= size for end in after)
+        assert log.last_index == last
+        assert bool(report.texts) == (size > after[last - 1])
 
 
 def test_end_that_no_sync_covered_may_be_anything_after_a_loss_of_power_but_not_after_a_kill(files):
     log, _ = open_log(files)
-    before = files.content(segment(files))
     log.append([one(6), one(7)])
-    whole = files.content(segment(files))
+    whole = written(files)
     kept = contents(files)
-    for wrong in (before + bytes(len(whole) - len(before)), whole[:-1] + bytes([whole[-1] ^ 1])):
+    for zeros in (0, 5000):
+        wrong = whole[:-1] + bytes([whole[-1] ^ 1]) + bytes(zeros)
         disk = CrashingFiles()
         for path, data in kept.items():
             disk.put(path, wrong if path.endswith(".log") else data)
@@ -270,3 +275,62 @@ def test_mark_that_found_no_room_is_made_by_the_next_sync_that_finds_some(files)
     files.put(segment(files), files.content(segment(files))[: ends(files)[4]])
     with pytest.raises(RefusedError, match="entries 6 to 6 are lost"):
         open_log(files)
+
+
+def test_zeros_behind_the_newest_entry_are_the_end_of_the_log(files):
+    data = written(files)
+    for zeros in (1, 23, 24, 100, 300_000):
+        files.put(segment(files), data + bytes(zeros))
+        log, report = open_log(files)
+        assert (log.last_index, report.texts, report.torn_bytes) == (5, [], 0)
+        files.open_files.clear()
+
+
+def test_bit_among_the_zeros_behind_the_newest_entry_is_damage(files):
+    data = written(files)
+    files.put(segment(files), data + bytes(500) + b"\1" + bytes(500))
+    with pytest.raises(RefusedError, match="damaged at position"):
+        open_log(files)
+
+
+def test_zeros_at_the_end_of_a_segment_that_has_a_next_one_are_damage():
+    files = CrashingFiles()
+    log, _ = open_log(files, segment_bytes_max=200)
+    for index in range(1, 8):
+        log.append([one(index)])
+    log.sync()
+    killed(files)
+    path = min(path for path in files.paths() if path.endswith(".log"))
+    data, after = files.content(path), ends_of(files.content(path))
+    assert after[-1] == len(data)
+    files.put(path, data[: after[-2]] + bytes(5000))
+    with pytest.raises(RefusedError, match=f"entries {len(after)} to {len(after)} are lost"):
+        open_log(files)
+
+
+def test_small_entries_fill_in_zeros_until_the_segment_is_full_or_the_log_closed():
+    files = CrashingFiles()
+    log, _ = open_log(files, segment_bytes_max=1000)
+    log.append([one(1)])
+    size = len(files.content(segment(files)))
+    assert size > ends(files)[-1] + 500
+    log.append([one(2)])
+    assert len(files.content(segment(files))) == size
+    for index in range(3, 30):
+        log.append([one(index)])
+    log.sync()
+    *sealed, last = [path for path in files.paths() if path.endswith(".log")]
+    assert sealed
+    assert all(len(files.content(path)) == ends_of(files.content(path))[-1] for path in sealed)
+    log.close()
+    assert len(files.content(last)) == ends_of(files.content(last))[-1]
+
+
+def test_file_grows_with_each_write_where_nothing_can_be_reserved():
+    files = CrashingFiles()
+    log, _ = open_log(files)
+    files.fail("reserve", 0, 95)
+    for index in range(1, 4):
+        log.append([one(index)])
+        assert len(files.content(segment(files))) == ends(files)[-1]
+    assert log.sync() == 3
