@@ -21,8 +21,10 @@ from stan_client.transport.connection import ClientConnection
 from stan_client.transport.inbox import Inbox
 from stan_client.transport.session import check_cluster_id, fresh_id
 
-CONNECT_TIMEOUT_S: Final = 5.0
-"""Time for the first connection to each NATS server of the list."""
+CONNECT_TIMEOUT_S: Final = 2.0
+"""Time for the first connection to each NATS server of the list, as with `connect`."""
+PING_TIMEOUT_S: Final = 5.0
+"""Time for NATS to answer a ping."""
 
 
 class Direct(Connected):
@@ -97,10 +99,10 @@ class Direct(Connected):
 
     async def ping(self) -> None:
         """Wait until NATS has answered a ping: a round trip without the servers. Raises ConnectionClosedError, or
-        RequestTimeoutError after CONNECT_TIMEOUT_S."""
+        RequestTimeoutError after PING_TIMEOUT_S."""
         await self._ready()
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            async with asyncio.timeout(PING_TIMEOUT_S):
                 if self._link is not None:
                     await self._link.flush()
         except TimeoutError:
