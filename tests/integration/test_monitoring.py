@@ -8,6 +8,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -142,6 +143,13 @@ def test_pages_of_nats_server_are_on_the_same_port_also_after_it_was_restarted(s
 
     until(is_back, why=server.log)
     until(lambda: server.get("/healthz/ready").status == 200, why=lambda: server.get("/healthz/ready").text)
+
+
+def test_command_line_asks_whether_the_port_is_this_one(server):
+    command = [sys.executable, "-m", "stan.cli.main", "channel", "list", "-s", f"nats://127.0.0.1:{server.http}"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    assert told.returncode == 3
+    assert "Something takes the connection and says nothing: is it the monitoring port" in told.stderr
 
 
 def test_dashboard_looks_at_the_cluster_from_the_start_on(server):
