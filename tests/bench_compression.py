@@ -18,6 +18,7 @@ from stan_client.blocking import BlockingClient
 from stan_protocol.kernel.rows import columns
 
 from tests.kit.batches import rows_of
+from tests.kit.damage import log_bytes
 from tests.kit.server import CLUSTER_ID, StanServer
 
 POLICY = 'streaming { policies { "*.policy" { compress: zstd } } }'
@@ -103,7 +104,7 @@ def main() -> None:
 
 def disk(directory: str) -> int:
     """Bytes of the server's segments."""
-    return sum(path.stat().st_size for path in Path(directory).rglob("*.log"))
+    return log_bytes(Path(directory))
 
 
 if __name__ == "__main__":

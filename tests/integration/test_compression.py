@@ -13,6 +13,7 @@ from stan_protocol.kernel.rows import columns
 
 from tests.bench_compression import event
 from tests.kit.batches import rows_of
+from tests.kit.damage import log_bytes
 from tests.kit.ports import free_port
 from tests.kit.server import StanServer
 
@@ -34,7 +35,7 @@ def server(tmp_path):
 
 
 def on_disk(server):
-    return sum(path.stat().st_size for path in server.store.rglob("*.log"))
+    return log_bytes(server.store)
 
 
 def fill(client, channel, *, compress):

@@ -6,8 +6,9 @@ import threading
 import pytest
 from stan_client import StagedRows
 
-from tests.integration.test_transactions_server import commit, payloads, size_of, stage, stored
+from tests.integration.test_transactions_server import commit, payloads, stage, stored
 from tests.kit.batches import rows_of
+from tests.kit.damage import log_bytes
 from tests.kit.server import StanServer
 
 CHANNELS = [f"many.{number}" for number in range(12)]
@@ -75,10 +76,10 @@ def test_kill_in_the_middle_of_a_commit(server, client, tmp_path, grown):
     groups = first_version(client)
     stage_all(client, 1)
     store = tmp_path / "store"
-    before = size_of(store)
+    before = log_bytes(store)
     committing = threading.Thread(target=commit, args=(client, "app", 1, txns(1)))
     committing.start()
-    while size_of(store) < before + grown and committing.is_alive():
+    while log_bytes(store) < before + grown and committing.is_alive():
         pass
     server.kill9()
     server.start()

@@ -9,6 +9,7 @@ import stan_client
 from stan_protocol import refusals
 
 from tests.kit.batches import rows_of
+from tests.kit.damage import log_bytes
 
 ROWS = 5_000
 
@@ -81,10 +82,10 @@ def test_kill_in_the_middle_of_a_commit(server, client, tmp_path, seen):
     parts = [payloads(f"p{number}", 4000, 200) for number in range(12)]
     stage(client, "app", 0, "t", "foo", *parts)
     store = tmp_path / "store"
-    before = size_of(store)
+    before = log_bytes(store)
     committing = threading.Thread(target=commit, args=(client, "app", 0, {"foo": [("t", len(parts))]}))
     committing.start()
-    while size_of(store) < before + seen * 1_000_000 and committing.is_alive():
+    while log_bytes(store) < before + seen * 1_000_000 and committing.is_alive():
         pass
     server.kill9()
     server.start()
@@ -98,10 +99,6 @@ def test_kill_in_the_middle_of_a_commit(server, client, tmp_path, seen):
 def commit(client, *arguments):
     with suppress(stan_client.StanClientError):
         client.commit(*arguments)
-
-
-def size_of(directory):
-    return sum(path.stat().st_size for path in directory.rglob("*.log"))
 
 
 def test_subscribers_see_a_commit_whole_between_publishes(server, client):

@@ -21,6 +21,11 @@ def written(data):
     return data[:at] if not any(data[at:]) else data
 
 
+def log_bytes(directory):
+    """Bytes of all logs below a directory of a server that may run, without the zeros behind their ends."""
+    return sum(len(written(path.read_bytes())) for path in directory.rglob("*.log"))
+
+
 class Place(NamedTuple):
     """Of an entry."""
 
