@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stan_client.client import Client, connect
 from stan_client.errors import StanClientError
-from stan_client.sessions import Sessions
 
 if TYPE_CHECKING:
     from stan_protocol.admin_types import CursorStatus
@@ -81,7 +80,7 @@ class SeedFailedError(AssertionError):
     """A simulated test has failed; its cause is the error of the test."""
 
     def __init__(self, test: str, seed: int, error: BaseException, account: list[str]) -> None:
-        """*account*: what has happened in the run."""
+        """*account*: the lines of `Simulation.account`."""
         self.seed = seed
         what = f"{type(error).__name__}: {error}".rstrip(": ")
         shown = "".join(f"\n  {line}" for line in account[-LINES_SHOWN:]) or "\n  no fault"
@@ -99,7 +98,7 @@ class Simulation:
 
     @property
     def account(self) -> list[str]:
-        """What has happened until now, a line for each fault, with the second of virtual time."""
+        """A line for each fault until now, and for each start and end of a program, with its second of virtual time."""
         return list(self._simulator.account)
 
     def start(self, program: Program, *, client_id: str, **options: Any) -> None:
@@ -128,7 +127,7 @@ class Simulation:
         """
         simulator, clock = self._simulator, asyncio.get_running_loop().time
         peace_at = clock() + FAULTS_S
-        while clock() < peace_at and (simulator.quiet_s < QUIET_S or await self._unsettled()):
+        while clock() < peace_at and (simulator.quiet_s < QUIET_S or await self._unsettled()):  # noqa: ASYNC110 - it asks
             await asyncio.sleep(LOOK_S)
         simulator.end_faults()
         until, deliveries_max = clock() + timeout_s, simulator.deliveries + DELIVERIES_MAX
@@ -155,8 +154,9 @@ class Simulation:
 class SimulatedClient(Client):
     """The client of a test in a simulation; no fault but the broker's happens to it."""
 
-    def __init__(self, sessions: Sessions, seed: int, simulator: Any) -> None:
-        super().__init__(sessions)
+    def __init__(self, client: Client, seed: int, simulator: Any) -> None:
+        """Take the place of a client."""
+        super().__init__(client._sessions)  # noqa: SLF001 - the same client, with more
         self.simulation = Simulation(self, seed, simulator)
 
 
@@ -187,7 +187,8 @@ async def simulated(seed: int = 0, *, faults: Faults | None = ALL_FAULTS) -> Asy
     try:
         with simulators.Simulator(seed, faults) as simulator:
             made = await connect(SERVERS, client_id=TEST_CLIENT_ID, republish=True)
-            async with SimulatedClient(made._sessions, seed, simulator) as client:  # noqa: SLF001 - the same client, with more
+            client = SimulatedClient(made, seed, simulator)
+            async with client:
                 try:
                     yield client
                 finally:
@@ -216,7 +217,8 @@ def simulated_test(
         def run(*args: Any, **fixtures: Any) -> None:
             chosen = os.environ.get(SEED_VARIABLE)
             for seed in numbers if chosen is None else (int(chosen),):
-                asyncio.run(_run(test, seed, faults, args, fixtures))
+                with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+                    runner.run(_run(test, seed, faults, args, fixtures))
 
         parameters = list(inspect.signature(test).parameters.values())
         del parameters[parameters[0].name == "self"]  # the client

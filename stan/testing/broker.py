@@ -1,4 +1,4 @@
-"""One life of a broker of production code: driver, gateway, core, and a log that outlives it."""
+"""A broker of production code, in one life: driver, gateway, core, and a log that outlives it."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,6 +11,8 @@ from stan.config import Config, StoreConfig
 from stan.core.broker.broker import Broker
 from stan.edge.driver import Driver
 from stan.edge.nats.gateway import Gateway
+from stan.edge.serving.fetching import Fetching
+from stan.edge.serving.log_requests import serve_log_requests
 from stan.edge.storage.state_loader import StateLoader
 from stan.edge.storage.storage import Storage
 from stan.edge.turns import Turns
@@ -28,7 +30,7 @@ CONFIG: Final = Config(store=StoreConfig(kind="file", directory=Path("simulated"
 
 
 class Medium:
-    """What outlives a broker: the logs of its groups, from which the next one makes its state again."""
+    """The medium outlives a broker: it has the logs of its groups, from which the next broker makes its state again."""
 
     def __init__(self, groups: int = 1) -> None:
         self.logs: dict[GroupId, GroupLog] = {GroupId(n): MemoryLog(replayable=True) for n in range(groups + 1)}
@@ -36,7 +38,7 @@ class Medium:
 
 
 class SimulatedBroker:
-    """One life of a broker, from its start to `kill`."""
+    """A broker from its start to `kill`."""
 
     def __init__(self, loop: Loop, nats: SimNats, medium: Medium, note: Callable[[str, str], None]) -> None:
         """Make the state from the logs, and serve. *note*: gets level and text of a line for the operator."""
@@ -55,6 +57,8 @@ class SimulatedBroker:
         gateway = Gateway(broker, f"{self.acks}>", note)
         Driver(broker, groups, gateway, runtime, turns, applied=storage.applied, note=note)
         gateway.read_buffer.wake = turns.look
+        Fetching(broker, groups, gateway, runtime, lambda _group: True)
+        serve_log_requests(broker, groups, gateway, runtime, "")
         self.link = NodePort(nats, NAME, gateway.read_buffer)
         self.link.subscriptions = gateway.subscriptions.subjects
         gateway.connection = self.link

@@ -19,8 +19,10 @@ OUTAGES: Final = (10 * MILLISECOND, 300 * MILLISECOND, 3 * SECOND)
 """Bounds of the time in which the broker is down, or a program has no connection."""
 DELAYS: Final = (10 * MILLISECOND, SECOND, 40 * SECOND)
 """Bounds of a delay; the longest are longer than an ack wait of 30 s."""
-STEPS_MAX: Final = 40
-"""Awaits of a program, from its first message on, at one of which it may be ended."""
+OFTEN: Final = 0.75
+"""Share of the seeds in which faults of a kind happen."""
+STEPS: Final = (4, 12, 40)
+"""Bounds of the number of awaits of a program, from its first message on, after which it is ended."""
 
 
 class FaultKinds(Protocol):
@@ -36,7 +38,7 @@ class FaultKinds(Protocol):
 
     @property
     def delays(self) -> bool:
-        """What a program sends and gets takes longer, up to 40 s."""
+        """The connection of a program is slow, by up to 40 s."""
 
     @property
     def lost_acks(self) -> bool:
@@ -48,11 +50,11 @@ class FaultKinds(Protocol):
 
 
 class FaultPlan:
-    """Which faults of one kind happen, and when."""
+    """The faults of one kind: their number, and the moments at which they happen."""
 
     def __init__(self, draw: Random, *, wanted: bool) -> None:
         self._draw = draw
-        self._left = draw.randint(1, OF_A_KIND_MAX) if wanted and draw.random() < 0.7 else 0
+        self._left = draw.randint(1, OF_A_KIND_MAX) if wanted and draw.random() < OFTEN else 0
         self._share = draw.choice((0.02, 0.1, 0.4))
 
     def strikes(self, share: float = 0) -> bool:
@@ -63,7 +65,7 @@ class FaultPlan:
         return True
 
 
-class Faults:
+class FaultSchedule:
     """The faults of one simulation."""
 
     def __init__(self, loop: Loop, kinds: FaultKinds | None) -> None:
@@ -96,7 +98,7 @@ class Faults:
 
     def end_after(self) -> int:
         """Draw the number of awaits after which a program is ended; 0: it is not."""
-        return self._draw.randint(1, STEPS_MAX) if self.active and self.ends.strikes(0.5) else 0
+        return self._draw.randint(1, self._draw.choice(STEPS)) if self.active and self.ends.strikes(OFTEN) else 0
 
     def is_kill(self) -> bool:
         """Draw whether a program that is ended is killed, and does nothing more; else it is cancelled, and may clean up."""

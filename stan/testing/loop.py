@@ -90,7 +90,7 @@ class SimRuntime:
         self.loop.at(deadline, lambda: call() if not self.dead and mine == self._alarm else None)
 
     def sync(self, group: Consensus, done: Synced) -> None:
-        """Sync, which takes its time; what is durable is what was written when it began."""
+        """Sync, which takes its time; it covers the entries that were written when it began."""
         if group.group in self._syncing:
             return
         self._syncing.add(group.group)

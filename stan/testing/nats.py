@@ -18,7 +18,7 @@ DELAY_MAX: Final = 700 * MICROSECOND
 NOBODY: Final = b"NATS/1.0 503\r\n\r\n"
 
 
-class Message(NamedTuple):
+class SimMessage(NamedTuple):
     """A message on its way."""
 
     subject: str
@@ -49,13 +49,13 @@ class Way:
             call(*args)
 
     def cut(self) -> None:
-        """Lose what is on the way."""
+        """Lose everything that is on the way."""
         self.cuts += 1
         self._last = 0
 
 
-class Port:
-    """One connection to one server. `received` gets a list of (sid, Message)."""
+class SimPort:
+    """A connection to one server. `received` gets a list of (sid, SimMessage)."""
 
     asks_for_503 = False
 
@@ -78,7 +78,7 @@ class Port:
         return True
 
     def cut(self) -> bool:
-        """Break the connection, and lose what is on the way. False if there was none."""
+        """Break the connection, and lose everything that is on the way. False if there was none."""
         if not self.up:
             return False
         self.up = False
@@ -95,13 +95,13 @@ class Port:
         """Let everything in both directions wait until *length* is over."""
         self.outward.held_until = self.inward.held_until = self.nats.loop.now + length
 
-    def send(self, messages: list[Message]) -> None:
+    def send(self, messages: list[SimMessage]) -> None:
         """Write to the server once."""
         if self.up:
             self.outward.send(self.nats.published, self, messages)
 
-    def received(self, messages: list[tuple[int, Message]]) -> None:
-        """Take what has arrived, each with the sid of its subscription."""
+    def received(self, messages: list[tuple[int, SimMessage]]) -> None:
+        """Take messages, each with the sid of its subscription."""
         raise NotImplementedError
 
 
@@ -118,7 +118,7 @@ class NodeBuffer(Protocol):
         """Take bytes that have arrived."""
 
 
-class NodePort(Port):
+class NodePort(SimPort):
     """A node's connection: `stan.edge.nats.gateway.NatsPort`, bytes in and out. `run(call, *args)` is how anything reaches the
     node."""
 
@@ -158,7 +158,7 @@ class NodePort(Port):
         self.run(self.read_buffer.on_down)
         return True
 
-    def received(self, messages: list[tuple[int, Message]]) -> None:
+    def received(self, messages: list[tuple[int, SimMessage]]) -> None:
         """Hand the bytes to the node."""
         self._read(b"".join(encoded(sid, message) for sid, message in messages))
 
@@ -172,7 +172,7 @@ class NodePort(Port):
         """Write frames of NATS's protocol; False if there is no connection."""
         if not self.up:
             return False
-        messages: list[Message] = []
+        messages: list[SimMessage] = []
         at = 0
         data = bytes(data)
         while at < len(data):
@@ -182,7 +182,7 @@ class NodePort(Port):
             if words[0] == "PUB":
                 size = int(words[-1])
                 reply = words[2] if len(words) == 4 else ""
-                messages.append(Message(words[1], reply, data[at : at + size]))
+                messages.append(SimMessage(words[1], reply, data[at : at + size]))
                 at += size + 2
             elif words[0] == "SUB":
                 self.outward.send(self.nats.subscribe, self, words[1], int(words[-1]))
@@ -216,7 +216,7 @@ class NodePort(Port):
         """Does nothing: the servers stay what they are."""
 
 
-def encoded(sid: int, message: Message) -> bytes:
+def encoded(sid: int, message: SimMessage) -> bytes:
     """The frame of a message, as a server sends it."""
     reply = f" {message.reply}" if message.reply else ""
     if message.header:
@@ -232,22 +232,22 @@ class SimNats:
 
     def __init__(self, loop: Loop, servers: int = 1) -> None:
         self.loop = loop
-        self.ports: dict[Port, None] = {}  # the connections that are up, in order of connecting
+        self.ports: dict[SimPort, None] = {}  # the connections that are up, in order of connecting
         self.broken: dict[tuple[int, int], None] = {}  # (server, server) -> None: no route
         self.deaf: dict[tuple[str, str], None] = {}  # (from node, to node) -> None: Raft frames are lost
         self.lossy: float = 0  # share of the Raft frames that are lost
-        self.seen: Callable[[Port, Message], object] | None = (
+        self.seen: Callable[[SimPort, SimMessage], object] | None = (
             None  # called with (port, message) for what nodes send to nodes
         )
         self._routes = {(a, b): Way(loop) for a in range(servers) for b in range(servers) if a != b}
-        self._exact: dict[str, dict[Port, int]] = {}  # subject -> {port: sid}
-        self._wild: dict[str, dict[Port, int]] = {}  # pattern -> {port: sid}
+        self._exact: dict[str, dict[SimPort, int]] = {}  # subject -> {port: sid}
+        self._wild: dict[str, dict[SimPort, int]] = {}  # pattern -> {port: sid}
         self._matching: dict[str, list[str]] = {}  # subject -> patterns; forgotten when the patterns change
 
     # --- faults -----------------------------------------------------------------------------------------------------------
 
     def partition(self, sides: Iterable[Iterable[int]]) -> None:
-        """Let servers of different *sides* not reach each other; what is on the way is lost."""
+        """Let servers of different *sides* not reach each other; everything that is on the way is lost."""
         side_of = {server: at for at, side in enumerate(sides) for server in side}
         for a, b in self._routes:
             if side_of[a] != side_of[b]:
@@ -271,7 +271,7 @@ class SimNats:
 
     # --- interest ---------------------------------------------------------------------------------------------------------
 
-    def subscribe(self, port: Port, subject: str, sid: int) -> None:
+    def subscribe(self, port: SimPort, subject: str, sid: int) -> None:
         """Note what a connection subscribes to."""
         if subject.endswith((".>", ".*")) or "*" in subject:
             if subject not in self._wild:
@@ -280,7 +280,7 @@ class SimNats:
         else:
             self._exact.setdefault(subject, {})[port] = sid
 
-    def unsubscribe(self, port: Port, subject: str, _sid: int) -> None:
+    def unsubscribe(self, port: SimPort, subject: str, _sid: int) -> None:
         """Forget what a connection has subscribed to."""
         table = self._wild if subject in self._wild else self._exact
         ports = table.get(subject)
@@ -288,20 +288,20 @@ class SimNats:
             del table[subject]
             self._matching.clear()
 
-    def unsubscribe_sid(self, port: Port, sid: int) -> None:
+    def unsubscribe_sid(self, port: SimPort, sid: int) -> None:
         """Forget a subscription of a connection by its sid."""
         for table in (self._exact, self._wild):
             for subject in [s for s, ports in table.items() if ports.get(port) == sid]:
                 self.unsubscribe(port, subject, sid)
 
-    def forget(self, port: Port) -> None:
+    def forget(self, port: SimPort) -> None:
         """Forget a connection, and all that it has subscribed to."""
         self.ports.pop(port, None)
         for table in (self._exact, self._wild):
             for subject in [subject for subject, ports in table.items() if port in ports]:
                 self.unsubscribe(port, subject, 0)
 
-    def _interested(self, subject: str) -> list[tuple[Port, int]]:
+    def _interested(self, subject: str) -> list[tuple[SimPort, int]]:
         found = list(self._exact.get(subject, {}).items())
         patterns = self._matching.get(subject)
         if patterns is None:
@@ -312,10 +312,10 @@ class SimNats:
 
     # --- the way of messages ------------------------------------------------------------------------------------------------
 
-    def published(self, port: Port, messages: list[Message]) -> None:
+    def published(self, port: SimPort, messages: list[SimMessage]) -> None:
         """Take messages that are at the server of their sender."""
         home = port.server
-        by_server: dict[int, dict[Port, list[tuple[int, Message]]]] = {}
+        by_server: dict[int, dict[SimPort, list[tuple[int, SimMessage]]]] = {}
         for message in messages:
             reached = False
             if self.seen is not None and message.subject.startswith("_STAN.node."):
@@ -335,8 +335,8 @@ class SimNats:
             else:
                 self._routes[home, server].send(self._hand_out, targets)
 
-    def _say_nobody(self, port: Port, reply: str, targets: dict[Port, list[tuple[int, Message]]]) -> None:
-        nobody = Message(reply, "", b"", NOBODY)
+    def _say_nobody(self, port: SimPort, reply: str, targets: dict[SimPort, list[tuple[int, SimMessage]]]) -> None:
+        nobody = SimMessage(reply, "", b"", NOBODY)
         for target, sid in self._interested(reply):
             if target is port:
                 targets.setdefault(port, []).append((sid, nobody))
@@ -347,7 +347,7 @@ class SimNats:
         *_, target, source = subject.split(".")
         return (source, target) in self.deaf or self.loop.random.random() < self.lossy
 
-    def _hand_out(self, targets: dict[Port, list[tuple[int, Message]]]) -> None:
+    def _hand_out(self, targets: dict[SimPort, list[tuple[int, SimMessage]]]) -> None:
         for target, messages in targets.items():
             if target.up:
                 target.inward.send(target.received, messages)

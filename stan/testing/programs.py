@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from stan_protocol.scalars import MILLISECOND
 
-from stan.testing.faults import Faults
+from stan.testing.faults import FaultSchedule
 from stan.testing.loop import Loop
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ class World(Protocol):
     """The simulation around the programs."""
 
     loop: Loop
-    faults: Faults
+    faults: FaultSchedule
 
     def note(self, text: str) -> None:
         """Add a line to the account of the run."""
 
 
 class Life:
-    """One life of a program: its tasks and its connections."""
+    """A program in one life: its tasks and its connections."""
 
     def __init__(self, program: "Program") -> None:
         self.program = program
@@ -122,6 +122,8 @@ class Steps:
                     coroutine.close()
                     raise asyncio.CancelledError
                 error = asyncio.CancelledError()
+                if waits_for is not None:
+                    waits_for.cancel()
                 continue
             try:
                 yield waits_for

@@ -14,9 +14,9 @@ from typing import Any, Final, Self
 from stan_protocol.scalars import SECOND
 
 from stan.testing.broker import Medium, SimulatedBroker
-from stan.testing.faults import FaultKinds, Faults
+from stan.testing.faults import FaultKinds, FaultSchedule
 from stan.testing.loop import Loop
-from stan.testing.nats import Message, SimNats
+from stan.testing.nats import SimMessage, SimNats
 from stan.testing.programs import LIFE, Life, Program, Steps
 from stan.testing.sockets import Socket
 from stan.testing.virtual_time import VirtualTime
@@ -28,12 +28,12 @@ PORT: Final = 4222
 
 
 class Simulator:
-    """One simulation; as a context manager it runs on the running asyncio loop."""
+    """A simulation; as a context manager it runs on the running asyncio loop."""
 
     def __init__(self, seed: int, kinds: FaultKinds | None) -> None:
         """*kinds*: of faults that may happen once a program has started; None: none."""
         self.loop = Loop(seed)
-        self.faults = Faults(self.loop, kinds)
+        self.faults = FaultSchedule(self.loop, kinds)
         self.account: list[str] = []
         """What has happened, a line each: the time in seconds, and a text."""
         self.programs: list[Program] = []
@@ -98,7 +98,12 @@ class Simulator:
             return asyncio.Task(coroutine, loop=loop, **options)
         task = asyncio.Task(Steps(life, coroutine).run(), loop=loop, **options)
         life.tasks[task] = None
-        task.add_done_callback(lambda done: life.tasks.pop(done, None))
+
+        def ended(task: asyncio.Task[Any]) -> None:
+            life.tasks.pop(task, None)
+            coroutine.close()  # a task that is cancelled before its first step has not begun it
+
+        task.add_done_callback(ended)
         return task
 
     # --- connections ------------------------------------------------------------------------------------------------
@@ -133,7 +138,7 @@ class Simulator:
         if faults.ends.strikes():
             faults.soon(life.end)
 
-    def lets_through(self, socket: Socket, message: Message) -> bool:
+    def lets_through(self, socket: Socket, message: SimMessage) -> bool:
         """False for an ack that is lost."""
         is_ack = self._broker is not None and message.subject.startswith(self._broker.acks)
         if not is_ack or self._life_of(socket) is None:

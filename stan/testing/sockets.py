@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Any, Final, Protocol
 
-from stan.testing.nats import Message, Port, SimNats, encoded
+from stan.testing.nats import SimMessage, SimNats, SimPort, encoded
 
 MAX_PAYLOAD: Final = 1 << 20
 """Bytes of the largest message that NATS takes."""
@@ -24,18 +24,18 @@ class Watcher(Protocol):
     def delivered(self, socket: "Socket") -> None:
         """Note that a message of a subscription has reached the program."""
 
-    def lets_through(self, socket: "Socket", message: Message) -> bool:
+    def lets_through(self, socket: "Socket", message: SimMessage) -> bool:
         """False: what the program has sent is lost."""
 
 
-class Socket(Port, asyncio.Transport):
-    """One connection of a program, and what it subscribes to."""
+class Socket(SimPort, asyncio.Transport):
+    """A connection of a program, and its subscriptions."""
 
     asks_for_503 = True
 
     def __init__(self, nats: SimNats, name: str, protocol: asyncio.BaseProtocol, watcher: Watcher) -> None:
         """Make a connection that is up; NATS greets it."""
-        Port.__init__(self, nats, name)
+        SimPort.__init__(self, nats, name)
         asyncio.Transport.__init__(self)
         self._protocol: Any = protocol
         self._watcher = watcher
@@ -52,7 +52,7 @@ class Socket(Port, asyncio.Transport):
         if self._closing:
             return
         self._unread += bytes(data)
-        published: list[Message] = []
+        published: list[SimMessage] = []
         while (frame := self._next_frame()) is not None:
             verb, words, body = frame
             if verb in ("PUB", "HPUB"):
@@ -86,7 +86,7 @@ class Socket(Port, asyncio.Transport):
         self._unread = rest[size + 2 :]
         return verb, words, rest[:size]
 
-    def _send_published(self, messages: list[Message]) -> None:
+    def _send_published(self, messages: list[SimMessage]) -> None:
         through = [message for message in messages if self._watcher.lets_through(self, message)]
         if through:
             self.send(through)
@@ -96,10 +96,10 @@ class Socket(Port, asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
-        """Close the connection; what was sent arrives."""
+        """Close the connection; everything that was sent arrives."""
         if not self._closing:
             self._closing = True
-            self.outward.send(Port.cut, self)
+            self.outward.send(SimPort.cut, self)
             asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
 
     abort = close
@@ -119,7 +119,7 @@ class Socket(Port, asyncio.Transport):
 
     # --- NATS's end -------------------------------------------------------------------------------------------------
 
-    def received(self, messages: list[tuple[int, Message]]) -> None:
+    def received(self, messages: list[tuple[int, SimMessage]]) -> None:
         """Hand frames to the program."""
         self._feed(b"".join([encoded(sid, message) for sid, message in messages]))
         for sid, _ in messages:
@@ -145,9 +145,9 @@ class Socket(Port, asyncio.Transport):
         return super().cut()
 
 
-def _message(verb: str, words: list[str], body: bytes) -> Message:
+def _message(verb: str, words: list[str], body: bytes) -> SimMessage:
     reply = words[1] if len(words) == (4 if verb == "HPUB" else 3) else ""
     if verb == "HPUB":
         size = int(words[-2])
-        return Message(words[0], reply, body[size:], body[:size])
-    return Message(words[0], reply, body)
+        return SimMessage(words[0], reply, body[size:], body[:size])
+    return SimMessage(words[0], reply, body)

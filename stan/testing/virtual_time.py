@@ -2,11 +2,14 @@
 
 The running loop keeps its own code; its clock, its wait for sockets, its connections and its threads are replaced. So programs
 run unchanged, and as fast as the machine can: a sleep of an hour takes no time. `time.time()`, `time.monotonic()` and their twins
-in nanoseconds show virtual time, too. What runs in threads of other packages is not seen: time does not wait for it.
+in nanoseconds show virtual time, too. Threads of the
+program's own have half a millisecond of real time before virtual time passes; calls that go to a thread by way of the loop run
+on the loop.
 """
 
 import asyncio
 import math
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
@@ -26,7 +29,13 @@ THREAD_TIME_MAX: Final = 2 * MILLISECOND
 """Virtual time that a call in a thread takes at most."""
 
 
-class Host(Protocol):
+THREAD_PATIENCE_S: Final = 0.0005
+"""Real time in which threads of the program's own, such as those of aiosqlite, are to answer before virtual time passes."""
+THREAD_PATIENCE_FROM: Final = 100 * MICROSECOND
+"""Virtual time that may pass meanwhile."""
+
+
+class LoopHost(Protocol):
     """The world around the programs on the loop."""
 
     def connect(self, host: str, port: int, protocol: asyncio.BaseProtocol) -> asyncio.Transport:
@@ -39,20 +48,21 @@ class Host(Protocol):
 
 
 class VirtualTime:
-    """As a context manager, puts the running asyncio loop under the time of *events*."""
+    """A context manager that puts the running asyncio loop under the time of a `Loop`."""
 
-    def __init__(self, events: Loop, host: Host) -> None:
+    def __init__(self, events: Loop, host: LoopHost) -> None:
         """Raises RuntimeError: the running loop is not asyncio's own, or is under virtual time already."""
-        loop: Any = asyncio.get_running_loop()
-        if not isinstance(loop, asyncio.SelectorEventLoop):
-            text = f"a simulation needs asyncio's own event loop, this is {type(loop).__qualname__}"
+        self._loop: Any = asyncio.get_running_loop()
+        if not isinstance(self._loop, asyncio.SelectorEventLoop):
+            text = f"a simulation needs asyncio's own event loop, this is {type(self._loop).__qualname__}"
             raise RuntimeError(text)  # noqa: TRY004 - no argument is of a wrong type
-        self._loop: Any = loop
-        if isinstance(self._loop._selector, VirtualTime):  # noqa: SLF001 - asyncio has no public way
+        sockets: Any = vars(self._loop)["_selector"]  # asyncio has no public way
+        if isinstance(sockets, VirtualTime):
             raise RuntimeError("one simulation runs on an event loop at a time")  # noqa: TRY004
         self._events = events
         self._host = host
-        self._sockets: selectors.BaseSelector = self._loop._selector  # noqa: SLF001
+        self._sockets: selectors.BaseSelector = sockets
+        self._threads = threading.active_count()
         self._patches = ExitStack()
 
     def __enter__(self) -> Self:
@@ -95,7 +105,7 @@ class VirtualTime:
             return self._sockets.select(0)
         end = TIME_MAX if timeout is None else events.now + max(1, math.ceil(timeout * SECOND))
         while not ready:
-            found = self._sockets.select(0)  # signals, and calls from other threads
+            found = self._sockets.select(self._patience_s())
             if found:
                 return found
             if events.next_at is None or events.next_at > end:
@@ -105,6 +115,12 @@ class VirtualTime:
         if events.now >= TIME_MAX:
             raise TimeoutError(f"the simulation has run for {TIME_MAX // SECOND} s of virtual time, and has no end")
         return []
+
+    def _patience_s(self) -> float:
+        """Real seconds to wait for signals, and for threads of the program's own, before time passes."""
+        at = self._events.next_at
+        passes = at is None or at - self._events.now > THREAD_PATIENCE_FROM
+        return THREAD_PATIENCE_S if passes and threading.active_count() > self._threads else 0
 
     # --- connections and threads ------------------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
 """The NATS connection of a simulated client."""
 
-from stan.testing.nats import Message, Port
+from stan.testing.nats import SimMessage, SimPort
 
 
-class ClientPort(Port):
+class ClientPort(SimPort):
     """A client's connection: callbacks by inbox. What is sent while it is down leaves when it is up, as real clients do it."""
 
     def __init__(self, nats, name, server=0):
@@ -33,7 +33,7 @@ class ClientPort(Port):
         return self.inboxes.pop(subject, None) is not None
 
     def publish(self, subject, payload, reply=""):
-        self.send([Message(subject, reply, payload)])
+        self.send([SimMessage(subject, reply, payload)])
 
     def send(self, messages):
         if self.up:

@@ -19,7 +19,7 @@ from stan.core.base.ready import Delivery
 from stan.edge.tracing.message_traces import MessageTraces
 from stan.edge.tracing.traced_driver import TracedDriver
 from stan.testing import loop
-from stan.testing.nats import Message
+from stan.testing.nats import SimMessage
 from tests.sim.clients import START, SimClient
 from tests.sim.cluster_node import SimulatedNode
 from tests.sim.test_cluster_faults import calm_world
@@ -207,7 +207,7 @@ def test_replay_alone(alone, calls):
         reader.request("_STAN.sub.test-cluster", request, answer, None)
         while len(got) < stored:
             alone.loop.run_until(alone.loop.now + SECOND // 500)
-            reader.port.send([Message(reader.ack_inbox, "", ack) for ack in acks])
+            reader.port.send([SimMessage(reader.ack_inbox, "", ack) for ack in acks])
             acks.clear()
 
     batches.clear()
