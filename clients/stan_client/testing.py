@@ -36,11 +36,11 @@ SEED_VARIABLE: Final = "STAN_SEED"
 """Environment variable with the one seed that `simulated_test` runs."""
 SETTLE_TIMEOUT_S: Final = 300.0
 """Virtual seconds in which the programs have to settle all messages once there are no more faults."""
-FAULTS_S: Final = 10.0
+FAULTS_S: Final = 20.0
 """Virtual seconds that faults go on while a test waits for the end."""
 LOOK_S: Final = 0.25
 """Virtual seconds between two looks at the positions."""
-QUIET_S: Final = 5.0
+QUIET_S: Final = 10.0
 """Virtual seconds without a delivery, an ack, or the start or end of a program, after which the programs are at rest."""
 DELIVERIES_MAX: Final = 5_000
 """Deliveries meanwhile, more than which are an endless loop."""

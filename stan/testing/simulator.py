@@ -37,8 +37,9 @@ class Simulator:
         self.account: list[str] = []
         """What has happened, a line each: the time in seconds, and a text."""
         self.programs: list[Program] = []
-        self.deliveries = 0  # of messages of subscriptions
+        self.deliveries = 0  # to programs
         self._last = self.loop.now  # when something has happened to a program
+        self._delayed_until = 0
         self._nats = SimNats(self.loop)
         self._medium = Medium()
         self._broker: SimulatedBroker | None = None
@@ -58,8 +59,8 @@ class Simulator:
 
     @property
     def quiet_s(self) -> float:
-        """Seconds since a message was delivered, an ack was sent, or a program began or ended."""
-        return (self.loop.now - self._last) / SECOND
+        """Seconds since a message was delivered, an ack was sent, or a program began or ended; below 0 during a delay."""
+        return (self.loop.now - max(self._last, self._delayed_until)) / SECOND
 
     def note(self, text: str) -> None:
         """Add a line to the account of the run."""
@@ -121,12 +122,15 @@ class Simulator:
             life.sockets.append(socket)
         return socket
 
-    def delivered(self, socket: Socket) -> None:
-        """Draw which faults a delivery brings about."""
-        self.deliveries += 1
-        self._last = self.loop.now
+    def delivered(self, socket: Socket, *, answer: bool) -> None:
+        """Draw which faults a delivery brings about, or the answer to a request."""
         faults, life = self.faults, self._life_of(socket)
-        if not faults.active or life is None:
+        if life is None:
+            return
+        self.deliveries += 1
+        if not answer:  # those who follow a channel without a subscription get one every few seconds
+            self._last = self.loop.now
+        if not faults.active:
             return
         life.first_delivery()
         if faults.kills.strikes():
@@ -177,6 +181,7 @@ class Simulator:
         if socket.up:
             length = self.faults.delay()
             socket.hold(length)
+            self._delayed_until = max(self._delayed_until, self.loop.now + length)
             self.note(f"nothing reaches or leaves {socket.name} for {length / SECOND:.3f} s")
 
     def _log(self, level: str, text: str) -> None:

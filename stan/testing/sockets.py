@@ -21,8 +21,8 @@ INFO: Final = {
 class Watcher(Protocol):
     """Sees what crosses a connection."""
 
-    def delivered(self, socket: "Socket") -> None:
-        """Note that a message of a subscription has reached the program."""
+    def delivered(self, socket: "Socket", *, answer: bool) -> None:
+        """Note that a message of a subscription, or the answer to a request, has reached the program."""
 
     def lets_through(self, socket: "Socket", message: SimMessage) -> bool:
         """False: what the program has sent is lost."""
@@ -41,6 +41,7 @@ class Socket(SimPort, asyncio.Transport):
         self._watcher = watcher
         self._closing = False
         self._unread = b""  # the beginning of a frame
+        self._answers = 0  # to requests
         self._inboxes: set[int] = set()  # sids of subjects without wildcards: of subscriptions to channels
         self.connect()
         self.inward.send(self._feed, f"INFO {json.dumps(INFO)}\r\n".encode())
@@ -122,9 +123,18 @@ class Socket(SimPort, asyncio.Transport):
     def received(self, messages: list[tuple[int, SimMessage]]) -> None:
         """Hand frames to the program."""
         self._feed(b"".join([encoded(sid, message) for sid, message in messages]))
-        for sid, _ in messages:
+        for sid, message in messages:
             if sid in self._inboxes:
-                self._watcher.delivered(self)
+                self._watcher.delivered(self, answer=False)
+            elif self._is_answer(message.subject):
+                self._watcher.delivered(self, answer=True)
+
+    def _is_answer(self, subject: str) -> bool:
+        """True for the answer to a request, but for the first one, of the registration."""
+        if not subject.rpartition(".")[2].isdigit():
+            return False  # heartbeats and answers to pings have a word there
+        self._answers += 1
+        return self._answers > 1
 
     def _feed(self, data: bytes) -> None:
         if not self._closing:
