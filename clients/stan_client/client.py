@@ -43,9 +43,7 @@ from stan_client.reading.connected import Connected
 from stan_client.reading.consumer import Position
 from stan_client.reading.exactly_once import ExactlyOnce, reader
 from stan_client.sessions import ClientOptions, Sessions
-from stan_client.subscribing import PartedSubscription, Subscription
-from stan_client.subscribing.delivery import SubscriptionDelivery
-from stan_client.subscribing.parts import PartedDelivery
+from stan_client.subscribing import PartedDelivery, PartedSubscription, Subscription, SubscriptionDelivery
 from stan_client.transport.connection import NatsClient
 from stan_client.transport.session import Session, SessionOptions, check_cluster_id
 from stan_client.waiting import deadline, left_s

@@ -25,7 +25,7 @@ _UPDATE: Final = (
 )
 
 
-class Link(Protocol):
+class DatabaseLink(Protocol):
     """A connection to a database, whatever its face."""
 
     async def execute(self, statement: str, *values: object) -> tuple[int, list[Any]]:
@@ -86,11 +86,11 @@ class PositionTable:
         await self._link.commit()
 
     async def rollback(self) -> None:
-        """Forget what was done since `begin`."""
+        """Undo the rows and the position since `begin`."""
         await self._link.rollback()
 
 
-def link_of(connection: Any) -> Link:
+def link_of(connection: Any) -> DatabaseLink:
     """Return the link over a connection. Raises TypeError: it has no face that is known."""
     module = type(connection).__module__.partition(".")[0]
     if module == "asyncpg":
@@ -113,7 +113,7 @@ class CursorLink:
         self._mark = mark
 
     async def execute(self, statement: str, *values: object) -> tuple[int, list[Any]]:
-        """Execute a statement, see Link."""
+        """Execute a statement, see DatabaseLink."""
         cursor = await _settled(self._connection.cursor())
         try:
             await _settled(cursor.execute(statement.replace("?", self._mark), values))
@@ -123,16 +123,16 @@ class CursorLink:
             await _settled(cursor.close())
 
     async def begin(self) -> None:
-        """Begin a transaction, see Link; without autocommit the first statement does it."""
+        """Begin a transaction, see DatabaseLink; without autocommit the first statement does it."""
         if self._connection.autocommit is True:
             await self.execute("BEGIN")
 
     async def commit(self) -> None:
-        """Commit the transaction, see Link."""
+        """Commit the transaction, see DatabaseLink."""
         await _settled(self._connection.commit())
 
     async def rollback(self) -> None:
-        """Roll the transaction back, see Link."""
+        """Roll the transaction back, see DatabaseLink."""
         await _settled(self._connection.rollback())
 
 
@@ -140,7 +140,7 @@ class SqliteLink(CursorLink):
     """A connection of sqlite3 or aiosqlite, in any of its modes of transactions."""
 
     async def begin(self) -> None:
-        """Begin a transaction that waits for those of other writers, see Link."""
+        """Begin a transaction that waits for those of other writers, see DatabaseLink."""
         connection = self._connection
         if connection.in_transaction and getattr(connection, "autocommit", None) is not False:
             raise RuntimeError("the connection is in a transaction: give one that nothing else uses")
@@ -150,7 +150,7 @@ class SqliteLink(CursorLink):
             await self.execute("BEGIN IMMEDIATE")
 
     async def commit(self) -> None:
-        """Commit the transaction, see Link."""
+        """Commit the transaction, see DatabaseLink."""
         connection = self._connection
         if not connection.in_transaction:
             raise RuntimeError("the transaction is over: the loop commits it, the program does not")
@@ -160,7 +160,7 @@ class SqliteLink(CursorLink):
             await self.execute("COMMIT")
 
     async def rollback(self) -> None:
-        """Roll the transaction back, see Link."""
+        """Roll the transaction back, see DatabaseLink."""
         connection = self._connection
         if getattr(connection, "autocommit", None) is False:
             await _settled(connection.rollback())
@@ -176,7 +176,7 @@ class AsyncpgLink:
         self._transaction: Any = None
 
     async def execute(self, statement: str, *values: object) -> tuple[int, list[Any]]:
-        """Execute a statement, see Link."""
+        """Execute a statement, see DatabaseLink."""
         first, *others = statement.split("?")
         numbered = first + "".join(f"${number}{text}" for number, text in enumerate(others, 1))
         if statement.startswith("SELECT"):
@@ -187,19 +187,19 @@ class AsyncpgLink:
         return int(count) if count.isdigit() else 0, []
 
     async def begin(self) -> None:
-        """Begin a transaction, see Link."""
+        """Begin a transaction, see DatabaseLink."""
         if self._connection.is_in_transaction():
             raise RuntimeError("the connection is in a transaction: give one that nothing else uses")
         self._transaction = self._connection.transaction()
         await self._transaction.start()
 
     async def commit(self) -> None:
-        """Commit the transaction, see Link."""
+        """Commit the transaction, see DatabaseLink."""
         transaction, self._transaction = self._transaction, None
         await transaction.commit()
 
     async def rollback(self) -> None:
-        """Roll the transaction back, see Link."""
+        """Roll the transaction back, see DatabaseLink."""
         transaction, self._transaction = self._transaction, None
         if transaction is not None and self._connection.is_in_transaction():
             await transaction.rollback()
