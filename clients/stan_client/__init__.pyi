@@ -29,6 +29,7 @@ from stan_client.errors import NotSupportedError as NotSupportedError
 from stan_client.errors import OutcomeUnknownError as OutcomeUnknownError
 from stan_client.errors import PingFailureError as PingFailureError
 from stan_client.errors import PingOptionsError as PingOptionsError
+from stan_client.errors import PositionTakenError as PositionTakenError
 from stan_client.errors import PublishAckTimeoutError as PublishAckTimeoutError
 from stan_client.errors import PublishManyError as PublishManyError
 from stan_client.errors import ReplyTimeoutError as ReplyTimeoutError
@@ -63,6 +64,8 @@ from stan_client.reading.channels import Channels as Channels
 from stan_client.reading.consumer import Position as Position
 from stan_client.reading.consumer import PullConsumer as PullConsumer
 from stan_client.reading.direct import Direct as Direct
+from stan_client.reading.exactly_once import ExactlyOnce as ExactlyOnce
+from stan_client.reading.exactly_once import Outputs as Outputs
 from stan_client.reading.fetching import Fetched as Fetched
 from stan_client.reading.group_consumer import GroupBatch as GroupBatch
 from stan_client.reading.group_consumer import GroupConsumer as GroupConsumer

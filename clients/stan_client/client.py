@@ -40,10 +40,10 @@ from stan_client.publishing import (
     PublishManyResult,
 )
 from stan_client.reading.connected import Connected
+from stan_client.reading.consumer import Position
+from stan_client.reading.exactly_once import ExactlyOnce, reader
 from stan_client.sessions import ClientOptions, Sessions
-from stan_client.subscribing import PartedSubscription, Subscription
-from stan_client.subscribing.delivery import SubscriptionDelivery
-from stan_client.subscribing.parts import PartedDelivery
+from stan_client.subscribing import PartedDelivery, PartedSubscription, Subscription, SubscriptionDelivery
 from stan_client.transport.connection import NatsClient
 from stan_client.transport.session import Session, SessionOptions, check_cluster_id
 from stan_client.waiting import deadline, left_s
@@ -600,6 +600,35 @@ class Client(Connected):
         """Run *callback* with a message, inside the middleware."""
         context = MiddlewareContext("handle", self, message.channel, attempt=message.redelivery_count + 1)
         await self._chain.run(context, message, handled(callback))
+
+    def exactly_once(
+        self,
+        name: str,
+        channel: str,
+        database: Any = None,
+        *,
+        start: Position | int = 1,
+        follow: bool = True,
+        skip_lost: bool = False,
+        timeout_s: float | None = None,
+    ) -> ExactlyOnce:
+        """Read a channel so that the effects of each message happen exactly once: use as `async with`, and iterate.
+
+        Args:
+            name: of the reader; the position is stored under it and the channel's name.
+            channel: its name.
+            database: a connection that nothing else uses, of sqlite3, aiosqlite, psycopg or asyncpg; the position is in its
+                table `stan_positions`, and moves in the transaction of the program's own rows. None: the effects are messages
+                for other channels, which the servers commit with the position.
+            start: where a reader without a position begins.
+            follow: wait for new messages at the end of the channel.
+            skip_lost: as of PullConsumer.
+            timeout_s: of each request, in seconds; None: the client's.
+
+        Raises:
+            TypeError: *database* is no connection that is known. ValueError: *start* is damaged.
+        """
+        return reader(self, name, channel, database, start, follow=follow, skip_lost=skip_lost, timeout_s=timeout_s)
 
     # --- the end ---------------------------------------------------------------------------------------------------
 

@@ -118,6 +118,14 @@ class DataLossError(StanClientError):
         self.channel, self.first, self.last = channel, first, last
 
 
+class PositionTakenError(StanClientError):
+    """The position of `exactly_once` in the database was moved by another reader of the same name, which has the message."""
+
+    def __init__(self, name: str, channel: str) -> None:
+        super().__init__(f"stan: another reader {name!r} of channel {channel} has moved the position")
+        self.name, self.channel = name, channel
+
+
 class ConnectionClosedError(StanClientError):
     """The client is closed, or its session was lost and could not be made again; `__cause__` has the reason."""
 

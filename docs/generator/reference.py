@@ -26,6 +26,7 @@ MORE: Final = {
         "stan_client.typed.TypedChannel",
         "stan_client.tracing.Tracing",
         "stan_client.dead_letters",
+        "stan_client.testing",
     )
 }
 """Public names of a package that have to be imported from a module of it."""

@@ -410,6 +410,8 @@ class Walk:
         return True
 
     def _do_program(self, block: Block) -> None:
+        if "faststream" in block.text:
+            pytest.importorskip("faststream")
         program = self.directory / f"program-{next(self._numbers)}.py"
         program.write_text(self.here(block.text))
         if any(lasting in block.text for lasting in LASTING_PROGRAMS):

@@ -10,10 +10,10 @@ from stan.edge.storage.storage import Storage
 from stan.errors import StanError
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
+from stan.testing.loop import run_now
 from tests.kit.batches import batch, entry
 from tests.kit.files import CrashingFiles
 from tests.sim.database import SimDatabase
-from tests.sim.loop import run_now
 
 STORE_IDS = {"a": "a" * 32, "b": "b" * 32, "c": "c" * 32, "d": "d" * 32}
 

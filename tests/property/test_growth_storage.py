@@ -8,9 +8,9 @@ from stan.edge.storage.groupfiles import groups_on_disk
 from stan.edge.storage.manifest import read_manifest
 from stan.edge.storage.raft_files import Voters
 from stan.errors import StartError
+from stan.testing.loop import run_now
 from tests.kit.files import PowerCut
 from tests.kit.storage import StorageNode
-from tests.sim.loop import run_now
 
 VOTERS = {3: ("a", "b", "c"), 5: ("a", "b")}
 POOL = 5

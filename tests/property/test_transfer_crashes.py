@@ -3,10 +3,10 @@
 import pytest
 from stan_protocol.scalars import GroupId
 
+from stan.testing.loop import run_now
 from tests.kit.batches import batch, entry
 from tests.kit.files import PowerCut
 from tests.kit.storage import StorageNode, carry
-from tests.sim.loop import run_now
 
 ONE = GroupId(1)
 CALLS_MAX = 2000

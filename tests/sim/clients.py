@@ -11,8 +11,8 @@ from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import MILLISECOND, SECOND
 
 from tests.kit.guids import guids
+from tests.sim.client_port import ClientPort
 from tests.sim.history import Acked, Delivered, Ended, Publish, Sub
-from tests.sim.nats import ClientPort
 
 REQUEST_TIMEOUT = 2 * SECOND
 PING_INTERVAL = 2 * SECOND

@@ -23,12 +23,12 @@ from stan.errors import Frozen, StanError
 from stan.labels import NO_LABELS
 from stan.protocol.entries import Kind, decode_batches
 from stan.raft.transport.codec import AppendAnswer, VoteAnswer, VoteRequest
+from stan.testing.nats import NodePort
 from tests.kit.files import PowerCut
 from tests.kit.storage import state_of
 from tests.sim.clients import value_of
 from tests.sim.database import SimDatabase
 from tests.sim.loop import NodeRuntime, disk
-from tests.sim.nats import NodePort
 from tests.sim.pauses import Gone, Pauses
 from tests.sim.tasks import Tasks, in_thread
 

@@ -14,12 +14,12 @@ from stan.core.features.delays.channel_delays import Delaying
 from stan.core.features.delays.publish_times import Deferring
 from stan.policies import PolicyRule
 from stan.protocol.entries import DEFERRED_UID
+from stan.testing.loop import WALL_START
 from tests.kit.broker_state import BrokerState, wall_of
 from tests.sim.clients import Publisher
 from tests.sim.clocks import HOUR, ClockSet
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import FOREVER
-from tests.sim.loop import WALL_START
 from tests.sim.world import World
 
 TARGET, WAITING = "a", "a.later"

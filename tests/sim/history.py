@@ -15,7 +15,7 @@ from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.core.base.runs import pairs
 from stan.core.features.queries.account import Account
-from tests.sim.nats import DELAY_MAX
+from stan.testing.nats import DELAY_MAX
 
 CROSSING = 25 * MILLISECOND
 """A client that fails with a message may say so while the message is on its way to it again."""

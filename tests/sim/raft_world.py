@@ -24,8 +24,9 @@ from stan.raft.scheduler import Scheduler
 from stan.raft.transport.codec import AppendAnswer, VoteAnswer, VoteRequest
 from stan.raft.transport.link import HEADER_BYTES
 from stan.raft.transport.mux import Mux
+from stan.testing.loop import Loop
 from tests.kit.files import CrashingFiles, PowerCut
-from tests.sim.loop import Loop, NodeRuntime
+from tests.sim.loop import NodeRuntime
 from tests.sim.pauses import Gone, Pauses
 from tests.sim.raft_history import RaftHistory
 

@@ -9,11 +9,11 @@ from stan.core.state.cursors import Cursor
 from stan.protocol.entries import Kind, decode_records
 from stan.protocol.proto import entries_pb2 as entries
 from stan.protocol.user_subjects import ACK_GROUPS
+from stan.testing.loop import WALL_START, Loop
+from stan.testing.nats import SimNats
 from tests.kit.broker_state import BrokerState
 from tests.sim.clients import Publisher, Subscriber
 from tests.sim.history import History
-from tests.sim.loop import WALL_START, Loop
-from tests.sim.nats import SimNats
 
 CHANNELS = ("a", "b")
 TIMED_OUT = re.compile(r"\[Client:(\S+)\] Timed out on heartbeats")

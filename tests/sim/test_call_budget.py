@@ -7,6 +7,7 @@ budget then; a count that grows by more than a twentieth fails.
 
 import gc
 import random
+import re
 import sys
 from collections import Counter
 
@@ -17,10 +18,10 @@ from stan_protocol.scalars import SECOND
 from stan.core.base.ready import Delivery
 from stan.edge.tracing.message_traces import MessageTraces
 from stan.edge.tracing.traced_driver import TracedDriver
-from tests.sim import loop
+from stan.testing import loop
+from stan.testing.nats import SimMessage
 from tests.sim.clients import START, SimClient
 from tests.sim.cluster_node import SimulatedNode
-from tests.sim.nats import Message
 from tests.sim.test_cluster_faults import calm_world
 from tests.sim.world import World
 
@@ -32,6 +33,7 @@ BUDGET = {
 }
 """Calls for one synchronous publish, or for one delivered batch of replay with its acks."""
 GROWTH = 1.05
+SIMULATION = re.compile("/tests/|/stan/testing/")
 TRACED = 1.05  # what comes once in seconds falls into one of the two windows
 MESSAGES = 100
 
@@ -67,8 +69,8 @@ class Caller(SimClient):
 
 
 class Calls:
-    """Counts calls of functions outside of the tests, by the node that makes them. Of `random` none: the simulation draws from it
-    how long a turn, a sync or a frame takes, and a node only when it waits for a leader."""
+    """Counts calls of functions outside of the tests and the simulation, by the node that makes them. Of `random` none: the
+    simulation draws from it how long a turn, a sync or a frame takes, and a node only when it waits for a leader."""
 
     def __init__(self):
         self.by_node = Counter()
@@ -80,7 +82,7 @@ class Calls:
                 frame.f_code.co_filename,
                 frame.f_back.f_code.co_filename,
             )  # a NamedTuple is made by a function of no file
-            self.by_node[self.node] += not any("/tests/" in place or place == random.__file__ for place in places)
+            self.by_node[self.node] += not any(SIMULATION.search(place) or place == random.__file__ for place in places)
 
     def __enter__(self):
         self.by_node.clear()
@@ -205,7 +207,7 @@ def test_replay_alone(alone, calls):
         reader.request("_STAN.sub.test-cluster", request, answer, None)
         while len(got) < stored:
             alone.loop.run_until(alone.loop.now + SECOND // 500)
-            reader.port.send([Message(reader.ack_inbox, "", ack) for ack in acks])
+            reader.port.send([SimMessage(reader.ack_inbox, "", ack) for ack in acks])
             acks.clear()
 
     batches.clear()

@@ -3,8 +3,9 @@
 import pytest
 from stan_protocol.scalars import MILLISECOND, SECOND
 
-from tests.sim.loop import Loop
-from tests.sim.nats import ClientPort, NodePort, SimNats
+from stan.testing.loop import Loop
+from stan.testing.nats import NodePort, SimNats
+from tests.sim.client_port import ClientPort
 
 
 class Received:

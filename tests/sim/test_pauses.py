@@ -7,7 +7,7 @@ from stan_protocol.scalars import SECOND
 
 from stan.core.base.ready import Delivery, LeaseAnswer
 from stan.protocol.kernel import server as kernel
-from tests.sim.loop import Loop
+from stan.testing.loop import Loop
 from tests.sim.pauses import Pauses
 from tests.sim.test_cluster_faults import group_with_messages, peaceful
 

@@ -21,12 +21,13 @@ from stan.edge.storage.storage import Storage
 from stan.edge.turns import Turns
 from stan.errors import StanError
 from stan.raft.solo import Solo
+from stan.testing.loop import SimRuntime, run_now
+from stan.testing.nats import NodePort
 from tests.kit.broker_state import BrokerState
 from tests.kit.files import PowerCut
 from tests.sim.database import SimDatabase
 from tests.sim.history import NO_NATS, Reset, complaints
-from tests.sim.loop import SimRuntime, disk, run_now
-from tests.sim.nats import NodePort
+from tests.sim.loop import disk
 from tests.sim.scene import Scene
 
 STORE_ID = b"simulated-store!".hex()

@@ -14,8 +14,8 @@ from stan.edge.cluster.membership import FOUNDED, Membership, difference
 from stan.errors import StanError
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto.node_pb2 import NodeHello
+from stan.testing.loop import run_now
 from tests.kit.storage import STORE_IDS, StorageNode
-from tests.sim.loop import run_now
 
 ABC = ("a", "b", "c")
 FOUNDED_WITH, POOL = 2, 5

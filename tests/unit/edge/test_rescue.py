@@ -18,10 +18,10 @@ from stan.log.types import Entry
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.configuration import decode, encode
+from stan.testing.loop import run_now
 from tests.kit.batches import batch, entry
 from tests.kit.files import PowerCut
 from tests.kit.storage import StorageNode, on_the_spot
-from tests.sim.loop import run_now
 
 ABC, ABCDE = ["a", "b", "c"], ["a", "b", "c", "d", "e"]
 RUNS = 44

@@ -16,8 +16,8 @@ from stan.errors import NotNow
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state import database
 from stan.state.database import Database
+from stan.testing.loop import run_now
 from tests.kit.storage import StorageNode
-from tests.sim.loop import run_now
 
 ONE = GroupId(1)
 DURABLES = 25

@@ -11,12 +11,12 @@ from stan.edge.storage.state_loader import StateLoader
 from stan.errors import Damage, Frozen, NotNow, StartError
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state.database import Changes
+from stan.testing.loop import run_now
 from tests.kit.batches import entry
 from tests.kit.broker_state import BrokerState
 from tests.kit.damage import written
 from tests.kit.files import CrashingFiles, PowerCut
 from tests.kit.storage import StorageNode
-from tests.sim.loop import run_now
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from stan.errors import Damage, NotNow, StartError, WrongKey
 from stan.log.encryption import Cipher
 from stan.log.files.disk import OsFiles
 from stan.log.files.segment import SEGMENT_HEADER_SIZE, decode_segment_header
+from stan.testing.loop import run_now
 from tests.kit.batches import batch, entry
 from tests.kit.files import CrashingFiles
 from tests.kit.storage import StorageNode, TransferError, carry
 from tests.sim.database import SimDatabase
-from tests.sim.loop import run_now
 
 ONE = GroupId(1)
 

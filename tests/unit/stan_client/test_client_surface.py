@@ -5,7 +5,7 @@ import stan_client
 from stan_client.sessions import ClientOptions, Sessions
 from stan_client.transport.session import SessionOptions
 
-NAMES_MAX = 20
+NAMES_MAX = 21
 
 
 def public(thing):

@@ -7,15 +7,20 @@ arrive at two places in different orders. As with core NATS, what has nobody to 
 with a 503), and so is what is on the way when a connection or a route breaks.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple, Protocol
 
 from stan_protocol.scalars import MICROSECOND
 
-DELAY_MAX = 700 * MICROSECOND
-NOBODY = b"NATS/1.0 503\r\n\r\n"
+from stan.testing.loop import Loop
+
+DELAY_MAX: Final = 700 * MICROSECOND
+NOBODY: Final = b"NATS/1.0 503\r\n\r\n"
 
 
-class Message(NamedTuple):
+class SimMessage(NamedTuple):
+    """A message on its way."""
+
     subject: str
     reply: str
     payload: bytes
@@ -25,34 +30,36 @@ class Message(NamedTuple):
 class Way:
     """One direction of one link."""
 
-    def __init__(self, loop):
+    def __init__(self, loop: Loop) -> None:
         self.loop = loop
         self.slow = 0  # everything takes this much longer
         self.held_until = 0  # nothing arrives before
         self.cuts = 0  # what set out before a cut never arrives
         self._last = 0
 
-    def send(self, call, *args):
+    def send(self, call: Callable[..., object], *args: Any) -> None:
+        """Call with *args* at the other end."""
         loop = self.loop
         delay = 1 + int(loop.random.random() * DELAY_MAX) + self.slow
         self._last = when = max(self._last, loop.now + delay, self.held_until)
         loop.at(when, self._arrive, self.cuts, call, args)
 
-    def _arrive(self, cuts, call, args):
+    def _arrive(self, cuts: int, call: Callable[..., object], args: tuple[Any, ...]) -> None:
         if cuts == self.cuts:
             call(*args)
 
-    def cut(self):
+    def cut(self) -> None:
+        """Lose everything that is on the way."""
         self.cuts += 1
         self._last = 0
 
 
-class Port:
-    """One connection to one server. `received` gets a list of (sid, Message)."""
+class SimPort:
+    """A connection to one server. `received` gets a list of (sid, SimMessage)."""
 
     asks_for_503 = False
 
-    def __init__(self, nats, name, server=0):
+    def __init__(self, nats: "SimNats", name: str, server: int = 0) -> None:
         self.nats = nats
         self.name = name
         self.server = server
@@ -60,8 +67,8 @@ class Port:
         self.outward = Way(nats.loop)
         self.inward = Way(nats.loop)
 
-    def connect(self):
-        """False if it is up already."""
+    def connect(self) -> bool:
+        """Connect. False if it is up already."""
         if self.up:
             return False
         self.up = True
@@ -70,8 +77,8 @@ class Port:
         self.nats.ports[self] = None
         return True
 
-    def cut(self):
-        """The connection breaks, and with it goes what is on the way. False if there was none."""
+    def cut(self) -> bool:
+        """Break the connection, and lose everything that is on the way. False if there was none."""
         if not self.up:
             return False
         self.up = False
@@ -80,69 +87,38 @@ class Port:
         self.nats.forget(self)
         return True
 
-    def slow_down(self, delay):
-        """Clogged (or no more, with 0)."""
+    def slow_down(self, delay: int) -> None:
+        """Let everything take so much longer."""
         self.outward.slow = self.inward.slow = delay
 
-    def hold(self, length):
-        """Everything in both directions waits until *length* is over."""
+    def hold(self, length: int) -> None:
+        """Let everything in both directions wait until *length* is over."""
         self.outward.held_until = self.inward.held_until = self.nats.loop.now + length
 
-    def send(self, messages):
-        """One write to the server."""
+    def send(self, messages: list[SimMessage]) -> None:
+        """Write to the server once."""
         if self.up:
             self.outward.send(self.nats.published, self, messages)
 
-    def received(self, messages):
+    def received(self, messages: list[tuple[int, SimMessage]]) -> None:
+        """Take messages, each with the sid of its subscription."""
         raise NotImplementedError
 
 
-class ClientPort(Port):
-    """A client's connection: callbacks by inbox. What is sent while it is down leaves when it is up, as real clients do it."""
+class NodeBuffer(Protocol):
+    """The node's end of its connection: `stan.edge.nats.read_buffer.ReadBuffer`."""
 
-    def __init__(self, nats, name, server=0):
-        super().__init__(nats, name, server)
-        self.inboxes = {}  # subject -> callback(payload, reply)
-        self._waiting = []
+    def on_up(self) -> None:
+        """Note that there is a connection."""
 
-    def connect(self):
-        if not super().connect():
-            return False
-        for subject in self.inboxes:
-            self.nats.subscribe(self, subject, subject)
-        waiting, self._waiting = self._waiting, []
-        if waiting:
-            self.send(waiting)
-        return True
+    def on_down(self) -> None:
+        """Note that the connection is gone."""
 
-    def listen(self, subject, call):
-        self.inboxes[subject] = call
-        if self.up:
-            self.nats.subscribe(self, subject, subject)
-
-    def forget(self, subject):
-        """False if nobody listened there."""
-        if self.up:
-            self.nats.unsubscribe(self, subject, subject)
-        return self.inboxes.pop(subject, None) is not None
-
-    def publish(self, subject, payload, reply=""):
-        self.send([Message(subject, reply, payload)])
-
-    def send(self, messages):
-        if self.up:
-            super().send(messages)
-        else:
-            self._waiting += messages
-
-    def received(self, messages):
-        for sid, message in messages:
-            heard = self.inboxes.get(sid)
-            if heard is not None:
-                heard(message.payload, message.reply)
+    def on_data(self, data: bytes) -> object:
+        """Take bytes that have arrived."""
 
 
-class NodePort(Port):
+class NodePort(SimPort):
     """A node's connection: `stan.edge.nats.gateway.NatsPort`, bytes in and out. `run(call, *args)` is how anything reaches the
     node."""
 
@@ -150,14 +126,22 @@ class NodePort(Port):
     max_payload = 1 << 20
     unsent = 0
 
-    def __init__(self, nats, name, read_buffer, server=0, run=None):
+    def __init__(
+        self,
+        nats: "SimNats",
+        name: str,
+        read_buffer: NodeBuffer,
+        server: int = 0,
+        run: Callable[..., object] | None = None,
+    ) -> None:
         super().__init__(nats, name, server)
         self.read_buffer = read_buffer
         self.run = run or (lambda call, *args: call(*args))
-        self.subscriptions = {}
-        self._held = None  # what arrives while the node does not read
+        self.subscriptions: dict[int, str] = {}
+        self._held: list[bytes] | None = None  # what arrives while the node does not read
 
-    def connect(self):
+    def connect(self) -> bool:
+        """Connect, and subscribe again. False if it is up already."""
         if not super().connect():
             return False
         for sid, subject in self.subscriptions.items():
@@ -166,26 +150,29 @@ class NodePort(Port):
         self.run(self.read_buffer.on_up)
         return True
 
-    def cut(self):
+    def cut(self) -> bool:
+        """Break the connection. False if there was none."""
         if not super().cut():
             return False
         self._held = None
         self.run(self.read_buffer.on_down)
         return True
 
-    def received(self, messages):
-        self._read(b"".join(_encoded(sid, message) for sid, message in messages))
+    def received(self, messages: list[tuple[int, SimMessage]]) -> None:
+        """Hand the bytes to the node."""
+        self._read(b"".join(encoded(sid, message) for sid, message in messages))
 
-    def _read(self, data):
+    def _read(self, data: bytes) -> None:
         if self._held is not None:
             self._held.append(data)
         else:
             self.run(self.read_buffer.on_data, data)
 
-    def write(self, data):
+    def write(self, data: bytes) -> bool:
+        """Write frames of NATS's protocol; False if there is no connection."""
         if not self.up:
             return False
-        messages = []
+        messages: list[SimMessage] = []
         at = 0
         data = bytes(data)
         while at < len(data):
@@ -195,7 +182,7 @@ class NodePort(Port):
             if words[0] == "PUB":
                 size = int(words[-1])
                 reply = words[2] if len(words) == 4 else ""
-                messages.append(Message(words[1], reply, data[at : at + size]))
+                messages.append(SimMessage(words[1], reply, data[at : at + size]))
                 at += size + 2
             elif words[0] == "SUB":
                 self.outward.send(self.nats.subscribe, self, words[1], int(words[-1]))
@@ -209,7 +196,8 @@ class NodePort(Port):
             self.send(messages)
         return True
 
-    def hold_reading(self, hold):
+    def hold_reading(self, hold: bool) -> None:  # noqa: FBT001 - a switch
+        """Stop or go on reading."""
         if hold:
             self._held = self._held or []
         elif self._held is not None:
@@ -217,17 +205,19 @@ class NodePort(Port):
             for data in held:
                 self._read(data)
 
-    def break_off(self):
+    def break_off(self) -> None:
+        """Never called: what the node gets is well formed."""
         raise AssertionError("the node calls its own simulation garbage")
 
-    def ponged(self):
-        return None
+    def ponged(self) -> None:
+        """Does nothing: a link breaks when the simulation says so."""
 
-    def informed(self, info):
-        return None
+    def informed(self, info: dict[str, Any]) -> None:
+        """Does nothing: the servers stay what they are."""
 
 
-def _encoded(sid, message):
+def encoded(sid: int, message: SimMessage) -> bytes:
+    """The frame of a message, as a server sends it."""
     reply = f" {message.reply}" if message.reply else ""
     if message.header:
         size = len(message.header)
@@ -238,30 +228,34 @@ def _encoded(sid, message):
 
 
 class SimNats:
-    def __init__(self, loop, servers=1):
+    """Servers with routes, and who subscribed to what."""
+
+    def __init__(self, loop: Loop, servers: int = 1) -> None:
         self.loop = loop
-        self.ports = {}  # the connections that are up, in order of connecting
-        self.broken = {}  # (server, server) -> None: no route
-        self.deaf = {}  # (from node, to node) -> None: Raft frames are lost
-        self.lossy = 0  # share of the Raft frames that are lost
-        self.seen = None  # called with (port, message) for what nodes send to nodes
+        self.ports: dict[SimPort, None] = {}  # the connections that are up, in order of connecting
+        self.broken: dict[tuple[int, int], None] = {}  # (server, server) -> None: no route
+        self.deaf: dict[tuple[str, str], None] = {}  # (from node, to node) -> None: Raft frames are lost
+        self.lossy: float = 0  # share of the Raft frames that are lost
+        self.seen: Callable[[SimPort, SimMessage], object] | None = (
+            None  # called with (port, message) for what nodes send to nodes
+        )
         self._routes = {(a, b): Way(loop) for a in range(servers) for b in range(servers) if a != b}
-        self._exact = {}  # subject -> {port: sid}
-        self._wild = {}  # pattern -> {port: sid}
-        self._matching = {}  # subject -> patterns; forgotten when the patterns change
+        self._exact: dict[str, dict[SimPort, int]] = {}  # subject -> {port: sid}
+        self._wild: dict[str, dict[SimPort, int]] = {}  # pattern -> {port: sid}
+        self._matching: dict[str, list[str]] = {}  # subject -> patterns; forgotten when the patterns change
 
     # --- faults -----------------------------------------------------------------------------------------------------------
 
-    def partition(self, sides):
-        """Servers of different *sides* (lists of them) do not reach each other; what is on the way is lost."""
+    def partition(self, sides: Iterable[Iterable[int]]) -> None:
+        """Let servers of different *sides* not reach each other; everything that is on the way is lost."""
         side_of = {server: at for at, side in enumerate(sides) for server in side}
         for a, b in self._routes:
             if side_of[a] != side_of[b]:
                 self.broken[a, b] = None
                 self._routes[a, b].cut()
 
-    def heal(self):
-        """Routes, raft frames and delays are as they should be. Connections are their owners' business."""
+    def heal(self) -> None:
+        """Let routes, Raft frames and delays be as they should be. Connections are their owners' business."""
         self.broken.clear()
         self.deaf.clear()
         self.lossy = 0
@@ -271,12 +265,14 @@ class SimNats:
             port.slow_down(0)
             port.outward.held_until = port.inward.held_until = 0
 
-    def route(self, a, b):
+    def route(self, a: int, b: int) -> Way:
+        """The way from a server to another one."""
         return self._routes[a, b]
 
     # --- interest ---------------------------------------------------------------------------------------------------------
 
-    def subscribe(self, port, subject, sid):
+    def subscribe(self, port: SimPort, subject: str, sid: int) -> None:
+        """Note what a connection subscribes to."""
         if subject.endswith((".>", ".*")) or "*" in subject:
             if subject not in self._wild:
                 self._matching.clear()
@@ -284,25 +280,28 @@ class SimNats:
         else:
             self._exact.setdefault(subject, {})[port] = sid
 
-    def unsubscribe(self, port, subject, _sid):
+    def unsubscribe(self, port: SimPort, subject: str, _sid: int) -> None:
+        """Forget what a connection has subscribed to."""
         table = self._wild if subject in self._wild else self._exact
         ports = table.get(subject)
         if ports is not None and ports.pop(port, None) is not None and not ports:
             del table[subject]
             self._matching.clear()
 
-    def unsubscribe_sid(self, port, sid):
+    def unsubscribe_sid(self, port: SimPort, sid: int) -> None:
+        """Forget a subscription of a connection by its sid."""
         for table in (self._exact, self._wild):
             for subject in [s for s, ports in table.items() if ports.get(port) == sid]:
                 self.unsubscribe(port, subject, sid)
 
-    def forget(self, port):
+    def forget(self, port: SimPort) -> None:
+        """Forget a connection, and all that it has subscribed to."""
         self.ports.pop(port, None)
         for table in (self._exact, self._wild):
             for subject in [subject for subject, ports in table.items() if port in ports]:
                 self.unsubscribe(port, subject, 0)
 
-    def _interested(self, subject):
+    def _interested(self, subject: str) -> list[tuple[SimPort, int]]:
         found = list(self._exact.get(subject, {}).items())
         patterns = self._matching.get(subject)
         if patterns is None:
@@ -313,10 +312,10 @@ class SimNats:
 
     # --- the way of messages ------------------------------------------------------------------------------------------------
 
-    def published(self, port, messages):
-        """They are at the server of their sender."""
+    def published(self, port: SimPort, messages: list[SimMessage]) -> None:
+        """Take messages that are at the server of their sender."""
         home = port.server
-        by_server = {}
+        by_server: dict[int, dict[SimPort, list[tuple[int, SimMessage]]]] = {}
         for message in messages:
             reached = False
             if self.seen is not None and message.subject.startswith("_STAN.node."):
@@ -329,30 +328,33 @@ class SimNats:
                     continue
                 by_server.setdefault(target.server, {}).setdefault(target, []).append((sid, message))
             if not reached and message.reply and port.asks_for_503:
-                for target, sid in self._interested(message.reply):
-                    if target is port:
-                        nobody = sid, Message(message.reply, "", b"", NOBODY)
-                        by_server.setdefault(home, {}).setdefault(port, []).append(nobody)
+                self._say_nobody(port, message.reply, by_server.setdefault(home, {}))
         for server, targets in by_server.items():
             if server == home:
                 self._hand_out(targets)
             else:
                 self._routes[home, server].send(self._hand_out, targets)
 
-    def _is_lost(self, subject):
+    def _say_nobody(self, port: SimPort, reply: str, targets: dict[SimPort, list[tuple[int, SimMessage]]]) -> None:
+        nobody = SimMessage(reply, "", b"", NOBODY)
+        for target, sid in self._interested(reply):
+            if target is port:
+                targets.setdefault(port, []).append((sid, nobody))
+
+    def _is_lost(self, subject: str) -> bool:
         if not subject.startswith("_STAN.raft."):
             return False
         *_, target, source = subject.split(".")
         return (source, target) in self.deaf or self.loop.random.random() < self.lossy
 
-    def _hand_out(self, targets):
+    def _hand_out(self, targets: dict[SimPort, list[tuple[int, SimMessage]]]) -> None:
         for target, messages in targets.items():
             if target.up:
                 target.inward.send(target.received, messages)
 
 
-def _matches(pattern, subject):
-    """NATS wildcards."""
+def _matches(pattern: str, subject: str) -> bool:
+    """True if a subject is one of a pattern with NATS's wildcards."""
     wanted, given = pattern.split("."), subject.split(".")
     if wanted[-1] == ">":
         return len(given) >= len(wanted) and all(w in ("*", g) for w, g in zip(wanted[:-1], given, strict=False))
