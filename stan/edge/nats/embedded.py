@@ -61,6 +61,11 @@ class EmbeddedNats:
         return self._process.pages() if self._process is not None and self._process.running else None
 
     @property
+    def leafnodes(self) -> tuple[str, int] | None:
+        """Host and port for leafnode connections; None while there are none."""
+        return self._process.leafnodes() if self._process is not None and self._process.running else None
+
+    @property
     def pid(self) -> int:
         """Process id of the nats-server that runs now; 0 if none does."""
         return self._process.pid if self._process is not None and self._process.running else 0
