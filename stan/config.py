@@ -384,6 +384,8 @@ class Config:
     log: LogConfig = LogConfig()
     cluster: ClusterConfig | None = None  # None: alone
     partitioning: bool = option("partitioning", False)  # only channels that `limits.per_channel` names are served
+    jetstream_api: bool = option("jetstream_api", False)  # clients of NATS's JetStream are served, too
+    jetstream_leaf: str = option("jetstream_leaf", "")  # host:port where the NATS outside listens for leafnodes
     ft_group: str = option("ft_group", "")  # servers that share one store, of which one is active; "": none
     encryption: EncryptionConfig | None = None  # None: messages are stored in clear
     permissions: Permissions | None = None  # None: everybody may do everything
@@ -478,6 +480,10 @@ class Config:
             yield "stan: no configured channel"
         if self.partitioning and self.cluster is not None:
             yield "stan: channels partitioning in clustering mode is not supported"
+        if self.jetstream_api and self.permissions is not None:
+            yield "jetstream_api is not supported together with permissions: they do not cover clients of JetStream"
+        if self.jetstream_api and self.partitioning:
+            yield "jetstream_api is not supported together with partitioning: each server would answer for all streams"
         if self.ft_group and self.store.kind == "memory":
             yield "ft: only FILE or SQL stores supported in FT mode"
         if any(char.isspace() or char in "*>" for char in self.ft_group):

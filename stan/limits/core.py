@@ -363,6 +363,28 @@ RATED_CLIENTS_MAX = 65_536
 REQUEST_BYTES_MAX = 64 * KiB
 """Longest request to connect or to subscribe: the broker keeps the names in it, and no real name is that long."""
 
+# --- JetStream -----------------------------------------------------------------------------------------------------
+API_REQUEST_BYTES_MAX = 64 * KiB
+"""Longest request of JetStream's API; it is looked at before it is parsed."""
+API_NESTED_MAX = 512
+"""Objects and lists in one of them."""
+API_SHOWN_CHARS = 100
+"""Of a name that a client has made up, in a refusal."""
+API_WAITING_MAX = 256
+"""Requests of JetStream's API that wait for the metadata or for messages from the disk."""
+STREAMS_MAX = 1_000
+STREAM_NAME_BYTES_MAX = 255
+STREAM_SUBJECTS_MAX = 256
+"""Subjects of one stream; each is a subscription of every node."""
+STREAM_DESCRIPTION_BYTES_MAX = 4 * KiB
+STREAM_METADATA_BYTES_MAX = 16 * KiB
+STREAM_WINDOW_MAX = 3_600 * SECOND
+"""Longest time for which ids of a stream's messages are known: a new leader reads the messages of that time."""
+STREAMS_PAGE = 256
+"""Streams in one answer with descriptions ..."""
+STREAM_NAMES_PAGE = 1024
+"""... and with names alone."""
+
 # --- settings ------------------------------------------------------------------------------------------------------
 CHANNEL_LIMITS_CACHED_MAX = 10_000
 """Channels whose inherited limits are cached; a miss costs a walk over the configured patterns only."""

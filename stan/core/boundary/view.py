@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from stan_protocol.ack_levels import TOLD, AckLevel
 from stan_protocol.channels import Subjects
+from stan_protocol.frames import Frame
 from stan_protocol.scalars import ChannelUid, GroupId, Nanos, RaftIndex, Sequence
 
 from stan.config import Config
@@ -157,6 +158,15 @@ class BrokerView:
     def payload_bytes_max(self) -> int:
         """Bytes of the largest payload that NATS accepts."""
         return self._services.nats.payload_bytes_max
+
+    @property
+    def more_subjects(self) -> Mapping[str, Callable[[Frame], None]]:
+        """The subjects of other protocols on which this node listens now, each with the taker of its frames."""
+        return self._services.listening.subjects
+
+    def follow_subjects(self, call: Callable[[], None]) -> None:
+        """Call *call* whenever `more_subjects` are others."""
+        self._services.listening.followers.append(call)
 
     def may_send_to(self, named: bytes) -> bool:
         """True if the broker may send to a subject that a client has named."""

@@ -20,6 +20,7 @@ from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.tiers import Tiers
 from stan.core.services.services import Services
 from stan.policies import OFF
+from stan.protocol.jetstream.streams import DISCARD_OLD, StreamConfig
 
 
 @dataclass(slots=True)
@@ -37,6 +38,19 @@ class Delay(NamedTuple):
     max_late: int  # ns; a message that is later is given up; 0: none is
     dead_letters: bytes  # channel of those that are given up; b"": none
     room: ChannelLimits  # of what waits: limits of such a channel refuse publishes, as what is removed would be lost
+
+
+def _of_stream(room: ChannelLimits, config: StreamConfig) -> ChannelLimits:
+    """The limits of a stream's channel: what the stream sets takes the place of other limits, and it does not go as it is idle.
+    Where new messages are refused at a limit, nothing is removed for it."""
+    old = config.discard == DISCARD_OLD
+    return replace(
+        room,
+        msgs=config.max_msgs if old and config.max_msgs > 0 else 0 if config.max_msgs > 0 else room.msgs,
+        bytes=config.max_bytes if old and config.max_bytes > 0 else 0 if config.max_bytes > 0 else room.bytes,
+        age_ns=config.max_age or room.age_ns,
+        inactivity_ns=0,
+    )
 
 
 class ChannelPolicies:
@@ -69,7 +83,9 @@ class ChannelPolicies:
         configured = self.node.config.limits.for_channel(text(whole_of(info.name)))
         if info.name in self.node.meta.channels.parted.by_part:
             configured = replace(configured, inactivity_ns=0)
-        return self.node.group_of(info).machine.limit_overrides.in_force(info.uid, configured)
+        room = self.node.group_of(info).machine.limit_overrides.in_force(info.uid, configured)
+        stream = self.node.meta.streams.by_uid.get(info.uid)
+        return room if stream is None else _of_stream(room, stream.config)
 
     def note(self, info: ChannelInfo, room: ChannelLimits) -> None:
         """Note what the policy of a channel wants; of an ephemeral one no policy about stored messages is in force."""

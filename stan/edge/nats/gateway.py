@@ -33,11 +33,13 @@ from stan.edge.nats.scan_scope import ChosenChannels, GroupFilter, ScanScope
 from stan.edge.nats.subscriptions import (
     ACK_SID,
     ASK_SID,
+    FIRST_MORE_SID,
     FIRST_REQUEST_SID,
     PUB_SID,
     REPLY_SID,
     NatsSubscriptions,
     is_early,
+    is_request,
 )
 from stan.edge.nats.waiting_frames import WaitingFrames
 from stan.errors import fault
@@ -135,6 +137,8 @@ class Gateway:
         self._subscribe_broker(ack_subject)
         for name, handler in broker.frames.routes.items():
             self.serve_requests(name, handler)
+        self._follow_subjects()
+        view.follow_subjects(self._follow_subjects)
 
     def _subscribe_broker(self, ack_subject: str) -> None:
         """Note the subscriptions whose frames the broker handles."""
@@ -151,6 +155,17 @@ class Gateway:
         if users:  # another server of the same name, which sends its discovery before it knows of users
             subjects[max(subjects) + 1] = view.subjects.discover
             admission.judged.add(max(subjects))
+
+    def _follow_subjects(self) -> None:
+        """Subscribe to subjects of other protocols that have come, and no longer to those that have gone."""
+        subscriptions, wanted = self.subscriptions, self.broker.view.more_subjects
+        lines = [b"UNSUB %d\r\n" % subscriptions.drop(subject) for subject in subscriptions.more.keys() - wanted.keys()]
+        for subject in sorted(wanted.keys() - subscriptions.more.keys()):
+            sid = subscriptions.add_more(subject, wanted[subject])
+            self.admission.judged.add(sid)
+            lines.append(b"SUB %b %d\r\n" % (subject.encode(), sid))
+        if self.listens and lines:
+            self.connection.write(b"".join(lines))
 
     # --- in ---------------------------------------------------------------------------------------------------------------
 
@@ -268,7 +283,7 @@ class Gateway:
                 for frame in scan.others:
                     self._handle(frame)
                     stepped_any |= frame.sid not in quiet
-                    matters |= frame.sid >= FIRST_REQUEST_SID
+                    matters |= FIRST_REQUEST_SID <= frame.sid < FIRST_MORE_SID
         except ValueError as error:
             self._broken(f"no NATS protocol: {error}")
             return True, len(data), work
@@ -400,7 +415,7 @@ class Gateway:
                 replayed = self.broker.replay.publishes(group, scan.publishes, arrived_at)
                 steps += [one for one in replayed if take[one.channel]]
                 if everything and arrived_at > recent:
-                    requests = [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
+                    requests = [frame for frame in scan.others if is_request(frame.sid)]
                     if channels is not None:
                         requests = [frame for frame in requests if self.broker.replay.is_about(frame, channels)]
                     requests = self.broker.replay.requests(group, requests, arrived_at)
@@ -423,7 +438,7 @@ class Gateway:
                 if not scan.consumed:
                     break
                 at += scan.consumed
-                batch = [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
+                batch = [frame for frame in scan.others if is_request(frame.sid)]
                 requests += [(frame, inner) for frame in batch if (inner := self.admission.admitted(frame)) is not None]
         lost = {id(inner) for inner in self.broker.replay.unregistered(inner for _, inner in requests)}
         connects = [frame for frame, inner in requests if id(inner) in lost]
@@ -484,7 +499,7 @@ class Gateway:
     def serve_requests(self, subject: str, handler: Callable[[Frame], None]) -> None:
         """Hand frames on *subject* to *handler*, from `listen` on. Of the servers that subscribe to "<subject> <group>", which is
         a NATS queue group, only one gets each frame."""
-        sid = max(self.subscriptions.subjects) + 1
+        sid = self.subscriptions.new_request_sid()
         self.subscriptions.add(sid, self.admission.judge(sid, subject), handler)
 
     def serve(self, name: str, handler: Handler, queue: str = "") -> None:

@@ -145,7 +145,7 @@ class Subscription(_message.Message):
     def __init__(self, subscription_id: _Optional[int] = ..., cursor_id: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., ack_key: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[_Iterable[int]] = ..., last_sent: _Optional[int] = ..., reply: _Optional[bytes] = ..., joined: _Optional[int] = ..., counts: _Optional[_Iterable[int]] = ..., replica: _Optional[bytes] = ..., served_by: _Optional[bytes] = ..., served_since: _Optional[int] = ..., server_instance: _Optional[int] = ..., ack_group: _Optional[int] = ...) -> None: ...
 
 class MetaChange(_message.Message):
-    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "consumer_group", "set_policy", "pin_channel", "schema", "grow_pool", "open_pool", "begin_move", "end_move", "pause_moves", "create_parted", "drop_parted", "double_parted", "part_closed", "doubling_ended")
+    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "consumer_group", "set_policy", "pin_channel", "schema", "grow_pool", "open_pool", "begin_move", "end_move", "pause_moves", "create_parted", "drop_parted", "double_parted", "part_closed", "doubling_ended", "stream")
     CONNECT_FIELD_NUMBER: _ClassVar[int]
     DISCONNECT_FIELD_NUMBER: _ClassVar[int]
     CREATE_CHANNELS_FIELD_NUMBER: _ClassVar[int]
@@ -168,6 +168,7 @@ class MetaChange(_message.Message):
     DOUBLE_PARTED_FIELD_NUMBER: _ClassVar[int]
     PART_CLOSED_FIELD_NUMBER: _ClassVar[int]
     DOUBLING_ENDED_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
     connect: Connect
     disconnect: Disconnect
     create_channels: CreateChannels
@@ -190,7 +191,8 @@ class MetaChange(_message.Message):
     double_parted: DoubleParted
     part_closed: PartClosed
     doubling_ended: DoublingEnded
-    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., raise_level: _Optional[int] = ..., consumer_group: _Optional[_Union[ConsumerGroupChange, _Mapping]] = ..., set_policy: _Optional[_Union[Policy, _Mapping]] = ..., pin_channel: _Optional[_Union[Pin, _Mapping]] = ..., schema: _Optional[_Union[SchemaChange, _Mapping]] = ..., grow_pool: _Optional[_Union[GrowPool, _Mapping]] = ..., open_pool: _Optional[int] = ..., begin_move: _Optional[_Union[BeginMove, _Mapping]] = ..., end_move: _Optional[_Union[EndMove, _Mapping]] = ..., pause_moves: bool = ..., create_parted: _Optional[_Union[CreateParted, _Mapping]] = ..., drop_parted: _Optional[_Union[DropParted, _Mapping]] = ..., double_parted: _Optional[_Union[DoubleParted, _Mapping]] = ..., part_closed: _Optional[_Union[PartClosed, _Mapping]] = ..., doubling_ended: _Optional[_Union[DoublingEnded, _Mapping]] = ...) -> None: ...
+    stream: StreamChange
+    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., raise_level: _Optional[int] = ..., consumer_group: _Optional[_Union[ConsumerGroupChange, _Mapping]] = ..., set_policy: _Optional[_Union[Policy, _Mapping]] = ..., pin_channel: _Optional[_Union[Pin, _Mapping]] = ..., schema: _Optional[_Union[SchemaChange, _Mapping]] = ..., grow_pool: _Optional[_Union[GrowPool, _Mapping]] = ..., open_pool: _Optional[int] = ..., begin_move: _Optional[_Union[BeginMove, _Mapping]] = ..., end_move: _Optional[_Union[EndMove, _Mapping]] = ..., pause_moves: bool = ..., create_parted: _Optional[_Union[CreateParted, _Mapping]] = ..., drop_parted: _Optional[_Union[DropParted, _Mapping]] = ..., double_parted: _Optional[_Union[DoubleParted, _Mapping]] = ..., part_closed: _Optional[_Union[PartClosed, _Mapping]] = ..., doubling_ended: _Optional[_Union[DoublingEnded, _Mapping]] = ..., stream: _Optional[_Union[StreamChange, _Mapping]] = ...) -> None: ...
 
 class ClusterInfo(_message.Message):
     __slots__ = ("cluster_id", "raft_groups", "nuid", "nodes", "level", "policies", "pins", "pool", "moves_paused")
@@ -1159,6 +1161,40 @@ class ChannelSchema(_message.Message):
     versions: _containers.RepeatedCompositeFieldContainer[SchemaVersion]
     last: int
     def __init__(self, changed: _Optional[int] = ..., kind: _Optional[int] = ..., compatibility: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[SchemaVersion, _Mapping]]] = ..., last: _Optional[int] = ...) -> None: ...
+
+class StreamChange(_message.Message):
+    __slots__ = ("name", "changed", "config", "channel", "group", "channels_max", "at")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_MAX_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    name: bytes
+    changed: int
+    config: bytes
+    channel: bytes
+    group: int
+    channels_max: int
+    at: int
+    def __init__(self, name: _Optional[bytes] = ..., changed: _Optional[int] = ..., config: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., group: _Optional[int] = ..., channels_max: _Optional[int] = ..., at: _Optional[int] = ...) -> None: ...
+
+class Stream(_message.Message):
+    __slots__ = ("channel", "uid", "config", "changed", "created", "adopted")
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    ADOPTED_FIELD_NUMBER: _ClassVar[int]
+    channel: bytes
+    uid: int
+    config: bytes
+    changed: int
+    created: int
+    adopted: bool
+    def __init__(self, channel: _Optional[bytes] = ..., uid: _Optional[int] = ..., config: _Optional[bytes] = ..., changed: _Optional[int] = ..., created: _Optional[int] = ..., adopted: bool = ...) -> None: ...
 
 class Removal(_message.Message):
     __slots__ = ("uid", "first_sequence", "deleted", "lost_until", "tier")

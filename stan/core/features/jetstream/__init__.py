@@ -1,0 +1,52 @@
+"""JetStream's client protocol: streams are channels, consumers are cursors (docs/jetstream.md).
+
+Off, as it is unless `jetstream_api` is set, the feature listens on nothing and makes no part.
+"""
+
+from stan.core.features import BrokerFeature, BrokerParts
+from stan.core.features.jetstream.requests import ApiHandler, ApiRouter
+from stan.core.features.jetstream.streams.publishes import StreamPublishes
+from stan.core.features.jetstream.streams.requests import StreamDeletions, StreamRequests
+from stan.core.features.jetstream.streams.storing import StreamStoring
+from stan.core.leader.local_group import Leadership
+from stan.core.metadata.meta import MetaResult
+from stan.core.services.services import Services
+from stan.protocol.jetstream.api import ALL, ApiRow
+from stan.protocol.proto import entries_pb2 as pb
+
+
+class JetStreamFeature(BrokerFeature):
+    """Streams and their API."""
+
+    def __init__(self, services: Services, parts: BrokerParts) -> None:
+        super().__init__(services, parts)
+        self.on = services.node.config.jetstream_api
+        self.streams = StreamRequests(services, parts)
+        self.publishes = StreamPublishes(services)
+        handlers: dict[ApiRow, ApiHandler] = dict(self.streams.handlers())
+        self.router = ApiRouter(services, parts.read_index, handlers)
+
+    def start(self) -> None:
+        """Listen to the API, and to the subjects of the streams that are known."""
+        self._listen()
+
+    def lead_group(self, leadership: Leadership) -> None:
+        """Add the part that stores what is published to streams."""
+        if self.on:
+            leadership.keep(StreamDeletions(self.services, leadership))
+            leadership.keep(StreamStoring(self.services, leadership, self.parts.channels, self.parts.publishing))
+
+    def meta_loaded(self) -> None:
+        """Any stream may have come or gone."""
+        self._listen()
+
+    def meta_applied(self, change: pb.MetaChange, result: MetaResult) -> None:  # noqa: ARG002 - as BrokerFeature has it
+        """A stream came, changed or went: listen to its subjects, answer who has asked for that."""
+        if self.on and result.stream:
+            self._listen()
+            self.streams.changed(result.stream)
+
+    def _listen(self) -> None:
+        if self.on:
+            streams = self.services.node.meta.streams
+            self.services.listening.change({ALL: self.router.receive} | self.publishes.takers(streams))

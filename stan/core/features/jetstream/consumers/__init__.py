@@ -1,0 +1,1 @@
+"""Consumers of streams: cursors of their channels."""

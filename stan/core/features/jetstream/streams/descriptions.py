@@ -1,0 +1,81 @@
+"""What answers tell of a stream: its configuration, and what its channel holds."""
+
+from collections.abc import Callable
+from typing import Final
+
+from stan_protocol.scalars import WallNanos
+from stan_protocol.units import rfc3339
+
+from stan.core.metadata.streams import Stream
+from stan.core.services.services import Services
+
+NEVER: Final = "0001-01-01T00:00:00Z"
+
+
+def moment(at: int) -> str:
+    """A time, as clients of JetStream read it; *at* Unix ns, 0: never."""
+    return rfc3339(at) if at else NEVER
+
+
+class StreamDescriptions:
+    """Describes streams for answers."""
+
+    def __init__(self, services: Services) -> None:
+        self.node, self.stored = services.node, services.stored
+        self.count_consumers: Callable[[Stream], int] = lambda _stream: 0
+        """The number of a stream's consumers; the room's consumers set it."""
+
+    def holds(self, stream: Stream) -> bool:
+        """True if this node has the messages of the stream's channel."""
+        info = self.node.meta.by_uid.get(stream.uid)
+        return info is not None and info.group in self.node.groups
+
+    def state(self, stream: Stream) -> dict[str, object]:
+        """What the stream holds, as far as this node knows; nothing if it does not have the channel."""
+        info = self.node.meta.by_uid[stream.uid]
+        if info.group not in self.node.groups:
+            return _state(0, 0, 0, 0, 0, 0)
+        index, deleted = self.stored.indexes(info.group, info.uid), self.stored.deleted(info.group, info.uid)
+        last = index.last_sequence
+        first = max(index.first_sequence, self.node.group_of(info).machine.channel(info.uid).first_sequence)
+        gone = 0
+        if deleted is not None:
+            while first <= last and first in deleted:
+                first += 1
+            gone = sum(max(0, min(run.last, last) - max(run.first, first) + 1) for run in deleted)
+        count = last - first + 1 - gone if last else 0
+        state = _state(
+            count,
+            index.bytes if count else 0,
+            first if last else 0,
+            index.first_timestamp if count else WallNanos(0),
+            last,
+            index.last_timestamp,
+        )
+        if gone:
+            state["num_deleted"] = gone
+        if count and stream.config.is_literal:
+            state["num_subjects"] = 1
+        return state | {"consumer_count": self.count_consumers(stream)}
+
+    def document(self, stream: Stream) -> dict[str, object]:
+        """A stream in an answer, its state included."""
+        return {
+            "config": stream.config.document(),
+            "created": moment(stream.created),
+            "state": self.state(stream),
+            "cluster": {"leader": self.node.name or self.node.config.cluster_id},
+            "ts": moment(self.node.clock.wall),
+        }
+
+
+def _state(count: int, size: int, first: int, first_at: int, last: int, last_at: int) -> dict[str, object]:
+    return {
+        "messages": count,
+        "bytes": size,
+        "first_seq": first,
+        "first_ts": moment(first_at),
+        "last_seq": last,
+        "last_ts": moment(last_at),
+        "consumer_count": 0,
+    }
