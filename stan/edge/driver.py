@@ -23,6 +23,7 @@ from stan.core.broker.broker import Broker
 from stan.edge.batch_lookup import LOOKUP_ATTEMPTS, from_memory, refs_of_runs
 from stan.edge.group_faults import GroupFaults
 from stan.edge.nats.gateway import Gateway
+from stan.edge.nats.leaf import LeafNews, LeafPort
 from stan.edge.runtime import Runtime
 from stan.edge.turns import Turns
 from stan.errors import Aborted, Frozen, InDoubt, NotNow, Shortage
@@ -96,6 +97,9 @@ class Driver:
             needed |= leaderships.check_leases(now)
         if gateway.read_buffer.went_down or gateway.read_buffer.went_up:
             self._connection_changed()
+            needed = True
+        if gateway.leaf is not None and gateway.leaf.news.any:
+            self._leaf_changed(gateway.leaf)
             needed = True
         needed |= gateway.take_in()
         if leaderships is not None:
@@ -177,6 +181,10 @@ class Driver:
                 self._down_since = 0
                 self._note("INF", f"Connection to NATS is back after {away / 1e9:.3f}s")
                 self.broker.step_reconnected(away)
+
+    def _leaf_changed(self, leaf: LeafPort) -> None:
+        news, leaf.news = leaf.news, LeafNews()
+        self.broker.stops.step_leaf(news.interest, up=leaf.up, forgotten=news.forgotten)
 
     def _commit(self) -> None:
         for number in sorted(self.turns.touched):

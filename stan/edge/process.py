@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from stan_protocol.patterns import width
 from stan_protocol.scalars import SECOND
@@ -21,6 +21,9 @@ from stan.edge.storage.storage import Storage
 from stan.edge.tracing.traced_driver import ServerTracing
 from stan.errors import Frozen, StanError, StartError
 
+if TYPE_CHECKING:
+    from stan.edge.nats.leaf import LeafAddress, LeafConnection
+
 
 class BrokerProcess:
     """A running broker. Its subclasses in stan.server.compose add the parts of a standalone broker and of a cluster's
@@ -37,6 +40,7 @@ class BrokerProcess:
         self.log = log
         self.runtime = AsyncRuntime(len(storage.logs))
         self.connection: NatsConnection | None = None
+        self.leaf: "LeafConnection | None" = None
         self.serving = False  # clients are served, or were
         self.crash: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -94,6 +98,28 @@ class BrokerProcess:
             reason = f"{error or type(error).__name__}{hint(config.nats, error)}"
             raise StartError(f"cannot connect to NATS at {shown}: {reason}") from error
         return connection
+
+    def connect_leaf(self, embedded: EmbeddedNats | None) -> None:
+        """Connect by a leafnode connection, too, if JetStream's clients are served: what consumers get leaves there. Call once
+        turns may step the broker."""
+        config = self.config
+        if not config.jetstream_api:
+            return
+        from stan.edge.nats.leaf import LeafConnection, leaf_address  # noqa: PLC0415 - few want it
+
+        place = config.jetstream_leaf
+        if not place and embedded is None:
+            self.log.warning("jetstream_leaf is not set: consumers of JetStream get no messages")
+            return
+
+        def address() -> "LeafAddress | None":
+            if place:
+                return leaf_address(place, config.nats)
+            return None if embedded is None else embedded.leafnode
+
+        name = f"_NSS-{config.cluster_id}-leaf"
+        self.leaf = self.gateway.leaf = LeafConnection(address, name, self.driver.turns.wake, self.note)
+        self.leaf.start()
 
     def _listens_early(self, embedded: EmbeddedNats | None) -> bool:
         """True if clients' requests are received before they are served: they wait. A standalone server on a foreign NATS asks
@@ -187,6 +213,8 @@ class BrokerProcess:
     async def _settle(self, driver: Driver) -> bool:
         """Close the connection, apply committed entries, flush the state; returns True if nothing stays unwritten."""
         driver.turns.stop()
+        if self.leaf is not None:
+            await self.leaf.close()
         if self.connection is not None:
             await self.connection.close()
         try:
@@ -203,6 +231,8 @@ class BrokerProcess:
     async def close(self, *, clean: bool) -> None:
         """Close files and threads."""
         self.driver.turns.stop()
+        if self.leaf is not None:
+            await self.leaf.close()
         if self.connection is not None and not self.connection.is_closed:
             await self.connection.close()
         self.runtime.close()

@@ -1,7 +1,7 @@
 """The leafnode connection with a real nats-server: what leaves on it reaches clients under the subjects that it names."""
 
-import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import nats
 import pytest
@@ -10,7 +10,7 @@ from stan.config import EmbeddedConfig, LogConfig
 from stan.core.base.interest import Interest
 from stan.edge.log import ServerLog
 from stan.edge.nats.embedded import EmbeddedNats
-from stan.edge.nats.leaf import LeafAddress, LeafConnection
+from stan.edge.nats.leaf import LeafConnection
 from tests.kit.fake_broker import eventually
 
 REPLY = b"$JS.ACK.ORDERS.worker.1.5.6.1700000000000000000.3"
@@ -19,15 +19,20 @@ REPLY = b"$JS.ACK.ORDERS.worker.1.5.6.1700000000000000000.3"
 class Edge:
     """The connection, and what it tells."""
 
-    def __init__(self, embedded: EmbeddedNats, *, password: str = "secret") -> None:
+    def __init__(self, embedded: EmbeddedNats, *, wrong: bool = False) -> None:
         self.notes: list[tuple[str, str]] = []
         self.interest = Interest()
         self.connection = LeafConnection(
-            lambda: LeafAddress(*embedded.leafnodes, "broker", password) if embedded.leafnodes else None,
+            lambda: self.address(embedded, wrong=wrong),
             "stan",
             self.look,
             lambda level, text: self.notes.append((level, text)),
         )
+
+    @staticmethod
+    def address(embedded, *, wrong):
+        found = embedded.leafnode
+        return replace(found, password=found.password[:-1]) if wrong and found is not None else found
 
     def look(self) -> None:
         news = self.connection.news
@@ -40,8 +45,8 @@ class Edge:
 
 @asynccontextmanager
 async def connected(**options):
-    config = EmbeddedConfig(host="127.0.0.1", port=-1, leaf_user="broker", leaf_password="secret")
-    embedded = EmbeddedNats(config, ServerLog(LogConfig()))
+    config = EmbeddedConfig(host="127.0.0.1", port=-1)
+    embedded = EmbeddedNats(config, ServerLog(LogConfig()), leafnode=True)
     await embedded.start()
     edge = Edge(embedded, **options)
     client = await nats.connect(embedded.url)
@@ -120,7 +125,7 @@ async def test_the_connection_and_the_interest_come_back_with_nats_server():
 
 
 async def test_a_wrong_password_is_told_once():
-    async with connected(password="wrong") as (_, edge, _client):
+    async with connected(wrong=True) as (_, edge, _client):
         await eventually(lambda: bool(edge.notes))
 
         assert not edge.connection.up

@@ -14,7 +14,7 @@ from stan_protocol.scalars import ChannelUid, Nanos
 from stan import limits
 from stan.core.base.causes import Cause
 from stan.core.base.delivery_policy import NOT_KNOWN, DeliveryPolicy
-from stan.core.base.ready import Delivery, Fetch, Indexes, ReadResult, Ready
+from stan.core.base.ready import Delivery, Fetch, Indexes, LeafFrames, ReadResult, Ready
 from stan.core.base.runs import Run, Runs
 from stan.core.leader.acks import AckProcessor
 from stan.core.leader.cursors import LiveCursor, LiveMember
@@ -22,6 +22,7 @@ from stan.core.leader.deliveries import Sending, lost_of, sending_of
 from stan.core.leader.member_choice import choose, share
 from stan.core.leader.membership import LiveMembership
 from stan.core.leader.ordered_delivery import OrderedTurn, answered, next_turn, wanted_of
+from stan.core.leader.outlet import ALL_PENDING, NO_MESSAGES, Outlet
 from stan.core.leader.pending import CAUSE, alike
 from stan.core.leader.redelivery import Redelivery
 from stan.core.state.cursors import Cursor
@@ -156,7 +157,20 @@ class Dispatch:
         if turn is not None:
             left = turn.room
             self._end_turn(live, turn, ready)
+        elif live.members[0].outlet is not None:
+            self._end_requests(live, live.members[0].outlet, ready, index.last_sequence)
         return room - left + (len(ready.fetches) - fetches) * limits.READ_BYTES_MAX // 4
+
+    def _end_requests(self, live: LiveCursor, outlet: Outlet, ready: Ready, newest: int) -> None:
+        """End the requests of a consumer that do not wait, if there is nothing for them; tell those whose requests are over."""
+        if outlet.impatient and not live.reads.fetching and not live.cursor.paused:
+            full = not outlet.open_slots(live.members[0].window.size)
+            if full or (live.last_sent >= newest and not live.pending.due.size):
+                for pull in [one for one in outlet.pulls if one.impatient]:
+                    outlet.drop(pull, ALL_PENDING if full else NO_MESSAGES, told=False)
+        if outlet.statuses:
+            ready.sends.append(LeafFrames(b"".join(outlet.statuses), (self.machine.group,)))
+            outlet.statuses.clear()
 
     def _settle_removed(self, live: LiveCursor, to: int) -> None:
         """Messages up to *to* were removed by the channel's limits: they are neither sent nor redelivered (STAN-SPEC 6.6). Those
@@ -194,6 +208,12 @@ class Dispatch:
                 self.reports.skip(live, batch.base_sequence - 1)
                 continue
             end = min(end, batch.base_sequence + batch.count - 1)
+            if member.outlet is not None:
+                passed, end = member.outlet.passing(batch, first, end)
+                self.reports.skip(live, passed)
+                first = passed + 1
+                if end < first:
+                    continue
             if turn is None:
                 delivery = self._deliver_new(live, member, batch, first, end, now)
                 ready.sends.append(delivery)
@@ -247,7 +267,9 @@ class Dispatch:
     ) -> Delivery:
         """Make one delivery of [first, last] and add it to the member's window; *count* is the number of redeliveries, this one
         included."""
-        member.window.add(Run(first, last, now + member.ack_wait_ns, count))
+        outlet = member.outlet
+        if outlet is None or outlet.acks:
+            member.window.add(Run(first, last, now + member.ack_wait_ns, count))
         live.unreported.mark(first, last)
         self.reports.mark(live)
         if not member.timer_at:
@@ -260,7 +282,13 @@ class Dispatch:
             live.pending.redelivered += size
         sub, group = member.sub, self.machine.group
         inbox, number = sub.settings.inbox, sub.subscription_id
-        return Delivery(inbox, batch.records, batch.base_sequence, first, last, count, group, number)
+        leaf = None if outlet is None else outlet.parcel(batch, first, last, self._left_for(live, last), now)
+        return Delivery(inbox, batch.records, batch.base_sequence, first, last, count, group, number, (), leaf)
+
+    def _left_for(self, live: LiveCursor, last: int) -> int:
+        """How many messages a consumer will get behind [.., last], which are sent now."""
+        newest = self.indexes(self.machine.group, live.cursor.uid).last_sequence
+        return max(0, newest - max(last, live.last_sent)) + live.pending.due.size
 
     def _end_turn(self, live: LiveCursor, turn: OrderedTurn, ready: Ready) -> None:
         """Let out what a turn of a key-ordered group has given to the members."""
@@ -315,6 +343,10 @@ class Dispatch:
             if member is None:
                 break
             size = share(live, member, run.last - first + 1)
+            if member.outlet is not None:
+                size = member.outlet.weighed(batch, first, first + size - 1) - first + 1
+                if not size:
+                    continue  # another request may have room, or there is none any more
             sub, count = member.sub, run.count + 1
             for begin, end, why, _ in live.pending.due.remove(first, first + size - 1):
                 live.unreported.sent.append(

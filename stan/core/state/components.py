@@ -12,6 +12,7 @@ from stan_protocol.scalars import ChannelUid, RaftIndex
 
 from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.compactions import Compactions
+from stan.core.state.consumers import Consumers
 from stan.core.state.dedup import ProducerDedup
 from stan.core.state.deferred import Deferred
 from stan.core.state.dropped import DroppedChannels
@@ -72,6 +73,7 @@ class Components:
     moves: MoveStages = field(init=False, default_factory=MoveStages)
     part_closings: PartClosings = field(init=False, default_factory=PartClosings)
     epochs: EphemeralEpochs = field(init=False, default_factory=EphemeralEpochs)
+    consumers: Consumers = field(init=False, default_factory=Consumers)
 
 
 NAMES: Final = (*(one.name for one in fields(Components)), "dropped", "retention")

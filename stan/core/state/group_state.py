@@ -12,6 +12,7 @@ from stan_protocol.scalars import ChannelUid, GroupId, Sequence
 
 from stan.core.base.runs import pairs
 from stan.core.state.components import NAMES, Components, StateComponent
+from stan.core.state.consumers import CONSUMERS
 from stan.core.state.cursors import (
     Cursor,
     CursorKind,
@@ -153,6 +154,8 @@ class GroupState(Components):
         del self.cursors[cursor.cursor_id], channel.cursors[cursor.cursor_id]
         if channel.by_key.get(cursor.key) is cursor:
             del channel.by_key[cursor.key]
+        if cursor.client_id == CONSUMERS:
+            self.consumers.remove(cursor.uid, cursor.name)
         self.dirty.cursors.add(cursor.cursor_id)
 
     def add_member(self, cursor: Cursor, member: Subscription) -> None:

@@ -21,11 +21,12 @@ from stan_protocol.scalars import GroupId, MiB, Nanos
 from stan import limits
 from stan.core.base.complaints import Complaints
 from stan.core.base.payload_limit import deliverable
-from stan.core.base.ready import Delivery, LeaseAnswer, Replay, Send
+from stan.core.base.ready import Delivery, LeafFrames, LeaseAnswer, Replay, Send
 from stan.core.broker.broker import Broker
 from stan.core.requests.router import Handler
 from stan.core.requests.table import REQUESTS
 from stan.edge.nats.admission import Admission, quoted
+from stan.edge.nats.leaf import LeafPort, delivery_frames
 from stan.edge.nats.own_requests import OwnRequests
 from stan.edge.nats.read_buffer import ReadBuffer
 from stan.edge.nats.replay_buffer import ReplayBuffer
@@ -127,6 +128,7 @@ class Gateway:
         self._complaints = Complaints(note)
         self.listens = False  # to clients
         self.connection: NatsPort = Unconnected()
+        self.leaf: LeafPort | None = None  # None: no consumers of JetStream are served
         self.on_info: Callable[[dict[str, Any]], None] | None = None  # called with each INFO of NATS
         self.read_buffer = ReadBuffer()
         self.scope = ScanScope(view)
@@ -456,10 +458,15 @@ class Gateway:
         not be sent. Returns those that were left out."""
         shown: list[Send] = []
         rendered: list[bytes] = []
+        leaving: list[Delivery | LeafFrames] = []  # by the leafnode connection
         groups: set[GroupId] = set()
         most = self.broker.view.payload_bytes_max
         for send in sends:
             if isinstance(send, Delivery):
+                if send.leaf is not None:
+                    leaving.append(send)
+                    groups.add(send.group)
+                    continue
                 try:
                     for part in (send,) if len(send.records) <= most else deliverable(send, most):
                         inbox, records, base_sequence, first, last, redelivery_count, *_ = part
@@ -472,10 +479,13 @@ class Gateway:
                 shown.append(send)
                 rendered.append(send.data)
                 groups.update(send.groups)
+            elif isinstance(send, LeafFrames):
+                leaving.append(send)
+                groups.update(send.groups)
             else:
                 shown.append(send)
                 rendered.append(send)
-        if not shown:
+        if not shown and not leaving:
             return []
         joined = b"".join(rendered)
         quiet = silent(groups)
@@ -487,7 +497,29 @@ class Gateway:
             )
         if joined:
             self.connection.write(joined)
-        return lost
+        return [*lost, *self._send_by_leaf(leaving, quiet)] if leaving else lost
+
+    def _send_by_leaf(self, sends: list[Delivery | LeafFrames], quiet: Set[GroupId]) -> list[Delivery]:
+        """Write what leaves by the leafnode connection, as one piece. Returns deliveries that did not leave."""
+        rendered: list[bytes] = []
+        most = self.broker.view.payload_bytes_max
+        for send in sends:
+            if not quiet.isdisjoint(_groups(send)):
+                continue
+            if isinstance(send, LeafFrames):
+                rendered.append(send.data)
+                continue
+            try:
+                for part in (send,) if len(send.records) <= most else deliverable(send, most):
+                    rendered += delivery_frames(part)
+            except Exception as error:  # noqa: BLE001 - the border of the group
+                self.broker.step_fault(send.group, error)
+        written = self.leaf is not None and self.leaf.write(b"".join(rendered))
+        return [
+            one
+            for one in sends
+            if isinstance(one, Delivery) and not (written and quiet.isdisjoint(_groups(one)))
+        ]
 
     # --- before the broker leads --------------------------------------------------------------------------------------------
 
@@ -541,4 +573,4 @@ def _groups(send: Send) -> tuple[GroupId, ...]:
     """Groups of which this node must be the leader to send this; empty if any node may."""
     if isinstance(send, bytes):
         return ()
-    return send.groups if isinstance(send, LeaseAnswer) else (send.group,)
+    return (send.group,) if isinstance(send, Delivery) else send.groups

@@ -10,16 +10,20 @@ nothing but interest comes in. Modelled on the protocol of nats-server's leafnod
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 from stan_protocol.scalars import SECOND
 
 from stan import limits
+from stan.config import NatsConfig
 from stan.core.base.interest import Change
+from stan.core.base.ready import Delivery
 from stan.product import VERSION
+from stan.protocol.jetstream.leaf_frames import leaf_frames
 
 
 class LeafPort(Protocol):
@@ -61,6 +65,15 @@ class LeafAddress:
     port: int
     user: str = ""
     password: str = field(default="", repr=False)
+
+
+def leaf_address(place: str, config: NatsConfig) -> LeafAddress:
+    """Where an outside NATS listens for leafnodes: *place* is `[user:password@]host:port`, else the user is that of *config*."""
+    login, _, address = place.removeprefix("nats://").removeprefix("nats-leaf://").rpartition("@")
+    host, _, port = address.rpartition(":")
+    user, _, password = login.partition(":")
+    named = (unquote(user), unquote(password)) if login else (config.user, config.password)
+    return LeafAddress(host.strip("[]"), int(port), *named)
 
 
 class LeafConnection(asyncio.Protocol):
@@ -264,3 +277,25 @@ class LeafConnection(asyncio.Protocol):
             return False
         self._transport.write(data)
         return True
+
+
+def delivery_frames(delivery: Delivery) -> Iterator[bytes]:
+    """The frames of a delivery to a consumer of JetStream, one piece after the other."""
+    parcel = delivery.leaf
+    assert parcel is not None  # noqa: S101 - for mypy
+    for piece in parcel.pieces:
+        first, last = max(piece.first, delivery.first), min(piece.last, delivery.last)
+        if first > last:
+            continue
+        ahead = first - piece.first
+        part = piece.to, first, last, piece.consumer_sequence + ahead, piece.pending - ahead
+        yield leaf_frames(
+            delivery.records,
+            delivery.base_sequence,
+            part,
+            parcel.ack_prefix,
+            delivery.redelivery_count + 1,
+            parcel.subject,
+            parcel.queue,
+            parcel.headers_only,
+        )

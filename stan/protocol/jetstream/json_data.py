@@ -77,8 +77,12 @@ class Fields:
 
     def texts(self, name: str) -> tuple[str, ...]:
         """The list of texts of a field; empty if it is not there. Raises RequestError."""
-        found = self._take(name, list, [])
-        return tuple(Fields({name: one}).text(name) for one in found)
+        return tuple(Fields({name: one}).text(name) for one in self.items(name))
+
+    def items(self, name: str) -> list[Any]:
+        """The list of a field; empty if it is not there. Raises RequestError."""
+        found: list[Any] = self._take(name, list, [])
+        return found
 
     def table(self, name: str) -> dict[str, Any]:
         """The object of a field; empty if it is not there. Raises RequestError."""

@@ -3,7 +3,12 @@
 Off, as it is unless `jetstream_api` is set, the feature listens on nothing and makes no part.
 """
 
+from stan_protocol.scalars import GroupId
+
 from stan.core.features import BrokerFeature, BrokerParts
+from stan.core.features.jetstream.consumers.acks import ConsumerAcks
+from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
+from stan.core.features.jetstream.consumers.requests import ConsumerRequests
 from stan.core.features.jetstream.requests import ApiHandler, ApiRouter
 from stan.core.features.jetstream.streams.publishes import StreamPublishes
 from stan.core.features.jetstream.streams.requests import StreamDeletions, StreamRequests
@@ -23,7 +28,10 @@ class JetStreamFeature(BrokerFeature):
         self.on = services.node.config.jetstream_api
         self.streams = StreamRequests(services, parts)
         self.publishes = StreamPublishes(services)
-        handlers: dict[ApiRow, ApiHandler] = dict(self.streams.handlers())
+        self.consumers = ConsumerRequests(services, parts)
+        self.streams.descriptions.count_consumers = self.consumers.count
+        self.acks = ConsumerAcks(services)
+        handlers: dict[ApiRow, ApiHandler] = self.streams.handlers() | self.consumers.handlers()
         self.router = ApiRouter(services, parts.read_index, handlers)
 
     def start(self) -> None:
@@ -35,6 +43,12 @@ class JetStreamFeature(BrokerFeature):
         if self.on:
             leadership.keep(StreamDeletions(self.services, leadership))
             leadership.keep(StreamStoring(self.services, leadership, self.parts.channels, self.parts.publishing))
+            leadership.keep(ConsumerDeliveries(self.services, leadership))
+
+    def leads_group(self, number: GroupId) -> None:
+        """The live view of a group is complete: its consumers can be looked at."""
+        if self.on:
+            self.services.leading.leadership(number).part(ConsumerDeliveries).take_up()
 
     def meta_loaded(self) -> None:
         """Any stream may have come or gone."""
@@ -49,4 +63,5 @@ class JetStreamFeature(BrokerFeature):
     def _listen(self) -> None:
         if self.on:
             streams = self.services.node.meta.streams
-            self.services.listening.change({ALL: self.router.receive} | self.publishes.takers(streams))
+            own = {ALL: self.router.receive} | self.acks.takers()
+            self.services.listening.change(own | self.publishes.takers(streams))

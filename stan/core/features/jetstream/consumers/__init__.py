@@ -1,1 +1,1 @@
-"""Consumers of streams: cursors of their channels."""
+"""Consumers of streams: cursors of their channels, whose messages leave by the leafnode connection (docs/jetstream-consumers.md)."""
