@@ -13,7 +13,7 @@ import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from urllib.parse import unquote
 
 from stan_protocol.scalars import SECOND
@@ -158,9 +158,8 @@ class LeafConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for INFO."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for mypy
-        self._transport = transport
-        transport.set_write_buffer_limits(high=limits.OUTBOUND_BYTES_HIGH // 2)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not derived from it
+        self._transport.set_write_buffer_limits(high=limits.OUTBOUND_BYTES_HIGH // 2)
         self._rest, self._greeted = b"", False
 
     def connection_lost(self, exc: Exception | None) -> None:

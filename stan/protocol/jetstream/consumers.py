@@ -223,7 +223,7 @@ def _metadata(fields: Fields) -> dict[str, str]:
 
 def _refuse_unbuilt(fields: Fields) -> None:
     """Refuse what would have to be done and is not: it would be a lie to ignore it."""
-    if fields.text("replay_policy", "instant") != "instant":
+    if _one_of(fields.text("replay_policy", "instant"), ("instant", "original")) != "instant":
         raise RequestError(errors.not_built("replay policies other than instant"))
     if fields.number("rate_limit_bps"):
         raise RequestError(errors.not_built("rate limits"))

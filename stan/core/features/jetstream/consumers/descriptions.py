@@ -49,8 +49,8 @@ def _position(services: Services, group: ChannelGroup, live: LiveCursor) -> dict
         "num_waiting": len(outlet.pulls),
         "num_pending": max(0, newest - live.last_sent) - live.ahead.skip.size,
     }
-    if outlet.config.pushes:
-        told["push_bound"] = outlet.active
+    if outlet.active:
+        told["push_bound"] = True
     return told
 
 

@@ -210,7 +210,7 @@ class ConsumerRequests:
             request.refuse(UNAVAILABLE)
 
     def _start(self, request: ApiRequest, config: ConsumerConfig) -> int:
-        """The first message that a new consumer may get; one outside of the stream is moved to its nearest end."""
+        """The first message that a new consumer may get, perhaps one that is not there yet."""
         info = request.channel
         index = self.stored.indexes(info.group, info.uid)
         channel = self.channels.by_uid.get(info.uid)
@@ -224,7 +224,7 @@ class ConsumerRequests:
             case wanted.LAST:
                 return max(last, first)
             case wanted.FROM_SEQUENCE:
-                return min(max(config.start_sequence, first), last + 1)
+                return max(config.start_sequence, first)
             case wanted.FROM_TIME:
                 return index.sequence_at(WallNanos(config.start_time)) or 1
         return first
@@ -251,7 +251,8 @@ class ConsumerRequests:
         fields = Fields(request.document())
         offset = max(0, fields.number("offset"))
         fields.end()
-        return sorted(self._group(request).machine.consumers.of(request.known.uid)), offset
+        names = sorted(self._group(request).machine.consumers.of(request.known.uid))
+        return names, min(offset, len(names))
 
     # --- pausing, deleting ----------------------------------------------------------------------------------------------
 
