@@ -98,8 +98,8 @@ class Driver:
         if gateway.read_buffer.went_down or gateway.read_buffer.went_up:
             self._connection_changed()
             needed = True
-        if gateway.leaf is not None and gateway.leaf.news.any:
-            self._leaf_changed(gateway.leaf)
+        if gateway.connection.leaf is not None and gateway.connection.leaf.news.any:
+            self._leaf_changed(gateway.connection.leaf)
             needed = True
         needed |= gateway.take_in()
         if leaderships is not None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from stan_protocol.patterns import width
 from stan_protocol.scalars import SECOND
@@ -16,13 +16,11 @@ from stan.edge.log import ServerLog, redacted
 from stan.edge.nats.connection import NatsConnection, hint
 from stan.edge.nats.embedded import EmbeddedNats
 from stan.edge.nats.gateway import Gateway
+from stan.edge.nats.leaf import LeafAddress, LeafConnection, leaf_address
 from stan.edge.runtime import AsyncRuntime
 from stan.edge.storage.storage import Storage
 from stan.edge.tracing.traced_driver import ServerTracing
 from stan.errors import Frozen, StanError, StartError
-
-if TYPE_CHECKING:
-    from stan.edge.nats.leaf import LeafAddress, LeafConnection
 
 
 class BrokerProcess:
@@ -40,7 +38,7 @@ class BrokerProcess:
         self.log = log
         self.runtime = AsyncRuntime(len(storage.logs))
         self.connection: NatsConnection | None = None
-        self.leaf: "LeafConnection | None" = None
+        self.leaf: LeafConnection | None = None
         self.serving = False  # clients are served, or were
         self.crash: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -105,20 +103,18 @@ class BrokerProcess:
         config = self.config
         if not config.jetstream_api:
             return
-        from stan.edge.nats.leaf import LeafConnection, leaf_address  # noqa: PLC0415 - few want it
-
         place = config.jetstream_leaf
         if not place and embedded is None:
             self.log.warning("jetstream_leaf is not set: consumers of JetStream get no messages")
             return
 
-        def address() -> "LeafAddress | None":
+        def address() -> LeafAddress | None:
             if place:
                 return leaf_address(place, config.nats)
             return None if embedded is None else embedded.leafnode
 
         name = f"_NSS-{config.cluster_id}-leaf"
-        self.leaf = self.gateway.leaf = LeafConnection(address, name, self.driver.turns.wake, self.note)
+        self.leaf = self.gateway.connection.leaf = LeafConnection(address, name, self.driver.turns.wake, self.note)
         self.leaf.start()
 
     def _listens_early(self, embedded: EmbeddedNats | None) -> bool:

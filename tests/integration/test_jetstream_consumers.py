@@ -278,7 +278,9 @@ async def both(broker, original):
         await fill(their_js, 5)
 
         async def ask(request, document=None):
-            payload = b"" if document is None else document if isinstance(document, bytes) else json.dumps(document).encode()
+            payload = (
+                b"" if document is None else document if isinstance(document, bytes) else json.dumps(document).encode()
+            )
             subject = f"$JS.API.{request}"
             answers = [await one.request(subject, payload, timeout=5) for one in (ours, theirs)]
             return [same(json.loads(answer.data)) for answer in answers]
@@ -314,7 +316,10 @@ async def test_both_answer_the_same_to_other_requests(broker, original):
         ("CONSUMER.DURABLE.CREATE.ORDERS.e", {"stream_name": "ORDERS", "config": {"ack_policy": "explicit"}}),
         ("CONSUMER.DURABLE.CREATE.ORDERS.e", {"stream_name": "ORDERS", "config": {"durable_name": "f"}}),
         ("CONSUMER.CREATE.ORDERS", {"stream_name": "ORDERS", "config": {"durable_name": "f"}}),
-        ("CONSUMER.CREATE.ORDERS.g.orders.0", {"stream_name": "ORDERS", "config": {"name": "g", "filter_subject": "x"}}),
+        (
+            "CONSUMER.CREATE.ORDERS.g.orders.0",
+            {"stream_name": "ORDERS", "config": {"name": "g", "filter_subject": "x"}},
+        ),
         ("CONSUMER.NAMES.ORDERS", None),
         ("CONSUMER.NAMES.ORDERS", {"offset": 5}),
         ("CONSUMER.LIST.ORDERS", None),

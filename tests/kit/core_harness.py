@@ -21,7 +21,7 @@ from stan.core.broker.broker import Broker
 from stan.core.broker.parts import FEATURES
 from stan.core.features import BrokerFeature
 from stan.edge.nats.gateway import Gateway
-from stan.edge.nats.leaf import delivery_frames
+from stan.edge.nats.outward import delivery_frames
 from stan.level import KNOWN
 from stan.protocol.compressed_batches import in_clear
 from stan.protocol.entries import STAGING_UID, Kind, decode_batches

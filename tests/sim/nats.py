@@ -149,6 +149,7 @@ class NodePort(Port):
     asks_for_503 = True
     max_payload = 1 << 20
     unsent = 0
+    leaf = None
 
     def __init__(self, nats, name, read_buffer, server=0, run=None):
         super().__init__(nats, name, server)

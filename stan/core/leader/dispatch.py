@@ -22,7 +22,6 @@ from stan.core.leader.deliveries import Sending, lost_of, sending_of
 from stan.core.leader.member_choice import choose, share
 from stan.core.leader.membership import LiveMembership
 from stan.core.leader.ordered_delivery import OrderedTurn, answered, next_turn, wanted_of
-from stan.core.leader.outlet import ALL_PENDING, NO_MESSAGES, Outlet
 from stan.core.leader.pending import CAUSE, alike
 from stan.core.leader.redelivery import Redelivery
 from stan.core.state.cursors import Cursor
@@ -157,20 +156,17 @@ class Dispatch:
         if turn is not None:
             left = turn.room
             self._end_turn(live, turn, ready)
-        elif live.members[0].outlet is not None:
-            self._end_requests(live, live.members[0].outlet, ready, index.last_sequence)
+        elif live.members[0].consumer is not None:
+            self._end_requests(live, ready, index.last_sequence)
         return room - left + (len(ready.fetches) - fetches) * limits.READ_BYTES_MAX // 4
 
-    def _end_requests(self, live: LiveCursor, outlet: Outlet, ready: Ready, newest: int) -> None:
-        """End the requests of a consumer that do not wait, if there is nothing for them; tell those whose requests are over."""
-        if outlet.impatient and not live.reads.fetching and not live.cursor.paused:
-            full = not outlet.open_slots(live.members[0].window.size)
-            if full or (live.last_sent >= newest and not live.pending.due.size):
-                for pull in [one for one in outlet.pulls if one.impatient]:
-                    outlet.drop(pull, ALL_PENDING if full else NO_MESSAGES, told=False)
-        if outlet.statuses:
-            ready.sends.append(LeafFrames(b"".join(outlet.statuses), (self.machine.group,)))
-            outlet.statuses.clear()
+    def _end_requests(self, live: LiveCursor, ready: Ready, newest: int) -> None:
+        """Tell the clients of a consumer whose requests are over."""
+        consumer, waits = live.members[0].consumer, live.reads.fetching or live.cursor.paused
+        if consumer is not None and not waits and live.last_sent >= newest and not live.pending.due.size:
+            consumer.end_impatient()
+        if consumer is not None and consumer.statuses:
+            ready.sends.append(LeafFrames(consumer.take_statuses(), (self.machine.group,)))
 
     def _settle_removed(self, live: LiveCursor, to: int) -> None:
         """Messages up to *to* were removed by the channel's limits: they are neither sent nor redelivered (STAN-SPEC 6.6). Those
@@ -208,10 +204,8 @@ class Dispatch:
                 self.reports.skip(live, batch.base_sequence - 1)
                 continue
             end = min(end, batch.base_sequence + batch.count - 1)
-            if member.outlet is not None:
-                passed, end = member.outlet.passing(batch, first, end)
-                self.reports.skip(live, passed)
-                first = passed + 1
+            if member.consumer is not None:
+                first, end = self._passed_by(live, member, batch, first, end)
                 if end < first:
                     continue
             if turn is None:
@@ -241,6 +235,15 @@ class Dispatch:
             self.reports.skip(live, reached)
         return last
 
+    def _passed_by(
+        self, live: LiveCursor, member: LiveMember, batch: ReadResult, first: int, last: int
+    ) -> tuple[int, int]:
+        """Pass over the new messages that a consumer does not want at the beginning of [first, last]; returns what is to be sent
+        next, an end before its beginning if nothing is."""
+        passed, last = member.consumer.passing(batch, first, last) if member.consumer is not None else (first - 1, last)
+        self.reports.skip(live, passed)
+        return passed + 1, last
+
     def _deliver_new(
         self, live: LiveCursor, member: LiveMember, batch: ReadResult, first: int, last: int, now: Nanos
     ) -> Delivery:
@@ -267,8 +270,8 @@ class Dispatch:
     ) -> Delivery:
         """Make one delivery of [first, last] and add it to the member's window; *count* is the number of redeliveries, this one
         included."""
-        outlet = member.outlet
-        if outlet is None or outlet.acks:
+        consumer = member.consumer
+        if consumer is None or consumer.acks:
             member.window.add(Run(first, last, now + member.ack_wait_ns, count))
         live.unreported.mark(first, last)
         self.reports.mark(live)
@@ -282,7 +285,7 @@ class Dispatch:
             live.pending.redelivered += size
         sub, group = member.sub, self.machine.group
         inbox, number = sub.settings.inbox, sub.subscription_id
-        leaf = None if outlet is None else outlet.parcel(batch, first, last, self._left_for(live, last), now)
+        leaf = None if consumer is None else consumer.parcel(batch, first, last, self._left_for(live, last), now)
         return Delivery(inbox, batch.records, batch.base_sequence, first, last, count, group, number, (), leaf)
 
     def _left_for(self, live: LiveCursor, last: int) -> int:
@@ -343,8 +346,8 @@ class Dispatch:
             if member is None:
                 break
             size = share(live, member, run.last - first + 1)
-            if member.outlet is not None:
-                size = member.outlet.weighed(batch, first, first + size - 1) - first + 1
+            if member.consumer is not None:
+                size = member.consumer.weighed(batch, first, first + size - 1) - first + 1
                 if not size:
                     continue  # another request may have room, or there is none any more
             sub, count = member.sub, run.count + 1

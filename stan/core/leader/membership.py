@@ -10,7 +10,7 @@ from stan.core.base.ready import Indexes
 from stan.core.base.runs import Run, Runs, removed_runs, without
 from stan.core.leader.cursor_override_live import adopt_override, begin_anew, follow
 from stan.core.leader.cursors import LiveCursor, MessagesAhead, Unreported
-from stan.core.leader.outlet import Outlet
+from stan.core.leader.live_consumer import LiveConsumer
 from stan.core.leader.pending import CAUSE, Pending
 from stan.core.leader.redelivery import Redelivery
 from stan.core.leader.retries import Moves, is_last
@@ -118,12 +118,12 @@ class LiveMembership:
             self.cursors.add(live)
         self.cursors.add_member(live, sub)
         if cursor.client_id == CONSUMERS:
-            self._open_outlet(live)
+            self._open_consumer(live)
         if live.pending.order is not None:
             live.pending.order.forget_takers()  # slots choose members again, so that each gets its share
         self.cursors.schedule(live)
 
-    def _open_outlet(self, live: LiveCursor) -> None:
+    def _open_consumer(self, live: LiveCursor) -> None:
         """The only member of a cursor is a consumer of JetStream."""
         cursor, member = live.cursor, live.members[0]
         consumer = self.machine.consumers.of(cursor.uid).get(cursor.name)
@@ -131,7 +131,7 @@ class LiveMembership:
             again = sum(run.size * run.count for run in (*cursor.to_redeliver, *member.sub.pending))
             sent = max(0, cursor.last_sent - max(cursor.past.start_sequence, 1) + 1) + again
             prefix = member.sub.settings.ack_inbox + b"."
-            member.outlet = Outlet(self.leaf, consumer.config, prefix, consumer.subject, sent)
+            member.consumer = LiveConsumer(self.leaf, consumer.config, prefix, consumer.subject, sent)
 
     def _view(self, cursor: Cursor, cause: Cause) -> LiveCursor:
         """The live view of a cursor without members, whose messages are due because of *cause*."""

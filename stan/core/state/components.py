@@ -12,7 +12,6 @@ from stan_protocol.scalars import ChannelUid, RaftIndex
 
 from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.compactions import Compactions
-from stan.core.state.consumers import Consumers
 from stan.core.state.dedup import ProducerDedup
 from stan.core.state.deferred import Deferred
 from stan.core.state.dropped import DroppedChannels
@@ -73,10 +72,9 @@ class Components:
     moves: MoveStages = field(init=False, default_factory=MoveStages)
     part_closings: PartClosings = field(init=False, default_factory=PartClosings)
     epochs: EphemeralEpochs = field(init=False, default_factory=EphemeralEpochs)
-    consumers: Consumers = field(init=False, default_factory=Consumers)
 
 
-NAMES: Final = (*(one.name for one in fields(Components)), "dropped", "retention")
+NAMES: Final = (*(one.name for one in fields(Components)), "dropped", "retention", "consumers")
 """What the components of a group's state are called, in the order in which snapshots have them."""
 OWNERS: Final = {
     change: one.name for one in fields(Components) for change in getattr(one.type, "CHANGES", ())

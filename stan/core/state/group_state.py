@@ -12,7 +12,7 @@ from stan_protocol.scalars import ChannelUid, GroupId, Sequence
 
 from stan.core.base.runs import pairs
 from stan.core.state.components import NAMES, Components, StateComponent
-from stan.core.state.consumers import CONSUMERS
+from stan.core.state.consumers import CONSUMERS, Consumers
 from stan.core.state.cursors import (
     Cursor,
     CursorKind,
@@ -99,6 +99,7 @@ class GroupState(Components):
     next_id: int = 1
     dropped: DroppedChannels = field(default_factory=DroppedChannels)
     retention: RetentionMarks = field(default_factory=RetentionMarks)
+    consumers: Consumers = field(default_factory=Consumers)
     dirty: DirtyRows = field(default_factory=DirtyRows)
 
     @property

@@ -21,6 +21,7 @@ from stan_protocol.secure import requires_tls
 
 from stan import limits
 from stan.config import NatsConfig, TlsConfig
+from stan.edge.nats.leaf import LeafPort
 
 if TYPE_CHECKING:
     import socket
@@ -66,6 +67,7 @@ class NatsConnection(RepairedClient):
     ) -> None:
         super().__init__()
         self.subscriptions = subscriptions  # sid -> subject
+        self.leaf: LeafPort | None = None
         self._on_data = on_data
         self._on_up = on_up
         self._on_down = on_down

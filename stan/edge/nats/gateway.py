@@ -20,13 +20,12 @@ from stan_protocol.scalars import GroupId, MiB, Nanos
 
 from stan import limits
 from stan.core.base.complaints import Complaints
-from stan.core.base.payload_limit import deliverable
-from stan.core.base.ready import Delivery, LeafFrames, LeaseAnswer, Replay, Send
+from stan.core.base.ready import Delivery, LeaseAnswer, Replay, Send
 from stan.core.broker.broker import Broker
 from stan.core.requests.router import Handler
 from stan.core.requests.table import REQUESTS
 from stan.edge.nats.admission import Admission, quoted
-from stan.edge.nats.leaf import LeafPort, delivery_frames
+from stan.edge.nats.outward import NatsPort, Unconnected, leave
 from stan.edge.nats.own_requests import OwnRequests
 from stan.edge.nats.read_buffer import ReadBuffer
 from stan.edge.nats.replay_buffer import ReplayBuffer
@@ -51,66 +50,6 @@ PENDING_BYTES_MAX = 128 * MiB
 """Bytes of an incomplete frame, at most; more means that the stream is broken."""
 
 
-class NatsPort(Protocol):
-    """The connection as the gateway sees it (`NatsConnection`, or the simulator's)."""
-
-    subscriptions: dict[int, str]
-
-    @property
-    def up(self) -> bool:
-        """True if bytes can be written now."""
-
-    @property
-    def max_payload(self) -> int:
-        """Bytes of the largest payload that the other side accepts."""
-
-    @property
-    def unsent(self) -> int:
-        """Bytes that were written and have not left the process."""
-
-    def write(self, data: bytes) -> bool:
-        """Write bytes in one piece; False if there is no connection, and they are lost."""
-
-    def hold_reading(self, hold: bool) -> None:  # noqa: FBT001 - a switch
-        """Stop or go on reading."""
-
-    def break_off(self) -> None:
-        """Cut the connection; it is made again."""
-
-    def ponged(self) -> None:
-        """Note a PONG."""
-
-    def informed(self, info: dict[str, Any]) -> None:
-        """Note an INFO of NATS: its cluster has changed."""
-
-
-class Unconnected:
-    """Stands in before the first connection: bytes that are written are lost, as on a lost connection."""
-
-    up = False
-    max_payload = 0
-    unsent = 0
-
-    def __init__(self) -> None:
-        self.subscriptions: dict[int, str] = {}
-
-    def write(self, data: bytes) -> bool:  # noqa: ARG002 - it is gone
-        """Always False: there is no connection."""
-        return False
-
-    def hold_reading(self, hold: bool) -> None:  # noqa: FBT001 - a switch
-        """Does nothing: nothing is read."""
-
-    def break_off(self) -> None:
-        """Does nothing: there is no connection to cut."""
-
-    def ponged(self) -> None:
-        """Does nothing: no PONG can arrive."""
-
-    def informed(self, info: dict[str, Any]) -> None:
-        """Does nothing: no INFO can arrive."""
-
-
 class Gateway:
     """Scans read bytes and renders sends."""
 
@@ -128,7 +67,6 @@ class Gateway:
         self._complaints = Complaints(note)
         self.listens = False  # to clients
         self.connection: NatsPort = Unconnected()
-        self.leaf: LeafPort | None = None  # None: no consumers of JetStream are served
         self.on_info: Callable[[dict[str, Any]], None] | None = None  # called with each INFO of NATS
         self.read_buffer = ReadBuffer()
         self.scope = ScanScope(view)
@@ -456,70 +394,7 @@ class Gateway:
 
         *silent* is called right before the write with the groups of *sends*, and returns those whose deliveries and answers must
         not be sent. Returns those that were left out."""
-        shown: list[Send] = []
-        rendered: list[bytes] = []
-        leaving: list[Delivery | LeafFrames] = []  # by the leafnode connection
-        groups: set[GroupId] = set()
-        most = self.broker.view.payload_bytes_max
-        for send in sends:
-            if isinstance(send, Delivery):
-                if send.leaf is not None:
-                    leaving.append(send)
-                    groups.add(send.group)
-                    continue
-                try:
-                    for part in (send,) if len(send.records) <= most else deliverable(send, most):
-                        inbox, records, base_sequence, first, last, redelivery_count, *_ = part
-                        rendered.append(kernel.frames(records, base_sequence, first, last, inbox, redelivery_count))
-                        shown.append(send)
-                except Exception as error:  # noqa: BLE001 - the border of the group
-                    self.broker.step_fault(send.group, error)
-                groups.add(send.group)
-            elif isinstance(send, LeaseAnswer):
-                shown.append(send)
-                rendered.append(send.data)
-                groups.update(send.groups)
-            elif isinstance(send, LeafFrames):
-                leaving.append(send)
-                groups.update(send.groups)
-            else:
-                shown.append(send)
-                rendered.append(send)
-        if not shown and not leaving:
-            return []
-        joined = b"".join(rendered)
-        quiet = silent(groups)
-        lost: list[Delivery | LeaseAnswer] = []
-        if quiet:
-            lost = [one for one in shown if not isinstance(one, bytes) and not quiet.isdisjoint(_groups(one))]
-            joined = b"".join(
-                [data for send, data in zip(shown, rendered, strict=True) if quiet.isdisjoint(_groups(send))]
-            )
-        if joined:
-            self.connection.write(joined)
-        return [*lost, *self._send_by_leaf(leaving, quiet)] if leaving else lost
-
-    def _send_by_leaf(self, sends: list[Delivery | LeafFrames], quiet: Set[GroupId]) -> list[Delivery]:
-        """Write what leaves by the leafnode connection, as one piece. Returns deliveries that did not leave."""
-        rendered: list[bytes] = []
-        most = self.broker.view.payload_bytes_max
-        for send in sends:
-            if not quiet.isdisjoint(_groups(send)):
-                continue
-            if isinstance(send, LeafFrames):
-                rendered.append(send.data)
-                continue
-            try:
-                for part in (send,) if len(send.records) <= most else deliverable(send, most):
-                    rendered += delivery_frames(part)
-            except Exception as error:  # noqa: BLE001 - the border of the group
-                self.broker.step_fault(send.group, error)
-        written = self.leaf is not None and self.leaf.write(b"".join(rendered))
-        return [
-            one
-            for one in sends
-            if isinstance(one, Delivery) and not (written and quiet.isdisjoint(_groups(one)))
-        ]
+        return leave(self.broker, self.connection, sends, silent)
 
     # --- before the broker leads --------------------------------------------------------------------------------------------
 
@@ -567,10 +442,3 @@ class Gateway:
         self.connection.subscriptions = subjects
         lines = (b"SUB %b %d\r\n" % (subjects[sid].encode(), sid) for sid in sorted(new))
         self.connection.write(b"".join(lines))
-
-
-def _groups(send: Send) -> tuple[GroupId, ...]:
-    """Groups of which this node must be the leader to send this; empty if any node may."""
-    if isinstance(send, bytes):
-        return ()
-    return (send.group,) if isinstance(send, Delivery) else send.groups

@@ -10,7 +10,7 @@ nothing but interest comes in. Modelled on the protocol of nats-server's leafnod
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
@@ -21,9 +21,7 @@ from stan_protocol.scalars import SECOND
 from stan import limits
 from stan.config import NatsConfig
 from stan.core.base.interest import Change
-from stan.core.base.ready import Delivery
 from stan.product import VERSION
-from stan.protocol.jetstream.leaf_frames import leaf_frames
 
 
 class LeafPort(Protocol):
@@ -76,7 +74,7 @@ def leaf_address(place: str, config: NatsConfig) -> LeafAddress:
     return LeafAddress(host.strip("[]"), int(port), *named)
 
 
-class LeafConnection(asyncio.Protocol):
+class LeafConnection:
     """A leafnode connection that is made again whenever it ends."""
 
     def __init__(
@@ -99,14 +97,8 @@ class LeafConnection(asyncio.Protocol):
         self._wake = wake
         self._note = note
         self.news = LeafNews()
-        self._transport: asyncio.Transport | None = None
-        self._login: LeafAddress | None = None
-        self._rest = b""
-        self._greeted = False  # CONNECT was sent
-        self._up = False  # its answer is here: nats-server knows this leafnode
-        self._full = False
+        self._link: _Link | None = None
         self._problem = ""
-        self._ended = asyncio.Event()
         self._came_up = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -127,65 +119,113 @@ class LeafConnection(asyncio.Protocol):
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-        if self._transport is not None:
-            self._transport.close()
+        if self._link is not None:
+            self._link.close()
 
     async def _connect_for_ever(self) -> None:
         while True:
-            self._ended.clear()
-            login = self._login = self._address()
-            if login is not None:
+            address = self._address()
+            if address is not None:
+                link = _Link(self, address, self._name)
                 try:
-                    await self._within(
-                        asyncio.get_running_loop().create_connection(lambda: self, login.host, login.port)
-                    )
-                    await self._ended.wait()
+                    async with asyncio.timeout(limits.LEAF_CONNECT_TIMEOUT / SECOND):
+                        await asyncio.get_running_loop().create_connection(lambda: link, address.host, address.port)  # noqa: B023
+                    self._link = link
+                    await link.ended.wait()
                 except (OSError, TimeoutError) as error:
-                    self._complain(str(error) or "no answer in time")
+                    self.complain(str(error) or "no answer in time")
             await asyncio.sleep(limits.LEAF_RETRY_PAUSE / SECOND)
 
-    @staticmethod
-    async def _within(connecting: Coroutine[Any, Any, object]) -> None:
-        async with asyncio.timeout(limits.LEAF_CONNECT_TIMEOUT / SECOND):
-            await connecting
+    # --- what its link tells ------------------------------------------------------------------------------------------------
 
-    def _complain(self, problem: str) -> None:
-        if problem != self._problem:  # each attempt has the same
+    def complain(self, problem: str) -> None:
+        """Write a line to the log, once: each attempt to connect may have the same problem."""
+        if problem != self._problem:
             self._problem = problem
             self._note("WRN", f"leafnode connection to NATS: {problem}; consumers of JetStream wait for it")
+
+    def came_up(self) -> None:
+        """nats-server knows this leafnode, and has told of its interest."""
+        self.news.changed = True
+        if self._problem:
+            self._note("INF", "leafnode connection to NATS is back")
+        self._problem = ""
+        self._came_up.set()
+
+    def went_down(self, why: str) -> None:
+        """The interest is not known any more: it is told again."""
+        self.complain(why)
+        self.news.forgotten = True
+        self.news.interest.clear()
+        self.has_news()
+
+    def has_news(self) -> None:
+        """There is room again, or none; or the interest has changed."""
+        self.news.changed = True
+        self._wake()
+
+    # --- port ---------------------------------------------------------------------------------------------------------------
+
+    @property
+    def up(self) -> bool:
+        """True if bytes can be written now, and not too much waits to leave."""
+        return self._link is not None and self._link.up and not self._link.full
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that were written and have not left the process."""
+        return 0 if self._link is None else self._link.unsent
+
+    def write(self, data: bytes) -> bool:
+        """Write frames in one piece; False if there is no connection, and they are lost."""
+        if self._link is None or not self._link.up:
+            return False
+        self._link.write(data)
+        return True
+
+
+class _Link(asyncio.Protocol):
+    """One life of the connection."""
+
+    def __init__(self, owner: LeafConnection, address: LeafAddress, name: str) -> None:
+        self._owner = owner
+        self._address = address
+        self._name = name
+        self._transport: asyncio.Transport | None = None
+        self._rest = b""
+        self._greeted = False  # CONNECT was sent
+        self.up = False  # its answer is here
+        self.full = False
+        self.ended = asyncio.Event()
 
     # --- what asyncio calls -------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for INFO."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not derived from it
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is not derived from it
         self._transport.set_write_buffer_limits(high=limits.OUTBOUND_BYTES_HIGH // 2)
-        self._rest, self._greeted = b"", False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the interest: it is told again."""
-        was_up, self._up, self._full, self._transport = self._up, False, False, None
+        """The connection is over; another link takes its place."""
+        was_up, self.up, self._transport = self.up, False, None
         if was_up:
-            self._complain(str(exc) if exc is not None else "it was closed")
-            self.news.forgotten = self.news.changed = True
-            self.news.interest.clear()
-            self._wake()
-        self._ended.set()
+            self._owner.went_down(str(exc) if exc is not None else "it was closed")
+        self.ended.set()
 
     def pause_writing(self) -> None:
         """Much waits to leave: deliveries wait, too."""
-        self._full = self.news.changed = True
-        self._wake()
+        self.full = True
+        self._owner.has_news()
 
     def resume_writing(self) -> None:
         """There is room again."""
-        self._full, self.news.changed = False, True
-        self._wake()
+        self.full = False
+        self._owner.has_news()
 
     def data_received(self, data: bytes) -> None:
         """Take lines; what is no line of the protocol ends the connection."""
         data = self._rest + data
-        at = 0
+        at, news = 0, self._owner.news
         while (end := data.find(b"\n", at)) >= 0:
             line = data[at:end].rstrip(b"\r")
             at = end + 1
@@ -196,11 +236,11 @@ class LeafConnection(asyncio.Protocol):
         self._rest = data[at:]
         if len(self._rest) > limits.LEAF_LINE_BYTES_MAX:
             self._break_off("it sent a line that is too long")
-        if self.news.any:
-            self._wake()
+        if news.any:
+            self._owner.has_news()
 
     def _break_off(self, why: str) -> None:
-        self._complain(why)
+        self._owner.complain(why)
         if self._transport is not None:
             self._transport.abort()
 
@@ -210,19 +250,20 @@ class LeafConnection(asyncio.Protocol):
         verb, _, rest = line.partition(b" ")
         if verb in (b"LS+", b"LS-"):
             subject, _, behind = rest.partition(b" ")
-            self.news.interest.append((verb == b"LS+", subject, behind.partition(b" ")[0]))
+            self._owner.news.interest.append((verb == b"LS+", subject, behind.partition(b" ")[0]))
         elif verb == b"PING":
-            self._write(b"PONG\r\n")
-        elif verb == b"PONG":
-            self._ponged()
+            self.write(b"PONG\r\n")
+        elif verb == b"PONG" and not self.up:  # nats-server has sent its interest in front of this
+            self.up = True
+            self._owner.came_up()
         elif verb == b"INFO":
             self._informed(rest)
         elif verb == b"-ERR":
-            self._complain(rest.decode(errors="replace").strip(" '"))
+            self._owner.complain(rest.decode(errors="replace").strip(" '"))
 
     def _informed(self, text: bytes) -> None:
         """Answer the first INFO with CONNECT; later ones tell of changes that do not matter here."""
-        if self._greeted or self._login is None:
+        if self._greeted:
             return
         try:
             info = json.loads(text)
@@ -233,7 +274,7 @@ class LeafConnection(asyncio.Protocol):
         if info.get("tls_required"):
             self._break_off("it wants TLS")
             return
-        connect = {
+        connect: dict[str, object] = {
             "name": self._name,
             "version": VERSION,
             "verbose": False,
@@ -241,60 +282,23 @@ class LeafConnection(asyncio.Protocol):
             "headers": True,
             "tls_required": False,
         }
-        if self._login.user:
-            connect |= {"user": self._login.user, "pass": self._login.password}
-        self._write(b"CONNECT %b\r\nPING\r\n" % json.dumps(connect).encode())
+        if self._address.user:
+            connect |= {"user": self._address.user, "pass": self._address.password}
+        self.write(b"CONNECT %b\r\nPING\r\n" % json.dumps(connect).encode())
 
-    def _ponged(self) -> None:
-        """nats-server has handled CONNECT, and sent the interest in front of this."""
-        if not self._up:
-            self._up = self.news.changed = True
-            if self._problem:
-                self._note("INF", "leafnode connection to NATS is back")
-            self._problem = ""
-            self._came_up.set()
-
-    def _write(self, data: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(data)
-
-    # --- port ---------------------------------------------------------------------------------------------------------------
-
-    @property
-    def up(self) -> bool:
-        """True if bytes can be written now, and not too much waits to leave."""
-        return self._up and not self._full and self._transport is not None and not self._transport.is_closing()
+    # --- out ----------------------------------------------------------------------------------------------------------------
 
     @property
     def unsent(self) -> int:
         """Bytes that were written and have not left the process."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
-    def write(self, data: bytes) -> bool:
-        """Write frames in one piece; False if there is no connection, and they are lost."""
-        if not self._up or self._transport is None or self._transport.is_closing():
-            return False
-        self._transport.write(data)
-        return True
+    def write(self, data: bytes) -> None:
+        """Write bytes in one piece."""
+        if self._transport is not None:
+            self._transport.write(data)
 
-
-def delivery_frames(delivery: Delivery) -> Iterator[bytes]:
-    """The frames of a delivery to a consumer of JetStream, one piece after the other."""
-    parcel = delivery.leaf
-    assert parcel is not None  # noqa: S101 - for mypy
-    for piece in parcel.pieces:
-        first, last = max(piece.first, delivery.first), min(piece.last, delivery.last)
-        if first > last:
-            continue
-        ahead = first - piece.first
-        part = piece.to, first, last, piece.consumer_sequence + ahead, piece.pending - ahead
-        yield leaf_frames(
-            delivery.records,
-            delivery.base_sequence,
-            part,
-            parcel.ack_prefix,
-            delivery.redelivery_count + 1,
-            parcel.subject,
-            parcel.queue,
-            parcel.headers_only,
-        )
+    def close(self) -> None:
+        """End the connection."""
+        if self._transport is not None:
+            self._transport.close()

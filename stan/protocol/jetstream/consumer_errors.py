@@ -32,7 +32,9 @@ SMALL_HEARTBEAT: Final = ApiError(400, 10083, "consumer idle heartbeat needs to 
 HEARTBEAT_OF_PULL: Final = ApiError(400, 10088, "consumer idle heartbeat requires a push based consumer")
 FLOW_OF_PULL: Final = ApiError(400, 10089, "consumer flow control requires a push based consumer")
 FLOW_WITHOUT_HEARTBEAT: Final = ApiError(400, 10108, "consumer with flow control also needs heartbeats")
-BAD_GROUP: Final = ApiError(400, 10162, "Valid priority group name must match A-Z, a-z, 0-9, -_/=)+ and may not exceed 16 characters")
+BAD_GROUP: Final = ApiError(
+    400, 10162, "Valid priority group name must match A-Z, a-z, 0-9, -_/=)+ and may not exceed 16 characters"
+)
 METADATA_TOO_LONG: Final = ApiError(400, 10135, "consumer metadata exceeds maximum size")
 DESCRIPTION_TOO_LONG: Final = ApiError(400, 10107, "consumer description is too long")
 

@@ -80,7 +80,7 @@ def read_ack(payload: bytes) -> Said | None:
     if word == b"+WPI":
         return Said(wire.WORKING)
     if word == b"+TERM":
-        return Said(wire.REJECT, reason=rest[: REASON_BYTES_MAX])
+        return Said(wire.REJECT, reason=rest[:REASON_BYTES_MAX])
     if word == b"+NXT":
         return Said(wire.ACK, next=rest)
     return None

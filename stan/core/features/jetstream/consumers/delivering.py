@@ -1,7 +1,7 @@
 """The consumers of one group on its leader: requests for messages, acks, heartbeats, and what ends by itself.
 
-    MSG.NEXT ─► a Pull of the outlet ─► the cursor is scheduled ─► deliveries (stan.core.leader.dispatch)
-    acks ─► the cursor's acks; those whose senders want to know are answered once an entry behind them is committed
+MSG.NEXT ─► a Pull of the consumer ─► the cursor is scheduled ─► deliveries (stan.core.leader.dispatch)
+acks ─► the cursor's acks; those whose senders want to know are answered once an entry behind them is committed
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from stan.core.base.ready import LeafFrames
 from stan.core.features.jetstream.consumers.descriptions import inactive_since
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.leader.local_group import Leadership
-from stan.core.leader.outlet import DELETED, IDLE, TIMEOUT, Outlet, Pull
+from stan.core.leader.live_consumer import DELETED, IDLE, TIMEOUT, LiveConsumer, Pull
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.services import Services
 from stan.core.state.consumers import CONSUMERS
@@ -30,7 +30,7 @@ from stan.protocol.jetstream.leaf_frames import status_frame
 from stan.protocol.jetstream.pulls import PullRequest, pull_refusal, read_ack, read_pull
 from stan.protocol.proto import entries_pb2 as pb
 
-Found = tuple[LiveCursor, LiveMember, Outlet]
+Found = tuple[LiveCursor, LiveMember, LiveConsumer]
 
 
 class ConsumerDeliveries(LeaderPart):
@@ -53,14 +53,14 @@ class ConsumerDeliveries(LeaderPart):
         channel = self.group.machine.channels.get(uid)
         cursor = None if channel is None else channel.by_key.get((CursorKind.DURABLE, name, CONSUMERS))
         live = None if cursor is None else self.group.live(cursor.cursor_id)
-        outlet = live.members[0].outlet if live is not None and live.members else None
-        if live is None or outlet is None:
+        consumer = live.members[0].consumer if live is not None and live.members else None
+        if live is None or consumer is None:
             return None
         number = live.cursor.cursor_id
         known = self._known.get(number)
-        if known is None or known[2] is not outlet:
-            outlet.idle_since = inactive_since(self.node.clock.now)
-            known = self._known[number] = (live, live.members[0], outlet)
+        if known is None or known[2] is not consumer:
+            consumer.presence.idle_since = inactive_since(self.node.clock.now)
+            known = self._known[number] = (live, live.members[0], consumer)
             self._bound(known)
         return known
 
@@ -91,22 +91,26 @@ class ConsumerDeliveries(LeaderPart):
     def _end_dropped(self) -> None:
         """Tell the clients of consumers that are gone."""
         for number in [number for number in self._known if number not in self.group.machine.cursors]:
-            _, _, outlet = self._known.pop(number)
+            _, _, consumer = self._known.pop(number)
             self._alarms.pop(number, None)
-            outlet.end_all(DELETED)
-            if outlet.config.pushes and outlet.active and outlet.config.idle_heartbeat:
-                outlet.statuses.append(self._pushed(outlet, DELETED))
-            self._flush(outlet)
+            consumer.end_all(DELETED)
+            if consumer.config.pushes and consumer.presence.active and consumer.config.idle_heartbeat:
+                consumer.statuses.append(self._pushed(consumer, DELETED))
+            self._flush(consumer)
 
     def _bound(self, found: Found) -> None:
         """A consumer has come, or has another configuration: see who listens, and what it waits for."""
-        live, _, outlet = found
-        now, config = self.node.clock.now, outlet.config
+        live, _, consumer = found
+        now, config = self.node.clock.now, consumer.config
         if config.pushes:
-            outlet.active = self.leaf.interest.has(config.deliver_subject.encode(), config.deliver_group.encode())
-            outlet.idle_since = Nanos(0) if outlet.active else outlet.idle_since or inactive_since(now)
-            outlet.told_at = now
-        outlet.paused = config.pause_until > self.node.clock.wall
+            consumer.presence.active = self.leaf.interest.has(
+                config.deliver_subject.encode(), config.deliver_group.encode()
+            )
+            consumer.presence.idle_since = (
+                Nanos(0) if consumer.presence.active else consumer.presence.idle_since or inactive_since(now)
+            )
+            consumer.presence.told_at = now
+        consumer.paused = config.pause_until > self.node.clock.wall
         self.group.dispatch.cursors.schedule(live)
         self._arm(found)
 
@@ -117,29 +121,29 @@ class ConsumerDeliveries(LeaderPart):
         came_up, self._up = self.leaf.up and not self._up, self.leaf.up
         gone = any(not begins for begins, *_ in changes)
         for found in list(self._known.values()):
-            live, _, outlet = found
-            if gone and outlet.pulls:
-                outlet.forget_deaf(self.node.clock.now)
-            if outlet.config.pushes:
+            live, _, consumer = found
+            if gone and consumer.pulls:
+                consumer.forget_deaf(self.node.clock.now)
+            if consumer.config.pushes:
                 self._look_who_listens(found)
             if came_up:
                 self.group.dispatch.cursors.schedule(live)
 
     def _look_who_listens(self, found: Found) -> None:
-        _, _, outlet = found
-        config = outlet.config
+        _, _, consumer = found
+        config = consumer.config
         active = self.leaf.interest.has(config.deliver_subject.encode(), config.deliver_group.encode())
-        if active != outlet.active:
-            outlet.flow.arrived = outlet.flow.sent  # whoever listens now has asked for nothing of before
+        if active != consumer.presence.active:
+            consumer.flow.arrived = consumer.flow.sent  # whoever listens now has asked for nothing of before
             self._bound(found)
 
     # --- requests for messages ----------------------------------------------------------------------------------------------
 
     def pull(self, found: Found, reply: bytes, payload: bytes) -> None:
         """A client asks for messages."""
-        live, _, outlet = found
+        live, _, consumer = found
         now = self.node.clock.now
-        if outlet.config.pushes:
+        if consumer.config.pushes:
             self._refuse(reply, b"409 Consumer is push based")
             return
         try:
@@ -147,16 +151,16 @@ class ConsumerDeliveries(LeaderPart):
         except RequestError as error:
             self._refuse(reply, b"400 Bad Request - %b" % error.error.description.encode())
             return
-        refusal = pull_refusal(asked, outlet.config)
-        if not refusal and len(outlet.pulls) >= outlet.config.max_waiting:
-            outlet.forget_deaf(now)
-            if len(outlet.pulls) >= outlet.config.max_waiting:
+        refusal = pull_refusal(asked, consumer.config)
+        if not refusal and len(consumer.pulls) >= consumer.config.max_waiting:
+            consumer.forget_deaf(now)
+            if len(consumer.pulls) >= consumer.config.max_waiting:
                 refusal = b"409 Exceeded MaxWaiting"
         if refusal:
             self._refuse(reply, refusal)
             return
-        outlet.idle_since = Nanos(0)
-        outlet.add(_pull_of(asked, reply, now))
+        consumer.presence.idle_since = Nanos(0)
+        consumer.add(_pull_of(asked, reply, now))
         self.group.dispatch.cursors.schedule(live)
         self._arm(found)
 
@@ -170,16 +174,21 @@ class ConsumerDeliveries(LeaderPart):
         said = read_ack(frame.payload)
         if said is None:
             return
-        live, member, outlet = found
+        live, member, consumer = found
         clock, acks, place = self.node.clock, self.group.dispatch.acks, member.sub.ack_place
-        if not outlet.config.pushes and not outlet.pulls:
-            outlet.idle_since = inactive_since(clock.now)
-        if outlet.acks and said.kind == wire.ACK:
-            first = 1 if outlet.config.ack_policy == "all" else sequence
+        if not consumer.config.pushes and not consumer.pulls:
+            consumer.presence.idle_since = inactive_since(clock.now)
+        if consumer.acks and said.kind == wire.ACK:
+            first = 1 if consumer.config.ack_policy == "all" else sequence
             if sequence <= live.last_sent or sequence <= live.ahead.maybe_sent_until:
                 acks.ack(place, [(first, sequence)], clock.now, clock.wall)
-        elif outlet.acks:
-            verdict = wire.Ack(sequence=sequence, kind=said.kind, delay=said.delay, reason=said.reason)
+        elif consumer.acks:
+            verdict = wire.Ack(
+                sequence=sequence,
+                kind=said.kind,  # type: ignore[arg-type]
+                delay=said.delay,
+                reason=said.reason,
+            )
             acks.verdict(place, verdict, clock.now, clock.wall)
         if said.next is not None:
             if frame.reply:
@@ -221,15 +230,15 @@ class ConsumerDeliveries(LeaderPart):
             self._alarms[number] = at
             self.at(at, partial(self._look, number))
 
-    def _next_at(self, outlet: Outlet) -> int:
-        config, clock = outlet.config, self.node.clock
-        times = [pull.next_at for pull in outlet.pulls if pull.next_at]
-        times += [pull.made_at + limits.PULL_UNHEARD_MAX for pull in outlet.pulls if not pull.heard]
-        if config.pushes and outlet.active and config.idle_heartbeat:
-            times.append(outlet.told_at + config.idle_heartbeat)
-        if config.inactive_threshold and outlet.idle_since:
-            times.append(outlet.idle_since + config.inactive_threshold)
-        if outlet.paused:
+    def _next_at(self, consumer: LiveConsumer) -> int:
+        config, clock = consumer.config, self.node.clock
+        times = [pull.next_at for pull in consumer.pulls if pull.next_at]
+        times += [pull.made_at + limits.PULL_UNHEARD_MAX for pull in consumer.pulls if not pull.heard]
+        if config.pushes and consumer.presence.active and config.idle_heartbeat:
+            times.append(consumer.presence.told_at + config.idle_heartbeat)
+        if config.inactive_threshold and consumer.presence.idle_since:
+            times.append(consumer.presence.idle_since + config.inactive_threshold)
+        if consumer.paused:
             times.append(clock.now + max(1, config.pause_until - clock.wall))
         return max(min(times, default=0), clock.now + 1) if times else 0
 
@@ -242,61 +251,65 @@ class ConsumerDeliveries(LeaderPart):
         found = self.find(known[0].cursor.uid, known[0].cursor.name)
         if found is None:
             return
-        live, _, outlet = found
-        if outlet.paused and outlet.config.pause_until <= self.node.clock.wall:
-            outlet.paused = False
+        live, _, consumer = found
+        if consumer.paused and consumer.config.pause_until <= self.node.clock.wall:
+            consumer.paused = False
             self.group.dispatch.cursors.schedule(live)
-        self._end_late(outlet, now)
-        self._beat(live, outlet, now)
-        self._flush(outlet)
+        self._end_late(consumer, now)
+        self._beat(live, consumer, now)
+        self._flush(consumer)
         if not self._is_inactive(found, now):
             self._arm(found)
 
-    def _end_late(self, outlet: Outlet, now: Nanos) -> None:
+    def _end_late(self, consumer: LiveConsumer, now: Nanos) -> None:
         """End requests whose time is over, and those of clients that do not listen."""
-        for pull in [one for one in outlet.pulls if one.over_at and one.over_at <= now]:
-            outlet.drop(pull, TIMEOUT)
-        outlet.forget_deaf(now)
-        if not outlet.pulls and not outlet.config.pushes and not outlet.idle_since:
-            outlet.idle_since = inactive_since(now)
+        for pull in [one for one in consumer.pulls if one.over_at and one.over_at <= now]:
+            consumer.drop(pull, TIMEOUT)
+        consumer.forget_deaf(now)
+        if not consumer.pulls and not consumer.config.pushes and not consumer.presence.idle_since:
+            consumer.presence.idle_since = inactive_since(now)
 
-    def _beat(self, live: LiveCursor, outlet: Outlet, now: Nanos) -> None:
+    def _beat(self, live: LiveCursor, consumer: LiveConsumer, now: Nanos) -> None:
         """Tell clients that have heard nothing for a while that the consumer is there."""
-        fields = (b"Nats-Last-Consumer", b"%d" % outlet.sent), (b"Nats-Last-Stream", b"%d" % live.last_sent)
-        for pull in outlet.pulls:
+        fields = (b"Nats-Last-Consumer", b"%d" % consumer.sent), (b"Nats-Last-Stream", b"%d" % live.last_sent)
+        for pull in consumer.pulls:
             if pull.heartbeat and pull.told_at + pull.heartbeat <= now:
                 pull.told_at = now
-                outlet.statuses.append(status_frame(pull.inbox, IDLE, fields))
-        config = outlet.config
-        if config.pushes and outlet.active and 0 < config.idle_heartbeat <= now - outlet.told_at:
-            outlet.told_at = now
-            if outlet.flow.stalled:
-                fields = (*fields, (b"Nats-Consumer-Stalled", outlet.flow.asked))  # type: ignore[assignment]
-            outlet.statuses.append(self._pushed(outlet, IDLE, fields))
+                consumer.statuses.append(status_frame(pull.inbox, IDLE, fields))
+        config = consumer.config
+        if config.pushes and consumer.presence.active and 0 < config.idle_heartbeat <= now - consumer.presence.told_at:
+            consumer.presence.told_at = now
+            if consumer.flow.stalled:
+                fields = (*fields, (b"Nats-Consumer-Stalled", consumer.flow.asked))  # type: ignore[assignment]
+            consumer.statuses.append(self._pushed(consumer, IDLE, fields))
 
     @staticmethod
-    def _pushed(outlet: Outlet, status: bytes, fields: tuple[tuple[bytes, bytes], ...] = ()) -> bytes:
-        config = outlet.config
+    def _pushed(consumer: LiveConsumer, status: bytes, fields: tuple[tuple[bytes, bytes], ...] = ()) -> bytes:
+        config = consumer.config
         return status_frame(config.deliver_subject.encode(), status, fields, queue=config.deliver_group.encode())
 
     def _is_inactive(self, found: Found, now: Nanos) -> bool:
         """Delete a consumer for which nobody has asked for as long as it lasts without; True if it is."""
-        live, _, outlet = found
-        threshold = outlet.config.inactive_threshold
-        if not threshold or not outlet.idle_since or outlet.pulls or now - outlet.idle_since < threshold:
+        live, _, consumer = found
+        threshold = consumer.config.inactive_threshold
+        if (
+            not threshold
+            or not consumer.presence.idle_since
+            or consumer.pulls
+            or now - consumer.presence.idle_since < threshold
+        ):
             return False
         if not self.leaf.up:  # nobody knows who listens
-            outlet.idle_since = inactive_since(now)
+            consumer.presence.idle_since = inactive_since(now)
             return False
         cursor = live.cursor
         self.change(lambda _result, _error: None, drop_consumer=pb.DropConsumer(uid=cursor.uid, name=cursor.name))
         return True
 
-    def _flush(self, outlet: Outlet) -> None:
+    def _flush(self, consumer: LiveConsumer) -> None:
         """Let out what clients are told."""
-        if outlet.statuses:
-            self.outgoing.responses.append(LeafFrames(b"".join(outlet.statuses), (self.number,)))
-            outlet.statuses.clear()
+        if consumer.statuses:
+            self.outgoing.responses.append(LeafFrames(consumer.take_statuses(), (self.number,)))
 
 
 def _pull_of(asked: PullRequest, reply: bytes, now: Nanos) -> Pull:

@@ -20,7 +20,7 @@ def described(services: Services, group: ChannelGroup, cursor: Cursor, consumer:
         "created": shown_moment(consumer.created),
         "config": consumer.config.document(),
     }
-    if live is not None and live.members and live.members[0].outlet is not None:
+    if live is not None and live.members and live.members[0].consumer is not None:
         told |= _position(services, group, live)
     pause = consumer.config.pause_until - clock.wall
     if pause > 0:
@@ -31,25 +31,25 @@ def described(services: Services, group: ChannelGroup, cursor: Cursor, consumer:
 def _position(services: Services, group: ChannelGroup, live: LiveCursor) -> dict[str, object]:
     """How far a consumer has come. The numbers of its deliveries count from its beginning."""
     member, pending = live.members[0], live.pending
-    outlet = member.outlet
-    assert outlet is not None  # noqa: S101 - for mypy
+    consumer = member.consumer
+    assert consumer is not None  # noqa: S101 - for mypy
     unacked = sum(runs.size for runs in pending.everywhere)
     floor = min((run.first for runs in pending.everywhere for run in runs), default=live.last_sent + 1) - 1
     newest = services.stored.indexes(group.machine.group, live.cursor.uid).last_sequence
     again = sum(run.size for runs in pending.everywhere for run in runs if run.count > 0)
-    started = outlet.sent > 0
+    started = consumer.sent > 0
     told: dict[str, object] = {
-        "delivered": {"consumer_seq": outlet.sent, "stream_seq": live.last_sent},
+        "delivered": {"consumer_seq": consumer.sent, "stream_seq": live.last_sent},
         "ack_floor": {
-            "consumer_seq": outlet.sent - unacked if outlet.acks else 0,
-            "stream_seq": (floor if started else live.last_sent) if outlet.acks else 0,
+            "consumer_seq": consumer.sent - unacked if consumer.acks else 0,
+            "stream_seq": (floor if started else live.last_sent) if consumer.acks else 0,
         },
-        "num_ack_pending": unacked if outlet.acks else 0,
+        "num_ack_pending": unacked if consumer.acks else 0,
         "num_redelivered": again,
-        "num_waiting": len(outlet.pulls),
+        "num_waiting": len(consumer.pulls),
         "num_pending": max(0, newest - live.last_sent) - live.ahead.skip.size,
     }
-    if outlet.active:
+    if consumer.presence.active:
         told["push_bound"] = True
     return told
 

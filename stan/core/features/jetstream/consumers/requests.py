@@ -175,7 +175,7 @@ class ConsumerRequests:
         if refusal is not None:
             raise RequestError(refusal)
         there = request.part(ConsumerDeliveries).find(cursor.uid, cursor.name)
-        if config.deliver_subject != known.config.deliver_subject and there is not None and there[2].active:
+        if config.deliver_subject != known.config.deliver_subject and there is not None and there[2].presence.active:
             raise RequestError(errors.NAME_IN_USE)
         self._set(request, known, config)
 

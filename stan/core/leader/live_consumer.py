@@ -1,10 +1,10 @@
-"""The way out of a consumer of JetStream: to whom its messages go, and how many may.
+"""The leader's live view of a consumer of JetStream: to whom its messages go, and how many may.
 
     clients pull: requests wait in order; each gets so many messages, or so many bytes, or what is there until it is over
     messages are pushed: to one subject, as long as somebody listens there
 
-A member of a cursor that has an outlet is a consumer; the cursor delivers like all others, and asks the outlet how much may leave
-now and under which numbers. It lives as long as the leadership.
+It belongs to the only member of the consumer's cursor, which delivers like all others and asks how much may leave now, and under
+which numbers. It lives as long as the leadership.
 """
 
 from collections import deque
@@ -24,6 +24,7 @@ from stan.core.base.ready import LeafParcel, LeafPiece, ReadResult
 from stan.protocol.jetstream.consumers import ConsumerConfig
 from stan.protocol.jetstream.leaf_frames import size_of, status_frame
 
+NEVER: Final = Nanos(0)
 UNBOUNDED: Final = limits.CONSUMER_BATCH_MAX
 NO_MESSAGES, TIMEOUT, IDLE = b"404 No Messages", b"408 Request Timeout", b"100 Idle Heartbeat"
 DELETED, TOO_LARGE, COMPLETED = (
@@ -31,7 +32,6 @@ DELETED, TOO_LARGE, COMPLETED = (
     b"409 Message Size Exceeds MaxBytes",
     b"409 Batch Completed",
 )
-ALL_PENDING, LEADER_CHANGE = b"409 Exceeded MaxAckPending", b"409 Leadership Change"
 
 
 @dataclass(slots=True)
@@ -43,10 +43,10 @@ class Pull:
     made_at: Nanos
     bytes_left: int = 0  # 0: no limit
     limited: bool = False  # by bytes
-    over_at: Nanos = Nanos(0)  # 0: never
+    over_at: Nanos = NEVER  # 0: never
     impatient: bool = False  # over as soon as there is no message
     heartbeat: int = 0  # ns; 0: none
-    told_at: Nanos = Nanos(0)  # when something was sent to it
+    told_at: Nanos = NEVER  # when something was sent to it
     heard: bool = False  # NATS has told of interest in its inbox
 
     @property
@@ -58,7 +58,7 @@ class Pull:
 
 @dataclass(slots=True)
 class Flow:
-    """Flow control of one consumer that pushes: bytes in the life of its outlet."""
+    """Flow control of one consumer that pushes: bytes in the life of its consumer."""
 
     sent: int = 0
     arrived: int = 0  # as the client has told
@@ -80,8 +80,17 @@ class Flow:
 
 
 @dataclass(slots=True)
-class Outlet:
-    """The outlet of one consumer."""
+class Presence:
+    """Whether there are clients of a consumer."""
+
+    active: bool = False  # of one that pushes: somebody listens
+    told_at: Nanos = NEVER  # when something was last pushed
+    idle_since: Nanos = NEVER  # since when nobody listens or asks; 0: somebody does
+
+
+@dataclass(slots=True)
+class LiveConsumer:
+    """The live view of one consumer."""
 
     leaf: LeafState
     config: ConsumerConfig
@@ -91,21 +100,14 @@ class Outlet:
     pulls: deque[Pull] = field(default_factory=deque)
     demand: int = 0  # messages that the pulls want
     paused: bool = False  # until a time that the configuration names
-    active: bool = False  # of one that pushes: somebody listens
+    presence: Presence = field(default_factory=Presence)
     flow: Flow = field(default_factory=Flow)
     statuses: list[bytes] = field(default_factory=list)  # to be sent behind the deliveries of this turn
-    told_at: Nanos = Nanos(0)  # when it has last pushed something
-    idle_since: Nanos = Nanos(0)  # since when nobody listens or asks; 0: somebody does
 
     @property
     def acks(self) -> bool:
         """True if messages wait for an ack."""
         return self.config.acks
-
-    @property
-    def impatient(self) -> bool:
-        """True if a request is over as soon as there is no message."""
-        return any(pull.impatient for pull in self.pulls)
 
     def open_slots(self, in_flight: int) -> int:
         """Messages that may leave now, if *in_flight* wait for acks."""
@@ -117,7 +119,7 @@ class Outlet:
             most = config.max_ack_pending
             room = (most if most > 0 else limits.CONSUMER_ACK_PENDING_MAX) - in_flight
         if config.deliver_subject:
-            return room if self.active else 0
+            return room if self.presence.active else 0
         return min(room, self.demand)
 
     # --- requests of pullers ------------------------------------------------------------------------------------------------
@@ -147,6 +149,17 @@ class Outlet:
         """All requests are over."""
         for pull in list(self.pulls):
             self.drop(pull, status, told=False)
+
+    def end_impatient(self) -> None:
+        """There are no messages: end the requests that do not wait."""
+        for pull in [one for one in self.pulls if one.impatient]:
+            self.drop(pull, NO_MESSAGES, told=False)
+
+    def take_statuses(self) -> bytes:
+        """What clients are told, as frames."""
+        told = b"".join(self.statuses)
+        self.statuses.clear()
+        return told
 
     def forget_deaf(self, now: Nanos) -> None:
         """Forget the requests of clients that do not listen any more, or never did."""
@@ -236,7 +249,7 @@ class Outlet:
     def parcel(self, batch: ReadResult, first: int, last: int, pending: int, now: Nanos) -> LeafParcel:
         """[first, last] of *batch* leave now, of which the consumer gets *pending* more behind the last one."""
         pieces = []
-        config, self.told_at = self.config, now
+        config, self.presence.told_at = self.config, now
         behind = pending + last - first
         while first <= last:
             if config.deliver_subject:
