@@ -5,8 +5,10 @@ Off, as it is unless `jetstream_api` is set, the feature listens on nothing and 
 
 from stan.core.features import BrokerFeature, BrokerParts
 from stan.core.features.jetstream.requests import ApiHandler, ApiRouter
+from stan.core.features.jetstream.streams.messages import MessageRequests
 from stan.core.features.jetstream.streams.publishes import StreamPublishes
 from stan.core.features.jetstream.streams.requests import StreamDeletions, StreamRequests
+from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.features.jetstream.streams.storing import StreamStoring
 from stan.core.leader.local_group import Leadership
 from stan.core.metadata.meta import MetaResult
@@ -23,7 +25,8 @@ class JetStreamFeature(BrokerFeature):
         self.on = services.node.config.jetstream_api
         self.streams = StreamRequests(services, parts)
         self.publishes = StreamPublishes(services)
-        handlers: dict[ApiRow, ApiHandler] = dict(self.streams.handlers())
+        self.messages = MessageRequests(services, parts.channels)
+        handlers: dict[ApiRow, ApiHandler] = self.streams.handlers() | self.messages.handlers()
         self.router = ApiRouter(services, parts.read_index, handlers)
 
     def start(self) -> None:
@@ -34,7 +37,8 @@ class JetStreamFeature(BrokerFeature):
         """Add the part that stores what is published to streams."""
         if self.on:
             leadership.keep(StreamDeletions(self.services, leadership))
-            leadership.keep(StreamStoring(self.services, leadership, self.parts.channels, self.parts.publishing))
+            for kind in (StreamReading, StreamStoring):
+                leadership.keep(kind(self.services, leadership, self.parts.channels, self.parts.publishing))
 
     def meta_loaded(self) -> None:
         """Any stream may have come or gone."""
