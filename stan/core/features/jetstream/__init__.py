@@ -7,8 +7,8 @@ from stan.core.features import BrokerFeature, BrokerParts
 from stan.core.features.jetstream.requests import ApiHandler, ApiRouter
 from stan.core.features.jetstream.streams.messages import MessageRequests
 from stan.core.features.jetstream.streams.publishes import StreamPublishes
-from stan.core.features.jetstream.streams.requests import StreamDeletions, StreamRequests
 from stan.core.features.jetstream.streams.reading import StreamReading
+from stan.core.features.jetstream.streams.requests import StreamDeletions, StreamRequests
 from stan.core.features.jetstream.streams.storing import StreamStoring
 from stan.core.leader.local_group import Leadership
 from stan.core.metadata.meta import MetaResult
@@ -46,8 +46,12 @@ class JetStreamFeature(BrokerFeature):
 
     def meta_applied(self, change: pb.MetaChange, result: MetaResult) -> None:  # noqa: ARG002 - as BrokerFeature has it
         """A stream came, changed or went: listen to its subjects, answer who has asked for that."""
-        if self.on and result.stream:
+        if not result.stream:
+            return
+        self.parts.channels.reconfigure()
+        if self.on:
             self._listen()
+            self.services.leading.each(StreamReading, StreamReading.refresh)
             self.streams.changed(result.stream)
 
     def _listen(self) -> None:

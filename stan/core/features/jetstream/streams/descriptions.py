@@ -1,13 +1,18 @@
 """What answers tell of a stream: its configuration, and what its channel holds."""
 
-from collections.abc import Callable
-from typing import Final
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Final
 
 from stan_protocol.scalars import WallNanos
 from stan_protocol.units import rfc3339
 
+from stan import limits
 from stan.core.metadata.streams import Stream
 from stan.core.services.services import Services
+from stan.core.state.tombstones import behind, deleted_from
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NEVER: Final = "0001-01-01T00:00:00Z"
 
@@ -37,12 +42,9 @@ class StreamDescriptions:
             return _state(0, 0, 0, 0, 0, 0)
         index, deleted = self.stored.indexes(info.group, info.uid), self.stored.deleted(info.group, info.uid)
         last = index.last_sequence
-        first = max(index.first_sequence, self.node.group_of(info).machine.channel(info.uid).first_sequence)
-        gone = 0
-        if deleted is not None:
-            while first <= last and first in deleted:
-                first += 1
-            gone = sum(max(0, min(run.last, last) - max(run.first, first) + 1) for run in deleted)
+        oldest = max(index.first_sequence, self.node.group_of(info).machine.channel(info.uid).first_sequence)
+        first = min(behind(deleted, max(oldest, 1)), last + 1)
+        gone = deleted_from(deleted, first, last)
         count = last - first + 1 - gone if last else 0
         state = _state(
             count,
@@ -57,6 +59,15 @@ class StreamDescriptions:
         if count and stream.config.is_literal:
             state["num_subjects"] = 1
         return state | {"consumer_count": self.count_consumers(stream)}
+
+    def deleted(self, stream: Stream) -> list[int]:
+        """The sequences of the stream that were deleted one by one, the first STREAM_DETAILS_MAX of them."""
+        info = self.node.meta.by_uid[stream.uid]
+        index, runs = self.stored.indexes(info.group, info.uid), self.stored.deleted(info.group, info.uid)
+        first = behind(runs, max(index.first_sequence, 1))
+        within = runs.within(first, index.last_sequence) if runs is not None else []
+        each = chain.from_iterable(range(run.first, run.last + 1) for run in within)
+        return [*islice(each, limits.STREAM_DETAILS_MAX)]
 
     def document(self, stream: Stream) -> dict[str, object]:
         """A stream in an answer, its state included."""

@@ -7,13 +7,16 @@ Promises: an index that is handed over has every message that is committed. What
 time for each run, and API_SCANS_MAX runs are under way in a group.
 """
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
+from stan_protocol.patterns import matches
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.scalars import ChannelUid, Nanos
+from stan_protocol.scalars import ChannelUid, WallNanos
 
 from stan import limits
+from stan.core.base.names import text
 from stan.core.base.ready import ReadResult
 from stan.core.features.jetstream.streams.subjects import SubjectIndex, id_of
 from stan.core.leader.local_group import Leadership
@@ -24,6 +27,7 @@ from stan.core.publishing.relocating import Relocating, StepError, Steps
 from stan.core.publishing.stored_reads import stored_messages
 from stan.core.services.services import Services
 from stan.core.state.tombstones import behind
+from stan.protocol.proto import entries_pb2 as pb
 
 Ready = Callable[[SubjectIndex | None], None]
 """Called once: with an index that has every committed message, or None if it cannot be made now."""
@@ -39,6 +43,8 @@ class Found(NamedTuple):
 
 class StreamReading(Relocating):
     """Reads messages of the streams of one group, and keeps the indexes of those that are asked for by subject or id."""
+
+    follows = frozenset({"removal"})
 
     def __init__(
         self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
@@ -74,9 +80,14 @@ class StreamReading(Relocating):
             self._catching.add(stream.uid)
             self.run(self._catch_up(stream))
 
-    def forget(self, uid: ChannelUid) -> None:
-        """A stream is gone, or has another configuration."""
-        self._indexes.pop(uid, None)
+    def followed(self, change: pb.GroupChange) -> None:
+        """Messages were removed: where single ones were, an earlier message may be the newest one of its subject now."""
+        if change.removal.deleted:
+            self._indexes.pop(ChannelUid(change.removal.uid), None)
+
+    def refresh(self) -> None:
+        """A stream is gone, or has another configuration: the indexes are made anew when they are asked for."""
+        self._indexes.clear()
 
     def _last(self, uid: ChannelUid) -> int:
         return self.stored.indexes(self.number, uid).last_sequence
@@ -87,19 +98,22 @@ class StreamReading(Relocating):
         if found is None:
             found = self._indexes[uid] = SubjectIndex(stream)
             if not found.by_key:  # its subject is known: ids alone are wanted
-                since = Nanos(self.node.clock.wall - stream.config.duplicate_window)
+                since = WallNanos(self.node.clock.wall - stream.config.duplicate_window)
                 recent = self.stored.indexes(self.number, uid).sequence_at(since)
                 found.through = max(0, min(recent, self._last(uid)) - 1)  # the newest message tells the last id
-        index: SubjectIndex | None = found
+        failed = False
         try:
             while found.through < self._last(uid):
                 last = self._last(uid)
                 messages, end = yield from self._next(stream, found.through + 1, last)
+                deleted = self.stored.deleted(self.number, uid)
                 for sequence, message in messages:
-                    found.note(stream, sequence, message.key, id_of(message), message.timestamp)
+                    gone = deleted is not None and sequence in deleted
+                    found.note(stream, sequence, message.key, id_of(message), message.timestamp, gone=gone)
                 found.through = max(found.through, end)
         except StepError:
-            index = None
+            failed = True
+        index = None if failed else self._indexes.get(uid)  # None: it was forgotten meanwhile
         self._catching.discard(uid)  # those who are called may ask again
         for ready in self._waiting.pop(uid, []):
             ready(index)
@@ -142,6 +156,22 @@ class StreamReading(Relocating):
             newest = next((one for one in reversed(found) if one.subject == subject.encode()), newest)
             at = end + 1
         return newest
+
+    def count(self, stream: Stream, pattern: str, counted: Callable[[Mapping[bytes, int] | None], None]) -> Steps[None]:
+        """Count the messages of each subject that a pattern covers; *counted* is called once, with None if they cannot be read.
+        Cost: all messages are read."""
+        found: Counter[bytes] = Counter()
+        at = 1
+        try:
+            while at <= self.last(stream):
+                messages, end = yield from self.some(stream, at, self.last(stream))
+                found.update(one.subject for one in messages if matches(pattern, text(one.subject)))
+                at = end + 1
+        except StepError:
+            counted(None)
+            return
+        newest = stream.config.keeps_newest  # what compaction has not left out yet is no message for readers
+        counted(dict.fromkeys(found, 1) if newest else found)
 
     def last(self, stream: Stream) -> int:
         """The sequence of the newest message; 0: there was none."""

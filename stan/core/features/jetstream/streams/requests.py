@@ -7,9 +7,9 @@ Promises: a stream and its channel are made by one entry; the same request again
 but for one that has taken a channel over which was there before: that one stays, with its messages and positions.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from stan_protocol.channels import folded, is_channel_name, publication, whole_of
 from stan_protocol.refusals import case_conflict
@@ -19,10 +19,10 @@ from stan.core.base.names import text
 from stan.core.features import BrokerParts
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
 from stan.core.features.jetstream.streams.descriptions import StreamDescriptions
+from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.leader.local_group import Leadership
 from stan.core.metadata.meta import MetaResult
 from stan.core.metadata.streams import OVERLAPS, TOO_MANY, Stream
-from stan.core.publishing.channels import LiveChannels
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.node import META_GROUP
 from stan.core.services.proposals import nobody_waits
@@ -96,12 +96,12 @@ class StreamRequests:
     def __init__(self, services: Services, parts: BrokerParts) -> None:
         self.leading, self.node, self.outgoing = services.leading, services.node, services.outgoing
         self.placement, self.proposals = services.placement, services.proposals
-        self.channels: LiveChannels = parts.channels
+        self.channels = parts.channels
         self.descriptions = StreamDescriptions(services)
 
     def handlers(self) -> dict[ApiRow, ApiHandler]:
         """The handler of each kind of request."""
-        return {
+        found: dict[ApiRow, ApiHandler] = {
             ACCOUNT: self._account,
             CREATE: self._create,
             UPDATE: self._update,
@@ -111,7 +111,8 @@ class StreamRequests:
             DELETE: self._delete,
             NAMES: self._names,
             LIST: self._list,
-        } | dict.fromkeys(REFUSED, self._not_built)
+        }
+        return found | dict.fromkeys(REFUSED, self._not_built)
 
     def changed(self, name: str) -> None:
         """A stream came, changed or went."""
@@ -194,7 +195,7 @@ class StreamRequests:
         )
         self.proposals.change_meta(partial(self._decided, request, then), stream=change)
 
-    def _decided(self, request: ApiRequest, then: ApiRow, result: object, error: str) -> None:
+    def _decided(self, request: ApiRequest, then: ApiRow, result: object, _error: str) -> None:
         if not isinstance(result, MetaResult):
             request.refuse(UNAVAILABLE)
         elif result.error:
@@ -245,9 +246,31 @@ class StreamRequests:
 
     def _info(self, request: ApiRequest) -> None:
         fields = Fields(request.document())
-        fields.take_set("deleted_details", "subjects_filter", "offset")
+        details, filtered = fields.switch("deleted_details"), fields.text("subjects_filter")
+        offset = max(0, fields.number("offset"))
         fields.end()
-        request.answer(total=0, offset=0, limit=0, **self.descriptions.document(request.known))
+        told = self.descriptions.document(request.known)
+        state = cast("dict[str, object]", told["state"])
+        if details and (deleted := self.descriptions.deleted(request.known)):
+            state["deleted"] = deleted
+        if not filtered:
+            request.answer(total=0, offset=0, limit=0, **told)
+            return
+        reading = request.part(StreamReading)
+        if reading.busy:
+            raise RequestError(INSUFFICIENT)
+
+        def counted(found: Mapping[bytes, int] | None) -> None:
+            if found is None:
+                request.refuse(UNAVAILABLE)
+                return
+            most = limits.STREAM_DETAILS_MAX
+            page = sorted(found)[offset : offset + most]
+            state["num_subjects"] = len(found)
+            state["subjects"] = {text(subject): found[subject] for subject in page}
+            request.answer(total=len(found), offset=offset, limit=most, **told)
+
+        reading.run(reading.count(request.known, filtered, counted))
 
     def _names(self, request: ApiRequest) -> None:
         found, offset = self._asked(request)

@@ -62,7 +62,9 @@ class StreamStoring(StoringPart):
     ) -> None:
         super().__init__(services, leadership, channels, publishing)
         self._services = services
-        self._queued: dict[ChannelUid, deque[Frame]] = {}  # of streams whose messages wait for an index, or for a schema
+        self._queued: dict[
+            ChannelUid, deque[Frame]
+        ] = {}  # of streams whose messages wait for an index, or for a schema
         self._queued_bytes = 0
         self._in_flight: dict[ChannelUid, InFlight] = {}
 
@@ -139,7 +141,7 @@ class StreamStoring(StoringPart):
             if verdict.rollup:
                 batch.rollup = sequence
 
-    def _add(  # noqa: PLR0917 - as the checks of schemas call it
+    def _add(
         self,
         batch: _Batch,
         rows: bytes,
@@ -195,11 +197,13 @@ class StreamStoring(StoringPart):
     def _acknowledge(self, stream: Stream, acks: Iterable[tuple[bytes, int, bool]], *, in_memory: bool = False) -> None:
         """Answer messages that are stored: the reply subject, the sequence, and whether it was stored before."""
         begins = encode({"stream": stream.name})[:-1]
-        told = b"".join([
-            publication(reply, b'%b,"seq":%d%b}' % (begins, sequence, b',"duplicate":true' if again else b""))
-            for reply, sequence, again in acks
-            if reply
-        ])
+        told = b"".join(
+            [
+                publication(reply, b'%b,"seq":%d%b}' % (begins, sequence, b',"duplicate":true' if again else b""))
+                for reply, sequence, again in acks
+                if reply
+            ]
+        )
         if told and in_memory:
             self.outgoing.answer_as_leader(self.number, told)
         elif told:

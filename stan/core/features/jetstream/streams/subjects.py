@@ -41,20 +41,21 @@ class SubjectIndex:
         self.by_key = not stream.config.is_literal
         self.through = 0  # all messages up to this sequence are in it
         self.newest: dict[bytes, int] = {}  # the sequence of each subject's newest message, of streams with keys
-        self.counts: dict[bytes, int] = {}  # messages of each subject since the index was begun
         self.ids: dict[bytes, Stored] = {}  # in their order
         self.last_id = b""  # of the message `through`
         self.overfull = False  # there are more subjects than may be remembered
 
-    def note(self, stream: Stream, sequence: int, key: bytes, message_id: bytes, at: int) -> None:
-        """Add a message; those before it are there, or are gone. *at*: when it was stored, Unix ns."""
-        if self.by_key:
+    def note(
+        self, stream: Stream, sequence: int, key: bytes, message_id: bytes, at: int, *, gone: bool = False
+    ) -> None:
+        """Add a message; those before it are there, or are gone. *at*: when it was stored, Unix ns. *gone*: it was deleted, and
+        its id is known for the rest of its time."""
+        if self.by_key and not gone:
             subject = stream.subject_of(key)
             if subject not in self.newest and len(self.newest) >= limits.STREAM_INDEXED_MAX:
                 self.overfull = True
             else:
                 self.newest[subject] = sequence
-                self.counts[subject] = self.counts.get(subject, 0) + 1
         self.last_id = message_id
         if message_id:
             self.ids.pop(digest(message_id), None)
