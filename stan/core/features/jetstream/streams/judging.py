@@ -15,6 +15,7 @@ from stan_protocol.scalars import SECOND
 from stan_protocol.units import parse_duration
 
 from stan import limits
+from stan.config import ChannelLimits
 from stan.core.base.names import text
 from stan.core.base.payload_limit import MESSAGE_ROOM
 from stan.core.features.jetstream.streams.subjects import SubjectIndex, digest
@@ -97,8 +98,16 @@ class Judge:
     """Judges the messages of one stream that are stored together."""
 
     def __init__(
-        self, services: Services, stream: Stream, channel: LiveChannel, index: SubjectIndex | None, in_flight: InFlight
+        self,
+        services: Services,
+        stream: Stream,
+        channel: LiveChannel,
+        room: ChannelLimits,
+        index: SubjectIndex | None,
+        in_flight: InFlight,
     ) -> None:
+        """*room*: the limits of the channel, the stream's included."""
+        self.room = room
         self.stream, self.channel, self.index, self.in_flight = stream, channel, index, in_flight
         self.nats, self.now = services.nats, services.node.clock.wall
         self._log = services.stored.indexes(channel.info.group, channel.info.uid)
@@ -249,10 +258,10 @@ class Judge:
             return None
         first = max(1, self._log.first_sequence)
         count = sequence - first - deleted_from(self._deleted, first, self._log.last_sequence)
-        if 0 < config.max_msgs <= count:
+        if 0 < self.room.msgs <= count:
             return not_stored("maximum messages exceeded")
         held = self._log.bytes + self.channel.uncommitted_bytes + self._bytes
-        return not_stored("maximum bytes exceeded") if 0 < config.max_bytes < held + size else None
+        return not_stored("maximum bytes exceeded") if 0 < self.room.bytes < held + size else None
 
 
 def _time_to_live(value: bytes) -> int | None:

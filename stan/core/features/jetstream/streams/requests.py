@@ -9,7 +9,7 @@ but for one that has taken a channel over which was there before: that one stays
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from stan_protocol.channels import folded, is_channel_name, publication, whole_of
 from stan_protocol.refusals import case_conflict
@@ -68,6 +68,13 @@ REFUSED: Final = tuple(
 """Known, and not built."""
 
 
+class _SubjectsPage(NamedTuple):
+    """Which subjects a request wants to be counted."""
+
+    pattern: str  # "": none
+    offset: int
+
+
 class StreamDeletions(LeaderPart):
     """Requests to delete streams of one group that wait until the metadata have lost them, while this node leads it."""
 
@@ -97,7 +104,7 @@ class StreamRequests:
         self.leading, self.node, self.outgoing = services.leading, services.node, services.outgoing
         self.placement, self.proposals = services.placement, services.proposals
         self.channels = parts.channels
-        self.descriptions = StreamDescriptions(services)
+        self.descriptions = StreamDescriptions(services, parts.channels.policies)
 
     def handlers(self) -> dict[ApiRow, ApiHandler]:
         """The handler of each kind of request."""
@@ -249,28 +256,41 @@ class StreamRequests:
         details, filtered = fields.switch("deleted_details"), fields.text("subjects_filter")
         offset = max(0, fields.number("offset"))
         fields.end()
+        reading, config = request.part(StreamReading), request.known.config
+        if filtered and reading.busy:
+            raise RequestError(INSUFFICIENT)
+        page = _SubjectsPage(filtered, offset)
+        if filtered:
+            counted = partial(self._describe, request, details, page)
+            reading.run(reading.count(request.known, filtered, counted))
+        elif config.keeps_newest:  # how many there are its index tells
+            reading.with_index(request.known, lambda _index: self._describe(request, details, page, {}))
+        else:
+            self._describe(request, details, page, {})
+
+    def _describe(
+        self,
+        request: ApiRequest,
+        details: bool,  # noqa: FBT001 - as the request tells it
+        page: _SubjectsPage,
+        subjects: Mapping[bytes, int] | None,
+    ) -> None:
+        """Answer a request for what a stream holds; *subjects*: None: they cannot be read now."""
+        if subjects is None or request.known.name not in self.node.meta.streams.by_name:
+            request.refuse(UNAVAILABLE)
+            return
         told = self.descriptions.document(request.known)
         state = cast("dict[str, object]", told["state"])
         if details and (deleted := self.descriptions.deleted(request.known)):
             state["deleted"] = deleted
-        if not filtered:
+        if not page.pattern:
             request.answer(total=0, offset=0, limit=0, **told)
             return
-        reading = request.part(StreamReading)
-        if reading.busy:
-            raise RequestError(INSUFFICIENT)
-
-        def counted(found: Mapping[bytes, int] | None) -> None:
-            if found is None:
-                request.refuse(UNAVAILABLE)
-                return
-            most = limits.STREAM_DETAILS_MAX
-            page = sorted(found)[offset : offset + most]
-            state["num_subjects"] = len(found)
-            state["subjects"] = {text(subject): found[subject] for subject in page}
-            request.answer(total=len(found), offset=offset, limit=most, **told)
-
-        reading.run(reading.count(request.known, filtered, counted))
+        most = limits.STREAM_DETAILS_MAX
+        shown = sorted(subjects)[page.offset : page.offset + most]
+        state["num_subjects"] = len(subjects)
+        state["subjects"] = {text(subject): subjects[subject] for subject in shown}
+        request.answer(total=len(subjects), offset=page.offset, limit=most, **told)
 
     def _names(self, request: ApiRequest) -> None:
         found, offset = self._asked(request)

@@ -116,7 +116,8 @@ class StreamStoring(StoringPart):
         in_flight = self._in_flight.setdefault(stream.uid, InFlight())
         index = self.leadership.part(StreamReading).index(stream.uid)
         batch = _Batch(stream, channel.next_sequence + channel.unsealed.count)
-        judge = Judge(self._services, stream, channel, index, in_flight)
+        room = self.channels.policies.room_of(channel.info)
+        judge = Judge(self._services, stream, channel, room, index, in_flight)
         for frame in frames:
             self._judge(judge, batch, frame)
         if not batch.rows:
