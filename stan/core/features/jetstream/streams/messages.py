@@ -155,26 +155,34 @@ class MessageRequests:
     def _find(self, request: ApiRequest, wanted: Wanted, done: Done) -> None:
         """Look for a message; *done* is called once."""
         reading, stream = request.part(StreamReading), request.known
-        if reading.busy:
-            done(None, INSUFFICIENT)
-        elif wanted.sequence:
-            reading.run(self._read(reading, stream, wanted, done))
-        elif stream.config.is_literal:
-            last = self._last(request) if matches(wanted.subject, text(stream.channel)) else 0
-            reading.run(self._read(reading, stream, Wanted(last), done))
+        if stream.config.is_literal:
+            if not wanted.sequence:
+                last = self._last(request) if matches(wanted.subject, text(stream.channel)) else 0
+                wanted = Wanted(last)
+            self._begin(reading, self._read(reading, stream, wanted, done, None), done)
+        elif wanted.sequence and not stream.config.keeps_newest:
+            self._begin(reading, self._read(reading, stream, wanted, done, None), done)
         else:
-            reading.with_index(stream, partial(self._newest, reading, stream, wanted.subject, done))
+            reading.with_index(stream, partial(self._look_up, reading, stream, wanted, done))
 
-    def _newest(
-        self, reading: StreamReading, stream: Stream, subject: str, done: Done, index: SubjectIndex | None
+    def _look_up(
+        self, reading: StreamReading, stream: Stream, wanted: Wanted, done: Done, index: SubjectIndex | None
     ) -> None:
+        """Look for a message of a stream whose index is needed for that."""
         if index is None or index.overfull:
             done(None, UNAVAILABLE if index is None else INSUFFICIENT)
-        elif reading.busy:
+        elif wanted.sequence:
+            self._begin(reading, self._read(reading, stream, wanted, done, index), done)
+        else:
+            found = sorted((at for _, at in index.matching(wanted.subject)), reverse=True)
+            self._begin(reading, self._read_first(reading, stream, found, wanted.subject, done), done)
+
+    @staticmethod
+    def _begin(reading: StreamReading, steps: Steps[None], done: Done) -> None:
+        if reading.busy:
             done(None, INSUFFICIENT)
         else:
-            found = sorted((at for _, at in index.matching(subject)), reverse=True)
-            reading.run(self._read_first(reading, stream, found, subject, done))
+            reading.run(steps)
 
     def _last(self, request: ApiRequest) -> int:
         """The newest message that is there; 0: there is none."""
@@ -184,16 +192,24 @@ class MessageRequests:
         return last if index.first_sequence <= last <= index.last_sequence else 0
 
     @staticmethod
-    def _read(reading: StreamReading, stream: Stream, wanted: Wanted, done: Done) -> Steps[None]:
-        """Read the message with a sequence, or the first one from there on with a subject."""
+    def _read(
+        reading: StreamReading, stream: Stream, wanted: Wanted, done: Done, index: SubjectIndex | None
+    ) -> Steps[None]:
+        """Read the message with a sequence, or the first one from there on with a subject. *index*: of a stream of which only
+        the newest message of each subject is shown."""
+
+        def shown(one: Found) -> bool:
+            return index is None or index.newest.get(one.subject, 0) <= one.sequence
+
         try:
             if not wanted.subject:
-                done((yield from reading.one(stream, wanted.sequence)), None)
+                found = yield from reading.one(stream, wanted.sequence)
+                done(found if found is not None and shown(found) else None, None)
                 return
             at = wanted.sequence
             while at <= reading.last(stream):
-                found, end = yield from reading.some(stream, at, reading.last(stream))
-                right = next((one for one in found if matches(wanted.subject, text(one.subject))), None)
+                some, end = yield from reading.some(stream, at, reading.last(stream))
+                right = next((one for one in some if matches(wanted.subject, text(one.subject)) and shown(one)), None)
                 if right is not None:
                     done(right, None)
                     return
