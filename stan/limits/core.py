@@ -382,7 +382,7 @@ STREAM_INDEXED_MAX = 1_000_000
 """Subjects of one stream of which the newest message is known; of one with more, no message is given by its subject."""
 STREAM_IDS_MAX = 1_000_000
 """Ids of one stream's messages that are known; while there are more, messages with ids are refused."""
-STREAM_DETAILS_MAX = 10_000
+STREAM_DETAILS_MAX = 100_000
 """Subjects, or deleted messages, in one answer about a stream."""
 STREAM_WAITING_BYTES_MAX = 8 * MiB
 """Messages that wait until the ids or subjects of their stream are known; further ones are refused."""

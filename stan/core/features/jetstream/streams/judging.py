@@ -83,7 +83,7 @@ class InFlight:
         return self.ids.pop(digest(message_id), []) if message_id else []
 
 
-class Verdict(NamedTuple):
+class Judgement(NamedTuple):
     """What becomes of a message that is not refused."""
 
     body: bytes = b""  # its row
@@ -117,7 +117,7 @@ class Judge:
         if index is not None:
             index.forget_ids(self._since)
 
-    def judge(self, frame: Frame, sequence: int, before: int) -> Verdict | ApiError:
+    def judge(self, frame: Frame, sequence: int, before: int) -> Judgement | ApiError:
         """Judge a message that gets *sequence*, *before* it so many others of the same batch; note it if it is to be stored."""
         listed = headers.parse(frame.header) if frame.header else []
         fields: Mapping[bytes, bytes] = dict(reversed(listed))  # of several with one name, the first counts
@@ -135,7 +135,7 @@ class Judge:
         checked = headers.EXPECTED_LAST in fields or headers.EXPECTED_LAST_OF_SUBJECT in fields
         rollup = fields.get(headers.ROLLUP)
         all_before = rollup == b"all" or (rollup == b"sub" and self.stream.config.is_literal)
-        return Verdict(body, message_id, checked, all_before)
+        return Judgement(body, message_id, checked, all_before)
 
     # --- headers --------------------------------------------------------------------------------------------------------
 
@@ -177,20 +177,20 @@ class Judge:
         right = wanted is None or (wanted.isdigit() and int(wanted[:20]) == sequence - 1)
         return None if right else wrong_last_sequence(sequence - 1)
 
-    def _duplicate(self, frame: Frame, fields: Mapping[bytes, bytes], *_: int) -> Verdict | ApiError | None:
+    def _duplicate(self, frame: Frame, fields: Mapping[bytes, bytes], *_: int) -> Judgement | ApiError | None:
         message_id = fields.get(headers.MSG_ID)
         if not message_id:
             return None
         waiting = self.in_flight.ids.get(digest(message_id))
         if waiting is not None:
             waiting.append(frame.reply)
-            return Verdict(waits=True)
+            return Judgement(waits=True)
         if self.index is None:
             return NOT_READY
         if len(self.index.ids) + len(self.in_flight.ids) >= limits.STREAM_IDS_MAX:
             return not_stored("too many message ids in the duplicate window")
         found = self.index.duplicate(message_id, self._since)
-        return Verdict(duplicate_of=found) if found else None
+        return Judgement(duplicate_of=found) if found else None
 
     def _last_id(self, _frame: Frame, fields: Mapping[bytes, bytes], _sequence: int, before: int) -> ApiError | None:
         wanted = fields.get(headers.EXPECTED_LAST_ID)
@@ -212,7 +212,7 @@ class Judge:
             return no_rollup("a rollup of one subject needs max_msgs_per_subject 1 on this server")
         return None
 
-    _CHECKS: Final[tuple[Callable[..., Verdict | ApiError | None], ...]] = (
+    _CHECKS: Final[tuple[Callable[..., Judgement | ApiError | None], ...]] = (
         _expected_stream,
         _ttl,
         _last_of_subject,

@@ -40,7 +40,7 @@ from stan.protocol.jetstream.streams import is_subject
 from stan.protocol.proto import entries_pb2 as pb
 
 GET, DELETE = ApiRow("STREAM.MSG.GET.*", "stream_msg_get"), ApiRow("STREAM.MSG.DELETE.*", "stream_msg_delete")
-PURGE: Final = ApiRow("STREAM.PURGE.*", "stream_purge")
+PURGE: Final = ApiRow("STREAM.PURGE.*", "stream_purge", refused=(("purged", 0),))
 DIRECT, DIRECT_LAST = ApiRow("DIRECT.GET.*", ""), ApiRow("DIRECT.GET.*.>", "")
 NOT_FOUND, EMPTY, BAD, NO_RESPONDERS = b"404 Message Not Found", b"408 Empty Request", b"408 Bad Request", b"503"
 """Answers to direct requests, as NATS's own server gives them; the last one is NATS's where nobody listens."""
@@ -53,6 +53,20 @@ class Wanted(NamedTuple):
 
     sequence: int = 0  # it, or with `subject` the first one from there on; 0: the newest one of a subject
     subject: str = ""  # a pattern
+
+
+class _Purge(NamedTuple):
+    """What a purge is to remove."""
+
+    filter: str  # of subjects; "": all
+    below: int  # this sequence; 0: any
+    keep: int  # so many of the newest stay
+
+    @property
+    def valid(self) -> bool:
+        """True if it can be done."""
+        numbers = self.below >= 0 and self.keep >= 0 and not (self.below and self.keep)
+        return numbers and (not self.filter or is_subject(self.filter))
 
 
 def wanted_of(fields: Fields) -> Wanted | None:
@@ -102,7 +116,8 @@ class MessageRequests:
             fields = headers.of_message(found.message)
             if fields:
                 told["hdrs"] = b64encode(headers.render(fields)).decode()
-            told["data"] = b64encode(found.message.data).decode()
+            if found.message.data:
+                told["data"] = b64encode(found.message.data).decode()
             request.answer(message=told | {"time": moment(found.message.timestamp)})
 
         self._find(request, wanted, done)
@@ -259,24 +274,24 @@ class MessageRequests:
 
     def _purge(self, request: ApiRequest) -> None:
         fields = Fields(request.document())
-        filtered, below, keep = fields.text("filter"), fields.number("seq"), fields.number("keep")
+        purge = _Purge(fields.text("filter"), fields.number("seq"), fields.number("keep"))
         fields.end()
-        if below < 0 or keep < 0 or (below and keep) or (filtered and not is_subject(filtered)):
-            request.answer(error=BAD_REQUEST.document(), purged=0)
-            return
-        stream = request.known
+        if not purge.valid:
+            raise RequestError(BAD_REQUEST)
+        stream, reading = request.known, request.part(StreamReading)
         if stream.config.deny_purge:
             raise RequestError(not_purged("stream purge not permitted"))
-        if filtered and not _covers_all(stream, filtered):
-            reading = request.part(StreamReading)
+        if stream.config.keeps_newest or (purge.filter and not _covers_all(stream, purge.filter)):
             if reading.busy:
                 raise RequestError(INSUFFICIENT)
-            reading.run(self._collect(reading, request, filtered, below, keep))
+            reading.run(self._collect(reading, request, purge))
             return
         info = request.channel
         index, deleted = self.stored.indexes(info.group, info.uid), self.stored.deleted(info.group, info.uid)
         last = index.last_sequence
-        to = min(below - 1, last) if below else below_newest(deleted, last, keep) if keep else last
+        to = last
+        if purge.below or purge.keep:
+            to = min(purge.below - 1, last) if purge.below else below_newest(deleted, last, purge.keep)
         oldest = behind(deleted, max(index.first_sequence, 1))
         if to < oldest:
             request.answer(success=True, purged=0)
@@ -285,24 +300,29 @@ class MessageRequests:
         removal = self.channels.policies.tiers.purge(info.uid, oldest, to)
         self._remove(request, removal, not_purged, lambda: request.answer(success=True, purged=count))
 
-    def _collect(
-        self, reading: StreamReading, request: ApiRequest, filtered: str, below: int, keep: int
-    ) -> Steps[None]:
-        """Find the messages of a filter that are to go, and remove them."""
-        stream, found, at = request.known, list[int](), 1
+    def _collect(self, reading: StreamReading, request: ApiRequest, purge: _Purge) -> Steps[None]:
+        """Find the messages that are to go, and remove them. Where the newest one of a subject stays, those that compaction has
+        not left out yet go without being counted."""
+        stream, at = request.known, 1
+        found: dict[int, bytes] = {}
         try:
             while at <= reading.last(stream):
                 messages, end = yield from reading.some(stream, at, reading.last(stream))
-                found += [one.sequence for one in messages if matches(filtered, text(one.subject))]
+                right = (one for one in messages if not purge.filter or matches(purge.filter, text(one.subject)))
+                found |= {one.sequence: one.subject for one in right}
                 at = end + 1
         except StepError:
             request.refuse(UNAVAILABLE)
             return
-        gone = [one for one in found if one < below] if below else found[:-keep] if keep else found
-        if not gone:
+        counted = sorted({subject: one for one, subject in found.items()}.values())
+        if not stream.config.keeps_newest:
+            counted = [*found]
+        gone = [one for one in counted if one < purge.below] if purge.below else counted[: -purge.keep or None]
+        going = sorted({*gone, *(found.keys() - counted)})
+        if not going:
             request.answer(success=True, purged=0)
             return
-        removal = pb.Removal(uid=stream.uid, deleted=[end for one in gone for end in (one, one)])
+        removal = pb.Removal(uid=stream.uid, deleted=[end for run in _runs(going) for end in run])
         self._remove(request, removal, not_purged, lambda: request.answer(success=True, purged=len(gone)))
 
     def _remove(
@@ -327,3 +347,14 @@ class MessageRequests:
 def _covers_all(stream: Stream, filtered: str) -> bool:
     """True if all messages of a stream have a subject that a filter covers."""
     return filtered == ">" or (stream.config.is_literal and matches(filtered, text(stream.channel)))
+
+
+def _runs(sequences: list[int]) -> list[tuple[int, int]]:
+    """Increasing sequences as runs, first and last each."""
+    runs: list[tuple[int, int]] = []
+    for sequence in sequences:
+        if runs and runs[-1][1] + 1 == sequence:
+            runs[-1] = runs[-1][0], sequence
+        else:
+            runs.append((sequence, sequence))
+    return runs

@@ -9,10 +9,12 @@ but for one that has taken a channel over which was there before: that one stays
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from itertools import accumulate
 from typing import Any, Final, NamedTuple, cast
 
 from stan_protocol.channels import folded, is_channel_name, publication, whole_of
 from stan_protocol.refusals import case_conflict
+from stan_protocol.scalars import KiB
 
 from stan import limits
 from stan.core.base.names import text
@@ -54,8 +56,12 @@ CREATE, UPDATE = (
 )
 CREATED, UPDATED = ApiRow("STREAM.CREATED.*", "stream_create"), ApiRow("STREAM.UPDATED.*", "stream_update")
 """Sent by the leader of the metadata, so that the leader of the channel answers the client."""
-INFO, DELETE = ApiRow("STREAM.INFO.*", "stream_info"), ApiRow("STREAM.DELETE.*", "stream_delete")
-NAMES, LIST = ApiRow("STREAM.NAMES", "stream_names", _METADATA), ApiRow("STREAM.LIST", "stream_list", _METADATA)
+PAGED: Final = (("total", 0), ("offset", 0), ("limit", 0))
+INFO, DELETE = ApiRow("STREAM.INFO.*", "stream_info", refused=PAGED), ApiRow("STREAM.DELETE.*", "stream_delete")
+NAMES, LIST = (
+    ApiRow("STREAM.NAMES", "stream_names", _METADATA, PAGED),
+    ApiRow("STREAM.LIST", "stream_list", _METADATA, PAGED),
+)
 REFUSED: Final = tuple(
     ApiRow(subject, response)
     for subject, response in (
@@ -66,6 +72,12 @@ REFUSED: Final = tuple(
     )
 )
 """Known, and not built."""
+
+
+_DOCUMENT_ROOM: Final = 128 * KiB
+"""Bytes of an answer about a stream beside lists of subjects or messages."""
+_COUNT_ROOM: Final = 24
+"""Bytes of a count, with what is around it."""
 
 
 class _SubjectsPage(NamedTuple):
@@ -101,7 +113,8 @@ class StreamRequests:
     """Handles requests about streams as a whole."""
 
     def __init__(self, services: Services, parts: BrokerParts) -> None:
-        self.leading, self.node, self.outgoing = services.leading, services.node, services.outgoing
+        self.leading, self.nats, self.node = services.leading, services.nats, services.node
+        self.outgoing = services.outgoing
         self.placement, self.proposals = services.placement, services.proposals
         self.channels = parts.channels
         self.descriptions = StreamDescriptions(services, parts.channels.policies)
@@ -287,10 +300,16 @@ class StreamRequests:
             request.answer(total=0, offset=0, limit=0, **told)
             return
         most = limits.STREAM_DETAILS_MAX
-        shown = sorted(subjects)[page.offset : page.offset + most]
+        shown = self._fitting(sorted(subjects)[page.offset : page.offset + most])
         state["num_subjects"] = len(subjects)
         state["subjects"] = {text(subject): subjects[subject] for subject in shown}
         request.answer(total=len(subjects), offset=page.offset, limit=most, **told)
+
+    def _fitting(self, subjects: list[bytes]) -> list[bytes]:
+        """The first ones of *subjects* that, with their counts, fit into one answer."""
+        room = self.nats.payload_bytes_max - _DOCUMENT_ROOM
+        sizes = accumulate(6 * len(subject) + _COUNT_ROOM for subject in subjects)  # as \u0000, at worst
+        return [subject for subject, size in zip(subjects, sizes, strict=True) if size <= room]
 
     def _names(self, request: ApiRequest) -> None:
         found, offset = self._asked(request)
