@@ -53,7 +53,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.url
 
 
-class Asker:
+class ApiClient:
     """A client that asks one of the two servers."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ def plain(value: object) -> object:
     return [plain(one) for one in value] if isinstance(value, list) else value
 
 
-async def of_streams(ask: Asker, name: str) -> list[object]:
+async def of_streams(ask: ApiClient, name: str) -> list[object]:
     """Streams are made, changed, listed, deleted."""
     whole = {"name": name, "subjects": [f"{name}.a"]}
     several = {"name": f"{name}2", "subjects": [f"{name}.b.>", f"{name}.c"]}
@@ -124,7 +124,7 @@ async def of_streams(ask: Asker, name: str) -> list[object]:
     ]
 
 
-async def of_publishes(ask: Asker, name: str) -> list[object]:
+async def of_publishes(ask: ApiClient, name: str) -> list[object]:
     """Messages are published, with what their headers expect."""
     await ask.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": [f"{name}.>"], "max_msg_size": 500})
     one, two = f"{name}.one", f"{name}.two"
@@ -156,7 +156,7 @@ def OTHER_SUBJECT(subject: str) -> dict[str, str]:  # noqa: N802 - a header's na
     return {"Nats_Expected_Last_Subject_Sequence_Subject": subject}
 
 
-async def of_messages(ask: Asker, name: str) -> list[object]:
+async def of_messages(ask: ApiClient, name: str) -> list[object]:
     """Messages are got, deleted, purged."""
     await ask.api(
         f"STREAM.CREATE.{name}",
@@ -210,7 +210,7 @@ async def of_messages(ask: Asker, name: str) -> list[object]:
     return got
 
 
-async def of_a_bucket(ask: Asker, name: str) -> list[object]:
+async def of_a_bucket(ask: ApiClient, name: str) -> list[object]:
     """A bucket as clients make it, with one revision of each key."""
     bucket = {
         "name": f"KV_{name}",
@@ -250,7 +250,7 @@ async def test_both_servers_answer_the_same(story, original, ours):
     name = unique("js").replace(".", "_").replace("-", "_")
     told = []
     for url in (original, ours):
-        ask = Asker()
+        ask = ApiClient()
         await ask.client.connect(url)
         try:
             told.append(await asyncio.wait_for(story(ask, name), 60))

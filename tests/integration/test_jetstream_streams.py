@@ -7,7 +7,7 @@ import asyncio
 import nats
 import pytest
 import stan_client
-from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError, NotFoundError
+from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 
 from tests.kit.cluster import StanCluster
 from tests.kit.server import NatsServer, StanServer, until
@@ -53,7 +53,7 @@ async def test_streams_and_their_messages_are_there_after_a_kill(server):
 async def test_clients_of_both_protocols_share_a_channel(server):
     client = await nats.connect(server.url)
     jetstream = client.jetstream()
-    stan = await stan_client.connect("test-cluster", "me", server.url)
+    stan = await stan_client.connect(server.url, client_id="me", cluster_id=server.cluster_id)
     await stan.publish("shared", b"from stan")
     await jetstream.add_stream(name="SHARED", subjects=["shared"])
     ack = await jetstream.publish("shared", b"from jetstream", headers={"who": "it"})
@@ -109,7 +109,7 @@ async def test_many_publishes_are_answered_each_with_its_sequence(server):
 
 async def test_an_unknown_stream_is_not_found(server):
     client = await nats.connect(server.url)
-    with pytest.raises(NotFoundError):
+    with pytest.raises(Exception, match="err_code=10059"):  # nats-py's modules may be there twice
         await client.jetstream().stream_info("NONE")
     await client.close()
 

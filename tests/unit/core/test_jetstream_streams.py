@@ -253,15 +253,11 @@ def test_all_of_it_is_there_after_a_restart(broker):
 def test_streams_are_in_snapshots_and_rows(broker):
     create(broker, "T", ["t.>"])
     create(broker)
-    snapshot = pb.Snapshot()
-    meta = broker.broker.services.node.meta
-    meta.snapshot(snapshot)
+    meta = broker.follower(0)
     loaded = MetaMachine()
-    loaded.restore(snapshot)
+    loaded.restore(broker.state.snapshot(0))
     assert loaded.streams.by_name == meta.streams.by_name
-    rows = [key for kind, key, row in meta.take_changed_rows().parts if kind == "streams" and row]
-    assert rows == [b"S", b"T"]
-    broker.follower(0)
+    assert [key for kind, key, row in meta.take_changed_rows().parts if kind == "streams" and row] == [b"S", b"T"]
 
 
 # --- publishing -----------------------------------------------------------------------------------------------------------
@@ -528,7 +524,7 @@ def test_a_bucket_is_compacted(broker):
     js.publish(broker, "$KV.B.k", b"1", b"2")
     broker.pass_time(limits.COMPACTION_INTERVAL / SECOND + 2 * limits.RETENTION_INTERVAL / SECOND)
     uid = broker.broker.view.meta.channels[b"KV_B"].uid
-    assert broker.broker.services.node.groups[1].machine.compactions.of(uid).until == 2
+    assert broker.follower().compactions.of(uid).until == 2
 
 
 # --- who answers ------------------------------------------------------------------------------------------------------------
