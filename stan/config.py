@@ -446,6 +446,7 @@ class Config:
             if self.store.kind == "memory":
                 found.append("stan: clustering mode not supported with MEMORY store type")
         found += self._mode_complaints()
+        found += self._jetstream_complaints()
         found += self._reply_complaints()
         if self.encryption is not None:
             found += self.encryption.complaints()
@@ -480,14 +481,20 @@ class Config:
             yield "stan: no configured channel"
         if self.partitioning and self.cluster is not None:
             yield "stan: channels partitioning in clustering mode is not supported"
-        if self.jetstream_api and self.permissions is not None:
-            yield "jetstream_api is not supported together with permissions: they do not cover clients of JetStream"
-        if self.jetstream_api and self.partitioning:
-            yield "jetstream_api is not supported together with partitioning: each server would answer for all streams"
         if self.ft_group and self.store.kind == "memory":
             yield "ft: only FILE or SQL stores supported in FT mode"
         if any(char.isspace() or char in "*>" for char in self.ft_group):
             yield f"invalid ft group {go_quote(self.ft_group)}: it becomes part of NATS subjects"
+
+    def _jetstream_complaints(self) -> Iterator[str]:
+        """Yield the reasons why clients of JetStream cannot be served."""
+        if self.jetstream_api and self.permissions is not None:
+            yield "jetstream_api is not supported together with permissions: they do not cover clients of JetStream"
+        if self.jetstream_api and self.partitioning:
+            yield "jetstream_api is not supported together with partitioning: each server would answer for all streams"
+        host, colon, port = self.jetstream_leaf.rpartition(":")
+        if self.jetstream_leaf and not (colon and host and port.isdigit() and 0 < int(port) < 65536):
+            yield f"jetstream_leaf is host:port of a leafnode listener, not {go_quote(self.jetstream_leaf)}"
 
 
 _PREFIX: Final = "a subject that ends with a dot, without wildcards, and none on which servers listen"

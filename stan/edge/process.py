@@ -16,6 +16,7 @@ from stan.edge.log import ServerLog, redacted
 from stan.edge.nats.connection import NatsConnection, hint
 from stan.edge.nats.embedded import EmbeddedNats
 from stan.edge.nats.gateway import Gateway
+from stan.edge.nats.jetstream_check import jetstream_conflict
 from stan.edge.nats.leaf import LeafAddress, LeafConnection, leaf_address
 from stan.edge.runtime import AsyncRuntime
 from stan.edge.storage.storage import Storage
@@ -116,6 +117,13 @@ class BrokerProcess:
         name = f"_NSS-{config.cluster_id}-leaf"
         self.leaf = self.gateway.connection.leaf = LeafConnection(address, name, self.driver.turns.wake, self.note)
         self.leaf.start()
+
+    async def check_jetstream(self) -> None:
+        """Raise StartError if clients of JetStream are to be served, and somebody else serves them here."""
+        if self.config.jetstream_api:
+            conflict = await jetstream_conflict(self.gateway.own_requests, self.config.cluster_id)
+            if conflict:
+                raise StartError(conflict)
 
     def _listens_early(self, embedded: EmbeddedNats | None) -> bool:
         """True if clients' requests are received before they are served: they wait. A standalone server on a foreign NATS asks

@@ -378,6 +378,16 @@ STREAM_SUBJECTS_MAX = 256
 """Subjects of one stream; each is a subscription of every node."""
 STREAM_DESCRIPTION_BYTES_MAX = 4 * KiB
 STREAM_METADATA_BYTES_MAX = 16 * KiB
+STREAM_INDEXED_MAX = 1_000_000
+"""Subjects of one stream of which the newest message is known; of one with more, no message is given by its subject."""
+STREAM_IDS_MAX = 1_000_000
+"""Ids of one stream's messages that are known; while there are more, messages with ids are refused."""
+STREAM_DETAILS_MAX = 100_000
+"""Subjects, or deleted messages, in one answer about a stream."""
+STREAM_WAITING_BYTES_MAX = 8 * MiB
+"""Messages that wait until the ids or subjects of their stream are known; further ones are refused."""
+API_SCANS_MAX = 16
+"""Reads of many messages of a group for requests of JetStream's API at a time; further requests are refused."""
 STREAM_WINDOW_MAX = 3_600 * SECOND
 """Longest time for which ids of a stream's messages are known: a new leader reads the messages of that time."""
 STREAMS_PAGE = 256

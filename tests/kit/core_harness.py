@@ -722,5 +722,6 @@ def _split(frames):
         line, rest = frames.split(b"\r\n", 1)
         parts = line.decode("utf-8", "surrogateescape").split(" ")
         size = int(parts[-1])
-        yield Said(parts[1], parts[2] if len(parts) == 4 else "", rest[:size])
+        with_header = parts[0] == "HPUB"  # its payload is then that of both
+        yield Said(parts[1], parts[2] if len(parts) == 4 + with_header else "", rest[:size])
         frames = rest[size + 2 :]

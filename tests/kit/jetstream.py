@@ -47,7 +47,7 @@ def covers(pattern, subject):
 
 
 def _takers(broker_harness):
-    return broker_harness.broker.view.more_subjects.items()
+    return broker_harness.broker.view.scope.more_subjects.items()
 
 
 def asks(broker_harness, request, document=None):

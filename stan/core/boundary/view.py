@@ -57,12 +57,13 @@ class RemovedUntil(NamedTuple):
 
 
 class ScopeView:
-    """The publishes and acks that a node handles, of all that it receives."""
+    """The publishes and acks that a node handles, of all that it receives, and where else it listens."""
 
-    __slots__ = ("_leading", "_node", "_placement")
+    __slots__ = ("_leading", "_listening", "_node", "_placement")
 
     def __init__(self, services: Services) -> None:
         self._leading, self._node, self._placement = services.leading, services.node, services.placement
+        self._listening = services.listening
 
     def takes(self, channel: bytes) -> bool:
         """True if this node leads a group that publishes to the channel are for."""
@@ -98,6 +99,15 @@ class ScopeView:
         acks of other subscriptions than before."""
         self._placement.follow(placed)
         self._leading.serving.followers.append(acks)
+
+    @property
+    def more_subjects(self) -> Mapping[str, Callable[[Frame], None]]:
+        """The subjects of other protocols on which this node listens now, each with the taker of its frames."""
+        return self._listening.subjects
+
+    def follow_subjects(self, call: Callable[[], None]) -> None:
+        """Call *call* whenever `more_subjects` are others."""
+        self._listening.followers.append(call)
 
 
 class BrokerView:
@@ -158,15 +168,6 @@ class BrokerView:
     def payload_bytes_max(self) -> int:
         """Bytes of the largest payload that NATS accepts."""
         return self._services.nats.payload_bytes_max
-
-    @property
-    def more_subjects(self) -> Mapping[str, Callable[[Frame], None]]:
-        """The subjects of other protocols on which this node listens now, each with the taker of its frames."""
-        return self._services.listening.subjects
-
-    def follow_subjects(self, call: Callable[[], None]) -> None:
-        """Call *call* whenever `more_subjects` are others."""
-        self._services.listening.followers.append(call)
 
     def may_send_to(self, named: bytes) -> bool:
         """True if the broker may send to a subject that a client has named."""

@@ -11,6 +11,8 @@ from stan_protocol.patterns import matches, overlap
 from stan_protocol.scalars import ChannelUid, RaftIndex, WallNanos
 
 from stan import limits
+from stan.core.base.delivery_policy import KEEP_LAST
+from stan.policies import PolicyRule
 from stan.protocol.jetstream.streams import StreamConfig, decoded
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -66,6 +68,7 @@ class Streams:
     by_name: dict[str, Stream] = field(default_factory=dict)
     by_uid: dict[ChannelUid, Stream] = field(default_factory=dict)
     dirty: set[str] = field(default_factory=set)
+    rules: tuple[PolicyRule, ...] = ()  # of the channels of streams that keep the newest message of each subject
 
     def of_subject(self, subject: str) -> Stream | None:
         """The stream that a message of that subject belongs to; None: there is none. Cost: O(streams)."""
@@ -116,10 +119,21 @@ class Streams:
 
     def _put(self, stream: Stream) -> None:
         self.by_name[stream.name] = self.by_uid[stream.uid] = stream
+        self._note_rules()
 
     def _remove(self, stream: Stream) -> None:
         del self.by_name[stream.name], self.by_uid[stream.uid]
         self.dirty.add(stream.name)
+        self._note_rules()
+
+    def _note_rules(self) -> None:
+        rules = tuple(
+            PolicyRule(pattern=one.channel.decode(), compact=KEEP_LAST, min_age=0)
+            for _, one in sorted(self.by_name.items())
+            if one.config.keeps_newest
+        )
+        if rules != self.rules:
+            self.rules = rules
 
     # --- rows -----------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.tiers import Tiers
 from stan.core.services.services import Services
 from stan.policies import OFF
-from stan.protocol.jetstream.streams import DISCARD_OLD, StreamConfig
+from stan.protocol.jetstream.streams import DISCARD_NEW, StreamConfig
 
 
 @dataclass(slots=True)
@@ -41,13 +41,12 @@ class Delay(NamedTuple):
 
 
 def _of_stream(room: ChannelLimits, config: StreamConfig) -> ChannelLimits:
-    """The limits of a stream's channel: what the stream sets takes the place of other limits, and it does not go as it is idle.
-    Where new messages are refused at a limit, nothing is removed for it."""
-    old = config.discard == DISCARD_OLD
+    """The limits of a stream's channel where *room* is set for the channel; it does not go as it is idle. The number of messages
+    is not limited where the newest of each subject stays, as compaction leaves gaps."""
     return replace(
         room,
-        msgs=config.max_msgs if old and config.max_msgs > 0 else 0 if config.max_msgs > 0 else room.msgs,
-        bytes=config.max_bytes if old and config.max_bytes > 0 else 0 if config.max_bytes > 0 else room.bytes,
+        msgs=max(config.max_msgs, 0) or (0 if config.keeps_newest else room.msgs),
+        bytes=max(config.max_bytes, 0) or room.bytes,
         age_ns=config.max_age or room.age_ns,
         inactivity_ns=0,
     )
@@ -75,17 +74,22 @@ class ChannelPolicies:
     def limits_of(self, info: ChannelInfo, room: ChannelLimits) -> ChannelLimits:
         """The limits in force where *room* is set. A channel with a delay keeps its messages until they are due."""
         if info.is_ephemeral or not self.placement.policies.of(info.name, b"").delay:
-            return room
+            return self._removing(info, room)
         return replace(room, msgs=0, bytes=0, age_ns=0, inactivity_ns=0)
 
     def room_of(self, info: ChannelInfo) -> ChannelLimits:
-        """The limits that the configuration and operators have set."""
+        """The limits that the configuration, operators and a stream have set."""
         configured = self.node.config.limits.for_channel(text(whole_of(info.name)))
         if info.name in self.node.meta.channels.parted.by_part:
             configured = replace(configured, inactivity_ns=0)
         room = self.node.group_of(info).machine.limit_overrides.in_force(info.uid, configured)
         stream = self.node.meta.streams.by_uid.get(info.uid)
         return room if stream is None else _of_stream(room, stream.config)
+
+    def _removing(self, info: ChannelInfo, room: ChannelLimits) -> ChannelLimits:
+        """Those of the limits *room* for which messages are removed: a stream may want new ones refused instead."""
+        stream = self.node.meta.streams.by_uid.get(info.uid)
+        return replace(room, msgs=0, bytes=0) if stream is not None and stream.config.discard == DISCARD_NEW else room
 
     def note(self, info: ChannelInfo, room: ChannelLimits) -> None:
         """Note what the policy of a channel wants; of an ephemeral one no policy about stored messages is in force."""

@@ -10,7 +10,7 @@ Taker = Callable[[Frame], None]
 
 
 @dataclass(slots=True)
-class Listening:
+class ListenedSubjects:
     """The subjects, which come and go while the node runs."""
 
     takers: dict[str, Taker] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from stan.core.base.ready import Indexes
 from stan.core.base.timers import Timers
 from stan.core.services.broker_requests import BrokerRequests
 from stan.core.services.leading import Leading
-from stan.core.services.listening import Listening
+from stan.core.services.listening import ListenedSubjects
 from stan.core.services.nats import NatsState
 from stan.core.services.node import Node
 from stan.core.services.outgoing import Outgoing
@@ -41,7 +41,7 @@ class Services:
     senders: Senders
     requests: BrokerRequests
     leaf: LeafState
-    listening: Listening
+    listening: ListenedSubjects
 
 
 def make_services(config: Config, written: Indexes, reply_prefix: bytes) -> Services:
@@ -68,5 +68,5 @@ def make_services(config: Config, written: Indexes, reply_prefix: bytes) -> Serv
         senders=senders,
         requests=BrokerRequests(node, nats, senders, outgoing, timers, faults),
         leaf=LeafState(),
-        listening=Listening(),
+        listening=ListenedSubjects(),
     )

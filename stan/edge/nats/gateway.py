@@ -78,7 +78,7 @@ class Gateway:
         for name, handler in broker.frames.routes.items():
             self.serve_requests(name, handler)
         self._follow_subjects()
-        view.follow_subjects(self._follow_subjects)
+        view.scope.follow_subjects(self._follow_subjects)
 
     def _subscribe_broker(self, ack_subject: str) -> None:
         """Note the subscriptions whose frames the broker handles."""
@@ -98,7 +98,7 @@ class Gateway:
 
     def _follow_subjects(self) -> None:
         """Subscribe to subjects of other protocols that have come, and no longer to those that have gone."""
-        subscriptions, wanted = self.subscriptions, self.broker.view.more_subjects
+        subscriptions, wanted = self.subscriptions, self.broker.view.scope.more_subjects
         lines = [b"UNSUB %d\r\n" % subscriptions.drop(subject) for subject in subscriptions.more.keys() - wanted.keys()]
         for subject in sorted(wanted.keys() - subscriptions.more.keys()):
             sid = subscriptions.add_more(subject, wanted[subject])

@@ -41,6 +41,10 @@ NOT_THAT_STREAM: Final = ApiError(400, 10060, "expected stream does not match")
 NO_TTL: Final = ApiError(400, 10166, "per-message TTL is disabled")
 INVALID_TTL: Final = ApiError(400, 10165, "invalid per-message TTL")
 NOT_EMPTY: Final = ApiError(400, 10038, "expected an empty request payload")
+NOT_READY: Final = ApiError(503, 10163, "expected last sequence per subject temporarily unavailable")
+NO_BATCHES: Final = ApiError(400, 10174, "atomic publish is disabled")
+NO_COUNTERS: Final = ApiError(400, 10168, "message counters is disabled")
+NO_SCHEDULES: Final = ApiError(400, 10188, "message schedules is disabled")
 EXPECTS_NUMBER: Final = ApiError(400, 10193, "missing sequence for expected last sequence per subject")
 
 

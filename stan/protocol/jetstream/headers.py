@@ -14,6 +14,9 @@ EXPECTED_LAST_OF_SUBJECT: Final = b"Nats-Expected-Last-Subject-Sequence"
 EXPECTED_LAST_SUBJECT: Final = b"Nats-Expected-Last-Subject-Sequence-Subject"
 ROLLUP: Final = b"Nats-Rollup"
 TTL: Final = b"Nats-TTL"
+BATCH_ID: Final = b"Nats-Batch-Id"
+COUNTER: Final = b"Nats-Incr"
+SCHEDULE: Final = b"Nats-Schedule"
 
 
 def parse(block: bytes) -> list[tuple[bytes, bytes]]:

@@ -227,6 +227,10 @@ def _check(config: StreamConfig, replicas: int) -> None:
         (0 < window < AGE_MIN, "duplicates window needs to be >= 100ms"),
         (window > limits.STREAM_WINDOW_MAX, "duplicates window is too long for this server"),
         (config.max_msgs_per_subject > 1, "max_msgs_per_subject above 1 is not supported by this server"),
+        (
+            config.keeps_newest and config.max_msgs > 0,
+            "max_msgs with max_msgs_per_subject is not supported by this server",
+        ),
         (config.allow_rollup and config.deny_purge, "roll-ups require the purge permission"),
         (config.replicas > REPLICAS_MAX, "maximum replicas is 5"),
         (config.replicas < 0, "replicas count cannot be negative"),

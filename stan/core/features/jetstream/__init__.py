@@ -10,7 +10,9 @@ from stan.core.features.jetstream.consumers.acks import ConsumerAcks
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
 from stan.core.features.jetstream.consumers.requests import ConsumerRequests
 from stan.core.features.jetstream.requests import ApiHandler, ApiRouter
+from stan.core.features.jetstream.streams.messages import MessageRequests
 from stan.core.features.jetstream.streams.publishes import StreamPublishes
+from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.features.jetstream.streams.requests import StreamDeletions, StreamRequests
 from stan.core.features.jetstream.streams.storing import StreamStoring
 from stan.core.leader.local_group import Leadership
@@ -31,7 +33,10 @@ class JetStreamFeature(BrokerFeature):
         self.consumers = ConsumerRequests(services, parts)
         self.streams.descriptions.count_consumers = self.consumers.count
         self.acks = ConsumerAcks(services)
-        handlers: dict[ApiRow, ApiHandler] = self.streams.handlers() | self.consumers.handlers()
+        self.messages = MessageRequests(services, parts.channels)
+        handlers: dict[ApiRow, ApiHandler] = (
+            self.streams.handlers() | self.messages.handlers() | self.consumers.handlers()
+        )
         self.router = ApiRouter(services, parts.read_index, handlers)
 
     def start(self) -> None:
@@ -42,8 +47,9 @@ class JetStreamFeature(BrokerFeature):
         """Add the part that stores what is published to streams."""
         if self.on:
             leadership.keep(StreamDeletions(self.services, leadership))
-            leadership.keep(StreamStoring(self.services, leadership, self.parts.channels, self.parts.publishing))
             leadership.keep(ConsumerDeliveries(self.services, leadership))
+            for kind in (StreamReading, StreamStoring):
+                leadership.keep(kind(self.services, leadership, self.parts.channels, self.parts.publishing))
 
     def leads_group(self, number: GroupId) -> None:
         """The live view of a group is complete: its consumers can be looked at."""
@@ -56,8 +62,12 @@ class JetStreamFeature(BrokerFeature):
 
     def meta_applied(self, change: pb.MetaChange, result: MetaResult) -> None:  # noqa: ARG002 - as BrokerFeature has it
         """A stream came, changed or went: listen to its subjects, answer who has asked for that."""
-        if self.on and result.stream:
+        if not result.stream:
+            return
+        self.parts.channels.reconfigure()
+        if self.on:
             self._listen()
+            self.services.leading.each(StreamReading, StreamReading.refresh)
             self.streams.changed(result.stream)
 
     def _listen(self) -> None:

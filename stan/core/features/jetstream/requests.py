@@ -65,7 +65,7 @@ class ApiRequest(NamedTuple):
 
     def refuse(self, error: ApiError) -> None:
         """Answer with an error."""
-        self.answer(error=error.document())
+        self.answer(error=error.document(), **dict(self.row.refused))
 
 
 ApiHandler = Callable[[ApiRequest], None]

@@ -1,13 +1,21 @@
 """What answers tell of a stream: its configuration, and what its channel holds."""
 
-from collections.abc import Callable
-from typing import Final
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Final
 
 from stan_protocol.scalars import WallNanos
 from stan_protocol.units import rfc3339
 
+from stan import limits
+from stan.core.base.runs import Runs
+from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.metadata.streams import Stream
+from stan.core.publishing.channel_policies import ChannelPolicies
 from stan.core.services.services import Services
+from stan.core.state.tombstones import behind, deleted_from
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NEVER: Final = "0001-01-01T00:00:00Z"
 
@@ -20,8 +28,9 @@ def moment(at: int) -> str:
 class StreamDescriptions:
     """Describes streams for answers."""
 
-    def __init__(self, services: Services) -> None:
-        self.node, self.stored = services.node, services.stored
+    def __init__(self, services: Services, policies: ChannelPolicies) -> None:
+        self.leading, self.node, self.stored = services.leading, services.node, services.stored
+        self.policies = policies
         self.count_consumers: Callable[[Stream], int] = lambda _stream: 0
         """The number of a stream's consumers; the room's consumers set it."""
 
@@ -37,31 +46,52 @@ class StreamDescriptions:
             return _state(0, 0, 0, 0, 0, 0)
         index, deleted = self.stored.indexes(info.group, info.uid), self.stored.deleted(info.group, info.uid)
         last = index.last_sequence
-        first = max(index.first_sequence, self.node.group_of(info).machine.channel(info.uid).first_sequence)
-        gone = 0
-        if deleted is not None:
-            while first <= last and first in deleted:
-                first += 1
-            gone = sum(max(0, min(run.last, last) - max(run.first, first) + 1) for run in deleted)
-        count = last - first + 1 - gone if last else 0
-        state = _state(
-            count,
-            index.bytes if count else 0,
-            first if last else 0,
-            index.first_timestamp if count else WallNanos(0),
-            last,
-            index.last_timestamp,
-        )
-        if gone:
-            state["num_deleted"] = gone
-        if count and stream.config.is_literal:
-            state["num_subjects"] = 1
+        oldest = max(index.first_sequence, self.node.group_of(info).machine.channel(info.uid).first_sequence)
+        first = min(behind(deleted, max(oldest, 1)), last + 1)
+        count = last - first + 1 - deleted_from(deleted, first, last) if last else 0
+        subjects = self._subjects(stream, first, deleted)
+        if (
+            subjects is not None and stream.config.keeps_newest
+        ):  # compaction leaves gaps, and has not come to all of them
+            count, first = len(subjects), min(subjects, default=last + 1)
+        size, first_at = (index.bytes, index.first_timestamp) if count else (0, WallNanos(0))
+        state = _state(count, size, first if last else 0, first_at, last, index.last_timestamp)
+        if last and last - first + 1 > count:
+            state["num_deleted"] = last - first + 1 - count
+        if count and (stream.config.is_literal or subjects):
+            state["num_subjects"] = 1 if stream.config.is_literal else len(subjects or ())
         return state | {"consumer_count": self.count_consumers(stream)}
+
+    def _subjects(self, stream: Stream, first: int, deleted: Runs | None) -> list[int] | None:
+        """The sequences of the newest messages of all subjects from *first* on; None if this node does not know them now. Cost:
+        O(subjects)."""
+        reading = self.leading.part(self.node.meta.by_uid[stream.uid].group, StreamReading)
+        known = None if reading is None or stream.config.is_literal else reading.current(stream)
+        if known is None or known.overfull:
+            return None
+        return [at for at in known.newest.values() if at >= first and (deleted is None or at not in deleted)]
+
+    def deleted(self, stream: Stream) -> list[int]:
+        """The sequences of the stream that were deleted one by one, the first STREAM_DETAILS_MAX of them."""
+        info = self.node.meta.by_uid[stream.uid]
+        index, runs = self.stored.indexes(info.group, info.uid), self.stored.deleted(info.group, info.uid)
+        first = behind(runs, max(index.first_sequence, 1))
+        within = runs.within(first, index.last_sequence) if runs is not None else []
+        each = chain.from_iterable(range(run.first, run.last + 1) for run in within)
+        return [*islice(each, limits.STREAM_DETAILS_MAX)]
+
+    def _config(self, stream: Stream) -> dict[str, object]:
+        """The configuration, with the limits that are in force: those of the channel where the stream sets none."""
+        told = stream.config.document()
+        if self.holds(stream):
+            room = self.policies.room_of(self.node.meta.by_uid[stream.uid])
+            told |= {"max_msgs": room.msgs or -1, "max_bytes": room.bytes or -1, "max_age": room.age_ns}
+        return told
 
     def document(self, stream: Stream) -> dict[str, object]:
         """A stream in an answer, its state included."""
         return {
-            "config": stream.config.document(),
+            "config": self._config(stream),
             "created": moment(stream.created),
             "state": self.state(stream),
             "cluster": {"leader": self.node.name or self.node.config.cluster_id},

@@ -7,22 +7,24 @@ Promises: a stream and its channel are made by one entry; the same request again
 but for one that has taken a channel over which was there before: that one stays, with its messages and positions.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from itertools import accumulate
+from typing import Any, Final, NamedTuple, cast
 
 from stan_protocol.channels import folded, is_channel_name, publication, whole_of
 from stan_protocol.refusals import case_conflict
+from stan_protocol.scalars import KiB
 
 from stan import limits
 from stan.core.base.names import text
 from stan.core.features import BrokerParts
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
 from stan.core.features.jetstream.streams.descriptions import StreamDescriptions
+from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.leader.local_group import Leadership
 from stan.core.metadata.meta import MetaResult
 from stan.core.metadata.streams import OVERLAPS, TOO_MANY, Stream
-from stan.core.publishing.channels import LiveChannels
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.node import META_GROUP
 from stan.core.services.proposals import nobody_waits
@@ -54,8 +56,12 @@ CREATE, UPDATE = (
 )
 CREATED, UPDATED = ApiRow("STREAM.CREATED.*", "stream_create"), ApiRow("STREAM.UPDATED.*", "stream_update")
 """Sent by the leader of the metadata, so that the leader of the channel answers the client."""
-INFO, DELETE = ApiRow("STREAM.INFO.*", "stream_info"), ApiRow("STREAM.DELETE.*", "stream_delete")
-NAMES, LIST = ApiRow("STREAM.NAMES", "stream_names", _METADATA), ApiRow("STREAM.LIST", "stream_list", _METADATA)
+PAGED: Final = (("total", 0), ("offset", 0), ("limit", 0))
+INFO, DELETE = ApiRow("STREAM.INFO.*", "stream_info", refused=PAGED), ApiRow("STREAM.DELETE.*", "stream_delete")
+NAMES, LIST = (
+    ApiRow("STREAM.NAMES", "stream_names", _METADATA, PAGED),
+    ApiRow("STREAM.LIST", "stream_list", _METADATA, PAGED),
+)
 REFUSED: Final = tuple(
     ApiRow(subject, response)
     for subject, response in (
@@ -66,6 +72,19 @@ REFUSED: Final = tuple(
     )
 )
 """Known, and not built."""
+
+
+_DOCUMENT_ROOM: Final = 128 * KiB
+"""Bytes of an answer about a stream beside lists of subjects or messages."""
+_COUNT_ROOM: Final = 24
+"""Bytes of a count, with what is around it."""
+
+
+class _SubjectsPage(NamedTuple):
+    """Which subjects a request wants to be counted."""
+
+    pattern: str  # "": none
+    offset: int
 
 
 class StreamDeletions(LeaderPart):
@@ -94,14 +113,15 @@ class StreamRequests:
     """Handles requests about streams as a whole."""
 
     def __init__(self, services: Services, parts: BrokerParts) -> None:
-        self.leading, self.node, self.outgoing = services.leading, services.node, services.outgoing
+        self.leading, self.nats, self.node = services.leading, services.nats, services.node
+        self.outgoing = services.outgoing
         self.placement, self.proposals = services.placement, services.proposals
-        self.channels: LiveChannels = parts.channels
-        self.descriptions = StreamDescriptions(services)
+        self.channels = parts.channels
+        self.descriptions = StreamDescriptions(services, parts.channels.policies)
 
     def handlers(self) -> dict[ApiRow, ApiHandler]:
         """The handler of each kind of request."""
-        return {
+        found: dict[ApiRow, ApiHandler] = {
             ACCOUNT: self._account,
             CREATE: self._create,
             UPDATE: self._update,
@@ -111,7 +131,8 @@ class StreamRequests:
             DELETE: self._delete,
             NAMES: self._names,
             LIST: self._list,
-        } | dict.fromkeys(REFUSED, self._not_built)
+        }
+        return found | dict.fromkeys(REFUSED, self._not_built)
 
     def changed(self, name: str) -> None:
         """A stream came, changed or went."""
@@ -194,7 +215,7 @@ class StreamRequests:
         )
         self.proposals.change_meta(partial(self._decided, request, then), stream=change)
 
-    def _decided(self, request: ApiRequest, then: ApiRow, result: object, error: str) -> None:
+    def _decided(self, request: ApiRequest, then: ApiRow, result: object, _error: str) -> None:
         if not isinstance(result, MetaResult):
             request.refuse(UNAVAILABLE)
         elif result.error:
@@ -245,9 +266,50 @@ class StreamRequests:
 
     def _info(self, request: ApiRequest) -> None:
         fields = Fields(request.document())
-        fields.take_set("deleted_details", "subjects_filter", "offset")
+        details, filtered = fields.switch("deleted_details"), fields.text("subjects_filter")
+        offset = max(0, fields.number("offset"))
         fields.end()
-        request.answer(total=0, offset=0, limit=0, **self.descriptions.document(request.known))
+        reading, config = request.part(StreamReading), request.known.config
+        if filtered and reading.busy:
+            raise RequestError(INSUFFICIENT)
+        page = _SubjectsPage(filtered, offset)
+        if filtered:
+            counted = partial(self._describe, request, details, page)
+            reading.run(reading.count(request.known, filtered, counted))
+        elif config.keeps_newest:  # how many there are its index tells
+            reading.with_index(request.known, lambda _index: self._describe(request, details, page, {}))
+        else:
+            self._describe(request, details, page, {})
+
+    def _describe(
+        self,
+        request: ApiRequest,
+        details: bool,  # noqa: FBT001 - as the request tells it
+        page: _SubjectsPage,
+        subjects: Mapping[bytes, int] | None,
+    ) -> None:
+        """Answer a request for what a stream holds; *subjects*: None: they cannot be read now."""
+        if subjects is None or request.known.name not in self.node.meta.streams.by_name:
+            request.refuse(UNAVAILABLE)
+            return
+        told = self.descriptions.document(request.known)
+        state = cast("dict[str, object]", told["state"])
+        if details and (deleted := self.descriptions.deleted(request.known)):
+            state["deleted"] = deleted
+        if not page.pattern:
+            request.answer(total=0, offset=0, limit=0, **told)
+            return
+        most = limits.STREAM_DETAILS_MAX
+        shown = self._fitting(sorted(subjects)[page.offset : page.offset + most])
+        state["num_subjects"] = len(subjects)
+        state["subjects"] = {text(subject): subjects[subject] for subject in shown}
+        request.answer(total=len(subjects), offset=page.offset, limit=most, **told)
+
+    def _fitting(self, subjects: list[bytes]) -> list[bytes]:
+        """The first ones of *subjects* that, with their counts, fit into one answer."""
+        room = self.nats.payload_bytes_max - _DOCUMENT_ROOM
+        sizes = accumulate(6 * len(subject) + _COUNT_ROOM for subject in subjects)  # as \u0000, at worst
+        return [subject for subject, size in zip(subjects, sizes, strict=True) if size <= room]
 
     def _names(self, request: ApiRequest) -> None:
         found, offset = self._asked(request)
