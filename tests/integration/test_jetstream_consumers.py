@@ -177,6 +177,28 @@ async def test_a_consumer_begins_where_its_policy_says(url, policy):
         assert (await fetched(sub, 1))[0].data == first
 
 
+async def test_a_bucket_is_watched(url):
+    client = await nats.connect(url)
+    try:
+        bucket = await client.jetstream(timeout=10).create_key_value(bucket="settings", history=1)
+        await bucket.put("colour", b"red")
+        await bucket.put("size", b"large")
+        await bucket.put("colour", b"blue")
+        watcher = await bucket.watchall()
+        first, second, end = [await watcher.updates(timeout=5) for _ in range(3)]
+        assert {(one.key, one.value) for one in (first, second)} == {("size", b"large"), ("colour", b"blue")}
+        assert end is None
+        await bucket.put("size", b"small")
+        changed = await watcher.updates(timeout=5)
+        assert (changed.key, changed.value) == ("size", b"small")
+        await watcher.stop()
+        assert sorted(await bucket.keys()) == ["colour", "size"]
+        await bucket.delete("size")
+        assert await bucket.keys() == ["colour"]
+    finally:
+        await client.close()
+
+
 async def test_a_consumer_survives_restarts_of_the_server(broker):
     async with connected(broker.url) as (_, js):
         await fill(js, 5)

@@ -290,8 +290,9 @@ class Dispatch:
 
     def _left_for(self, live: LiveCursor, last: int) -> int:
         """How many messages a consumer will get behind [.., last], which are sent now."""
-        newest = self.indexes(self.machine.group, live.cursor.uid).last_sequence
-        return max(0, newest - max(last, live.last_sent)) + live.pending.due.size
+        newest, consumer = self.indexes(self.machine.group, live.cursor.uid).last_sequence, live.members[0].consumer
+        every = max(0, newest - max(last, live.last_sent) - live.ahead.skip.size)
+        return every if consumer is None else consumer.left(max(last, live.last_sent), every)
 
     def _end_turn(self, live: LiveCursor, turn: OrderedTurn, ready: Ready) -> None:
         """Let out what a turn of a key-ordered group has given to the members."""

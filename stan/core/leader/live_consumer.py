@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
 from stan_protocol.kernel.wire_py import records_in
 from stan_protocol.patterns import matches
@@ -88,6 +88,17 @@ class Presence:
     idle_since: Nanos = NEVER  # since when nobody listens or asks; 0: somebody does
 
 
+class KnownSubjects(Protocol):
+    """What is known of the newest messages of the subjects that a consumer wants."""
+
+    def left(self, sequence: int) -> int | None:
+        """About how many messages behind *sequence* the consumer will get: exactly none, or at least so many. None: it is not known
+        now."""
+
+    def is_outdated(self, subject: bytes, sequence: int) -> bool:
+        """True if there is a newer message of the subject."""
+
+
 @dataclass(slots=True)
 class LiveConsumer:
     """The live view of one consumer."""
@@ -103,6 +114,11 @@ class LiveConsumer:
     presence: Presence = field(default_factory=Presence)
     flow: Flow = field(default_factory=Flow)
     statuses: list[bytes] = field(default_factory=list)  # to be sent behind the deliveries of this turn
+    known: KnownSubjects | None = None  # of one that does not get every message
+    filters: tuple[str, ...] = field(init=False)  # none if all messages of the stream pass them
+
+    def __post_init__(self) -> None:
+        self.filters = self.config.filters
 
     @property
     def acks(self) -> bool:
@@ -186,15 +202,15 @@ class LiveConsumer:
     def passing(self, batch: ReadResult, first: int, last: int) -> tuple[int, int]:
         """Of the new messages [first, last] of *batch*: the last one of those that the filters stop at its beginning (first - 1:
         none), and the last one of those behind them that may leave."""
-        filters = self.config.filters
+        chooses = bool(self.filters) or first <= self.config.newest_until
         if not self._drop_deaf():
             return first - 1, first - 1
-        if not filters and not self._weighs:
+        if not chooses and not self._weighs:
             return first - 1, last
         passed, until = first - 1, first - 1
         weight = 0
         for at, message in _messages(batch, first, last):
-            if filters and not self._wants(message):
+            if chooses and not self._wants(message, at):
                 if until >= first:
                     break
                 passed = at
@@ -240,9 +256,19 @@ class LiveConsumer:
             self.drop(pull, TOO_LARGE)
         return False
 
-    def _wants(self, message: wire.MsgProto) -> bool:
-        subject = (self.subject or message.key or message.subject).decode("utf-8", "surrogateescape")
-        return any(matches(one, subject) for one in self.config.filters)
+    def _wants(self, message: wire.MsgProto, sequence: int) -> bool:
+        subject, config = self.subject or message.key or message.subject, self.config
+        if sequence <= config.newest_until and self.known is not None and self.known.is_outdated(subject, sequence):
+            return False
+        text = subject.decode("utf-8", "surrogateescape")
+        return not self.filters or any(matches(one, text) for one in self.filters)
+
+    def left(self, sequence: int, every: int) -> int:
+        """How many messages behind *sequence* the consumer will get, of *every* that there are."""
+        if self.known is None or not every:
+            return every
+        found = self.known.left(sequence)
+        return every if found is None else min(found, every)
 
     # --- what leaves --------------------------------------------------------------------------------------------------------
 

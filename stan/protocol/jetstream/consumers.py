@@ -68,6 +68,8 @@ class ConsumerConfig:
     mem_storage: bool = False
     pause_until: int = 0  # Unix ns
     metadata: Mapping[str, str] = field(default_factory=dict)
+    # As the server has it alone. Of messages up to this sequence only the newest of each subject is delivered; 0: all are.
+    newest_until: int = 0
 
     @property
     def pushes(self) -> bool:
@@ -124,7 +126,9 @@ class ConsumerConfig:
     def encoded(self) -> bytes:
         """The configuration as the log has it."""
         return json.dumps(
-            self.document() | {"name": self.name} | _set(named=self.named), separators=(",", ":"), ensure_ascii=False
+            self.document() | {"name": self.name} | _set(named=self.named, newest_until=self.newest_until),
+            separators=(",", ":"),
+            ensure_ascii=False,
         ).encode()
 
 
@@ -136,8 +140,8 @@ def _set(**told: object) -> dict[str, object]:
 def decode(text: bytes) -> ConsumerConfig:
     """The configuration that the log has; the inverse of `encoded`."""
     document: dict[str, Any] = json.loads(text)
-    named = document.pop("named", False)
-    return replace(_read(document, document["name"]), named=named)
+    named, newest_until = document.pop("named", False), document.pop("newest_until", 0)
+    return replace(_read(document, document["name"]), named=named, newest_until=newest_until)
 
 
 # --- read -----------------------------------------------------------------------------------------------------------------

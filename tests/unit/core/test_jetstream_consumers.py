@@ -384,6 +384,27 @@ def test_a_consumer_of_new_messages_gets_no_old_ones():
     assert sequences(pull(h, "worker")) == [4]
 
 
+def test_a_consumer_can_begin_with_the_newest_message_of_each_subject():
+    h = filled(6)
+    publish(h, "orders.2", b"message 7")
+    answer = consumer(h, "worker", deliver_policy="last_per_subject", filter_subjects=["orders.0", "orders.2"])
+    assert answer["num_pending"] == 2
+    publish(h, "orders.0", b"message 8")
+    publish(h, "orders.0", b"message 9")
+    found = pull(h, "worker", 9)
+
+    assert [(one.sequence, one.subject) for one in found] == [(7, "orders.2"), (8, "orders.0"), (9, "orders.0")]
+    assert found[-1].numbers[3] == 0
+
+
+def test_a_consumer_can_begin_with_the_last_message_that_its_filter_lets_through():
+    h = filled(6)
+    consumer(h, "worker", deliver_policy="last", filter_subject="orders.0")
+    (one,) = pull(h, "worker", 9)
+
+    assert one.numbers[1::2] == (5, 0)
+
+
 # --- what stays -----------------------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,8 @@ from stan import limits
 from stan.core.base.interest import Change
 from stan.core.base.ready import LeafFrames
 from stan.core.features.jetstream.consumers.descriptions import inactive_since
+from stan.core.features.jetstream.consumers.subjects import WantedSubjects, let_all_through
+from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.leader.local_group import Leadership
 from stan.core.leader.live_consumer import DELETED, IDLE, TIMEOUT, LiveConsumer, Pull
@@ -102,6 +104,12 @@ class ConsumerDeliveries(LeaderPart):
         """A consumer has come, or has another configuration: see who listens, and what it waits for."""
         live, _, consumer = found
         now, config = self.node.clock.now, consumer.config
+        stream = self.node.meta.streams.by_uid.get(live.cursor.uid)
+        if stream is not None:
+            consumer.filters = () if let_all_through(config.filters, stream) else config.filters
+            chooses = consumer.filters or config.newest_until
+            reading = self.leadership.part(StreamReading)
+            consumer.known = WantedSubjects(reading, stream, consumer.filters) if chooses else None
         if config.pushes:
             consumer.presence.active = self.leaf.interest.has(
                 config.deliver_subject.encode(), config.deliver_group.encode()

@@ -47,7 +47,7 @@ def _position(services: Services, group: ChannelGroup, live: LiveCursor) -> dict
         "num_ack_pending": unacked if consumer.acks else 0,
         "num_redelivered": again,
         "num_waiting": len(consumer.pulls),
-        "num_pending": max(0, newest - live.last_sent) - live.ahead.skip.size,
+        "num_pending": consumer.left(live.last_sent, max(0, newest - live.last_sent - live.ahead.skip.size)),
     }
     if consumer.presence.active:
         told["push_bound"] = True

@@ -5,17 +5,17 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any, Final
 
-from stan_protocol.patterns import overlap
 from stan_protocol.scalars import WallNanos
 
 from stan import limits
 from stan.core.features import BrokerParts
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
 from stan.core.features.jetstream.consumers.descriptions import described, found
+from stan.core.features.jetstream.streams.reading import StreamReading
+from stan.core.features.jetstream.streams.subjects import SubjectIndex
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.metadata.streams import Stream
-from stan.core.publishing.channels import LiveChannels
 from stan.core.services.services import Services
 from stan.core.state.consumers import Consumer
 from stan.core.state.consuming import CHANGED, GONE, TOO_MANY
@@ -55,7 +55,7 @@ class ConsumerRequests:
         self._services = services
         self.node, self.stored, self.outgoing = services.node, services.stored, services.outgoing
         self.proposals = services.proposals
-        self.channels: LiveChannels = parts.channels
+        self.channels = parts.channels
         self._made = 0  # names that this node has made up
 
     def handlers(self) -> dict[ApiRow, ApiHandler]:
@@ -107,9 +107,10 @@ class ConsumerRequests:
         if there is None:
             if action == "update":
                 raise RequestError(errors.DOES_NOT_EXIST)
-            self._make(request, config)
+            self._begin(request, config)
             return
         cursor, known = there
+        config = replace(config, newest_until=known.config.newest_until)
         if replace(config, pause_until=known.config.pause_until) == known.config:
             request.answer(**described(self._services, self._group(request), cursor, known))
             return
@@ -155,7 +156,30 @@ class ConsumerRequests:
         if config.replicas > 1 and config.replicas > stream.config.replicas:
             raise RequestError(REPLICAS_ALONE)
 
-    def _make(self, request: ApiRequest, config: ConsumerConfig) -> None:
+    def _begin(self, request: ApiRequest, config: ConsumerConfig) -> None:
+        """Find out where a new consumer begins, and make it."""
+        by_subject = config.deliver_policy == wanted.LAST_PER_SUBJECT or (
+            config.deliver_policy == wanted.LAST and config.filters
+        )
+        if by_subject and not request.known.config.is_literal:
+            found_index = partial(self._begin_by_subject, request, config)
+            request.part(StreamReading).with_index(request.known, found_index)
+        else:
+            self._make(request, config, self._start(request, config))
+
+    def _begin_by_subject(self, request: ApiRequest, config: ConsumerConfig, index: SubjectIndex | None) -> None:
+        """The newest messages of the subjects are known: the consumer begins with the first of them, or the last."""
+        if index is None or index.overfull:
+            request.refuse(UNAVAILABLE)
+            return
+        newest = sorted(at for one in config.filters for _, at in index.matching(one))
+        if config.deliver_policy == wanted.LAST:
+            self._make(request, config, newest[-1] if newest else index.through + 1)
+        else:
+            start = newest[0] if newest else index.through + 1
+            self._make(request, replace(config, newest_until=index.through), start)
+
+    def _make(self, request: ApiRequest, config: ConsumerConfig, start: int) -> None:
         stream = request.known
         most = stream.config.max_consumers
         change = pb.SetConsumer(
@@ -163,7 +187,7 @@ class ConsumerRequests:
             stream=stream.name.encode(),
             name=config.name.encode(),
             config=config.encoded(),
-            start_sequence=self._start(request, config),
+            start_sequence=start,
             consumers_max=min(most, limits.CONSUMERS_MAX) if most > 0 else limits.CONSUMERS_MAX,
             at=self.node.clock.wall,
             subject=stream.channel if stream.config.is_literal else b"",
@@ -214,14 +238,12 @@ class ConsumerRequests:
         info = request.channel
         index = self.stored.indexes(info.group, info.uid)
         channel = self.channels.by_uid.get(info.uid)
-        last = index.last_sequence
-        if channel is not None:
-            last = channel.next_sequence - 1 + channel.unsealed.count
+        last = index.last_sequence if channel is None else channel.next_sequence - 1 + channel.unsealed.count
         first = max(index.first_sequence or 1, self._group(request).machine.first_sequence(info.uid))
         match config.deliver_policy:
             case wanted.NEW:
                 return last + 1
-            case wanted.LAST:
+            case wanted.LAST | wanted.LAST_PER_SUBJECT:
                 return max(last, first)
             case wanted.FROM_SEQUENCE:
                 return max(config.start_sequence, first)
