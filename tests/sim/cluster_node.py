@@ -153,6 +153,7 @@ class SimulatedNode:
             limits=StoreLimits(default=ChannelLimits(msgs=world.limit)),
             heartbeat=HeartbeatConfig(interval_ns=700 * MILLISECOND, timeout_ns=300 * MILLISECOND, fail_count=2),
             policies=world.policies,
+            jetstream_api=world.jetstream,
             cluster=cluster,
         )
         config = remembered(config, self.name, world.trace, self.files)

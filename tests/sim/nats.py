@@ -198,6 +198,11 @@ class NodePort(Port):
                 reply = words[2] if len(words) == 4 else ""
                 messages.append(Message(words[1], reply, data[at : at + size]))
                 at += size + 2
+            elif words[0] == "HPUB":
+                header, size = int(words[-2]), int(words[-1])
+                reply = words[2] if len(words) == 5 else ""
+                messages.append(Message(words[1], reply, data[at + header : at + size], data[at : at + header]))
+                at += size + 2
             elif words[0] == "SUB":
                 self.outward.send(self.nats.subscribe, self, words[1], int(words[-1]))
             elif words[0] == "UNSUB":

@@ -47,6 +47,7 @@ class Node:
             store=StoreConfig(kind="file", directory=Path("/sim"), raft_groups=groups),
             heartbeat=HeartbeatConfig(interval_ns=700 * MILLISECOND, timeout_ns=300 * MILLISECOND, fail_count=2),
             policies=world.policies,
+            jetstream_api=world.jetstream,
         )
         disk = Disk(
             directory="/sim",

@@ -28,6 +28,8 @@ WORLDS = {
     "member-growth": ("tests.sim.growth_worlds", "MemberGrowth"),
     "batch-node": ("tests.sim.batch_world", "BatchWorld"),
     "batch-cluster": ("tests.sim.batch_world", "BatchClusterWorld"),
+    "streams": ("tests.sim.stream_worlds", "NodeStreams"),
+    "cluster-streams": ("tests.sim.stream_worlds", "ClusterStreams"),
     "removals": ("tests.sim.removal_worlds", "NodeRemovals"),
     "cluster-removals": ("tests.sim.removal_worlds", "ClusterRemovals"),
     "silent": ("tests.sim.silent_worlds", "NodeSilent"),

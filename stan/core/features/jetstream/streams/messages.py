@@ -288,7 +288,7 @@ class MessageRequests:
             return
         info = request.channel
         index, deleted = self.stored.indexes(info.group, info.uid), self.stored.deleted(info.group, info.uid)
-        last = index.last_sequence
+        last: int = index.last_sequence
         to = last
         if purge.below or purge.keep:
             to = min(purge.below - 1, last) if purge.below else below_newest(deleted, last, purge.keep)

@@ -9,6 +9,7 @@ time for each run, and API_SCANS_MAX runs are under way in a group.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from stan_protocol.patterns import matches
@@ -27,10 +28,20 @@ from stan.core.publishing.relocating import Relocating, StepError, Steps
 from stan.core.publishing.stored_reads import stored_messages
 from stan.core.services.services import Services
 from stan.core.state.tombstones import behind
+from stan.protocol.entries import RecordBatch
 from stan.protocol.proto import entries_pb2 as pb
 
 Ready = Callable[[SubjectIndex | None], None]
 """Called once: with an index that has every committed message, or None if it cannot be made now."""
+
+
+class _Note(NamedTuple):
+    """What an index has to know of a message."""
+
+    sequence: int
+    key: bytes
+    message_id: bytes
+    at: int  # Unix ns
 
 
 class Found(NamedTuple):
@@ -52,7 +63,8 @@ class StreamReading(Relocating):
         super().__init__(services, leadership, channels, publishing)
         self._indexes: dict[ChannelUid, SubjectIndex] = {}
         self._waiting: dict[ChannelUid, list[Ready]] = {}
-        self._catching: set[ChannelUid] = set()  # streams whose index is being caught up
+        # Of streams whose index is being caught up: messages that were committed meanwhile.
+        self._ahead: dict[ChannelUid, list[_Note]] = {}
 
     # --- indexes ------------------------------------------------------------------------------------------------------
 
@@ -76,8 +88,9 @@ class StreamReading(Relocating):
             ready(None)
             return
         waiting.append(ready)
-        if stream.uid not in self._catching:
-            self._catching.add(stream.uid)
+        if stream.uid not in self._ahead:
+            self._ahead[stream.uid] = []
+            self.publishing.followed[stream.uid] = partial(self._committed, stream.uid)
             self.run(self._catch_up(stream))
 
     def followed(self, change: pb.GroupChange) -> None:
@@ -109,14 +122,43 @@ class StreamReading(Relocating):
                 deleted = self.stored.deleted(self.number, uid)
                 for sequence, message in messages:
                     gone = deleted is not None and sequence in deleted
-                    found.note(stream, sequence, message.key, id_of(message), message.timestamp, gone=gone)
+                    note = _Note(sequence, message.key, id_of(message), message.timestamp)
+                    found.note(stream, *note, gone=gone)
                 found.through = max(found.through, end)
+                self._go_ahead(stream, found)
         except StepError:
             failed = True
         index = None if failed else self._indexes.get(uid)  # None: it was forgotten meanwhile
-        self._catching.discard(uid)  # those who are called may ask again
+        self._ahead.pop(uid, None)  # those who are called may ask again
         for ready in self._waiting.pop(uid, []):
             ready(index)
+
+    def _committed(self, uid: ChannelUid, batch: RecordBatch) -> None:
+        """Messages of a stream with an index are committed: they follow it, or wait until it has come that far. What does not
+        follow is read when somebody asks."""
+        index, stream = self._indexes.get(uid), self.node.meta.streams.by_uid.get(uid)
+        if self.leadership.ended or index is None or stream is None:
+            del self.publishing.followed[uid]
+            return
+        ahead = self._ahead.get(uid)
+        follows = index.through + 1 == batch.base_sequence
+        if batch.staged or not (follows or ahead is not None):
+            return
+        records = batch.records if not batch.size else self.publishing.compressing.records(self.number, batch)
+        result = ReadResult(batch.base_sequence, batch.count, records)
+        last = batch.base_sequence + batch.count - 1
+        for sequence, message in _decoded([result], batch.base_sequence, last):
+            note = _Note(sequence, message.key, id_of(message), batch.timestamp)
+            if follows:
+                index.note(stream, *note)
+            elif ahead is not None and len(ahead) < limits.STREAM_AHEAD_MAX:
+                ahead.append(note)
+
+    def _go_ahead(self, stream: Stream, index: SubjectIndex) -> None:
+        """Add the messages that were committed meanwhile, as far as they follow."""
+        for note in self._ahead.get(stream.uid, ()):
+            if note.sequence == index.through + 1:
+                index.note(stream, *note)
 
     # --- scans --------------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from stan.core.features.jetstream.streams.descriptions import StreamDescriptions
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.leader.local_group import Leadership
 from stan.core.metadata.meta import MetaResult
-from stan.core.metadata.streams import OVERLAPS, TOO_MANY, Stream
+from stan.core.metadata.streams import CHANGED, OVERLAPS, TOO_MANY, Stream
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.node import META_GROUP
 from stan.core.services.proposals import nobody_waits
@@ -218,6 +218,11 @@ class StreamRequests:
     def _decided(self, request: ApiRequest, then: ApiRow, result: object, _error: str) -> None:
         if not isinstance(result, MetaResult):
             request.refuse(UNAVAILABLE)
+        elif result.error == CHANGED:  # another client was faster, and may have wanted the same
+            try:
+                (self._create if then is CREATED else self._update)(request)
+            except RequestError as error:
+                request.refuse(error.error)
         elif result.error:
             request.refuse(_refusal_of(result.error))
         else:

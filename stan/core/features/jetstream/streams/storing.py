@@ -176,8 +176,6 @@ class StreamStoring(StoringPart):
         uid, stream = batch.stream.uid, batch.stream
         in_flight = self._in_flight[uid]
         in_flight.count -= len(batch.rows)
-        index = self.leadership.part(StreamReading).index(uid)
-        follows = index is not None and index.through + 1 == stored.first
         acks: list[tuple[bytes, int, bool]] = []
         for place, row in enumerate(batch.rows):
             sequence = stored.first + place if not stored.error else 0
@@ -186,8 +184,6 @@ class StreamStoring(StoringPart):
                 for reply in (row.reply, *also):
                     self._refuse(stream, reply, not_stored(stored.error))
                 continue
-            if follows and index is not None:
-                index.note(stream, sequence, row.subject, row.message_id, self.node.clock.wall)
             if not row.checked or stored.first == batch.first:  # else nobody knows if it should have been stored
                 acks.append((row.reply, sequence, False))
             acks += ((reply, sequence, True) for reply in also)
