@@ -217,8 +217,6 @@ class BrokerProcess:
     async def _settle(self, driver: Driver) -> bool:
         """Close the connection, apply committed entries, flush the state; returns True if nothing stays unwritten."""
         driver.turns.stop()
-        if self.leaf is not None:
-            await self.leaf.close()
         if self.connection is not None:
             await self.connection.close()
         try:

@@ -30,6 +30,8 @@ WORLDS = {
     "batch-cluster": ("tests.sim.batch_world", "BatchClusterWorld"),
     "streams": ("tests.sim.stream_worlds", "NodeStreams"),
     "cluster-streams": ("tests.sim.stream_worlds", "ClusterStreams"),
+    "consumers": ("tests.sim.consumer_worlds", "NodeConsumers"),
+    "cluster-consumers": ("tests.sim.consumer_worlds", "ClusterConsumers"),
     "removals": ("tests.sim.removal_worlds", "NodeRemovals"),
     "cluster-removals": ("tests.sim.removal_worlds", "ClusterRemovals"),
     "silent": ("tests.sim.silent_worlds", "NodeSilent"),
