@@ -162,6 +162,7 @@ class _Consumers:
         self.received = {name: [] for name in names}
         self.synced = {name: {} for name in names}  # sequence -> when its ack was answered first
         self.told, self.duplicates = {}, 0
+        self.leaf_cuts = 0
 
     def make_clients(self, *args, **options):
         super().make_clients(*args, **options)
@@ -176,6 +177,27 @@ class _Consumers:
         for client in made:
             self.add(client)
             self.loop.after(draw.randint(0, 500) * MILLISECOND, client.start)
+        for _ in range(draw.choice((0, 1, 2))):
+            self.loop.after(draw.randint(500, 5000) * MILLISECOND, self._cut_leaf)
+
+    def _cut_leaf(self):
+        """A leafnode connection breaks, and nothing else does."""
+        leaves = [leaf for leaf in self.nats.leaves if not self.quiet]
+        if leaves:
+            leaf = self.random.choice(leaves)
+            leaf.cut()
+            self.leaf_cuts += 1
+            self.loop.after(self.random.randint(20, 1000) * MILLISECOND, self._mend_leaf, leaf)
+
+    def _mend_leaf(self, leaf):
+        """Unless its node is gone, or NATS is away."""
+        if any(getattr(port, "leaf", None) is leaf for port in self.nats.ports):
+            leaf.connect()
+
+    @property
+    def again(self):
+        """Deliveries that were not the first."""
+        return [one for received in self.received.values() for one in received if one.delivered > 1]
 
     def waiting(self):
         """What is not done yet."""
@@ -220,12 +242,7 @@ class _Consumers:
         for consumer, received in self.received.items():
             for one in received:
                 synced = self.synced[consumer].get(one.sequence)
-                if (
-                    synced is not None
-                    and one.at > synced + ON_THE_WAY
-                    and not self.history.held_back(synced, one.at)
-                    and not self.history.explained(synced - ON_THE_WAY, synced + ON_THE_WAY)
-                ):
+                if synced is not None and one.at > synced + ON_THE_WAY and not self.history.held_back(synced, one.at):
                     yield f"{consumer}: {one} came, its ack was answered at {synced}"
 
     def _unordered(self):
