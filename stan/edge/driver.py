@@ -98,9 +98,7 @@ class Driver:
         if gateway.read_buffer.went_down or gateway.read_buffer.went_up:
             self._connection_changed()
             needed = True
-        if gateway.connection.leaf is not None and gateway.connection.leaf.news.any:
-            self._leaf_changed(gateway.connection.leaf)
-            needed = True
+        needed |= gateway.connection.leaf is not None and self._look_at_leaf(gateway.connection.leaf)
         needed |= gateway.take_in()
         if leaderships is not None:
             scheduler = leaderships.scheduler
@@ -182,9 +180,13 @@ class Driver:
                 self._note("INF", f"Connection to NATS is back after {away / 1e9:.3f}s")
                 self.broker.step_reconnected(away)
 
-    def _leaf_changed(self, leaf: LeafPort) -> None:
+    def _look_at_leaf(self, leaf: LeafPort) -> bool:
+        """Step what the leafnode connection has to tell; returns True if there was anything."""
+        if not leaf.news.any:
+            return False
         news, leaf.news = leaf.news, LeafNews()
         self.broker.stops.step_leaf(news.interest, up=leaf.up, forgotten=news.forgotten)
+        return True
 
     def _commit(self) -> None:
         for number in sorted(self.turns.touched):

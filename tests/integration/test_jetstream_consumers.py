@@ -60,11 +60,11 @@ async def fill(js, count, first=1):
         await js.publish(f"orders.{number % 3}", b"%d" % number)
 
 
-async def fetched(sub, count, timeout=5):
+async def fetched(sub, count):
     """Messages until so many are there."""
     found = []
     while len(found) < count:
-        found += await sub.fetch(count - len(found), timeout=timeout)
+        found += await sub.fetch(count - len(found), timeout=5)
     return found
 
 
@@ -120,17 +120,18 @@ async def test_messages_are_pushed_to_a_subscription(url):
 
 async def test_a_queue_group_shares_what_is_pushed(url):
     async with connected(url) as (_, js):
-        got = []
+        got, all_came = [], asyncio.Event()
 
         async def take(message):
             got.append(message.data)
             await message.ack()
+            if len(got) == 20:
+                all_came.set()
 
         members = [await js.subscribe("orders.*", queue="workers", durable="workers", cb=take) for _ in range(2)]
         await fill(js, 20)
         async with asyncio.timeout(10):
-            while len(got) < 20:
-                await asyncio.sleep(0.01)
+            await all_came.wait()
         assert sorted(got, key=int) == [b"%d" % number for number in range(1, 21)]
         for one in members:
             await one.unsubscribe()

@@ -1,4 +1,4 @@
-"""Clients of JetStream's consumers on the core harness: they listen, pull and ack, and read what the leafnode connection brings."""
+"""Clients of JetStream's consumers on the core harness: they listen, pull, ack, and read what the leafnode connection brings."""
 
 import json
 from dataclasses import dataclass, field

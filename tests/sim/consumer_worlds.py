@@ -138,7 +138,7 @@ class Listener(ConsumerClient):
 
     def begin(self):
         subject = self.config["deliver_subject"]
-        self.port.listen(subject, lambda payload, reply: self.came(payload, reply))
+        self.port.listen(subject, self.came)
         self.later(self.random.randint(500, 3000) * MILLISECOND, self._pause)
 
     def _pause(self):

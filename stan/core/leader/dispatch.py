@@ -152,7 +152,9 @@ class Dispatch:
         if wanted:
             ready.fetches.append(self._fetch(live, wanted, limits.READ_BYTES_MAX))
         if not waits and not (pending.given_up.size and pending.too_many(live.policy, now)):
-            left = self._send_new(live, turn, ready, index.last_sequence, now, room)
+            left = self._send_new(live, turn, ready, index.last_sequence, now, room if turn is None else turn.room)
+            if left <= 0:
+                self.cursors.schedule(live)
         if turn is not None:
             left = turn.room
             self._end_turn(live, turn, ready)
@@ -185,7 +187,6 @@ class Dispatch:
         """Send new messages up to *last*, past those that are skipped, deleted or lost, while a window is open. *turn*: the order
         by key says who gets which; None: each goes to the member with most room. Returns the room left."""
         skip, deleted = live.ahead.skip, self.machine.tombstones.by_channel.get(live.cursor.uid)
-        room = room if turn is None else turn.room
         while live.last_sent < last and room > 0:
             end = last if deleted is None and not skip.size else self._pass_over(live, deleted, last)
             first = live.last_sent + 1
@@ -204,10 +205,9 @@ class Dispatch:
                 self.reports.skip(live, batch.base_sequence - 1)
                 continue
             end = min(end, batch.base_sequence + batch.count - 1)
-            if member.consumer is not None:
-                first, end = self._passed_by(live, member, batch, first, end)
-                if end < first:
-                    continue
+            if member.consumer is not None and not (end := self._pass_unwanted(live, member, batch, first, end)):
+                continue
+            first = live.last_sent + 1
             if turn is None:
                 delivery = self._deliver_new(live, member, batch, first, end, now)
                 ready.sends.append(delivery)
@@ -217,8 +217,6 @@ class Dispatch:
             else:
                 self._keep_in_hand(live)
                 return room
-        if room <= 0:
-            self.cursors.schedule(live)
         return room
 
     def _pass_over(self, live: LiveCursor, deleted: Runs | None, last: int) -> int:
@@ -235,14 +233,12 @@ class Dispatch:
             self.reports.skip(live, reached)
         return last
 
-    def _passed_by(
-        self, live: LiveCursor, member: LiveMember, batch: ReadResult, first: int, last: int
-    ) -> tuple[int, int]:
-        """Pass over the new messages that a consumer does not want at the beginning of [first, last]; returns what is to be sent
-        next, an end before its beginning if nothing is."""
-        passed, last = member.consumer.passing(batch, first, last) if member.consumer is not None else (first - 1, last)
+    def _pass_unwanted(self, live: LiveCursor, member: LiveMember, batch: ReadResult, first: int, last: int) -> int:
+        """Pass over the messages at the beginning of [first, last] that a consumer does not want; returns the last one of those
+        behind them that may be sent now, 0 if none may."""
+        passed, until = (first - 1, last) if member.consumer is None else member.consumer.passing(batch, first, last)
         self.reports.skip(live, passed)
-        return passed + 1, last
+        return until if until > passed else 0
 
     def _deliver_new(
         self, live: LiveCursor, member: LiveMember, batch: ReadResult, first: int, last: int, now: Nanos

@@ -84,6 +84,7 @@ class Presence:
     """Whether there are clients of a consumer."""
 
     active: bool = False  # of one that pushes: somebody listens
+    paused: bool = False  # until a time that the configuration names
     told_at: Nanos = NEVER  # when something was last pushed
     idle_since: Nanos = NEVER  # since when nobody listens or asks; 0: somebody does
 
@@ -92,8 +93,7 @@ class KnownSubjects(Protocol):
     """What is known of the newest messages of the subjects that a consumer wants."""
 
     def left(self, sequence: int) -> int | None:
-        """About how many messages behind *sequence* the consumer will get: exactly none, or at least so many. None: it is not known
-        now."""
+        """Return how many messages behind *sequence* the consumer will get: 0, or at least so many. None: it is not known."""
 
     def is_outdated(self, subject: bytes, sequence: int) -> bool:
         """True if there is a newer message of the subject."""
@@ -110,7 +110,6 @@ class LiveConsumer:
     sent: int  # the number of its newest delivery; after another leader an estimate that is no lower
     pulls: deque[Pull] = field(default_factory=deque)
     demand: int = 0  # messages that the pulls want
-    paused: bool = False  # until a time that the configuration names
     presence: Presence = field(default_factory=Presence)
     flow: Flow = field(default_factory=Flow)
     statuses: list[bytes] = field(default_factory=list)  # to be sent behind the deliveries of this turn
@@ -127,7 +126,7 @@ class LiveConsumer:
 
     def open_slots(self, in_flight: int) -> int:
         """Messages that may leave now, if *in_flight* wait for acks."""
-        if self.paused or self.flow.stalled or not self.leaf.up:
+        if self.presence.paused or self.flow.stalled or not self.leaf.up:
             return 0
         config = self.config
         room = UNBOUNDED
@@ -245,8 +244,8 @@ class LiveConsumer:
         return any(pull.limited for pull in self.pulls)
 
     def _takes(self, weight: int, count: int) -> bool:
-        """True if the first request has room for so many bytes of so many messages. If it has none for a single one it is over, and
-        the next one is asked."""
+        """True if the first request has room for so many bytes of so many messages. One without room for a single message is
+        over, and the next one is asked."""
         while self.pulls:
             pull = self.pulls[0]
             if count <= pull.left and (not pull.limited or weight <= pull.bytes_left):

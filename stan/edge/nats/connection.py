@@ -21,10 +21,11 @@ from stan_protocol.secure import requires_tls
 
 from stan import limits
 from stan.config import NatsConfig, TlsConfig
-from stan.edge.nats.leaf import LeafPort
 
 if TYPE_CHECKING:
     import socket
+
+    from stan.edge.nats.leaf import LeafPort
 
 RECONNECT_WAIT_NS = SECOND // 4
 

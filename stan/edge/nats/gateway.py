@@ -12,7 +12,7 @@ the order in which a next leader would replay it.)
 
 import json
 from collections.abc import Callable, Iterable, Set
-from typing import Any, Protocol
+from typing import Any
 
 from stan_protocol.channels import publication
 from stan_protocol.frames import Acks, Frame, Publishes, Verdicts
@@ -104,7 +104,9 @@ class Gateway:
             sid = subscriptions.add_more(subject, wanted[subject])
             self.admission.judged.add(sid)
             lines.append(b"SUB %b %d\r\n" % (subject.encode(), sid))
-        if lines and self.connection.subscriptions is subscriptions.subjects:  # it is told of them now, and when it connects
+        if (
+            lines and self.connection.subscriptions is subscriptions.subjects
+        ):  # it is told of them now, and when it connects
             self.connection.write(b"".join(lines))
 
     # --- in ---------------------------------------------------------------------------------------------------------------

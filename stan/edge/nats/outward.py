@@ -115,13 +115,19 @@ def leave(broker: Broker, connection: NatsPort, sends: Iterable[Send], silent: S
     quiet = silent(groups)
     lost: list[Delivery | LeaseAnswer] = []
     if quiet:
-        lost = [one for one in shown if isinstance(one, Delivery | LeaseAnswer) and not quiet.isdisjoint(_groups(one))]
-        joined = b"".join([data for send, data in zip(shown, rendered, strict=True) if quiet.isdisjoint(_groups(send))])
+        lost, joined = _without(quiet, shown, rendered)
     if joined:
         connection.write(joined)
-    if leaving:
-        lost += _leave_by_leaf(broker, connection.leaf, leaving, quiet)
-    return lost
+    return lost + _leave_by_leaf(broker, connection.leaf, leaving, quiet) if leaving else lost
+
+
+def _without(
+    quiet: Set[GroupId], shown: list[Send], rendered: list[bytes]
+) -> tuple[list[Delivery | LeaseAnswer], bytes]:
+    """The sends of groups that must not send, and the frames of the others."""
+    lost = [one for one in shown if isinstance(one, Delivery | LeaseAnswer) and not quiet.isdisjoint(_groups(one))]
+    left = [data for send, data in zip(shown, rendered, strict=True) if quiet.isdisjoint(_groups(send))]
+    return lost, b"".join(left)
 
 
 def _leave_by_leaf(

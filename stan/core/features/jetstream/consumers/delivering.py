@@ -20,8 +20,8 @@ from stan.core.features.jetstream.consumers.descriptions import inactive_since
 from stan.core.features.jetstream.consumers.subjects import WantedSubjects, let_all_through
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.leader.cursors import LiveCursor, LiveMember
-from stan.core.leader.local_group import Leadership
 from stan.core.leader.live_consumer import DELETED, IDLE, TIMEOUT, LiveConsumer, Pull
+from stan.core.leader.local_group import Leadership
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.services import Services
 from stan.core.state.consumers import CONSUMERS
@@ -118,7 +118,7 @@ class ConsumerDeliveries(LeaderPart):
                 Nanos(0) if consumer.presence.active else consumer.presence.idle_since or inactive_since(now)
             )
             consumer.presence.told_at = now
-        consumer.paused = config.pause_until > self.node.clock.wall
+        consumer.presence.paused = config.pause_until > self.node.clock.wall
         self.group.dispatch.cursors.schedule(live)
         self._arm(found)
 
@@ -246,7 +246,7 @@ class ConsumerDeliveries(LeaderPart):
             times.append(consumer.presence.told_at + config.idle_heartbeat)
         if config.inactive_threshold and consumer.presence.idle_since:
             times.append(consumer.presence.idle_since + config.inactive_threshold)
-        if consumer.paused:
+        if consumer.presence.paused:
             times.append(clock.now + max(1, config.pause_until - clock.wall))
         return max(min(times, default=0), clock.now + 1) if times else 0
 
@@ -260,8 +260,8 @@ class ConsumerDeliveries(LeaderPart):
         if found is None:
             return
         live, _, consumer = found
-        if consumer.paused and consumer.config.pause_until <= self.node.clock.wall:
-            consumer.paused = False
+        if consumer.presence.paused and consumer.config.pause_until <= self.node.clock.wall:
+            consumer.presence.paused = False
             self.group.dispatch.cursors.schedule(live)
         self._end_late(consumer, now)
         self._beat(live, consumer, now)

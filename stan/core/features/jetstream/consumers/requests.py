@@ -11,9 +11,9 @@ from stan import limits
 from stan.core.features import BrokerParts
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
 from stan.core.features.jetstream.consumers.descriptions import described, found
+from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.features.jetstream.streams.subjects import SubjectIndex
-from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.metadata.streams import Stream
 from stan.core.services.services import Services

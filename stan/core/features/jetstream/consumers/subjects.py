@@ -1,4 +1,4 @@
-"""Which messages of a stream are the newest of the subjects that a consumer wants: for consumers that do not get every message."""
+"""The newest messages of the subjects that a consumer wants: for consumers that do not get every message."""
 
 from dataclasses import dataclass
 
