@@ -164,7 +164,9 @@ class Gateway:
             sid = subscriptions.add_more(subject, wanted[subject])
             self.admission.judged.add(sid)
             lines.append(b"SUB %b %d\r\n" % (subject.encode(), sid))
-        if lines and self.connection.subscriptions is subscriptions.subjects:  # it is told of them now, and when it connects
+        if (
+            lines and self.connection.subscriptions is subscriptions.subjects
+        ):  # it is told of them now, and when it connects
             self.connection.write(b"".join(lines))
 
     # --- in ---------------------------------------------------------------------------------------------------------------
