@@ -217,12 +217,20 @@ def test_a_stream_is_gone_once_its_channel_is_deleted(broker):
     assert refusal(js.api(broker, "STREAM.INFO.S")) == 10059
 
 
-def test_a_channel_named_like_a_stream_of_several_subjects_is_not_taken_over(broker):
+def test_a_stream_of_several_subjects_takes_over_a_channel_of_its_name(broker):
+    """So a channel that was restored from a backup gets its stream again."""
     broker.connect()
-    broker.publish("T", b"1")
+    broker.publish("T", b"1", key_of=lambda _payload: b"t.x")
+    assert create(broker, "T", ["t.>"])["state"]["messages"] == 1
+    assert got(broker, "T", last_by_subj="t.x") == ("t.x", 1, b"1")
+
+
+def test_a_channel_is_that_of_one_stream(broker):
+    broker.connect()
     broker.publish("ORDERS", b"1")
-    assert refusal(create(broker, "T", ["t.>"])) == 10052
-    assert refusal(create(broker, "orders", ["o.>"])) == 10052
+    create(broker, "S", ["taken"])
+    assert refusal(create(broker, "taken", ["t.>"])) == 10052
+    assert refusal(create(broker, "orders", ["o.>"])) == 10052, "names of channels differ by more than case"
 
 
 def test_limits_of_a_stream_are_those_of_its_channel(broker):
