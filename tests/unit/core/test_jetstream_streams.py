@@ -424,6 +424,23 @@ def test_a_rollup_of_all_takes_the_place_of_everything_before_it(broker):
     assert refusal(js.publish(broker, "t.y", b"4", fields=[("Nats-Rollup", "half")])[0]) == 10111
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_rollup_of_a_subject_takes_the_place_of_its_messages(broker, restarted):
+    create(broker, "T", ["t.>"], allow_rollup_hdrs=True)
+    for subject in ("t.x", "t.y", "t.x", "t.y"):
+        js.publish(broker, subject, b"")
+    if restarted:
+        broker.restart()
+    rollup = [("Nats-Rollup", "sub")]
+    assert sequences(js.publish(broker, "t.x", b"new", fields=rollup)) == [5]
+    assert [at for at in range(1, 6) if got(broker, "T", seq=at) != 10037] == [2, 4, 5]
+    first, second = js.publish(broker, "t.y", b"1", b"2", fields=rollup)
+    assert (first["seq"], refusal(second)) == (6, 10163), "the first one is on its way"
+    assert [at for at in range(1, 7) if got(broker, "T", seq=at) != 10037] == [5, 6]
+    assert js.api(broker, "STREAM.PURGE.T", {"filter": "t.y"})["purged"] == 1
+    assert got(broker, "T", last_by_subj="t.y") == 10037
+
+
 def test_a_message_with_a_time_to_live_goes_after_it(broker):
     create(broker, "T", ["t.>"], allow_msg_ttl=True)
     assert sequences(js.publish(broker, "t.x", b"1", fields=[("Nats-TTL", "2s")])) == [1]
