@@ -384,6 +384,8 @@ STREAM_IDS_MAX = 1_000_000
 """Ids of one stream's messages that are known; while there are more, messages with ids are refused."""
 STREAM_DETAILS_MAX = 100_000
 """Subjects, or deleted messages, in one answer about a stream."""
+STREAM_REPLACED_MAX = 1_000
+"""Messages of one subject whose place another one takes."""
 STREAM_AHEAD_MAX = 100_000
 """Messages of a stream that are committed while its index is caught up, and not read for it again."""
 STREAM_WAITING_BYTES_MAX = 8 * MiB

@@ -201,6 +201,14 @@ async def of_messages(ask: ApiClient, name: str) -> list[object]:
             await ask.api(f"STREAM.{request}.{name}", asked),
             await ask.api(f"STREAM.INFO.{name}", {"deleted_details": True}),
         ]
+    for number in range(6):
+        await ask.publish(f"{name}.{number % 2}", b"%d" % number)
+    got += [
+        await ask.publish(f"{name}.1", b"rolled up", Nats_Rollup="sub"),
+        await ask.api(f"STREAM.MSG.GET.{name}", {"next_by_subj": f"{name}.1"}),
+        await ask.api(f"STREAM.PURGE.{name}", {"filter": f"{name}.0", "keep": 1}),
+        await ask.api(f"STREAM.INFO.{name}", {"subjects_filter": ">"}),
+    ]
     await ask.publish(f"{name}.1", b"all", Nats_Rollup="all")
     got += [
         await ask.api(f"STREAM.INFO.{name}"),

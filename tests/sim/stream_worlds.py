@@ -9,7 +9,7 @@ from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.protocol.jetstream import headers
 from stan.protocol.placement import channel_group
-from tests.sim.clients import REQUEST_TIMEOUT, SimClient
+from tests.sim.clients import SimClient
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import Publish
 from tests.sim.nats import Message
@@ -20,6 +20,8 @@ COUNTS = "COUNTS"
 """A stream of several subjects, and its channel."""
 KEYS = ("count.x", "count.y", "count.z")
 STREAMS = {f"OF_{channel}": [channel] for channel in CHANNELS} | {COUNTS: ["count.*"]}
+PATIENCE = (150 * MILLISECOND, 400 * MILLISECOND, 2 * SECOND)
+"""How long a client waits for an answer. It asks again then, as no later leader looks at what came before."""
 LASTING = frozenset((10058, 10065, 10052, 10025, 10003))
 """Codes of refusals that no fault explains."""
 
@@ -73,7 +75,7 @@ class JetStreamClient(SimClient):
         block = headers.render([(name.encode(), value.encode()) for name, value in fields]) if fields else b""
         port.listen(inbox, answered)
         port.send([Message(subject, inbox, payload, block)])
-        self.later(REQUEST_TIMEOUT, check)
+        self.later(self.random.choice(PATIENCE), check)
 
     def new(self, writer, channel):
         """The next value of a writer, which the history knows from now on."""

@@ -26,6 +26,9 @@ from stan.core.features.dead_letters.redriving import Redriving
 from stan.core.features.delays import channel_delays as delaying
 from stan.core.features.delays.publish_times import Deferring
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
+from stan.core.features.jetstream.streams.judging import InFlight
+from stan.core.features.jetstream.streams.reading import StreamReading
+from stan.core.features.jetstream.streams.subjects import SubjectIndex
 from stan.core.features.moves.spreading import Spreading
 from stan.core.features.parts.doubling import PartDoubling
 from stan.core.features.transactions.committing import Committing
@@ -566,6 +569,25 @@ def waits_for_what_now_comes_to_other_parts(original, known, *args):
     """A publisher's newest message of before may be for another part now: it is not missing."""
     known.divided.clear()
     return original(known, *args)
+
+
+# --- streams ------------------------------------------------------------------------------------------------------------
+
+
+@breaks(SubjectIndex, "duplicate", "streams", 4, "was stored again")
+def forgets_ids(*_):
+    return 0
+
+
+@breaks(StreamReading, "_last", "cluster-streams", 4, "check_streams")
+def takes_an_index_as_it_is(*_):
+    """It is never caught up with the log."""
+    return 0
+
+
+@breaks(InFlight, "begin", "cluster-streams", 12, "check_streams")
+def expects_what_is_committed_alone(*_):
+    pass
 
 
 # --- nodes, groups, where channels are ----------------------------------------------------------------------------------

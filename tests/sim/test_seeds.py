@@ -38,6 +38,10 @@ def answered_batches(world):
     return sum(batcher.answers for batcher in world.batchers)
 
 
+def answered_by_streams(world):
+    return sum(client.answers for client in world.jetstreamers)
+
+
 def done_by_operators(kind):
     return lambda world: sum(
         one.kind == kind and bool(one.done_at) for of_one in world.history.operations.values() for one in of_one
@@ -170,6 +174,8 @@ TABLE = (
     Runs("cluster-silent", range(5, 9), {lost_without_ack: 0, more_stored_than_lost: 0}),
     Runs("transactions", range(4), {committed_rows: 80}),
     Runs("cluster-transactions", range(4), {committed_rows: 80}),
+    Runs("streams", range(6), {answered_by_streams: 200}, after=nobody_waits),
+    Runs("cluster-streams", range(6), {answered_by_streams: 200}, after=nobody_waits),
     Runs("partitioned", range(3), {busy_parts: 3}),
     Runs("cluster-partitioned", range(3), {busy_parts: 3}),
     Runs("doubled", range(3), {doublings_amid_messages: 0}),

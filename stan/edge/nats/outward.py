@@ -118,7 +118,7 @@ def leave(broker: Broker, connection: NatsPort, sends: Iterable[Send], silent: S
         lost, joined = _without(quiet, shown, rendered)
     if joined:
         connection.write(joined)
-    return lost + _leave_by_leaf(broker, connection.leaf, leaving, quiet) if leaving else lost
+    return [*lost, *_leave_by_leaf(broker, connection.leaf, leaving, quiet)] if leaving else lost
 
 
 def _without(

@@ -85,6 +85,11 @@ class StreamConfig:
         """True if of the messages with one subject only the newest stays."""
         return self.max_msgs_per_subject == 1
 
+    @property
+    def rolls_up(self) -> bool:
+        """True if a message may take the place of the others of its subject, and all of these are to be known for that."""
+        return self.allow_rollup and not self.keeps_newest and not self.is_literal
+
     def document(self) -> dict[str, object]:
         """The configuration as clients get it."""
         told: dict[str, object] = {"name": self.name}

@@ -217,12 +217,20 @@ def test_a_stream_is_gone_once_its_channel_is_deleted(broker):
     assert refusal(js.api(broker, "STREAM.INFO.S")) == 10059
 
 
-def test_a_channel_named_like_a_stream_of_several_subjects_is_not_taken_over(broker):
+def test_a_stream_of_several_subjects_takes_over_a_channel_of_its_name(broker):
+    """So a channel that was restored from a backup gets its stream again."""
     broker.connect()
-    broker.publish("T", b"1")
+    broker.publish("T", b"1", key_of=lambda _payload: b"t.x")
+    assert create(broker, "T", ["t.>"])["state"]["messages"] == 1
+    assert got(broker, "T", last_by_subj="t.x") == ("t.x", 1, b"1")
+
+
+def test_a_channel_is_that_of_one_stream(broker):
+    broker.connect()
     broker.publish("ORDERS", b"1")
-    assert refusal(create(broker, "T", ["t.>"])) == 10052
-    assert refusal(create(broker, "orders", ["o.>"])) == 10052
+    create(broker, "S", ["taken"])
+    assert refusal(create(broker, "taken", ["t.>"])) == 10052
+    assert refusal(create(broker, "orders", ["o.>"])) == 10052, "names of channels differ by more than case"
 
 
 def test_limits_of_a_stream_are_those_of_its_channel(broker):
@@ -414,6 +422,23 @@ def test_a_rollup_of_all_takes_the_place_of_everything_before_it(broker):
     assert sequences(js.publish(broker, "t.y", b"3", fields=[("Nats-Rollup", "all")])) == [3]
     assert js.api(broker, "STREAM.INFO.T")["state"]["first_seq"] == 3
     assert refusal(js.publish(broker, "t.y", b"4", fields=[("Nats-Rollup", "half")])[0]) == 10111
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_rollup_of_a_subject_takes_the_place_of_its_messages(broker, restarted):
+    create(broker, "T", ["t.>"], allow_rollup_hdrs=True)
+    for subject in ("t.x", "t.y", "t.x", "t.y"):
+        js.publish(broker, subject, b"")
+    if restarted:
+        broker.restart()
+    rollup = [("Nats-Rollup", "sub")]
+    assert sequences(js.publish(broker, "t.x", b"new", fields=rollup)) == [5]
+    assert [at for at in range(1, 6) if got(broker, "T", seq=at) != 10037] == [2, 4, 5]
+    first, second = js.publish(broker, "t.y", b"1", b"2", fields=rollup)
+    assert (first["seq"], refusal(second)) == (6, 10163), "the first one is on its way"
+    assert [at for at in range(1, 7) if got(broker, "T", seq=at) != 10037] == [5, 6]
+    assert js.api(broker, "STREAM.PURGE.T", {"filter": "t.y"})["purged"] == 1
+    assert got(broker, "T", last_by_subj="t.y") == 10037
 
 
 def test_a_message_with_a_time_to_live_goes_after_it(broker):

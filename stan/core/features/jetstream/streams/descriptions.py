@@ -7,7 +7,6 @@ from stan_protocol.scalars import WallNanos
 from stan_protocol.units import rfc3339
 
 from stan import limits
-from stan.core.base.runs import Runs
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.metadata.streams import Stream
 from stan.core.publishing.channel_policies import ChannelPolicies
@@ -49,7 +48,7 @@ class StreamDescriptions:
         oldest = max(index.first_sequence, self.node.group_of(info).machine.channel(info.uid).first_sequence)
         first = min(behind(deleted, max(oldest, 1)), last + 1)
         count = last - first + 1 - deleted_from(deleted, first, last) if last else 0
-        subjects = self._subjects(stream, first, deleted)
+        subjects = self._subjects(stream)
         if (
             subjects is not None and stream.config.keeps_newest
         ):  # compaction leaves gaps, and has not come to all of them
@@ -62,14 +61,13 @@ class StreamDescriptions:
             state["num_subjects"] = 1 if stream.config.is_literal else len(subjects or ())
         return state | {"consumer_count": self.count_consumers(stream)}
 
-    def _subjects(self, stream: Stream, first: int, deleted: Runs | None) -> list[int] | None:
-        """The sequences of the newest messages of all subjects from *first* on; None if this node does not know them now. Cost:
-        O(subjects)."""
+    def _subjects(self, stream: Stream) -> list[int] | None:
+        """The newest messages of all subjects that are there; None if this node does not know them now. Cost: O(subjects)."""
         reading = self.leading.part(self.node.meta.by_uid[stream.uid].group, StreamReading)
         known = None if reading is None or stream.config.is_literal else reading.current(stream)
-        if known is None or known.overfull:
+        if known is None or known.overfull or reading is None:
             return None
-        return [at for at in known.newest.values() if at >= first and (deleted is None or at not in deleted)]
+        return [*known.newest_there(">", reading.is_there(stream))]
 
     def deleted(self, stream: Stream) -> list[int]:
         """The sequences of the stream that were deleted one by one, the first STREAM_DETAILS_MAX of them."""

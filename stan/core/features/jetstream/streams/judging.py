@@ -3,7 +3,7 @@
 The checks come in the order in which NATS's own server makes them, so that a message that fails several gets the same answer.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final, NamedTuple
@@ -55,9 +55,11 @@ _ASKING: Final = (headers.MSG_ID, headers.EXPECTED_LAST_ID, headers.EXPECTED_LAS
 TTL_MIN: Final = SECOND
 
 
-def asks_index(frame: Frame) -> bool:
+def asks_index(stream: Stream, frame: Frame) -> bool:
     """True if a message can be judged only by what the stream's index knows."""
-    return bool(frame.header) and any(name in frame.header for name in _ASKING)
+    if not frame.header:
+        return False
+    return any(name in frame.header for name in _ASKING) or (stream.config.rolls_up and headers.ROLLUP in frame.header)
 
 
 @dataclass(slots=True)
@@ -90,6 +92,7 @@ class Judgement(NamedTuple):
     message_id: bytes = b""
     checked: bool = False  # against the sequence that it gets
     rollup: bool = False  # it takes the place of everything before it
+    replaces: Sequence[int] = ()  # it takes the place of these messages
     duplicate_of: int = 0  # sequence of the message with its id
     waits: bool = False  # for the message with its id, which is on its way
 
@@ -131,11 +134,12 @@ class Judge:
             return error
         self._bytes += len(body)
         message_id = fields.get(headers.MSG_ID, b"")
+        rollup = fields.get(headers.ROLLUP)
+        replaces = self._replaced(frame.subject) if rollup == b"sub" and self.stream.config.rolls_up else ()
         self.in_flight.begin(frame.subject, message_id, sequence)
         checked = headers.EXPECTED_LAST in fields or headers.EXPECTED_LAST_OF_SUBJECT in fields
-        rollup = fields.get(headers.ROLLUP)
         all_before = rollup == b"all" or (rollup == b"sub" and self.stream.config.is_literal)
-        return Judgement(body, message_id, checked, all_before)
+        return Judgement(body, message_id, checked, all_before, replaces)
 
     # --- headers --------------------------------------------------------------------------------------------------------
 
@@ -168,9 +172,10 @@ class Judge:
             gone = last <= self._log.last_sequence and behind(self._deleted, max(1, self._log.first_sequence)) > last
             return 0 if gone or not self.stream.overlaps(subject) else last
         on_its_way = self.in_flight.subjects.get(subject.encode(), 0)
-        stored = max((at for _, at in self.index.matching(subject)), default=0)
-        kept = stored >= self._log.first_sequence and (self._deleted is None or stored not in self._deleted)
-        return on_its_way or (stored if kept else 0)
+        return on_its_way or max(self.index.newest_there(subject, self._is_there), default=0)
+
+    def _is_there(self, sequence: int) -> bool:
+        return sequence >= self._log.first_sequence and (self._deleted is None or sequence not in self._deleted)
 
     def _last(self, _frame: Frame, fields: Mapping[bytes, bytes], sequence: int, _before: int) -> ApiError | None:
         wanted = fields.get(headers.EXPECTED_LAST)
@@ -200,7 +205,7 @@ class Judge:
         last = self.in_flight.last_id if on_its_way else self.index.last_id if self.index is not None else b""
         return None if wanted == last else wrong_last_id(text(last))
 
-    def _rollup(self, _frame: Frame, fields: Mapping[bytes, bytes], *_: int) -> ApiError | None:
+    def _rollup(self, frame: Frame, fields: Mapping[bytes, bytes], *_: int) -> ApiError | None:
         wanted, config = fields.get(headers.ROLLUP), self.stream.config
         if not wanted:
             return None
@@ -208,9 +213,20 @@ class Judge:
             return no_rollup("rollup not permitted")
         if wanted not in (b"sub", b"all"):
             return no_rollup(f"rollup value invalid: {go_quote(text(wanted))}")
-        if wanted == b"sub" and not (config.is_literal or config.keeps_newest):
-            return no_rollup("a rollup of one subject needs max_msgs_per_subject 1 on this server")
+        if wanted == b"sub" and config.rolls_up:
+            known = self.index.sequences(frame.subject) if self.index is not None else None
+            if known is None or frame.subject in self.in_flight.subjects:
+                return NOT_READY
+            if len(known) > limits.STREAM_REPLACED_MAX:
+                return no_rollup(f"more than {limits.STREAM_REPLACED_MAX} messages have the subject")
         return None
+
+    def _replaced(self, subject: bytes) -> list[int]:
+        """The messages of a subject that are there, for one that takes their place."""
+        assert self.index is not None  # noqa: S101 - for mypy
+        there = [*filter(self._is_there, self.index.sequences(subject) or ())]
+        self.index.forget_gone(subject, there)
+        return there
 
     _CHECKS: Final[tuple[Callable[..., Judgement | ApiError | None], ...]] = (
         _expected_stream,

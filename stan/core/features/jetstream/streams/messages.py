@@ -15,7 +15,7 @@ from stan.core.base.names import text
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
 from stan.core.features.jetstream.streams.descriptions import moment
 from stan.core.features.jetstream.streams.reading import Found, StreamReading
-from stan.core.features.jetstream.streams.subjects import SubjectIndex
+from stan.core.features.jetstream.streams.subjects import SubjectIndex, runs_of
 from stan.core.metadata.streams import Stream
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.relocating import StepError, Steps
@@ -67,6 +67,12 @@ class _Purge(NamedTuple):
         """True if it can be done."""
         numbers = self.below >= 0 and self.keep >= 0 and not (self.below and self.keep)
         return numbers and (not self.filter or is_subject(self.filter))
+
+    def of(self, sequences: list[int]) -> list[int]:
+        """Those of some messages, in their order, that are to go."""
+        if self.below:
+            return [one for one in sequences if one < self.below]
+        return sequences[: -self.keep or None]
 
 
 def wanted_of(fields: Fields) -> Wanted | None:
@@ -189,7 +195,7 @@ class MessageRequests:
         elif wanted.sequence:
             self._begin(reading, self._read(reading, stream, wanted, done, index), done)
         else:
-            found = sorted((at for _, at in index.matching(wanted.subject)), reverse=True)
+            found = sorted(index.newest_there(wanted.subject, reading.is_there(stream)), reverse=True)
             self._begin(reading, self._read_first(reading, stream, found, wanted.subject, done), done)
 
     @staticmethod
@@ -284,7 +290,10 @@ class MessageRequests:
         if stream.config.keeps_newest or (purge.filter and not _covers_all(stream, purge.filter)):
             if reading.busy:
                 raise RequestError(INSUFFICIENT)
-            reading.run(self._collect(reading, request, purge))
+            if stream.config.rolls_up and literal(purge.filter):
+                reading.with_index(stream, partial(self._purge_subject, reading, request, purge))
+            else:
+                reading.run(self._collect(reading, request, purge))
             return
         info = request.channel
         index, deleted = self.stored.indexes(info.group, info.uid), self.stored.deleted(info.group, info.uid)
@@ -299,6 +308,17 @@ class MessageRequests:
         count = to - oldest + 1 - deleted_from(deleted, oldest, to)
         removal = self.channels.policies.tiers.purge(info.uid, oldest, to)
         self._remove(request, removal, not_purged, lambda: request.answer(success=True, purged=count))
+
+    def _purge_subject(
+        self, reading: StreamReading, request: ApiRequest, purge: _Purge, index: SubjectIndex | None
+    ) -> None:
+        """Remove messages of one subject, which the index of the stream knows; or else look for them."""
+        known = index.sequences(purge.filter.encode()) if index is not None else None
+        if known is None:
+            reading.run(self._collect(reading, request, purge))
+            return
+        gone = purge.of([*filter(reading.is_there(request.known), known)])
+        self._remove_each(request, gone, len(gone))
 
     def _collect(self, reading: StreamReading, request: ApiRequest, purge: _Purge) -> Steps[None]:
         """Find the messages that are to go, and remove them. Where the newest one of a subject stays, those that compaction has
@@ -317,13 +337,16 @@ class MessageRequests:
         counted = sorted({subject: one for one, subject in found.items()}.values())
         if not stream.config.keeps_newest:
             counted = [*found]
-        gone = [one for one in counted if one < purge.below] if purge.below else counted[: -purge.keep or None]
-        going = sorted({*gone, *(found.keys() - counted)})
-        if not going:
+        gone = purge.of(counted)
+        self._remove_each(request, sorted({*gone, *(found.keys() - counted)}), len(gone))
+
+    def _remove_each(self, request: ApiRequest, sequences: list[int], count: int) -> None:
+        """Remove single messages, of which *count* are told."""
+        if not sequences:
             request.answer(success=True, purged=0)
             return
-        removal = pb.Removal(uid=stream.uid, deleted=[end for run in _runs(going) for end in run])
-        self._remove(request, removal, not_purged, lambda: request.answer(success=True, purged=len(gone)))
+        removal = pb.Removal(uid=request.known.uid, deleted=[end for run in runs_of(sequences) for end in run])
+        self._remove(request, removal, not_purged, lambda: request.answer(success=True, purged=count))
 
     def _remove(
         self,
@@ -347,14 +370,3 @@ class MessageRequests:
 def _covers_all(stream: Stream, filtered: str) -> bool:
     """True if all messages of a stream have a subject that a filter covers."""
     return filtered == ">" or (stream.config.is_literal and matches(filtered, text(stream.channel)))
-
-
-def _runs(sequences: list[int]) -> list[tuple[int, int]]:
-    """Increasing sequences as runs, first and last each."""
-    runs: list[tuple[int, int]] = []
-    for sequence in sequences:
-        if runs and runs[-1][1] + 1 == sequence:
-            runs[-1] = runs[-1][0], sequence
-        else:
-            runs.append((sequence, sequence))
-    return runs

@@ -95,8 +95,10 @@ class StreamReading(Relocating):
 
     def followed(self, change: pb.GroupChange) -> None:
         """Messages were removed: where single ones were, an earlier message may be the newest one of its subject now."""
-        if change.removal.deleted:
-            self._indexes.pop(ChannelUid(change.removal.uid), None)
+        uid = ChannelUid(change.removal.uid)
+        index = self._indexes.get(uid)
+        if change.removal.deleted and index is not None and not index.outlives_removals:
+            del self._indexes[uid]
 
     def refresh(self) -> None:
         """A stream is gone, or has another configuration: the indexes are made anew when they are asked for."""
@@ -214,6 +216,12 @@ class StreamReading(Relocating):
             return
         newest = stream.config.keeps_newest  # what compaction has not left out yet is no message for readers
         counted(dict.fromkeys(found, 1) if newest else found)
+
+    def is_there(self, stream: Stream) -> Callable[[int], bool]:
+        """Return a function that tells if a message has not been removed."""
+        index, deleted = self.stored.indexes(self.number, stream.uid), self.stored.deleted(self.number, stream.uid)
+        first = index.first_sequence
+        return lambda sequence: sequence >= first and (deleted is None or sequence not in deleted)
 
     def last(self, stream: Stream) -> int:
         """The sequence of the newest message; 0: there was none."""

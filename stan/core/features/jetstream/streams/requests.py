@@ -190,8 +190,8 @@ class StreamRequests:
             why = case_conflict(text(name), text(lower))
         elif whole_of(name) != name or meta.channels.parted.reserves(name) or name in meta.channels.parted.by_name:
             why = "a channel with parts can not be a stream"
-        elif there is not None and known is None and (not config.is_literal or there.uid in meta.streams.by_uid):
-            why = f"a channel named {text(name)} is there already"
+        elif there is not None and known is None and there.uid in meta.streams.by_uid:
+            why = f"the channel {text(name)} is that of another stream"
         elif (there.commit if there is not None else self.placement.wanted_commit(name)) == EPHEMERAL:
             why = "an ephemeral channel can not be a stream"
         if why:

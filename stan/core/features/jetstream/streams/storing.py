@@ -20,7 +20,7 @@ from stan_protocol.scalars import ChannelUid
 from stan import limits
 from stan.core.features.jetstream.streams.judging import InFlight, Judge, asks_index
 from stan.core.features.jetstream.streams.reading import StreamReading
-from stan.core.features.jetstream.streams.subjects import SubjectIndex
+from stan.core.features.jetstream.streams.subjects import SubjectIndex, runs_of
 from stan.core.leader.local_group import Leadership
 from stan.core.metadata.streams import Stream
 from stan.core.publishing.channels import LiveChannels
@@ -52,6 +52,7 @@ class _Batch:
     first: int  # the sequence of the first one, if nothing fails before
     rows: list[Row] = field(default_factory=list)
     rollup: int = 0  # everything below this sequence goes with the batch; 0: nothing does
+    replaced: set[int] = field(default_factory=set)  # messages that go with it
 
 
 class StreamStoring(StoringPart):
@@ -75,7 +76,7 @@ class StreamStoring(StoringPart):
         reading = self.leadership.part(StreamReading)
         if stream.uid in self._queued:
             self._queue(stream, frames)
-        elif any(map(asks_index, frames)) and reading.current(stream) is None:
+        elif any(asks_index(stream, frame) for frame in frames) and reading.current(stream) is None:
             self._queue(stream, frames)
             reading.with_index(stream, partial(self._resume, stream.uid))
         else:
@@ -139,6 +140,7 @@ class StreamStoring(StoringPart):
             self._acknowledge(batch.stream, [(frame.reply, verdict.duplicate_of, True)])
         elif not verdict.waits:
             batch.rows.append(Row(verdict.body, frame.reply, frame.subject, verdict.message_id, verdict.checked))
+            batch.replaced.update(verdict.replaces)
             if verdict.rollup:
                 batch.rollup = sequence
 
@@ -155,7 +157,7 @@ class StreamStoring(StoringPart):
         if channel is None:
             self._stored(batch, StoreResult(error=error))
         else:
-            change = partial(self._rollup, batch) if batch.rollup else None
+            change = partial(self._rollup, batch) if batch.rollup or batch.replaced else None
             self.publishing.add(channel, RowBatch(rows, len(batch.rows), partial(self._stored, batch), change))
         if batch.stream.uid in self._queued:
             reading = self.leadership.part(StreamReading)
@@ -163,7 +165,9 @@ class StreamStoring(StoringPart):
 
     def _rollup(self, batch: _Batch, first: int) -> bytes:
         """The change that removes what a message of a batch takes the place of. *first*: the first sequence of the batch."""
-        removal = pb.Removal(uid=batch.stream.uid, first_sequence=first + batch.rollup - batch.first)
+        below = first + batch.rollup - batch.first if batch.rollup else 0
+        runs = runs_of(sorted(one for one in batch.replaced if one >= below))
+        removal = pb.Removal(uid=batch.stream.uid, first_sequence=below, deleted=[end for run in runs for end in run])
         change = pb.GroupChange(
             removal=self.channels.policies.tiers.tell(removal), at=self.node.clock.wall, node=self.node.name.encode()
         )

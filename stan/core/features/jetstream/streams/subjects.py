@@ -2,8 +2,9 @@
 messages. Memory alone, made of the log.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
+from itertools import chain
 from typing import Final, NamedTuple
 
 from stan_protocol.patterns import literal, matches
@@ -39,10 +40,14 @@ class SubjectIndex:
 
     def __init__(self, stream: Stream) -> None:
         self.by_key = not stream.config.is_literal
+        self._keeps_newest = stream.config.keeps_newest
         self.through = 0  # all messages up to this sequence are in it
         self.newest: dict[bytes, int] = {}  # the sequence of each subject's newest message, of streams with keys
         self.ids: dict[bytes, Stored] = {}  # in their order
         self.last_id = b""  # of the message `through`
+        # Where a message may take the place of the others of its subject: the messages of each before its newest one.
+        self.earlier: dict[bytes, list[int]] | None = {} if self.by_key and stream.config.rolls_up else None
+        self._earlier_left = limits.STREAM_INDEXED_MAX
         self.overfull = False  # there are more subjects than may be remembered
 
     def note(
@@ -52,6 +57,8 @@ class SubjectIndex:
         its id is known for the rest of its time."""
         if self.by_key and not gone:
             subject = stream.subject_of(key)
+            if self.earlier is not None and subject in self.newest:
+                self._note_earlier(subject)
             if subject not in self.newest and len(self.newest) >= limits.STREAM_INDEXED_MAX:
                 self.overfull = True
             else:
@@ -61,6 +68,45 @@ class SubjectIndex:
             self.ids.pop(digest(message_id), None)
             self.ids[digest(message_id)] = Stored(sequence, at)
         self.through = max(self.through, sequence)
+
+    def _note_earlier(self, subject: bytes) -> None:
+        """The newest message of a subject is so no longer."""
+        if self.earlier is None or not self._earlier_left:
+            self.earlier = None
+        else:
+            self._earlier_left -= 1
+            self.earlier.setdefault(subject, []).append(self.newest[subject])
+
+    def sequences(self, subject: bytes) -> list[int] | None:
+        """The messages of a subject, in their order; some may be gone. None: they are not known."""
+        if self.earlier is None or self.overfull:
+            return None
+        newest = self.newest.get(subject)
+        return [] if newest is None else [*self.earlier.get(subject, ()), newest]
+
+    def forget_gone(self, subject: bytes, there: list[int]) -> None:
+        """Forget the messages of a subject that are gone; *there*: those that are not."""
+        if self.earlier is not None and subject in self.earlier:
+            before = self.earlier.pop(subject)
+            kept = [one for one in there if one != self.newest.get(subject)]
+            self._earlier_left += len(before) - len(kept)
+            if kept:
+                self.earlier[subject] = kept
+
+    def newest_there(self, pattern: str, is_there: Callable[[int], bool]) -> Iterator[int]:
+        """The newest message that is there of each subject that a pattern covers. Cost: as of `matching`, and the messages of a
+        subject that are gone."""
+        for subject, newest in self.matching(pattern):
+            known = (newest,) if self.earlier is None else chain((newest,), reversed(self.earlier.get(subject, ())))
+            found = next(filter(is_there, known), 0)
+            if found:
+                yield found
+
+    @property
+    def outlives_removals(self) -> bool:
+        """True if it tells the newest message of a subject also when single messages are removed: those before it are known, or
+        do not count."""
+        return self.earlier is not None or not self.by_key or self._keeps_newest
 
     def forget_ids(self, before: int) -> None:
         """Forget the ids of messages that were stored before *before*, Unix ns."""
@@ -82,3 +128,14 @@ class SubjectIndex:
             found = self.newest.get(pattern.encode())
             return iter([(pattern.encode(), found)] if found else [])
         return ((subject, at) for subject, at in self.newest.items() if matches(pattern, text(subject)))
+
+
+def runs_of(sequences: list[int]) -> list[tuple[int, int]]:
+    """Increasing sequences as runs, first and last each."""
+    runs: list[tuple[int, int]] = []
+    for sequence in sequences:
+        if runs and runs[-1][1] + 1 == sequence:
+            runs[-1] = runs[-1][0], sequence
+        else:
+            runs.append((sequence, sequence))
+    return runs
