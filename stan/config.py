@@ -224,6 +224,9 @@ class EmbeddedConfig:
     own_password: str = field(default="", repr=False)
     routes: tuple[str, ...] = field(default=(), repr=False)  # URLs with passwords, which no process title may show
     listen_routes: str = field(default="", repr=False)  # the same of the URL that it listens on for routes
+    leaf_user: str = ""  # of the leafnode connection that it takes on the loopback interface; "": it takes none
+    leaf_password: str = field(default="", repr=False)
+    leaf_port: int = 0  # chosen at each start
     joined: bool = False  # other nats-servers may be connected to it, with other brokers
     # Of the following three, 0: what its own configuration says.
     max_payload: int = bounds.EMBEDDED_PAYLOAD_BYTES_MAX
@@ -381,6 +384,8 @@ class Config:
     log: LogConfig = LogConfig()
     cluster: ClusterConfig | None = None  # None: alone
     partitioning: bool = option("partitioning", False)  # only channels that `limits.per_channel` names are served
+    jetstream_api: bool = option("jetstream_api", False)  # clients of NATS's JetStream are served, too
+    jetstream_leaf: str = option("jetstream_leaf", "")  # host:port where the NATS outside listens for leafnodes
     ft_group: str = option("ft_group", "")  # servers that share one store, of which one is active; "": none
     encryption: EncryptionConfig | None = None  # None: messages are stored in clear
     permissions: Permissions | None = None  # None: everybody may do everything
@@ -441,6 +446,7 @@ class Config:
             if self.store.kind == "memory":
                 found.append("stan: clustering mode not supported with MEMORY store type")
         found += self._mode_complaints()
+        found += self._jetstream_complaints()
         found += self._reply_complaints()
         if self.encryption is not None:
             found += self.encryption.complaints()
@@ -479,6 +485,16 @@ class Config:
             yield "ft: only FILE or SQL stores supported in FT mode"
         if any(char.isspace() or char in "*>" for char in self.ft_group):
             yield f"invalid ft group {go_quote(self.ft_group)}: it becomes part of NATS subjects"
+
+    def _jetstream_complaints(self) -> Iterator[str]:
+        """Yield the reasons why clients of JetStream cannot be served."""
+        if self.jetstream_api and self.permissions is not None:
+            yield "jetstream_api is not supported together with permissions: they do not cover clients of JetStream"
+        if self.jetstream_api and self.partitioning:
+            yield "jetstream_api is not supported together with partitioning: each server would answer for all streams"
+        host, colon, port = self.jetstream_leaf.rpartition(":")
+        if self.jetstream_leaf and not (colon and host and port.isdigit() and 0 < int(port) < 65536):
+            yield f"jetstream_leaf is host:port of a leafnode listener, not {go_quote(self.jetstream_leaf)}"
 
 
 _PREFIX: Final = "a subject that ends with a dot, without wildcards, and none on which servers listen"

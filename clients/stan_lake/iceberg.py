@@ -227,10 +227,10 @@ class _Bytes(OutputFile):  # type: ignore[misc,unused-ignore]
     def create(self, overwrite: bool = False) -> Any:  # noqa: ARG002, FBT001, FBT002 - pyiceberg's
         whole = self
 
-        class Stream(io.BytesIO):
+        class Written(io.BytesIO):
             def close(self) -> None:
                 if not self.closed:
                     whole.data = self.getvalue()
                 super().close()
 
-        return Stream()
+        return Written()

@@ -363,6 +363,66 @@ RATED_CLIENTS_MAX = 65_536
 REQUEST_BYTES_MAX = 64 * KiB
 """Longest request to connect or to subscribe: the broker keeps the names in it, and no real name is that long."""
 
+# --- JetStream -----------------------------------------------------------------------------------------------------
+API_REQUEST_BYTES_MAX = 64 * KiB
+"""Longest request of JetStream's API; it is looked at before it is parsed."""
+API_NESTED_MAX = 512
+"""Objects and lists in one of them."""
+API_SHOWN_CHARS = 100
+"""Of a name that a client has made up, in a refusal."""
+API_WAITING_MAX = 256
+"""Requests of JetStream's API that wait for the metadata or for messages from the disk."""
+STREAMS_MAX = 1_000
+STREAM_NAME_BYTES_MAX = 255
+STREAM_SUBJECTS_MAX = 256
+"""Subjects of one stream; each is a subscription of every node."""
+STREAM_DESCRIPTION_BYTES_MAX = 4 * KiB
+STREAM_METADATA_BYTES_MAX = 16 * KiB
+STREAM_INDEXED_MAX = 1_000_000
+"""Subjects of one stream of which the newest message is known; of one with more, no message is given by its subject."""
+STREAM_IDS_MAX = 1_000_000
+"""Ids of one stream's messages that are known; while there are more, messages with ids are refused."""
+STREAM_DETAILS_MAX = 100_000
+"""Subjects, or deleted messages, in one answer about a stream."""
+STREAM_REPLACED_MAX = 1_000
+"""Messages of one subject whose place another one takes."""
+STREAM_AHEAD_MAX = 100_000
+"""Messages of a stream that are committed while its index is caught up, and not read for it again."""
+STREAM_WAITING_BYTES_MAX = 8 * MiB
+"""Messages that wait until the ids or subjects of their stream are known; further ones are refused."""
+API_SCANS_MAX = 16
+"""Reads of many messages of a group for requests of JetStream's API at a time; further requests are refused."""
+STREAM_WINDOW_MAX = 3_600 * SECOND
+"""Longest time for which ids of a stream's messages are known: a new leader reads the messages of that time."""
+STREAMS_PAGE = 256
+"""Streams in one answer with descriptions ..."""
+STREAM_NAMES_PAGE = 1024
+"""... and with names alone."""
+
+# --- consumers of JetStream ----------------------------------------------------------------------------------------
+CONSUMERS_MAX = 10_000
+"""Of one stream."""
+CONSUMER_NAME_BYTES_MAX = 255
+CONSUMER_METADATA_BYTES_MAX = 16 * KiB
+CONSUMER_FILTERS_MAX = 32
+CONSUMER_BACKOFF_MAX = 64
+CONSUMER_ACK_PENDING_MAX = 100_000
+"""Largest window; a consumer that wants none has this one."""
+CONSUMER_WAITING_MAX = 4_096
+"""Requests of pullers that wait for messages, of one consumer."""
+CONSUMER_BATCH_MAX = 1_000_000
+"""Messages that one of them may ask for."""
+CONSUMERS_PAGE = 256
+"""Consumers in one answer with descriptions ..."""
+CONSUMER_NAMES_PAGE = 1024
+"""... and with names alone."""
+FLOW_BYTES_MAX = 4 * MiB
+"""Bytes on the way to a client with flow control; above half of it the client is asked what has arrived."""
+CONSUMER_SYNCED_MAX = 65_536
+"""Acks whose senders wait until they are stored, of one group."""
+PULL_UNHEARD_MAX = 2 * SECOND
+"""For how long a request of a puller counts although NATS has told of no interest in its inbox."""
+
 # --- settings ------------------------------------------------------------------------------------------------------
 CHANNEL_LIMITS_CACHED_MAX = 10_000
 """Channels whose inherited limits are cached; a miss costs a walk over the configured patterns only."""

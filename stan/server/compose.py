@@ -245,10 +245,12 @@ class StandaloneProcess(BrokerProcess):
             await self._partitioning.check()
         elif not config.ft_group and (embedded is None or config.embedded.joined):
             await self._refuse_company(connection)
+        await self.check_jetstream()
         self.broker.lead(self.runtime.now(), self.runtime.wall(), unconfirmed=self.storage.unconfirmed)
         for number, fault in failed.items():
             self.driver.faults.fail(number, fault)
         gateway.listen()
+        self.connect_leaf(embedded)
         await connection.settle()
         self.banner()
         self.driver.turns.wake()
@@ -352,7 +354,9 @@ class ClusterProcess(BrokerProcess):
                 f"{NODE_PAYLOAD_MIN} between them: raise its max_payload"
             )
         await connection.settle()
+        await self.check_jetstream()
         cluster_node.start()
+        self.connect_leaf(embedded)
 
     async def stopping(self, stop: asyncio.Event) -> None:
         """Wait until *stop* is set, or until the cluster needs this node no longer."""

@@ -94,6 +94,8 @@ TOP: Final = _keys(
         "http_hosts": "http_hosts",
         "replace_durable": "replace_durable replace_durables replace_duplicate_durable replace_duplicate_durables",
         "reply_prefixes": "reply_prefixes",
+        "jetstream_api": "jetstream_api",
+        "jetstream_leaf": "jetstream_leaf",
         "trace_sample": "trace_sample",
         "trace_endpoint": "trace_endpoint",
         "hb_interval": "hbi hb_interval server_to_client_hb_interval",

@@ -62,6 +62,8 @@ _SERVER = (
         "<prefix>[,<prefix>...]",
         "Replies of publishes may also begin with these, beside _INBOX. and _STAN.acks.",
     ),
+    Flag(("jetstream_api",), _BOOL, False, "<bool>", "Serve clients of NATS's JetStream, too"),
+    Flag(("jetstream_leaf",), _TEXT, "", "<host:port>", "Where a NATS outside listens for leafnodes"),
     Flag(("trace_sample",), _TEXT, "", "<share>", "Share of the messages that are traced, as 0.001 (default: none)"),
     Flag(("trace_endpoint",), _TEXT, "http://127.0.0.1:4318", "<url>", "Receiver of traces, OTLP over HTTP"),
     Flag(("io_batch_size",), _INT, 1024, "<count>", ignored=True),

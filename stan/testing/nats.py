@@ -105,6 +105,13 @@ class SimPort:
         raise NotImplementedError
 
 
+class InterestFollower(Protocol):
+    """A connection that learns which subjects somebody subscribes to."""
+
+    def tell(self, subject: str, *, begins: bool) -> None:
+        """Note that somebody subscribes to *subject* now, or nobody any more."""
+
+
 class NodeBuffer(Protocol):
     """The node's end of its connection: `stan.edge.nats.read_buffer.ReadBuffer`."""
 
@@ -125,6 +132,7 @@ class NodePort(SimPort):
     asks_for_503 = True
     max_payload = 1 << 20
     unsent = 0
+    leaf: Any = None  # the leafnode connection of a node that serves clients of JetStream
 
     def __init__(
         self,
@@ -148,6 +156,8 @@ class NodePort(SimPort):
             self.nats.subscribe(self, subject, sid)
         self._held = None
         self.run(self.read_buffer.on_up)
+        if self.leaf is not None:
+            self.leaf.connect()
         return True
 
     def cut(self) -> bool:
@@ -156,6 +166,8 @@ class NodePort(SimPort):
             return False
         self._held = None
         self.run(self.read_buffer.on_down)
+        if self.leaf is not None:
+            self.leaf.cut()
         return True
 
     def received(self, messages: list[tuple[int, SimMessage]]) -> None:
@@ -183,6 +195,11 @@ class NodePort(SimPort):
                 size = int(words[-1])
                 reply = words[2] if len(words) == 4 else ""
                 messages.append(SimMessage(words[1], reply, data[at : at + size]))
+                at += size + 2
+            elif words[0] == "HPUB":
+                header, size = int(words[-2]), int(words[-1])
+                reply = words[2] if len(words) == 5 else ""
+                messages.append(SimMessage(words[1], reply, data[at + header : at + size], data[at : at + header]))
                 at += size + 2
             elif words[0] == "SUB":
                 self.outward.send(self.nats.subscribe, self, words[1], int(words[-1]))
@@ -243,6 +260,7 @@ class SimNats:
         self._exact: dict[str, dict[SimPort, int]] = {}  # subject -> {port: sid}
         self._wild: dict[str, dict[SimPort, int]] = {}  # pattern -> {port: sid}
         self._matching: dict[str, list[str]] = {}  # subject -> patterns; forgotten when the patterns change
+        self.followers: dict[InterestFollower, None] = {}  # those who are up
 
     # --- faults -----------------------------------------------------------------------------------------------------------
 
@@ -271,8 +289,15 @@ class SimNats:
 
     # --- interest ---------------------------------------------------------------------------------------------------------
 
+    def subjects(self) -> list[str]:
+        """All subjects that somebody subscribes to, patterns included."""
+        return [*self._exact, *self._wild]
+
     def subscribe(self, port: SimPort, subject: str, sid: int) -> None:
         """Note what a connection subscribes to."""
+        if subject not in self._exact and subject not in self._wild:
+            for follower in self.followers:
+                follower.tell(subject, begins=True)
         if subject.endswith((".>", ".*")) or "*" in subject:
             if subject not in self._wild:
                 self._matching.clear()
@@ -287,6 +312,8 @@ class SimNats:
         if ports is not None and ports.pop(port, None) is not None and not ports:
             del table[subject]
             self._matching.clear()
+            for follower in self.followers:
+                follower.tell(subject, begins=False)
 
     def unsubscribe_sid(self, port: SimPort, sid: int) -> None:
         """Forget a subscription of a connection by its sid."""

@@ -28,6 +28,7 @@ from tests.kit.files import PowerCut
 from tests.kit.storage import state_of
 from tests.sim.clients import value_of
 from tests.sim.database import SimDatabase
+from tests.sim.leaf import SimLeaf
 from tests.sim.loop import NodeRuntime, disk
 from tests.sim.pauses import Gone, Pauses
 from tests.sim.tasks import Tasks, in_thread
@@ -153,6 +154,7 @@ class SimulatedNode:
             limits=StoreLimits(default=ChannelLimits(msgs=world.limit)),
             heartbeat=HeartbeatConfig(interval_ns=700 * MILLISECOND, timeout_ns=300 * MILLISECOND, fail_count=2),
             policies=world.policies,
+            jetstream_api=world.jetstream,
             cluster=cluster,
         )
         config = remembered(config, self.name, world.trace, self.files)
@@ -217,6 +219,10 @@ class SimulatedNode:
         self.port = NodePort(self.world.nats, self.name, gateway.read_buffer, self.server, self.run)
         self.port.subscriptions = gateway.subscriptions.known()
         gateway.connection = self.port
+        if self.world.jetstream:
+            self.port.leaf = SimLeaf(
+                self.world.nats, f"leaf of {self.name}", self.server, self.run, self.driver.turns.look
+            )
         self.port.connect()
         self.cluster_node.start()
         self._flush_soon()

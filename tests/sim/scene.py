@@ -33,6 +33,7 @@ class Scene:
     publisher = Publisher
     channels = CHANNELS  # that are read in the end
     policies = ()  # of every node's configuration
+    jetstream = False  # whether nodes serve clients of JetStream
 
     def __init__(self, seed):
         self.seed = seed

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from stan_protocol import dead_letters as letters
+from stan_protocol.channels import publication
 from stan_protocol.frames import Times
 from stan_protocol.scalars import SECOND
 
@@ -24,6 +25,10 @@ from stan.core.features.dead_letters.moving import DeadLetters
 from stan.core.features.dead_letters.redriving import Redriving
 from stan.core.features.delays import channel_delays as delaying
 from stan.core.features.delays.publish_times import Deferring
+from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
+from stan.core.features.jetstream.streams.judging import InFlight
+from stan.core.features.jetstream.streams.reading import StreamReading
+from stan.core.features.jetstream.streams.subjects import SubjectIndex
 from stan.core.features.moves.spreading import Spreading
 from stan.core.features.parts.doubling import PartDoubling
 from stan.core.features.transactions.committing import Committing
@@ -32,6 +37,7 @@ from stan.core.leader import acks, cursor_override_live
 from stan.core.leader.cursors import LiveCursor, LiveMember, MessagesAhead, Unreported
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.key_order import KeyOrder
+from stan.core.leader.live_consumer import LiveConsumer
 from stan.core.leader.membership import LiveMembership
 from stan.core.leader.pending import Pending
 from stan.core.leader.publish_replay import ReplayFilter
@@ -356,6 +362,31 @@ def holds_nothing(original, self, second, held):
     self.group.dispatch.stops.expiring = frozenset()
 
 
+# --- consumers of JetStream ---------------------------------------------------------------------------------------------
+
+
+@breaks(ConsumerDeliveries, "_answer_once_stored", "consumers", 12, "its ack was answered", stops=True)
+def answers_an_ack_before_it_is_stored(_original, self, reply):
+    self.outgoing.responses.append(publication(reply, b""))
+
+
+@breaks(Dispatch, "_send", "consumers", 12, "unflagged", stops=True)
+def forgets_the_flag_for_consumers(original, *args):
+    return original(*args)._replace(redelivery_count=0)
+
+
+@breaks(LiveConsumer, "passing", "consumers", 6, "never came", stops=True)
+def passes_a_message_over(original, self, batch, first, last):
+    passed, until = original(self, batch, first, last)
+    return (max(passed, first), max(until, first)) if not first % 7 else (passed, until)
+
+
+@breaks(ConsumerDeliveries, "ack", "cluster-consumers", 12, "no progress", stops=True)
+def does_not_hear_every_ack(original, self, found, sequence, frame):
+    if sequence % 5:
+        original(self, found, sequence, frame)
+
+
 # --- positions, verdicts, groups ----------------------------------------------------------------------------------------
 
 
@@ -538,6 +569,25 @@ def waits_for_what_now_comes_to_other_parts(original, known, *args):
     """A publisher's newest message of before may be for another part now: it is not missing."""
     known.divided.clear()
     return original(known, *args)
+
+
+# --- streams ------------------------------------------------------------------------------------------------------------
+
+
+@breaks(SubjectIndex, "duplicate", "streams", 4, "was stored again")
+def forgets_ids(*_):
+    return 0
+
+
+@breaks(StreamReading, "_last", "cluster-streams", 4, "check_streams")
+def takes_an_index_as_it_is(*_):
+    """It is never caught up with the log."""
+    return 0
+
+
+@breaks(InFlight, "begin", "cluster-streams", 12, "check_streams")
+def expects_what_is_committed_alone(*_):
+    pass
 
 
 # --- nodes, groups, where channels are ----------------------------------------------------------------------------------

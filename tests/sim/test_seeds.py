@@ -38,6 +38,10 @@ def answered_batches(world):
     return sum(batcher.answers for batcher in world.batchers)
 
 
+def answered_by_streams(world):
+    return sum(client.answers for client in world.jetstreamers)
+
+
 def done_by_operators(kind):
     return lambda world: sum(
         one.kind == kind and bool(one.done_at) for of_one in world.history.operations.values() for one in of_one
@@ -80,6 +84,11 @@ def more_stored_than_lost(world):
 
 def busy_parts(world):
     return sum(len(read) > 5 for read in world.history.final.values())
+
+
+def settled_by_consumers(world):
+    """Acks that were answered."""
+    return sum(map(len, world.synced.values()))
 
 
 def doublings_amid_messages(world):
@@ -165,6 +174,8 @@ TABLE = (
     Runs("cluster-silent", range(5, 9), {lost_without_ack: 0, more_stored_than_lost: 0}),
     Runs("transactions", range(4), {committed_rows: 80}),
     Runs("cluster-transactions", range(4), {committed_rows: 80}),
+    Runs("streams", range(6), {answered_by_streams: 200}, after=nobody_waits),
+    Runs("cluster-streams", range(6), {answered_by_streams: 200}, after=nobody_waits),
     Runs("partitioned", range(3), {busy_parts: 3}),
     Runs("cluster-partitioned", range(3), {busy_parts: 3}),
     Runs("doubled", range(3), {doublings_amid_messages: 0}),
@@ -173,6 +184,8 @@ TABLE = (
     Runs("cluster-compression", range(2), {"compressed": 10, "framed": 0}),
     Runs("compressed-tables", range(2), {"compressed": 10}),
     Runs("cluster-compressed-tables", range(2), {"compressed": 10}),
+    Runs("consumers", range(4), {"again": 20, "leaf_cuts": 1, settled_by_consumers: 200}),
+    Runs("cluster-consumers", range(4), {"again": 20, "leaf_cuts": 1, settled_by_consumers: 100}),
     # what goes, and what comes later
     Runs("removals", range(8), {"operator.done": 40, "operator.restored": 4}, after=nobody_waits),
     Runs("cluster-removals", range(4), {"operator.done": 20, "operator.restored": 2}, after=nobody_waits),

@@ -27,6 +27,7 @@ from tests.kit.broker_state import BrokerState
 from tests.kit.files import PowerCut
 from tests.sim.database import SimDatabase
 from tests.sim.history import NO_NATS, Reset, complaints
+from tests.sim.leaf import SimLeaf
 from tests.sim.loop import disk
 from tests.sim.scene import Scene
 
@@ -48,6 +49,7 @@ class Node:
             store=StoreConfig(kind="file", directory=Path("/sim"), raft_groups=groups),
             heartbeat=HeartbeatConfig(interval_ns=700 * MILLISECOND, timeout_ns=300 * MILLISECOND, fail_count=2),
             policies=world.policies,
+            jetstream_api=world.jetstream,
         )
         disk = Disk(
             directory="/sim",
@@ -81,6 +83,8 @@ class Node:
         self.link = NodePort(world.nats, "node", self.gateway.read_buffer)
         self.link.subscriptions = self.gateway.subscriptions.subjects
         self.gateway.connection = self.link
+        if world.jetstream:
+            self.link.leaf = SimLeaf(world.nats, "leaf", 0, self.link.run, turns.look)
         self.connection = None  # of a real process
         self.log = SimpleNamespace(error=world.trace)
         self.broker.lead(self.runtime.now(), self.runtime.wall(), unconfirmed=self.storage.unconfirmed)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from stan_protocol.ack_levels import TOLD, AckLevel
 from stan_protocol.channels import Subjects
+from stan_protocol.frames import Frame
 from stan_protocol.scalars import ChannelUid, GroupId, Nanos, RaftIndex, Sequence
 
 from stan.config import Config
@@ -56,12 +57,13 @@ class RemovedUntil(NamedTuple):
 
 
 class ScopeView:
-    """The publishes and acks that a node handles, of all that it receives."""
+    """The publishes and acks that a node handles, of all that it receives, and where else it listens."""
 
-    __slots__ = ("_leading", "_node", "_placement")
+    __slots__ = ("_leading", "_listening", "_node", "_placement")
 
     def __init__(self, services: Services) -> None:
         self._leading, self._node, self._placement = services.leading, services.node, services.placement
+        self._listening = services.listening
 
     def takes(self, channel: bytes) -> bool:
         """True if this node leads a group that publishes to the channel are for."""
@@ -97,6 +99,15 @@ class ScopeView:
         acks of other subscriptions than before."""
         self._placement.follow(placed)
         self._leading.serving.followers.append(acks)
+
+    @property
+    def more_subjects(self) -> Mapping[str, Callable[[Frame], None]]:
+        """The subjects of other protocols on which this node listens now, each with the taker of its frames."""
+        return self._listening.subjects
+
+    def follow_subjects(self, call: Callable[[], None]) -> None:
+        """Call *call* whenever `more_subjects` are others."""
+        self._listening.followers.append(call)
 
 
 class BrokerView:

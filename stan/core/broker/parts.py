@@ -11,6 +11,7 @@ from stan.core.features.compaction import CompactionFeature
 from stan.core.features.consumer_groups import ConsumerGroupsFeature
 from stan.core.features.dead_letters import DeadLettersFeature
 from stan.core.features.delays import DelaysFeature
+from stan.core.features.jetstream import JetStreamFeature
 from stan.core.features.moves import MovesFeature
 from stan.core.features.operators import OperatorsFeature
 from stan.core.features.parts import PartsFeature
@@ -42,6 +43,7 @@ FEATURES: Final[tuple[type[BrokerFeature], ...]] = (
     ConsumerGroupsFeature,
     QueriesFeature,
     SchemasFeature,
+    JetStreamFeature,
 )
 """All features, in the order in which they are called. The broker works without any of them."""
 

@@ -33,6 +33,7 @@ from stan.core.metadata.policies import with_policy
 from stan.core.metadata.pool import commit_of, with_growth, with_open_pool
 from stan.core.metadata.registered_clients import Client, RegisteredClients
 from stan.core.metadata.schemas import Schemas
+from stan.core.metadata.streams import Streams
 from stan.limits import MOVE_CHANNELS_MAX, MOVES_MAX
 from stan.policies import EPHEMERAL, SYNCED
 from stan.protocol.proto import entries_pb2 as pb
@@ -84,6 +85,7 @@ class ClusterChanges:
     pool_changed: bool = False  # names of channels are hashed over more groups now
     pause_changed: bool = False  # channels no longer move by themselves, or do again
     parted: bytes = b""  # a channel that has got parts, or whose parts are to be deleted
+    stream: str = ""  # a stream that came, changed or went
 
 
 @dataclass(slots=True)
@@ -108,7 +110,7 @@ class MetaRows(NamedTuple):
     clients: list[tuple[bytes, pb.Client | None]]
     channels: list[tuple[int, pb.Channel | None]]
     next_uid: int
-    parts: list[tuple[str, bytes, bytes | None]]  # rows of consumer groups and schemas: kind, key, row
+    parts: list[tuple[str, bytes, bytes | None]]  # rows of consumer groups, schemas, streams: kind, key, row
 
 
 @dataclass(slots=True)
@@ -165,6 +167,7 @@ class MetaMachine:
     dirty: DirtyMeta = field(default_factory=DirtyMeta)
     consumer_groups: ConsumerGroups = field(default_factory=ConsumerGroups)
     schemas: Schemas = field(default_factory=Schemas)
+    streams: Streams = field(default_factory=Streams)
 
     def apply(self, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
         """Apply one committed META entry."""
@@ -174,6 +177,8 @@ class MetaMachine:
                 result = self._change_client(name, change, index)
             case "consumer_group" | "schema" as name:
                 result = self._change_rows(name, change, index)
+            case "stream":
+                result = self._change_stream(change.stream, index)
             case "create_channels":
                 result = self._create(change.create_channels)
             case "delete_channel":
@@ -360,6 +365,23 @@ class MetaMachine:
             result.created.append(self.load_channel(row, dirty=True))
         return result
 
+    def _change_stream(self, change: pb.StreamChange, index: RaftIndex) -> MetaResult:
+        """Make a stream, with its channel if that is not there, or change or forget one."""
+        name, known = change.name.decode(), self.streams.by_name.get(change.name.decode())
+        error = self.streams.refusal(change)
+        there = self.channels.get(change.channel)
+        result = MetaResult(error=error, stream="" if error else name)
+        if not error and change.config and there is None:
+            row = pb.Channel(name=change.channel, group=change.group)
+            made = self._create(pb.CreateChannels(channels=[row], channels_max=change.channels_max))
+            if not made.created:
+                return MetaResult(error=made.error or CHANNELS_CHANGED)
+            result.created = made.created
+        if not error and (change.config or known is not None):
+            uid = known.uid if known is not None else self.channels[change.channel].uid
+            self.streams.apply(change, uid, index, adopted=there is not None)
+        return result
+
     def _create_parted(self, create: pb.CreateParted) -> MetaResult:
         """Make a channel with its parts, or nothing of it."""
         error = parted_refusal(create, self.channels.parted, self.channels.by_lower)
@@ -409,9 +431,10 @@ class MetaMachine:
         self.dirty.channels.add(uid)
         self.by_uid.moving.discard(uid)
         self.consumer_groups.drop_channel(uid)
+        stream = self.streams.drop_channel(uid)
         part = self.channels.parted.by_part.get(info.name)
         self.channels.parted.lose(info.name, self.channels)
-        return MetaResult(deleted=info, deleted_from=b"" if part is None else part[0].name)
+        return MetaResult(deleted=info, deleted_from=b"" if part is None else part[0].name, stream=stream)
 
     # --- rows -----------------------------------------------------------------------------------------------------
 
@@ -441,6 +464,7 @@ class MetaMachine:
             [
                 *self.consumer_groups.take_changed_rows(),
                 *self.schemas.take_changed_rows(),
+                *self.streams.take_changed_rows(),
                 *self.channels.parted.take_changed_rows(),
             ],
         )
@@ -454,6 +478,7 @@ class MetaMachine:
         self.dirty.channels.update(self.by_uid)
         self.consumer_groups.dirty.update(self.consumer_groups.by_name)
         self.schemas.touch_all()
+        self.streams.dirty.update(self.streams.by_name)
         self.channels.parted.touch_all()
 
     def snapshot(self, snapshot: pb.Snapshot) -> None:
@@ -465,6 +490,7 @@ class MetaMachine:
         snapshot.next_id = self.next_uid
         self.consumer_groups.snapshot(snapshot)
         self.schemas.snapshot(snapshot)
+        self.streams.snapshot(snapshot)
         self.channels.parted.snapshot(snapshot)
 
     def restore(self, snapshot: pb.Snapshot) -> None:
@@ -481,6 +507,8 @@ class MetaMachine:
                 self.consumer_groups.load(row.key, row.state)
             elif row.kind == Schemas.KIND:
                 self.schemas.load(row.key, row.state)
+            elif row.kind == Streams.KIND:
+                self.streams.load(row.key, row.state)
             elif row.kind == PartedChannels.KIND:
                 self.channels.parted.load(row.state)
         self.applied = snapshot.applied_index

@@ -68,16 +68,20 @@ class Policies:
     def __init__(self) -> None:
         self.configured: tuple[PolicyRule, ...] = ()
         self.info: pb.ClusterInfo | None = None  # the metadata replace it when their policies change
+        self.of_streams: tuple[PolicyRule, ...] = ()
         self.rules: tuple[PolicyRule, ...] = ()  # the later one has the last word
         self._known: Remembered[tuple[bytes, bytes], DeliveryPolicy] = Remembered()
         self._dead_letters: frozenset[bytes] = frozenset()  # channels that policies name for dead letters
         self._suffixes: dict[bytes, list[str]] = {}  # what policies add to the names of channels, and of which patterns
 
-    def brought_up_to(self, configured: tuple[PolicyRule, ...], info: pb.ClusterInfo | None) -> "Policies":
-        """These policies, with those that the configuration and the metadata have now."""
-        if configured is not self.configured or info is not self.info:
-            self.configured, self.info = configured, info
-            self.rules = in_order(configured) + in_order(map(rule_of, () if info is None else info.policies))
+    def brought_up_to(
+        self, configured: tuple[PolicyRule, ...], info: pb.ClusterInfo | None, of_streams: tuple[PolicyRule, ...] = ()
+    ) -> "Policies":
+        """These policies, with those that the configuration, the metadata and its streams have now."""
+        if configured is not self.configured or info is not self.info or of_streams is not self.of_streams:
+            self.configured, self.info, self.of_streams = configured, info, of_streams
+            own = in_order(map(rule_of, () if info is None else info.policies))
+            self.rules = in_order(configured) + own + of_streams
             self._known.clear()
             named = [(raw(rule.dead_letter), rule.pattern) for rule in self.rules if rule.dead_letter]
             self._suffixes = {name: [] for name, _ in sorted(named) if name.startswith(b".")}

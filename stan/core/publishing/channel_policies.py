@@ -20,6 +20,7 @@ from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.tiers import Tiers
 from stan.core.services.services import Services
 from stan.policies import OFF
+from stan.protocol.jetstream.streams import DISCARD_NEW, StreamConfig
 
 
 @dataclass(slots=True)
@@ -37,6 +38,18 @@ class Delay(NamedTuple):
     max_late: int  # ns; a message that is later is given up; 0: none is
     dead_letters: bytes  # channel of those that are given up; b"": none
     room: ChannelLimits  # of what waits: limits of such a channel refuse publishes, as what is removed would be lost
+
+
+def _of_stream(room: ChannelLimits, config: StreamConfig) -> ChannelLimits:
+    """The limits of a stream's channel where *room* is set for the channel; it does not go as it is idle. The number of messages
+    is not limited where the newest of each subject stays, as compaction leaves gaps."""
+    return replace(
+        room,
+        msgs=max(config.max_msgs, 0) or (0 if config.keeps_newest else room.msgs),
+        bytes=max(config.max_bytes, 0) or room.bytes,
+        age_ns=config.max_age or room.age_ns,
+        inactivity_ns=0,
+    )
 
 
 class ChannelPolicies:
@@ -61,15 +74,22 @@ class ChannelPolicies:
     def limits_of(self, info: ChannelInfo, room: ChannelLimits) -> ChannelLimits:
         """The limits in force where *room* is set. A channel with a delay keeps its messages until they are due."""
         if info.is_ephemeral or not self.placement.policies.of(info.name, b"").delay:
-            return room
+            return self._removing(info, room)
         return replace(room, msgs=0, bytes=0, age_ns=0, inactivity_ns=0)
 
     def room_of(self, info: ChannelInfo) -> ChannelLimits:
-        """The limits that the configuration and operators have set."""
+        """The limits that the configuration, operators and a stream have set."""
         configured = self.node.config.limits.for_channel(text(whole_of(info.name)))
         if info.name in self.node.meta.channels.parted.by_part:
             configured = replace(configured, inactivity_ns=0)
-        return self.node.group_of(info).machine.limit_overrides.in_force(info.uid, configured)
+        room = self.node.group_of(info).machine.limit_overrides.in_force(info.uid, configured)
+        stream = self.node.meta.streams.by_uid.get(info.uid)
+        return room if stream is None else _of_stream(room, stream.config)
+
+    def _removing(self, info: ChannelInfo, room: ChannelLimits) -> ChannelLimits:
+        """Those of the limits *room* for which messages are removed: a stream may want new ones refused instead."""
+        stream = self.node.meta.streams.by_uid.get(info.uid)
+        return replace(room, msgs=0, bytes=0) if stream is not None and stream.config.discard == DISCARD_NEW else room
 
     def note(self, info: ChannelInfo, room: ChannelLimits) -> None:
         """Note what the policy of a channel wants; of an ephemeral one no policy about stored messages is in force."""

@@ -9,7 +9,7 @@ A message is acknowledged (P1) only once its entry is committed, which means: on
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 from struct import Struct
@@ -89,6 +89,9 @@ class Publishing:
         self.waiting: dict[GroupId, dict[ChannelUid, LiveChannel]] = {}  # channels with unsealed messages
         self.unsealed: Counter[GroupId] = Counter()  # bytes of messages that wait in their channels to be sealed
         self.uncommitted: Counter[GroupId] = Counter()  # bytes of sealed messages that are on their way into the log
+        self.followed: dict[
+            ChannelUid, Callable[[RecordBatch], None]
+        ] = {}  # called with each committed batch of a channel
 
     # --- the route --------------------------------------------------------------------------------------------------------
 
@@ -410,6 +413,8 @@ class Publishing:
                 machine.begins(uid, first)  # the log has trimmed its index by itself, when it indexed the batch
             if uid in outgoing.watched:
                 outgoing.news.add(uid)
+            if uid in self.followed:
+                self.followed[uid](batch)
             if batch.staged:
                 referring.add(uid)
             elif cursors.get(uid):

@@ -28,7 +28,9 @@ class ChannelPlacement:
     @property
     def policies(self) -> Policies:
         """The policies of delivery, as the configuration and the metadata have them now."""
-        return self._policies.brought_up_to(self._node.config.policies, self._node.meta.info)
+        return self._policies.brought_up_to(
+            self._node.config.policies, self._node.meta.info, self._node.meta.streams.rules
+        )
 
     def follow(self, call: Callable[[], None]) -> None:
         """Call *call* whenever names of channels may belong to other groups than before."""

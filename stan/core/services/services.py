@@ -6,12 +6,14 @@ from stan_protocol.channels import Subjects
 
 from stan.config import Config
 from stan.core.base.faults import Faults
+from stan.core.base.leaf_state import LeafState
 from stan.core.base.partition import Partition
 from stan.core.base.rate_limit import RateLimiter
 from stan.core.base.ready import Indexes
 from stan.core.base.timers import Timers
 from stan.core.services.broker_requests import BrokerRequests
 from stan.core.services.leading import Leading
+from stan.core.services.listening import ListenedSubjects
 from stan.core.services.nats import NatsState
 from stan.core.services.node import Node
 from stan.core.services.outgoing import Outgoing
@@ -38,6 +40,8 @@ class Services:
     leading: Leading
     senders: Senders
     requests: BrokerRequests
+    leaf: LeafState
+    listening: ListenedSubjects
 
 
 def make_services(config: Config, written: Indexes, reply_prefix: bytes) -> Services:
@@ -63,4 +67,6 @@ def make_services(config: Config, written: Indexes, reply_prefix: bytes) -> Serv
         leading=leading,
         senders=senders,
         requests=BrokerRequests(node, nats, senders, outgoing, timers, faults),
+        leaf=LeafState(),
+        listening=ListenedSubjects(),
     )

@@ -145,7 +145,7 @@ class Subscription(_message.Message):
     def __init__(self, subscription_id: _Optional[int] = ..., cursor_id: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., ack_key: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[_Iterable[int]] = ..., last_sent: _Optional[int] = ..., reply: _Optional[bytes] = ..., joined: _Optional[int] = ..., counts: _Optional[_Iterable[int]] = ..., replica: _Optional[bytes] = ..., served_by: _Optional[bytes] = ..., served_since: _Optional[int] = ..., server_instance: _Optional[int] = ..., ack_group: _Optional[int] = ...) -> None: ...
 
 class MetaChange(_message.Message):
-    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "consumer_group", "set_policy", "pin_channel", "schema", "grow_pool", "open_pool", "begin_move", "end_move", "pause_moves", "create_parted", "drop_parted", "double_parted", "part_closed", "doubling_ended")
+    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "consumer_group", "set_policy", "pin_channel", "schema", "grow_pool", "open_pool", "begin_move", "end_move", "pause_moves", "create_parted", "drop_parted", "double_parted", "part_closed", "doubling_ended", "stream")
     CONNECT_FIELD_NUMBER: _ClassVar[int]
     DISCONNECT_FIELD_NUMBER: _ClassVar[int]
     CREATE_CHANNELS_FIELD_NUMBER: _ClassVar[int]
@@ -168,6 +168,7 @@ class MetaChange(_message.Message):
     DOUBLE_PARTED_FIELD_NUMBER: _ClassVar[int]
     PART_CLOSED_FIELD_NUMBER: _ClassVar[int]
     DOUBLING_ENDED_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
     connect: Connect
     disconnect: Disconnect
     create_channels: CreateChannels
@@ -190,7 +191,8 @@ class MetaChange(_message.Message):
     double_parted: DoubleParted
     part_closed: PartClosed
     doubling_ended: DoublingEnded
-    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., raise_level: _Optional[int] = ..., consumer_group: _Optional[_Union[ConsumerGroupChange, _Mapping]] = ..., set_policy: _Optional[_Union[Policy, _Mapping]] = ..., pin_channel: _Optional[_Union[Pin, _Mapping]] = ..., schema: _Optional[_Union[SchemaChange, _Mapping]] = ..., grow_pool: _Optional[_Union[GrowPool, _Mapping]] = ..., open_pool: _Optional[int] = ..., begin_move: _Optional[_Union[BeginMove, _Mapping]] = ..., end_move: _Optional[_Union[EndMove, _Mapping]] = ..., pause_moves: bool = ..., create_parted: _Optional[_Union[CreateParted, _Mapping]] = ..., drop_parted: _Optional[_Union[DropParted, _Mapping]] = ..., double_parted: _Optional[_Union[DoubleParted, _Mapping]] = ..., part_closed: _Optional[_Union[PartClosed, _Mapping]] = ..., doubling_ended: _Optional[_Union[DoublingEnded, _Mapping]] = ...) -> None: ...
+    stream: StreamChange
+    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., raise_level: _Optional[int] = ..., consumer_group: _Optional[_Union[ConsumerGroupChange, _Mapping]] = ..., set_policy: _Optional[_Union[Policy, _Mapping]] = ..., pin_channel: _Optional[_Union[Pin, _Mapping]] = ..., schema: _Optional[_Union[SchemaChange, _Mapping]] = ..., grow_pool: _Optional[_Union[GrowPool, _Mapping]] = ..., open_pool: _Optional[int] = ..., begin_move: _Optional[_Union[BeginMove, _Mapping]] = ..., end_move: _Optional[_Union[EndMove, _Mapping]] = ..., pause_moves: bool = ..., create_parted: _Optional[_Union[CreateParted, _Mapping]] = ..., drop_parted: _Optional[_Union[DropParted, _Mapping]] = ..., double_parted: _Optional[_Union[DoubleParted, _Mapping]] = ..., part_closed: _Optional[_Union[PartClosed, _Mapping]] = ..., doubling_ended: _Optional[_Union[DoublingEnded, _Mapping]] = ..., stream: _Optional[_Union[StreamChange, _Mapping]] = ...) -> None: ...
 
 class ClusterInfo(_message.Message):
     __slots__ = ("cluster_id", "raft_groups", "nuid", "nodes", "level", "policies", "pins", "pool", "moves_paused")
@@ -583,7 +585,7 @@ class DeleteChannel(_message.Message):
     def __init__(self, uid: _Optional[int] = ...) -> None: ...
 
 class GroupChange(_message.Message):
-    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "gone_channels", "maybe_sent", "remember_ids", "staged", "commit", "commit_done", "drop_staged", "finished", "bookmark", "removal", "edit_limits", "restore", "restored_cursor", "move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor", "dead_letters", "deferred", "deferred_gone", "expiring", "expired", "compacted", "close_part", "ephemeral_epoch", "serve", "arriving", "arrived", "depart", "departed", "returned", "arrival_dropped", "served_since", "at", "node")
+    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "gone_channels", "maybe_sent", "remember_ids", "staged", "commit", "commit_done", "drop_staged", "finished", "bookmark", "removal", "edit_limits", "restore", "restored_cursor", "move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor", "dead_letters", "deferred", "deferred_gone", "expiring", "expired", "compacted", "close_part", "ephemeral_epoch", "serve", "arriving", "arrived", "depart", "departed", "returned", "arrival_dropped", "set_consumer", "drop_consumer", "served_since", "at", "node")
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
@@ -622,6 +624,8 @@ class GroupChange(_message.Message):
     DEPARTED_FIELD_NUMBER: _ClassVar[int]
     RETURNED_FIELD_NUMBER: _ClassVar[int]
     ARRIVAL_DROPPED_FIELD_NUMBER: _ClassVar[int]
+    SET_CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    DROP_CONSUMER_FIELD_NUMBER: _ClassVar[int]
     SERVED_SINCE_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -663,10 +667,12 @@ class GroupChange(_message.Message):
     departed: Moving
     returned: Moving
     arrival_dropped: Moving
+    set_consumer: SetConsumer
+    drop_consumer: DropConsumer
     served_since: _containers.RepeatedScalarFieldContainer[int]
     at: int
     node: bytes
-    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., gone_channels: _Optional[_Union[GoneChannels, _Mapping]] = ..., maybe_sent: _Optional[_Union[MaybeSent, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[Staged, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., commit_done: _Optional[_Union[CommitDone, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., edit_limits: _Optional[_Union[EditLimits, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., restored_cursor: _Optional[_Union[RestoredCursor, _Mapping]] = ..., move_cursor: _Optional[_Union[MoveCursor, _Mapping]] = ..., skip_sequences: _Optional[_Union[SkipSequences, _Mapping]] = ..., send_again: _Optional[_Union[SendAgain, _Mapping]] = ..., pause_cursor: _Optional[_Union[PauseCursor, _Mapping]] = ..., drop_cursor: _Optional[_Union[DropCursor, _Mapping]] = ..., dead_letters: _Optional[_Union[DeadLetters, _Mapping]] = ..., deferred: _Optional[_Union[Deferred, _Mapping]] = ..., deferred_gone: _Optional[_Union[DeferredGone, _Mapping]] = ..., expiring: _Optional[_Union[Expiring, _Mapping]] = ..., expired: _Optional[_Union[Expired, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., close_part: _Optional[_Union[ClosePart, _Mapping]] = ..., ephemeral_epoch: _Optional[_Union[EphemeralEpoch, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., arriving: _Optional[_Union[Moving, _Mapping]] = ..., arrived: _Optional[_Union[Arrived, _Mapping]] = ..., depart: _Optional[_Union[Moving, _Mapping]] = ..., departed: _Optional[_Union[Moving, _Mapping]] = ..., returned: _Optional[_Union[Moving, _Mapping]] = ..., arrival_dropped: _Optional[_Union[Moving, _Mapping]] = ..., served_since: _Optional[_Iterable[int]] = ..., at: _Optional[int] = ..., node: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., gone_channels: _Optional[_Union[GoneChannels, _Mapping]] = ..., maybe_sent: _Optional[_Union[MaybeSent, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[Staged, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., commit_done: _Optional[_Union[CommitDone, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., edit_limits: _Optional[_Union[EditLimits, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., restored_cursor: _Optional[_Union[RestoredCursor, _Mapping]] = ..., move_cursor: _Optional[_Union[MoveCursor, _Mapping]] = ..., skip_sequences: _Optional[_Union[SkipSequences, _Mapping]] = ..., send_again: _Optional[_Union[SendAgain, _Mapping]] = ..., pause_cursor: _Optional[_Union[PauseCursor, _Mapping]] = ..., drop_cursor: _Optional[_Union[DropCursor, _Mapping]] = ..., dead_letters: _Optional[_Union[DeadLetters, _Mapping]] = ..., deferred: _Optional[_Union[Deferred, _Mapping]] = ..., deferred_gone: _Optional[_Union[DeferredGone, _Mapping]] = ..., expiring: _Optional[_Union[Expiring, _Mapping]] = ..., expired: _Optional[_Union[Expired, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., close_part: _Optional[_Union[ClosePart, _Mapping]] = ..., ephemeral_epoch: _Optional[_Union[EphemeralEpoch, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., arriving: _Optional[_Union[Moving, _Mapping]] = ..., arrived: _Optional[_Union[Arrived, _Mapping]] = ..., depart: _Optional[_Union[Moving, _Mapping]] = ..., departed: _Optional[_Union[Moving, _Mapping]] = ..., returned: _Optional[_Union[Moving, _Mapping]] = ..., arrival_dropped: _Optional[_Union[Moving, _Mapping]] = ..., set_consumer: _Optional[_Union[SetConsumer, _Mapping]] = ..., drop_consumer: _Optional[_Union[DropConsumer, _Mapping]] = ..., served_since: _Optional[_Iterable[int]] = ..., at: _Optional[int] = ..., node: _Optional[bytes] = ...) -> None: ...
 
 class ClosePart(_message.Message):
     __slots__ = ("uid", "doubling")
@@ -1159,6 +1165,88 @@ class ChannelSchema(_message.Message):
     versions: _containers.RepeatedCompositeFieldContainer[SchemaVersion]
     last: int
     def __init__(self, changed: _Optional[int] = ..., kind: _Optional[int] = ..., compatibility: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[SchemaVersion, _Mapping]]] = ..., last: _Optional[int] = ...) -> None: ...
+
+class StreamChange(_message.Message):
+    __slots__ = ("name", "changed", "config", "channel", "group", "channels_max", "at")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_MAX_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    name: bytes
+    changed: int
+    config: bytes
+    channel: bytes
+    group: int
+    channels_max: int
+    at: int
+    def __init__(self, name: _Optional[bytes] = ..., changed: _Optional[int] = ..., config: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., group: _Optional[int] = ..., channels_max: _Optional[int] = ..., at: _Optional[int] = ...) -> None: ...
+
+class Stream(_message.Message):
+    __slots__ = ("channel", "uid", "config", "changed", "created", "adopted")
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    ADOPTED_FIELD_NUMBER: _ClassVar[int]
+    channel: bytes
+    uid: int
+    config: bytes
+    changed: int
+    created: int
+    adopted: bool
+    def __init__(self, channel: _Optional[bytes] = ..., uid: _Optional[int] = ..., config: _Optional[bytes] = ..., changed: _Optional[int] = ..., created: _Optional[int] = ..., adopted: bool = ...) -> None: ...
+
+class SetConsumer(_message.Message):
+    __slots__ = ("uid", "stream", "name", "changed", "config", "start_sequence", "skipped", "consumers_max", "at", "subject")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    START_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    CONSUMERS_MAX_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    stream: bytes
+    name: bytes
+    changed: int
+    config: bytes
+    start_sequence: int
+    skipped: _containers.RepeatedScalarFieldContainer[int]
+    consumers_max: int
+    at: int
+    subject: bytes
+    def __init__(self, uid: _Optional[int] = ..., stream: _Optional[bytes] = ..., name: _Optional[bytes] = ..., changed: _Optional[int] = ..., config: _Optional[bytes] = ..., start_sequence: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ..., consumers_max: _Optional[int] = ..., at: _Optional[int] = ..., subject: _Optional[bytes] = ...) -> None: ...
+
+class DropConsumer(_message.Message):
+    __slots__ = ("uid", "name", "changed")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    name: bytes
+    changed: int
+    def __init__(self, uid: _Optional[int] = ..., name: _Optional[bytes] = ..., changed: _Optional[int] = ...) -> None: ...
+
+class Consumer(_message.Message):
+    __slots__ = ("stream", "config", "changed", "created", "subject")
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    stream: bytes
+    config: bytes
+    changed: int
+    created: int
+    subject: bytes
+    def __init__(self, stream: _Optional[bytes] = ..., config: _Optional[bytes] = ..., changed: _Optional[int] = ..., created: _Optional[int] = ..., subject: _Optional[bytes] = ...) -> None: ...
 
 class Removal(_message.Message):
     __slots__ = ("uid", "first_sequence", "deleted", "lost_until", "tier")

@@ -66,6 +66,13 @@ OF_ONE = {  # name, message, request, answer, entry, channel, position, group of
     *("SCHEMA_EXPLAINED_STEPS_MAX", "SCHEMA_MATCHING_STEPS_MAX"),
 }
 
+WITHOUT_USERS = {  # of clients of JetStream, who are not served where there are users
+    *("API_REQUEST_BYTES_MAX", "API_NESTED_MAX", "API_WAITING_MAX", "API_SCANS_MAX", "STREAMS_MAX"),
+    *("STREAM_NAME_BYTES_MAX", "STREAM_SUBJECTS_MAX", "STREAM_DESCRIPTION_BYTES_MAX", "STREAM_METADATA_BYTES_MAX"),
+    *("STREAM_INDEXED_MAX", "STREAM_IDS_MAX", "STREAM_DETAILS_MAX", "STREAM_AHEAD_MAX", "STREAM_WAITING_BYTES_MAX"),
+    *("STREAM_WINDOW_MAX", "STREAM_REPLACED_MAX"),
+}
+
 
 # --- the rule -----------------------------------------------------------------------------------------------------------
 
@@ -212,6 +219,6 @@ def test_a_user_who_takes_what_can_be_had_leaves_room_for_others(name, take, siz
 def test_it_is_known_of_every_bound_who_shares_it():
     source = "\n".join(Path(module.__file__).read_text(encoding="utf-8") for module in (core, shared))
     bounds = set(re.findall(r"^([A-Z_]+_MAX) = ", source, re.MULTILINE))
-    kinds = [{name for name, _, _ in ROOMS}, OF_OPERATORS, PASSING, MEMORY, TIMES, OF_ONE]
+    kinds = [{name for name, _, _ in ROOMS}, OF_OPERATORS, PASSING, MEMORY, TIMES, OF_ONE, WITHOUT_USERS]
     assert set().union(*kinds) == bounds
     assert sum(map(len, kinds)) == len(bounds), "each is of one kind"

@@ -1,0 +1,77 @@
+"""JetStream's client protocol: streams are channels, consumers are cursors (docs/jetstream.md).
+
+Off, as it is unless `jetstream_api` is set, the feature listens on nothing and makes no part.
+"""
+
+from stan_protocol.scalars import GroupId
+
+from stan.core.features import BrokerFeature, BrokerParts
+from stan.core.features.jetstream.consumers.acks import ConsumerAcks
+from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
+from stan.core.features.jetstream.consumers.requests import ConsumerRequests
+from stan.core.features.jetstream.requests import ApiHandler, ApiRouter
+from stan.core.features.jetstream.streams.messages import MessageRequests
+from stan.core.features.jetstream.streams.publishes import StreamPublishes
+from stan.core.features.jetstream.streams.reading import StreamReading
+from stan.core.features.jetstream.streams.requests import StreamDeletions, StreamRequests
+from stan.core.features.jetstream.streams.storing import StreamStoring
+from stan.core.leader.local_group import Leadership
+from stan.core.metadata.meta import MetaResult
+from stan.core.services.services import Services
+from stan.protocol.jetstream.api import ALL, ApiRow
+from stan.protocol.proto import entries_pb2 as pb
+
+
+class JetStreamFeature(BrokerFeature):
+    """Streams and their API."""
+
+    def __init__(self, services: Services, parts: BrokerParts) -> None:
+        super().__init__(services, parts)
+        self.on = services.node.config.jetstream_api
+        self.streams = StreamRequests(services, parts)
+        self.publishes = StreamPublishes(services)
+        self.consumers = ConsumerRequests(services, parts)
+        self.streams.descriptions.count_consumers = self.consumers.count
+        self.acks = ConsumerAcks(services)
+        self.messages = MessageRequests(services, parts.channels)
+        handlers: dict[ApiRow, ApiHandler] = (
+            self.streams.handlers() | self.messages.handlers() | self.consumers.handlers()
+        )
+        self.router = ApiRouter(services, parts.read_index, handlers)
+
+    def start(self) -> None:
+        """Listen to the API, and to the subjects of the streams that are known."""
+        self._listen()
+
+    def lead_group(self, leadership: Leadership) -> None:
+        """Add the part that stores what is published to streams."""
+        if self.on:
+            leadership.keep(StreamDeletions(self.services, leadership))
+            leadership.keep(ConsumerDeliveries(self.services, leadership))
+            for kind in (StreamReading, StreamStoring):
+                leadership.keep(kind(self.services, leadership, self.parts.channels, self.parts.publishing))
+
+    def leads_group(self, number: GroupId) -> None:
+        """The live view of a group is complete: its consumers can be looked at."""
+        if self.on:
+            self.services.leading.leadership(number).part(ConsumerDeliveries).take_up()
+
+    def meta_loaded(self) -> None:
+        """Any stream may have come or gone."""
+        self._listen()
+
+    def meta_applied(self, change: pb.MetaChange, result: MetaResult) -> None:  # noqa: ARG002 - as BrokerFeature has it
+        """A stream came, changed or went: listen to its subjects, answer who has asked for that."""
+        if not result.stream:
+            return
+        self.parts.channels.reconfigure()
+        if self.on:
+            self._listen()
+            self.services.leading.each(StreamReading, StreamReading.refresh)
+            self.streams.changed(result.stream)
+
+    def _listen(self) -> None:
+        if self.on:
+            streams = self.services.node.meta.streams
+            own = {ALL: self.router.receive} | self.acks.takers()
+            self.services.listening.change(own | self.publishes.takers(streams))

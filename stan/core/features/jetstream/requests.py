@@ -1,0 +1,123 @@
+"""Requests of JetStream's API: which node answers, and how.
+
+    $JS.API.… ─► row of the table ─► is the stream known? ─► has this node to answer? ─► can no other node lead? ─► handler
+
+All nodes receive each request, and those that do not have to answer are silent. A stream is unknown only once this node's copy of
+the metadata is as new as the leader's: the client may have made it a moment ago.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from stan_protocol.frames import Frame
+from stan_protocol.scalars import GroupId
+
+from stan import limits
+from stan.core.base.names import text
+from stan.core.leader.local_group import Part
+from stan.core.metadata.meta import ChannelInfo
+from stan.core.metadata.streams import Stream
+from stan.core.requests.metadata_read_index import MetadataReadIndex
+from stan.core.services.node import META_GROUP
+from stan.core.services.services import Services
+from stan.protocol.jetstream.api import Answerer, ApiRow, ApiTable
+from stan.protocol.jetstream.errors import NO_STREAM, UNAVAILABLE, ApiError, RequestError
+from stan.protocol.jetstream.json_data import encode, read_object
+
+
+class ApiRequest(NamedTuple):
+    """A request that this node has to answer."""
+
+    services: Services
+    row: ApiRow
+    named: tuple[str, ...]  # in the place of the wildcards of the row's subject
+    frame: Frame
+    groups: tuple[GroupId, ...]  # whose state the answer depends on
+    stream: Stream | None = None  # that the request names, of a row with Answerer.STREAM
+
+    @property
+    def known(self) -> Stream:
+        """The stream that the request names; of a row with Answerer.STREAM."""
+        assert self.stream is not None  # noqa: S101 - for mypy
+        return self.stream
+
+    @property
+    def channel(self) -> ChannelInfo:
+        """The channel of the stream that the request names."""
+        return self.services.node.meta.by_uid[self.known.uid]
+
+    def part(self, kind: type[Part]) -> Part:
+        """The part of class *kind* of the leader of the stream's channel."""
+        return self.services.leading.leadership(self.groups[0]).part(kind)
+
+    def document(self) -> dict[str, Any]:
+        """The object in the payload. Raises RequestError, which the router answers."""
+        return read_object(self.frame.payload)
+
+    def answer(self, **fields: object) -> None:
+        """Answer with *fields*; it leaves only while no other node can lead the groups of the request."""
+        self.answer_with({"type": self.row.type} | fields)
+
+    def answer_with(self, document: Mapping[str, object]) -> None:
+        """Answer with a whole document."""
+        self.services.outgoing.respond(self.frame.reply, encode(document), self.groups)
+
+    def refuse(self, error: ApiError) -> None:
+        """Answer with an error."""
+        self.answer(error=error.document(), **dict(self.row.refused))
+
+
+ApiHandler = Callable[[ApiRequest], None]
+
+
+class ApiRouter:
+    """Takes the frames of `$JS.API.>`."""
+
+    def __init__(
+        self, services: Services, read_index: MetadataReadIndex, handlers: Mapping[ApiRow, ApiHandler]
+    ) -> None:
+        self._services = services
+        self.leading, self.node, self.placement = services.leading, services.node, services.placement
+        self.read_index = read_index
+        self.handlers = handlers
+        self.table = ApiTable(handlers)
+        self._waiting = 0  # requests that wait for the metadata
+
+    def receive(self, frame: Frame) -> None:
+        """A frame of the API. One that wants no answer, or that nobody knows, is left alone, as by NATS's own server."""
+        found = self.table.find(text(frame.subject)) if frame.reply else None
+        if found is None:
+            return
+        row, named = found
+        if row.answerer is Answerer.METADATA:
+            self._answer(ApiRequest(self._services, row, named, frame, (META_GROUP,)), META_GROUP)
+        elif named[0] in self.node.meta.streams.by_name:
+            self._of_stream(row, named, frame)
+        elif self._waiting < limits.API_WAITING_MAX:
+            self._waiting += 1
+            self.read_index.wait(partial(self._look_again, row, named, frame), META_GROUP)
+
+    def _look_again(self, row: ApiRow, named: tuple[str, ...], frame: Frame, known: bool) -> None:  # noqa: FBT001
+        self._waiting -= 1
+        if known:
+            self._of_stream(row, named, frame)
+
+    def _of_stream(self, row: ApiRow, named: tuple[str, ...], frame: Frame) -> None:
+        stream = self.node.meta.streams.by_name.get(named[0])
+        group = META_GROUP if stream is None else self.placement.group_number(stream.channel)
+        self._answer(ApiRequest(self._services, row, named, frame, (group,), stream), group)
+
+    def _answer(self, request: ApiRequest, group: GroupId) -> None:
+        """Have a request handled if this node leads *group*."""
+        if not self.node.leads(group):
+            return
+        if not self.leading.holds((group,)):
+            request.refuse(UNAVAILABLE)
+        elif request.row.answerer is Answerer.STREAM and request.stream is None:
+            request.refuse(NO_STREAM)
+        else:
+            try:
+                self.handlers[request.row](request)
+            except RequestError as error:
+                request.refuse(error.error)

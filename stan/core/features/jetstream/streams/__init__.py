@@ -1,0 +1,1 @@
+"""Streams: requests about them, what is published to them, and what they hold."""

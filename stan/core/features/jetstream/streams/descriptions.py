@@ -1,0 +1,109 @@
+"""What answers tell of a stream: its configuration, and what its channel holds."""
+
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Final
+
+from stan_protocol.scalars import WallNanos
+from stan_protocol.units import rfc3339
+
+from stan import limits
+from stan.core.features.jetstream.streams.reading import StreamReading
+from stan.core.metadata.streams import Stream
+from stan.core.publishing.channel_policies import ChannelPolicies
+from stan.core.services.services import Services
+from stan.core.state.tombstones import behind, deleted_from
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NEVER: Final = "0001-01-01T00:00:00Z"
+
+
+def moment(at: int) -> str:
+    """A time, as clients of JetStream read it; *at* Unix ns, 0: never."""
+    return rfc3339(at) if at else NEVER
+
+
+class StreamDescriptions:
+    """Describes streams for answers."""
+
+    def __init__(self, services: Services, policies: ChannelPolicies) -> None:
+        self.leading, self.node, self.stored = services.leading, services.node, services.stored
+        self.policies = policies
+        self.count_consumers: Callable[[Stream], int] = lambda _stream: 0
+        """The number of a stream's consumers; the room's consumers set it."""
+
+    def holds(self, stream: Stream) -> bool:
+        """True if this node has the messages of the stream's channel."""
+        info = self.node.meta.by_uid.get(stream.uid)
+        return info is not None and info.group in self.node.groups
+
+    def state(self, stream: Stream) -> dict[str, object]:
+        """What the stream holds, as far as this node knows; nothing if it does not have the channel."""
+        info = self.node.meta.by_uid[stream.uid]
+        if info.group not in self.node.groups:
+            return _state(0, 0, 0, 0, 0, 0)
+        index, deleted = self.stored.indexes(info.group, info.uid), self.stored.deleted(info.group, info.uid)
+        last = index.last_sequence
+        oldest = max(index.first_sequence, self.node.group_of(info).machine.channel(info.uid).first_sequence)
+        first = min(behind(deleted, max(oldest, 1)), last + 1)
+        count = last - first + 1 - deleted_from(deleted, first, last) if last else 0
+        subjects = self._subjects(stream)
+        if (
+            subjects is not None and stream.config.keeps_newest
+        ):  # compaction leaves gaps, and has not come to all of them
+            count, first = len(subjects), min(subjects, default=last + 1)
+        size, first_at = (index.bytes, index.first_timestamp) if count else (0, WallNanos(0))
+        state = _state(count, size, first if last else 0, first_at, last, index.last_timestamp)
+        if last and last - first + 1 > count:
+            state["num_deleted"] = last - first + 1 - count
+        if count and (stream.config.is_literal or subjects):
+            state["num_subjects"] = 1 if stream.config.is_literal else len(subjects or ())
+        return state | {"consumer_count": self.count_consumers(stream)}
+
+    def _subjects(self, stream: Stream) -> list[int] | None:
+        """The newest messages of all subjects that are there; None if this node does not know them now. Cost: O(subjects)."""
+        reading = self.leading.part(self.node.meta.by_uid[stream.uid].group, StreamReading)
+        known = None if reading is None or stream.config.is_literal else reading.current(stream)
+        if known is None or known.overfull or reading is None:
+            return None
+        return [*known.newest_there(">", reading.is_there(stream))]
+
+    def deleted(self, stream: Stream) -> list[int]:
+        """The sequences of the stream that were deleted one by one, the first STREAM_DETAILS_MAX of them."""
+        info = self.node.meta.by_uid[stream.uid]
+        index, runs = self.stored.indexes(info.group, info.uid), self.stored.deleted(info.group, info.uid)
+        first = behind(runs, max(index.first_sequence, 1))
+        within = runs.within(first, index.last_sequence) if runs is not None else []
+        each = chain.from_iterable(range(run.first, run.last + 1) for run in within)
+        return [*islice(each, limits.STREAM_DETAILS_MAX)]
+
+    def _config(self, stream: Stream) -> dict[str, object]:
+        """The configuration, with the limits that are in force: those of the channel where the stream sets none."""
+        told = stream.config.document()
+        if self.holds(stream):
+            room = self.policies.room_of(self.node.meta.by_uid[stream.uid])
+            told |= {"max_msgs": room.msgs or -1, "max_bytes": room.bytes or -1, "max_age": room.age_ns}
+        return told
+
+    def document(self, stream: Stream) -> dict[str, object]:
+        """A stream in an answer, its state included."""
+        return {
+            "config": self._config(stream),
+            "created": moment(stream.created),
+            "state": self.state(stream),
+            "cluster": {"leader": self.node.name or self.node.config.cluster_id},
+            "ts": moment(self.node.clock.wall),
+        }
+
+
+def _state(count: int, size: int, first: int, first_at: int, last: int, last_at: int) -> dict[str, object]:
+    return {
+        "messages": count,
+        "bytes": size,
+        "first_seq": first,
+        "first_ts": moment(first_at),
+        "last_seq": last,
+        "last_ts": moment(last_at),
+        "consumer_count": 0,
+    }

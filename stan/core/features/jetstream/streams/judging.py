@@ -1,0 +1,292 @@
+"""May a message be stored in its stream? What its headers expect is compared with what is there, or on its way.
+
+The checks come in the order in which NATS's own server makes them, so that a message that fails several gets the same answer.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Final, NamedTuple
+
+from stan_protocol.frames import Frame
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.refusals import go_quote
+from stan_protocol.scalars import SECOND
+from stan_protocol.units import parse_duration
+
+from stan import limits
+from stan.config import ChannelLimits
+from stan.core.base.names import text
+from stan.core.base.payload_limit import MESSAGE_ROOM
+from stan.core.features.jetstream.streams.subjects import SubjectIndex, digest
+from stan.core.metadata.streams import Stream
+from stan.core.publishing.live_channel import LiveChannel
+from stan.core.services.services import Services
+from stan.core.state.tombstones import behind, deleted_from
+from stan.protocol.jetstream import headers
+from stan.protocol.jetstream.errors import (
+    EXPECTS_NUMBER,
+    HEADER_TOO_LARGE,
+    INVALID_TTL,
+    MESSAGE_TOO_LARGE,
+    NO_BATCHES,
+    NO_COUNTERS,
+    NO_SCHEDULES,
+    NO_TTL,
+    NOT_READY,
+    NOT_THAT_STREAM,
+    ApiError,
+    no_rollup,
+    not_stored,
+    wrong_last_id,
+    wrong_last_sequence,
+)
+from stan.protocol.jetstream.streams import DISCARD_NEW
+
+_LENGTH: Final = Struct("<I")
+_HEADER_ROOM: Final = 16
+"""Bytes that a header takes in a stored message beside its text, at most."""
+_NOT_BUILT: Final = {
+    headers.BATCH_ID: NO_BATCHES,
+    headers.COUNTER: NO_COUNTERS,
+    headers.SCHEDULE: NO_SCHEDULES,
+}
+_ASKING: Final = (headers.MSG_ID, headers.EXPECTED_LAST_ID, headers.EXPECTED_LAST_OF_SUBJECT)
+TTL_MIN: Final = SECOND
+
+
+def asks_index(stream: Stream, frame: Frame) -> bool:
+    """True if a message can be judged only by what the stream's index knows."""
+    if not frame.header:
+        return False
+    return any(name in frame.header for name in _ASKING) or (stream.config.rolls_up and headers.ROLLUP in frame.header)
+
+
+@dataclass(slots=True)
+class InFlight:
+    """The messages of one stream that are not committed yet."""
+
+    count: int = 0
+    subjects: dict[bytes, int] = field(default_factory=dict)  # the sequence that the newest of each gets
+    ids: dict[bytes, list[bytes]] = field(default_factory=dict)  # and the reply subjects of messages with the same id
+    last_id: bytes = b""  # of the newest
+
+    def begin(self, subject: bytes, message_id: bytes, sequence: int) -> None:
+        """Note a message."""
+        self.subjects[subject] = sequence
+        self.last_id = message_id
+        if message_id:
+            self.ids[digest(message_id)] = []
+
+    def end(self, subject: bytes, message_id: bytes, sequence: int) -> list[bytes]:
+        """Forget a message; returns the reply subjects of those with the same id."""
+        if self.subjects.get(subject) == sequence:
+            del self.subjects[subject]
+        return self.ids.pop(digest(message_id), []) if message_id else []
+
+
+class Judgement(NamedTuple):
+    """What becomes of a message that is not refused."""
+
+    body: bytes = b""  # its row
+    message_id: bytes = b""
+    checked: bool = False  # against the sequence that it gets
+    rollup: bool = False  # it takes the place of everything before it
+    replaces: Sequence[int] = ()  # it takes the place of these messages
+    duplicate_of: int = 0  # sequence of the message with its id
+    waits: bool = False  # for the message with its id, which is on its way
+
+
+class Judge:
+    """Judges the messages of one stream that are stored together."""
+
+    def __init__(
+        self,
+        services: Services,
+        stream: Stream,
+        channel: LiveChannel,
+        room: ChannelLimits,
+        index: SubjectIndex | None,
+        in_flight: InFlight,
+    ) -> None:
+        """*room*: the limits of the channel, the stream's included."""
+        self.room = room
+        self.stream, self.channel, self.index, self.in_flight = stream, channel, index, in_flight
+        self.nats, self.now = services.nats, services.node.clock.wall
+        self._log = services.stored.indexes(channel.info.group, channel.info.uid)
+        self._deleted = services.stored.deleted(channel.info.group, channel.info.uid)
+        self._since = self.now - stream.config.duplicate_window
+        self._bytes = 0  # of the batch
+        if index is not None:
+            index.forget_ids(self._since)
+
+    def judge(self, frame: Frame, sequence: int, before: int) -> Judgement | ApiError:
+        """Judge a message that gets *sequence*, *before* it so many others of the same batch; note it if it is to be stored."""
+        listed = headers.parse(frame.header) if frame.header else []
+        fields: Mapping[bytes, bytes] = dict(reversed(listed))  # of several with one name, the first counts
+        for check in self._CHECKS if fields else ():
+            found = check(self, frame, fields, sequence, before)
+            if found is not None:
+                return found
+        body, expiry_error = self._body(frame, listed, fields)
+        error = expiry_error or self._too_large(frame, listed, body) or self._too_many(sequence, len(body))
+        if error is not None:
+            return error
+        self._bytes += len(body)
+        message_id = fields.get(headers.MSG_ID, b"")
+        rollup = fields.get(headers.ROLLUP)
+        replaces = self._replaced(frame.subject) if rollup == b"sub" and self.stream.config.rolls_up else ()
+        self.in_flight.begin(frame.subject, message_id, sequence)
+        checked = headers.EXPECTED_LAST in fields or headers.EXPECTED_LAST_OF_SUBJECT in fields
+        all_before = rollup == b"all" or (rollup == b"sub" and self.stream.config.is_literal)
+        return Judgement(body, message_id, checked, all_before, replaces)
+
+    # --- headers --------------------------------------------------------------------------------------------------------
+
+    def _expected_stream(self, _frame: Frame, fields: Mapping[bytes, bytes], *_: int) -> ApiError | None:
+        wanted = fields.get(headers.EXPECTED_STREAM, b"")
+        built = next((error for name, error in _NOT_BUILT.items() if name in fields), None)
+        return NOT_THAT_STREAM if wanted and wanted != self.stream.name.encode() else built
+
+    def _ttl(self, _frame: Frame, fields: Mapping[bytes, bytes], *_: int) -> ApiError | None:
+        return NO_TTL if fields.get(headers.TTL) and not self.stream.config.allow_ttl else None
+
+    def _last_of_subject(
+        self, frame: Frame, fields: Mapping[bytes, bytes], sequence: int, before: int
+    ) -> ApiError | None:
+        wanted, other = fields.get(headers.EXPECTED_LAST_OF_SUBJECT), fields.get(headers.EXPECTED_LAST_SUBJECT)
+        if wanted is None:
+            return EXPECTS_NUMBER if other else None
+        if self.index is None or self.index.overfull:
+            return NOT_READY
+        if sequence - 1 - self._log.last_sequence > self.in_flight.count + before:
+            return NOT_READY  # messages of others are on their way, of which some may have the subject
+        last = self._newest(text(other or frame.subject), sequence)
+        return None if wanted.isdigit() and int(wanted[:20]) == last else wrong_last_sequence(last)
+
+    def _newest(self, subject: str, sequence: int) -> int:
+        """The sequence of the newest message that a subject covers, those on their way included."""
+        assert self.index is not None  # noqa: S101 - for mypy
+        if not self.index.by_key:
+            last = sequence - 1
+            gone = last <= self._log.last_sequence and behind(self._deleted, max(1, self._log.first_sequence)) > last
+            return 0 if gone or not self.stream.overlaps(subject) else last
+        on_its_way = self.in_flight.subjects.get(subject.encode(), 0)
+        return on_its_way or max(self.index.newest_there(subject, self._is_there), default=0)
+
+    def _is_there(self, sequence: int) -> bool:
+        return sequence >= self._log.first_sequence and (self._deleted is None or sequence not in self._deleted)
+
+    def _last(self, _frame: Frame, fields: Mapping[bytes, bytes], sequence: int, _before: int) -> ApiError | None:
+        wanted = fields.get(headers.EXPECTED_LAST)
+        right = wanted is None or (wanted.isdigit() and int(wanted[:20]) == sequence - 1)
+        return None if right else wrong_last_sequence(sequence - 1)
+
+    def _duplicate(self, frame: Frame, fields: Mapping[bytes, bytes], *_: int) -> Judgement | ApiError | None:
+        message_id = fields.get(headers.MSG_ID)
+        if not message_id:
+            return None
+        waiting = self.in_flight.ids.get(digest(message_id))
+        if waiting is not None:
+            waiting.append(frame.reply)
+            return Judgement(waits=True)
+        if self.index is None:
+            return NOT_READY
+        if len(self.index.ids) + len(self.in_flight.ids) >= limits.STREAM_IDS_MAX:
+            return not_stored("too many message ids in the duplicate window")
+        found = self.index.duplicate(message_id, self._since)
+        return Judgement(duplicate_of=found) if found else None
+
+    def _last_id(self, _frame: Frame, fields: Mapping[bytes, bytes], _sequence: int, before: int) -> ApiError | None:
+        wanted = fields.get(headers.EXPECTED_LAST_ID)
+        if not wanted:
+            return None
+        on_its_way = self.in_flight.count + before
+        last = self.in_flight.last_id if on_its_way else self.index.last_id if self.index is not None else b""
+        return None if wanted == last else wrong_last_id(text(last))
+
+    def _rollup(self, frame: Frame, fields: Mapping[bytes, bytes], *_: int) -> ApiError | None:
+        wanted, config = fields.get(headers.ROLLUP), self.stream.config
+        if not wanted:
+            return None
+        if not config.allow_rollup or config.deny_purge:
+            return no_rollup("rollup not permitted")
+        if wanted not in (b"sub", b"all"):
+            return no_rollup(f"rollup value invalid: {go_quote(text(wanted))}")
+        if wanted == b"sub" and config.rolls_up:
+            known = self.index.sequences(frame.subject) if self.index is not None else None
+            if known is None or frame.subject in self.in_flight.subjects:
+                return NOT_READY
+            if len(known) > limits.STREAM_REPLACED_MAX:
+                return no_rollup(f"more than {limits.STREAM_REPLACED_MAX} messages have the subject")
+        return None
+
+    def _replaced(self, subject: bytes) -> list[int]:
+        """The messages of a subject that are there, for one that takes their place."""
+        assert self.index is not None  # noqa: S101 - for mypy
+        there = [*filter(self._is_there, self.index.sequences(subject) or ())]
+        self.index.forget_gone(subject, there)
+        return there
+
+    _CHECKS: Final[tuple[Callable[..., Judgement | ApiError | None], ...]] = (
+        _expected_stream,
+        _ttl,
+        _last_of_subject,
+        _last,
+        _duplicate,
+        _last_id,
+        _rollup,
+    )
+
+    # --- the message ----------------------------------------------------------------------------------------------------
+
+    def _body(
+        self, frame: Frame, listed: list[tuple[bytes, bytes]], fields: Mapping[bytes, bytes]
+    ) -> tuple[bytes, ApiError | None]:
+        """The message as a row of `RowBatch.bodies`; or why it cannot be one."""
+        message = wire.MsgProto(data=frame.payload)
+        message.headers.extend(headers.stored(listed))
+        if not self.stream.config.is_literal:
+            message.key = frame.subject
+        if fields.get(headers.TTL):
+            length = _time_to_live(fields[headers.TTL])
+            if length is None:
+                return b"", INVALID_TTL
+            message.expires_at = self.now + length if length else 0
+        body = message.SerializeToString()
+        return _LENGTH.pack(len(body)) + body, None
+
+    def _too_large(self, frame: Frame, listed: list[tuple[bytes, bytes]], body: bytes) -> ApiError | None:
+        most, name = self.stream.config.max_msg_size, self.channel.info.name
+        if 0 <= most < len(frame.payload) + len(frame.header):
+            return MESSAGE_TOO_LARGE
+        if len(frame.header) + _HEADER_ROOM * len(listed) > limits.HEADERS_BYTES_MAX:
+            return HEADER_TOO_LARGE
+        if len(frame.subject) > limits.KEY_BYTES_MAX:
+            return not_stored("the subject is too long")
+        room = self.nats.message_payload_max(name) - MESSAGE_ROOM - len(name)
+        return MESSAGE_TOO_LARGE if len(body) > room else None
+
+    def _too_many(self, sequence: int, size: int) -> ApiError | None:
+        """Why a stream that keeps what it has takes no more; None if it does."""
+        config = self.stream.config
+        if config.discard != DISCARD_NEW:
+            return None
+        first = max(1, self._log.first_sequence)
+        count = sequence - first - deleted_from(self._deleted, first, self._log.last_sequence)
+        if 0 < self.room.msgs <= count:
+            return not_stored("maximum messages exceeded")
+        held = self._log.bytes + self.channel.uncommitted_bytes + self._bytes
+        return not_stored("maximum bytes exceeded") if 0 < self.room.bytes < held + size else None
+
+
+def _time_to_live(value: bytes) -> int | None:
+    """The time to live that a header tells, in ns; 0: for ever, None: it tells none."""
+    told = text(value)
+    if told == "never":
+        return 0
+    try:
+        length = int(told) * SECOND if told.isdigit() else parse_duration(told)
+    except ValueError:
+        return None
+    return length if TTL_MIN <= length <= limits.TTL_MAX else None

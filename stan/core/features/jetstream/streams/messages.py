@@ -1,0 +1,372 @@
+"""Requests about messages of streams: one is got, as JSON or as it is, one is deleted, many are purged.
+
+Promises: what is answered was committed, and leaves only while no other node can lead the channel; a removal is answered once it
+is applied.
+"""
+
+from base64 import b64encode
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from stan_protocol.patterns import literal, matches
+
+from stan.core.base.names import text
+from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
+from stan.core.features.jetstream.streams.descriptions import moment
+from stan.core.features.jetstream.streams.reading import Found, StreamReading
+from stan.core.features.jetstream.streams.subjects import SubjectIndex, runs_of
+from stan.core.metadata.streams import Stream
+from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.relocating import StepError, Steps
+from stan.core.services.services import Services
+from stan.core.state.group_state import GroupResult
+from stan.core.state.tombstones import behind, below_newest, deleted_from
+from stan.protocol.jetstream import headers
+from stan.protocol.jetstream.api import ApiRow
+from stan.protocol.jetstream.errors import (
+    BAD_REQUEST,
+    INSUFFICIENT,
+    NO_MESSAGE,
+    UNAVAILABLE,
+    ApiError,
+    RequestError,
+    no_such_sequence,
+    not_deleted,
+    not_purged,
+)
+from stan.protocol.jetstream.json_data import Fields
+from stan.protocol.jetstream.streams import is_subject
+from stan.protocol.proto import entries_pb2 as pb
+
+GET, DELETE = ApiRow("STREAM.MSG.GET.*", "stream_msg_get"), ApiRow("STREAM.MSG.DELETE.*", "stream_msg_delete")
+PURGE: Final = ApiRow("STREAM.PURGE.*", "stream_purge", refused=(("purged", 0),))
+DIRECT, DIRECT_LAST = ApiRow("DIRECT.GET.*", ""), ApiRow("DIRECT.GET.*.>", "")
+NOT_FOUND, EMPTY, BAD, NO_RESPONDERS = b"404 Message Not Found", b"408 Empty Request", b"408 Bad Request", b"503"
+"""Answers to direct requests, as NATS's own server gives them; the last one is NATS's where nobody listens."""
+
+Done = Callable[[Found | None, ApiError | None], None]
+
+
+class Wanted(NamedTuple):
+    """Which message a request wants."""
+
+    sequence: int = 0  # it, or with `subject` the first one from there on; 0: the newest one of a subject
+    subject: str = ""  # a pattern
+
+
+class _Purge(NamedTuple):
+    """What a purge is to remove."""
+
+    filter: str  # of subjects; "": all
+    below: int  # this sequence; 0: any
+    keep: int  # so many of the newest stay
+
+    @property
+    def valid(self) -> bool:
+        """True if it can be done."""
+        numbers = self.below >= 0 and self.keep >= 0 and not (self.below and self.keep)
+        return numbers and (not self.filter or is_subject(self.filter))
+
+    def of(self, sequences: list[int]) -> list[int]:
+        """Those of some messages, in their order, that are to go."""
+        if self.below:
+            return [one for one in sequences if one < self.below]
+        return sequences[: -self.keep or None]
+
+
+def wanted_of(fields: Fields) -> Wanted | None:
+    """Read which message a request wants; None if it does not tell, or wants what is not built. Raises RequestError."""
+    sequence, last, after = fields.number("seq"), fields.text("last_by_subj"), fields.text("next_by_subj")
+    fields.take_set("no_hdr")
+    fields.end()
+    if sequence < 0 or not all(is_subject(one) for one in (last, after) if one):
+        return None
+    if last:
+        return None if sequence or after else Wanted(subject=last)
+    if after:
+        return Wanted(max(sequence, 1), after)
+    return Wanted(sequence) if sequence else None
+
+
+class MessageRequests:
+    """Handles requests about single messages of streams."""
+
+    def __init__(self, services: Services, channels: LiveChannels) -> None:
+        self._services = services
+        self.outgoing, self.proposals, self.stored = services.outgoing, services.proposals, services.stored
+        self.channels = channels
+
+    def handlers(self) -> dict[ApiRow, ApiHandler]:
+        """The handler of each kind of request."""
+        return {
+            GET: self._get,
+            DELETE: self._delete,
+            PURGE: self._purge,
+            DIRECT: self._direct,
+            DIRECT_LAST: self._direct_last,
+        }
+
+    # --- getting --------------------------------------------------------------------------------------------------------
+
+    def _get(self, request: ApiRequest) -> None:
+        wanted = wanted_of(Fields(request.document()))
+        if wanted is None:
+            raise RequestError(BAD_REQUEST)
+
+        def done(found: Found | None, error: ApiError | None) -> None:
+            if found is None:
+                request.refuse(error or NO_MESSAGE)
+                return
+            told: dict[str, object] = {"subject": text(found.subject), "seq": found.sequence}
+            fields = headers.of_message(found.message)
+            if fields:
+                told["hdrs"] = b64encode(headers.render(fields)).decode()
+            if found.message.data:
+                told["data"] = b64encode(found.message.data).decode()
+            request.answer(message=told | {"time": moment(found.message.timestamp)})
+
+        self._find(request, wanted, done)
+
+    def _direct(self, request: ApiRequest) -> None:
+        if not request.frame.payload:
+            self._tell(request, EMPTY)
+            return
+        try:
+            wanted = wanted_of(Fields(request.document()))
+        except RequestError:
+            wanted = None
+        if wanted is None:
+            self._tell(request, EMPTY if request.frame.payload.strip() == b"{}" else BAD)
+        else:
+            self._answer_directly(request, wanted)
+
+    def _direct_last(self, request: ApiRequest) -> None:
+        self._answer_directly(request, Wanted(subject=request.named[1]))
+
+    def _answer_directly(self, request: ApiRequest, wanted: Wanted) -> None:
+        stream = request.known
+        if not stream.config.allow_direct:
+            self._tell(request, NO_RESPONDERS)
+            return
+
+        def done(found: Found | None, error: ApiError | None) -> None:
+            if found is None:
+                self._tell(request, NOT_FOUND if error in (None, NO_MESSAGE) else BAD)
+                return
+            told = [
+                (b"Nats-Stream", stream.name.encode()),
+                (b"Nats-Subject", found.subject),
+                (b"Nats-Sequence", b"%d" % found.sequence),
+                (b"Nats-Time-Stamp", moment(found.message.timestamp).encode()),
+            ]
+            block = headers.render([*headers.of_message(found.message), *told])
+            self._send(request, headers.publication(request.frame.reply, found.message.data, block))
+
+        self._find(request, wanted, done)
+
+    def _tell(self, request: ApiRequest, status: bytes) -> None:
+        self._send(request, headers.publication(request.frame.reply, b"", headers.render((), status)))
+
+    def _send(self, request: ApiRequest, answer: bytes) -> None:
+        self.outgoing.answer_as_leader(request.groups[0], answer)
+
+    # --- finding --------------------------------------------------------------------------------------------------------
+
+    def _find(self, request: ApiRequest, wanted: Wanted, done: Done) -> None:
+        """Look for a message; *done* is called once."""
+        reading, stream = request.part(StreamReading), request.known
+        if stream.config.is_literal:
+            if not wanted.sequence:
+                last = self._last(request) if matches(wanted.subject, text(stream.channel)) else 0
+                wanted = Wanted(last)
+            self._begin(reading, self._read(reading, stream, wanted, done, None), done)
+        elif wanted.sequence and not stream.config.keeps_newest:
+            self._begin(reading, self._read(reading, stream, wanted, done, None), done)
+        else:
+            reading.with_index(stream, partial(self._look_up, reading, stream, wanted, done))
+
+    def _look_up(
+        self, reading: StreamReading, stream: Stream, wanted: Wanted, done: Done, index: SubjectIndex | None
+    ) -> None:
+        """Look for a message of a stream whose index is needed for that."""
+        if index is None or index.overfull:
+            done(None, UNAVAILABLE if index is None else INSUFFICIENT)
+        elif wanted.sequence:
+            self._begin(reading, self._read(reading, stream, wanted, done, index), done)
+        else:
+            found = sorted(index.newest_there(wanted.subject, reading.is_there(stream)), reverse=True)
+            self._begin(reading, self._read_first(reading, stream, found, wanted.subject, done), done)
+
+    @staticmethod
+    def _begin(reading: StreamReading, steps: Steps[None], done: Done) -> None:
+        if reading.busy:
+            done(None, INSUFFICIENT)
+        else:
+            reading.run(steps)
+
+    def _last(self, request: ApiRequest) -> int:
+        """The newest message that is there; 0: there is none."""
+        info = request.channel
+        index, deleted = self.stored.indexes(info.group, info.uid), self.stored.deleted(info.group, info.uid)
+        last = below_newest(deleted, index.last_sequence, 1) + 1
+        return last if index.first_sequence <= last <= index.last_sequence else 0
+
+    @staticmethod
+    def _read(
+        reading: StreamReading, stream: Stream, wanted: Wanted, done: Done, index: SubjectIndex | None
+    ) -> Steps[None]:
+        """Read the message with a sequence, or the first one from there on with a subject. *index*: of a stream of which only
+        the newest message of each subject is shown."""
+
+        def shown(one: Found) -> bool:
+            return index is None or index.newest.get(one.subject, 0) <= one.sequence
+
+        try:
+            if not wanted.subject:
+                found = yield from reading.one(stream, wanted.sequence)
+                done(found if found is not None and shown(found) else None, None)
+                return
+            at = wanted.sequence
+            while at <= reading.last(stream):
+                some, end = yield from reading.some(stream, at, reading.last(stream))
+                right = next((one for one in some if matches(wanted.subject, text(one.subject)) and shown(one)), None)
+                if right is not None:
+                    done(right, None)
+                    return
+                at = end + 1
+        except StepError:
+            done(None, UNAVAILABLE)
+            return
+        done(None, NO_MESSAGE)
+
+    @staticmethod
+    def _read_first(
+        reading: StreamReading, stream: Stream, sequences: list[int], subject: str, done: Done
+    ) -> Steps[None]:
+        """Read the first of some messages, by falling sequence, that is there. If the newest one of the only subject was deleted,
+        the one before it is looked for."""
+        try:
+            for sequence in sequences:
+                found = yield from reading.one(stream, sequence)
+                if found is None and literal(subject) and not stream.config.keeps_newest:
+                    found = yield from reading.before(stream, sequence, subject)
+                if found is not None:
+                    done(found, None)
+                    return
+        except StepError:
+            done(None, UNAVAILABLE)
+            return
+        done(None, NO_MESSAGE)
+
+    # --- removing -------------------------------------------------------------------------------------------------------
+
+    def _delete(self, request: ApiRequest) -> None:
+        fields = Fields(request.document())
+        sequence = fields.number("seq")
+        fields.switch("no_erase")
+        fields.end()
+        info, config = request.channel, request.known.config
+        index, deleted = self.stored.indexes(info.group, info.uid), self.stored.deleted(info.group, info.uid)
+        if sequence <= 0:
+            raise RequestError(BAD_REQUEST)
+        if config.deny_delete:
+            raise RequestError(not_deleted("message delete not permitted"))
+        gone = deleted is not None and sequence in deleted
+        if not max(1, index.first_sequence) <= sequence <= index.last_sequence or gone:
+            raise RequestError(no_such_sequence(sequence))
+        removal = pb.Removal(uid=info.uid, deleted=(sequence, sequence))
+        self._remove(request, removal, not_deleted, lambda: request.answer(success=True))
+
+    def _purge(self, request: ApiRequest) -> None:
+        fields = Fields(request.document())
+        purge = _Purge(fields.text("filter"), fields.number("seq"), fields.number("keep"))
+        fields.end()
+        if not purge.valid:
+            raise RequestError(BAD_REQUEST)
+        stream, reading = request.known, request.part(StreamReading)
+        if stream.config.deny_purge:
+            raise RequestError(not_purged("stream purge not permitted"))
+        if stream.config.keeps_newest or (purge.filter and not _covers_all(stream, purge.filter)):
+            if reading.busy:
+                raise RequestError(INSUFFICIENT)
+            if stream.config.rolls_up and literal(purge.filter):
+                reading.with_index(stream, partial(self._purge_subject, reading, request, purge))
+            else:
+                reading.run(self._collect(reading, request, purge))
+            return
+        info = request.channel
+        index, deleted = self.stored.indexes(info.group, info.uid), self.stored.deleted(info.group, info.uid)
+        last: int = index.last_sequence
+        to = last
+        if purge.below or purge.keep:
+            to = min(purge.below - 1, last) if purge.below else below_newest(deleted, last, purge.keep)
+        oldest = behind(deleted, max(index.first_sequence, 1))
+        if to < oldest:
+            request.answer(success=True, purged=0)
+            return
+        count = to - oldest + 1 - deleted_from(deleted, oldest, to)
+        removal = self.channels.policies.tiers.purge(info.uid, oldest, to)
+        self._remove(request, removal, not_purged, lambda: request.answer(success=True, purged=count))
+
+    def _purge_subject(
+        self, reading: StreamReading, request: ApiRequest, purge: _Purge, index: SubjectIndex | None
+    ) -> None:
+        """Remove messages of one subject, which the index of the stream knows; or else look for them."""
+        known = index.sequences(purge.filter.encode()) if index is not None else None
+        if known is None:
+            reading.run(self._collect(reading, request, purge))
+            return
+        gone = purge.of([*filter(reading.is_there(request.known), known)])
+        self._remove_each(request, gone, len(gone))
+
+    def _collect(self, reading: StreamReading, request: ApiRequest, purge: _Purge) -> Steps[None]:
+        """Find the messages that are to go, and remove them. Where the newest one of a subject stays, those that compaction has
+        not left out yet go without being counted."""
+        stream, at = request.known, 1
+        found: dict[int, bytes] = {}
+        try:
+            while at <= reading.last(stream):
+                messages, end = yield from reading.some(stream, at, reading.last(stream))
+                right = (one for one in messages if not purge.filter or matches(purge.filter, text(one.subject)))
+                found |= {one.sequence: one.subject for one in right}
+                at = end + 1
+        except StepError:
+            request.refuse(UNAVAILABLE)
+            return
+        counted = sorted({subject: one for one, subject in found.items()}.values())
+        if not stream.config.keeps_newest:
+            counted = [*found]
+        gone = purge.of(counted)
+        self._remove_each(request, sorted({*gone, *(found.keys() - counted)}), len(gone))
+
+    def _remove_each(self, request: ApiRequest, sequences: list[int], count: int) -> None:
+        """Remove single messages, of which *count* are told."""
+        if not sequences:
+            request.answer(success=True, purged=0)
+            return
+        removal = pb.Removal(uid=request.known.uid, deleted=[end for run in runs_of(sequences) for end in run])
+        self._remove(request, removal, not_purged, lambda: request.answer(success=True, purged=count))
+
+    def _remove(
+        self,
+        request: ApiRequest,
+        removal: pb.Removal,
+        refusal: Callable[[str], ApiError],
+        answer: Callable[[], None],
+    ) -> None:
+        def done(result: object, _error: str) -> None:
+            if not isinstance(result, GroupResult):
+                request.refuse(UNAVAILABLE)
+            elif result.error:
+                request.refuse(refusal(result.error))
+            else:
+                answer()
+
+        told = self.channels.policies.tiers.tell(removal)
+        self.proposals.change_group(request.groups[0], done, removal=told)
+
+
+def _covers_all(stream: Stream, filtered: str) -> bool:
+    """True if all messages of a stream have a subject that a filter covers."""
+    return filtered == ">" or (stream.config.is_literal and matches(filtered, text(stream.channel)))

@@ -1,0 +1,48 @@
+"""What is published to the subjects of streams: collected by stream, and stored once all that was read is there.
+
+A NATS message on a stream's subject is a publish, with or without a reply subject. One that nobody could take as its channel's
+leader had just changed gets no answer; its publisher sends it again, and the id in its headers keeps it from being stored twice.
+"""
+
+from functools import partial
+
+from stan_protocol.frames import Frame
+from stan_protocol.scalars import Nanos
+
+from stan.core.features.jetstream.streams.storing import StreamStoring
+from stan.core.metadata.streams import Streams
+from stan.core.services.listening import Taker
+from stan.core.services.node import META_GROUP
+from stan.core.services.services import Services
+
+
+class StreamPublishes:
+    """Takes the frames of streams' subjects."""
+
+    def __init__(self, services: Services) -> None:
+        self.faults, self.leading, self.node = services.faults, services.leading, services.node
+        self.placement, self.timers = services.placement, services.timers
+        self._arrived: dict[str, list[Frame]] = {}  # in this turn, by stream
+
+    def takers(self, streams: Streams) -> dict[str, Taker]:
+        """The subjects of all streams, each with the taker of its frames."""
+        return {
+            subject: partial(self._receive, name)
+            for name, stream in streams.by_name.items()
+            for subject in stream.config.subjects
+        }
+
+    def _receive(self, name: str, frame: Frame) -> None:
+        if not self._arrived:
+            self.timers.at(self.node.clock.now, self._store, META_GROUP)
+        self._arrived.setdefault(name, []).append(frame)
+
+    def _store(self, _now: Nanos) -> None:
+        """Hand what has arrived to the leaders of the channels; what another node leads, that one stores."""
+        arrived, self._arrived = self._arrived, {}
+        for name, frames in arrived.items():
+            stream = self.node.meta.streams.by_name.get(name)
+            group = META_GROUP if stream is None else self.placement.group_number(stream.channel)
+            storing = self.leading.part(group, StreamStoring)
+            if storing is not None and stream is not None:
+                self.faults.within(group, storing.store, stream, frames)

@@ -1,0 +1,248 @@
+"""Stored messages of streams are read, on the leader of their group: for an index by subject, for a scan, or one alone.
+
+    index: read from the log from its end on, when somebody asks ─► caught up ─► who has asked goes on
+    scan: message by message, as far as a request wants
+
+Promises: an index that is handed over has every message that is committed. What reads take is bounded: one read is in hand at a
+time for each run, and API_SCANS_MAX runs are under way in a group.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from stan_protocol.patterns import matches
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.scalars import ChannelUid, WallNanos
+
+from stan import limits
+from stan.core.base.names import text
+from stan.core.base.ready import ReadResult
+from stan.core.features.jetstream.streams.subjects import SubjectIndex, id_of
+from stan.core.leader.local_group import Leadership
+from stan.core.metadata.streams import Stream
+from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.publishing import Publishing
+from stan.core.publishing.relocating import Relocating, StepError, Steps
+from stan.core.publishing.stored_reads import stored_messages
+from stan.core.services.services import Services
+from stan.core.state.tombstones import behind
+from stan.protocol.entries import RecordBatch
+from stan.protocol.proto import entries_pb2 as pb
+
+Ready = Callable[[SubjectIndex | None], None]
+"""Called once: with an index that has every committed message, or None if it cannot be made now."""
+
+
+class _Note(NamedTuple):
+    """What an index has to know of a message."""
+
+    sequence: int
+    key: bytes
+    message_id: bytes
+    at: int  # Unix ns
+
+
+class Found(NamedTuple):
+    """A message of a stream."""
+
+    sequence: int
+    subject: bytes
+    message: wire.MsgProto
+
+
+class StreamReading(Relocating):
+    """Reads messages of the streams of one group, and keeps the indexes of those that are asked for by subject or id."""
+
+    follows = frozenset({"removal"})
+
+    def __init__(
+        self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
+    ) -> None:
+        super().__init__(services, leadership, channels, publishing)
+        self._indexes: dict[ChannelUid, SubjectIndex] = {}
+        self._waiting: dict[ChannelUid, list[Ready]] = {}
+        # Of streams whose index is being caught up: messages that were committed meanwhile.
+        self._ahead: dict[ChannelUid, list[_Note]] = {}
+
+    # --- indexes ------------------------------------------------------------------------------------------------------
+
+    def index(self, uid: ChannelUid) -> SubjectIndex | None:
+        """The index of a stream, as far as it has got; None if nobody has asked for it."""
+        return self._indexes.get(uid)
+
+    def current(self, stream: Stream) -> SubjectIndex | None:
+        """The index of a stream if it has every committed message; None if it has to be caught up first."""
+        found = self._indexes.get(stream.uid)
+        return found if found is not None and found.through >= self._last(stream.uid) else None
+
+    def with_index(self, stream: Stream, ready: Ready) -> None:
+        """Call *ready* with the stream's index, now or once it is caught up."""
+        found = self.current(stream)
+        if found is not None:
+            ready(found)
+            return
+        waiting = self._waiting.setdefault(stream.uid, [])
+        if len(waiting) >= limits.API_WAITING_MAX:
+            ready(None)
+            return
+        waiting.append(ready)
+        if stream.uid not in self._ahead:
+            self._ahead[stream.uid] = []
+            self.publishing.followed[stream.uid] = partial(self._committed, stream.uid)
+            self.run(self._catch_up(stream))
+
+    def followed(self, change: pb.GroupChange) -> None:
+        """Messages were removed: where single ones were, an earlier message may be the newest one of its subject now."""
+        uid = ChannelUid(change.removal.uid)
+        index = self._indexes.get(uid)
+        if change.removal.deleted and index is not None and not index.outlives_removals:
+            del self._indexes[uid]
+
+    def refresh(self) -> None:
+        """A stream is gone, or has another configuration: the indexes are made anew when they are asked for."""
+        self._indexes.clear()
+
+    def _last(self, uid: ChannelUid) -> int:
+        return self.stored.indexes(self.number, uid).last_sequence
+
+    def _catch_up(self, stream: Stream) -> Steps[None]:
+        uid = stream.uid
+        found = self._indexes.get(uid)
+        if found is None:
+            found = self._indexes[uid] = SubjectIndex(stream)
+            if not found.by_key:  # its subject is known: ids alone are wanted
+                since = WallNanos(self.node.clock.wall - stream.config.duplicate_window)
+                recent = self.stored.indexes(self.number, uid).sequence_at(since)
+                found.through = max(0, min(recent, self._last(uid)) - 1)  # the newest message tells the last id
+        failed = False
+        try:
+            while found.through < self._last(uid):
+                last = self._last(uid)
+                messages, end = yield from self._next(stream, found.through + 1, last)
+                deleted = self.stored.deleted(self.number, uid)
+                for sequence, message in messages:
+                    gone = deleted is not None and sequence in deleted
+                    note = _Note(sequence, message.key, id_of(message), message.timestamp)
+                    found.note(stream, *note, gone=gone)
+                found.through = max(found.through, end)
+                self._go_ahead(stream, found)
+        except StepError:
+            failed = True
+        index = None if failed else self._indexes.get(uid)  # None: it was forgotten meanwhile
+        self._ahead.pop(uid, None)  # those who are called may ask again
+        for ready in self._waiting.pop(uid, []):
+            ready(index)
+
+    def _committed(self, uid: ChannelUid, batch: RecordBatch) -> None:
+        """Messages of a stream with an index are committed: they follow it, or wait until it has come that far. What does not
+        follow is read when somebody asks."""
+        index, stream = self._indexes.get(uid), self.node.meta.streams.by_uid.get(uid)
+        if self.leadership.ended or index is None or stream is None:
+            del self.publishing.followed[uid]
+            return
+        ahead = self._ahead.get(uid)
+        follows = index.through + 1 == batch.base_sequence
+        if batch.staged or not (follows or ahead is not None):
+            return
+        records = batch.records if not batch.size else self.publishing.compressing.records(self.number, batch)
+        result = ReadResult(batch.base_sequence, batch.count, records)
+        last = batch.base_sequence + batch.count - 1
+        for sequence, message in _decoded([result], batch.base_sequence, last):
+            note = _Note(sequence, message.key, id_of(message), batch.timestamp)
+            if follows:
+                index.note(stream, *note)
+            elif ahead is not None and len(ahead) < limits.STREAM_AHEAD_MAX:
+                ahead.append(note)
+
+    def _go_ahead(self, stream: Stream, index: SubjectIndex) -> None:
+        """Add the messages that were committed meanwhile, as far as they follow."""
+        for note in self._ahead.get(stream.uid, ()):
+            if note.sequence == index.through + 1:
+                index.note(stream, *note)
+
+    # --- scans --------------------------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """True if no further run may begin."""
+        return len(self.running) >= limits.API_SCANS_MAX
+
+    def run(self, steps: Steps[None]) -> None:
+        """Begin a run of steps of this object."""
+        self.begin(object(), steps)
+
+    def one(self, stream: Stream, sequence: int) -> Steps[Found | None]:
+        """The message with that sequence; None if there is none. Raises StepError: it cannot be read."""
+        uid, deleted = stream.uid, self.stored.deleted(self.number, stream.uid)
+        index = self.stored.indexes(self.number, uid)
+        if not index.first_sequence <= sequence <= index.last_sequence or (deleted and sequence in deleted):
+            return None
+        messages, _ = yield from self._next(stream, sequence, sequence)
+        return next((Found(at, stream.subject_of(one.key), one) for at, one in messages), None)
+
+    def some(self, stream: Stream, first: int, last: int) -> Steps[tuple[list[Found], int]]:
+        """The messages from *first* on, at most to *last*, that one read gives, and the sequence up to which it goes. Raises
+        StepError."""
+        messages, end = yield from self._next(stream, first, last)
+        deleted = self.stored.deleted(self.number, stream.uid)
+        kept = ((at, one) for at, one in messages if deleted is None or at not in deleted)
+        return [Found(at, stream.subject_of(one.key), one) for at, one in kept], end
+
+    def before(self, stream: Stream, sequence: int, subject: str) -> Steps[Found | None]:
+        """The newest message of a subject before *sequence*; None if there is none. Cost: everything before it is read. Raises
+        StepError."""
+        newest: Found | None = None
+        at = 1
+        while at < sequence:
+            found, end = yield from self.some(stream, at, sequence - 1)
+            newest = next((one for one in reversed(found) if one.subject == subject.encode()), newest)
+            at = end + 1
+        return newest
+
+    def count(self, stream: Stream, pattern: str, counted: Callable[[Mapping[bytes, int] | None], None]) -> Steps[None]:
+        """Count the messages of each subject that a pattern covers; *counted* is called once, with None if they cannot be read.
+        Cost: all messages are read."""
+        found: Counter[bytes] = Counter()
+        at = 1
+        try:
+            while at <= self.last(stream):
+                messages, end = yield from self.some(stream, at, self.last(stream))
+                found.update(one.subject for one in messages if matches(pattern, text(one.subject)))
+                at = end + 1
+        except StepError:
+            counted(None)
+            return
+        newest = stream.config.keeps_newest  # what compaction has not left out yet is no message for readers
+        counted(dict.fromkeys(found, 1) if newest else found)
+
+    def is_there(self, stream: Stream) -> Callable[[int], bool]:
+        """Return a function that tells if a message has not been removed."""
+        index, deleted = self.stored.indexes(self.number, stream.uid), self.stored.deleted(self.number, stream.uid)
+        first = index.first_sequence
+        return lambda sequence: sequence >= first and (deleted is None or sequence not in deleted)
+
+    def last(self, stream: Stream) -> int:
+        """The sequence of the newest message; 0: there was none."""
+        return self._last(stream.uid)
+
+    def _next(self, stream: Stream, first: int, last: int) -> Steps[tuple[Iterator[tuple[int, wire.MsgProto]], int]]:
+        """The messages from *first* on, at most to *last*, as far as one read goes, and where it ends. Messages that are gone are
+        passed over."""
+        index = self.stored.indexes(self.number, stream.uid)
+        begin = behind(self.stored.deleted(self.number, stream.uid), max(first, index.first_sequence))
+        if begin > last:
+            return iter(()), last
+        batches = yield from self.read(stream.uid, ((begin, last),))
+        found = [batch for batch in batches if batch.records]
+        end = max((batch.base_sequence + batch.count - 1 for batch in batches), default=last)
+        return _decoded(found, begin, last), min(end, last)
+
+
+def _decoded(batches: list[ReadResult], first: int, last: int) -> Iterator[tuple[int, wire.MsgProto]]:
+    return (
+        (sequence, wire.MsgProto.FromString(stored))
+        for sequence, stored in stored_messages(batches, ((first, last),))
+        if stored
+    )

@@ -1,0 +1,377 @@
+"""Requests that make, change, show and delete streams.
+
+    CREATE, UPDATE ─► leader of the metadata: checked, one entry ─► leader of the channel, which listens by then, answers
+    INFO, DELETE ─► leader of the channel;  NAMES, LIST, INFO of the account ─► leader of the metadata
+
+Promises: a stream and its channel are made by one entry; the same request again changes nothing. A stream goes with its channel,
+but for one that has taken a channel over which was there before: that one stays, with its messages and positions.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from itertools import accumulate
+from typing import Any, Final, NamedTuple, cast
+
+from stan_protocol.channels import folded, is_channel_name, publication, whole_of
+from stan_protocol.refusals import case_conflict
+from stan_protocol.scalars import KiB
+
+from stan import limits
+from stan.core.base.names import text
+from stan.core.features import BrokerParts
+from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
+from stan.core.features.jetstream.streams.descriptions import StreamDescriptions
+from stan.core.features.jetstream.streams.reading import StreamReading
+from stan.core.leader.local_group import Leadership
+from stan.core.metadata.meta import MetaResult
+from stan.core.metadata.streams import CHANGED, OVERLAPS, TOO_MANY, Stream
+from stan.core.services.leader_part import LeaderPart
+from stan.core.services.node import META_GROUP
+from stan.core.services.proposals import nobody_waits
+from stan.core.services.services import Services
+from stan.policies import EPHEMERAL
+from stan.protocol.jetstream.api import PREFIX, Answerer, ApiRow
+from stan.protocol.jetstream.errors import (
+    ALONE,
+    INSUFFICIENT,
+    NO_STREAM,
+    OVERLAP,
+    STREAM_EXISTS,
+    TOO_MANY_STREAMS,
+    UNAVAILABLE,
+    UNSUPPORTED_IN_CLUSTER,
+    ApiError,
+    RequestError,
+    invalid_config,
+)
+from stan.protocol.jetstream.json_data import Fields
+from stan.protocol.jetstream.streams import StreamConfig, requested
+from stan.protocol.proto import entries_pb2 as pb
+
+_METADATA: Final = Answerer.METADATA
+ACCOUNT = ApiRow("INFO", "account_info", _METADATA)
+CREATE, UPDATE = (
+    ApiRow("STREAM.CREATE.*", "stream_create", _METADATA),
+    ApiRow("STREAM.UPDATE.*", "stream_update", _METADATA),
+)
+CREATED, UPDATED = ApiRow("STREAM.CREATED.*", "stream_create"), ApiRow("STREAM.UPDATED.*", "stream_update")
+"""Sent by the leader of the metadata, so that the leader of the channel answers the client."""
+PAGED: Final = (("total", 0), ("offset", 0), ("limit", 0))
+INFO, DELETE = ApiRow("STREAM.INFO.*", "stream_info", refused=PAGED), ApiRow("STREAM.DELETE.*", "stream_delete")
+NAMES, LIST = (
+    ApiRow("STREAM.NAMES", "stream_names", _METADATA, PAGED),
+    ApiRow("STREAM.LIST", "stream_list", _METADATA, PAGED),
+)
+REFUSED: Final = tuple(
+    ApiRow(subject, response)
+    for subject, response in (
+        ("STREAM.SNAPSHOT.*", "stream_snapshot"),
+        ("STREAM.RESTORE.*", "stream_restore"),
+        ("STREAM.LEADER.STEPDOWN.*", "stream_leader_stepdown"),
+        ("STREAM.PEER.REMOVE.*", "stream_remove_peer"),
+    )
+)
+"""Known, and not built."""
+
+
+_DOCUMENT_ROOM: Final = 128 * KiB
+"""Bytes of an answer about a stream beside lists of subjects or messages."""
+_COUNT_ROOM: Final = 24
+"""Bytes of a count, with what is around it."""
+
+
+class _SubjectsPage(NamedTuple):
+    """Which subjects a request wants to be counted."""
+
+    pattern: str  # "": none
+    offset: int
+
+
+class StreamDeletions(LeaderPart):
+    """Requests to delete streams of one group that wait until the metadata have lost them, while this node leads it."""
+
+    def __init__(self, services: Services, leadership: Leadership) -> None:
+        super().__init__(services, leadership)
+        self.waiting: dict[str, list[ApiRequest]] = {}
+
+    def add(self, request: ApiRequest) -> bool:
+        """Have a request wait; returns True if it is the first about its stream."""
+        waiting = self.waiting.setdefault(request.known.name, [])
+        waiting.append(request)
+        return len(waiting) == 1
+
+    def ended(self, name: str, error: str = "") -> None:
+        """The stream is gone, or stays because of an error."""
+        for request in self.waiting.pop(name, []):
+            if error:
+                request.refuse(UNAVAILABLE)
+            else:
+                request.answer(success=True)
+
+
+class StreamRequests:
+    """Handles requests about streams as a whole."""
+
+    def __init__(self, services: Services, parts: BrokerParts) -> None:
+        self.leading, self.nats, self.node = services.leading, services.nats, services.node
+        self.outgoing = services.outgoing
+        self.placement, self.proposals = services.placement, services.proposals
+        self.channels = parts.channels
+        self.descriptions = StreamDescriptions(services, parts.channels.policies)
+
+    def handlers(self) -> dict[ApiRow, ApiHandler]:
+        """The handler of each kind of request."""
+        found: dict[ApiRow, ApiHandler] = {
+            ACCOUNT: self._account,
+            CREATE: self._create,
+            UPDATE: self._update,
+            CREATED: lambda request: self._tell(request, did_create=True),
+            UPDATED: self._tell,
+            INFO: self._info,
+            DELETE: self._delete,
+            NAMES: self._names,
+            LIST: self._list,
+        }
+        return found | dict.fromkeys(REFUSED, self._not_built)
+
+    def changed(self, name: str) -> None:
+        """A stream came, changed or went."""
+        if name not in self.node.meta.streams.by_name:
+            self.leading.each(StreamDeletions, StreamDeletions.ended, name)
+
+    # --- making and changing ------------------------------------------------------------------------------------------
+
+    def _create(self, request: ApiRequest) -> None:
+        config, known = self._wanted(request)
+        if known is not None and known.config != config:
+            raise RequestError(STREAM_EXISTS)
+        self._check_channel(config, known)
+        if known is not None:
+            self._hand_on(request, CREATED)
+        else:
+            self._propose(request, config, None, CREATED)
+
+    def _update(self, request: ApiRequest) -> None:
+        config, known = self._wanted(request)
+        if known is None:
+            raise RequestError(NO_STREAM)
+        if config.is_literal != known.config.is_literal or config.channel != known.channel:
+            raise RequestError(invalid_config("stream configuration update can not change the stream's channel"))
+        if known.config == config:
+            self._hand_on(request, UPDATED)
+        else:
+            self._propose(request, config, known, UPDATED)
+
+    def _wanted(self, request: ApiRequest) -> tuple[StreamConfig, Stream | None]:
+        """The configuration that a request asks for, and the stream as it is. Raises RequestError."""
+        if self.node.meta.info is None:
+            raise RequestError(UNAVAILABLE)
+        name = request.named[0]
+        config = requested(request.document(), name, self._replicas())
+        if self.node.meta.streams.overlapping(config):
+            raise RequestError(OVERLAP)
+        return config, self.node.meta.streams.by_name.get(name)
+
+    def _replicas(self) -> int:
+        """The number of nodes that keep a channel."""
+        cluster = self.node.config.cluster
+        if cluster is None:
+            return 1
+        return max(1, min(cluster.replicas, len(self.node.meta.nodes.names or cluster.voters(self.node.name))))
+
+    def _check_channel(self, config: StreamConfig, known: Stream | None) -> None:
+        """Refuse a stream whose channel cannot be made or taken over. Raises RequestError."""
+        meta, name = self.node.meta, config.channel
+        there, lower = meta.channels.get(name), meta.channels.by_lower.get(folded(name), name)
+        why = ""
+        if not is_channel_name(name):
+            why = "the stream's channel cannot have this name"
+        elif lower != name:
+            why = case_conflict(text(name), text(lower))
+        elif whole_of(name) != name or meta.channels.parted.reserves(name) or name in meta.channels.parted.by_name:
+            why = "a channel with parts can not be a stream"
+        elif there is not None and known is None and there.uid in meta.streams.by_uid:
+            why = f"the channel {text(name)} is that of another stream"
+        elif (there.commit if there is not None else self.placement.wanted_commit(name)) == EPHEMERAL:
+            why = "an ephemeral channel can not be a stream"
+        if why:
+            raise RequestError(invalid_config(why))
+        if (
+            there is not None
+            and there.group in self.node.groups
+            and there.uid in self.node.group_of(there).machine.dropped
+        ):
+            raise RequestError(UNAVAILABLE)
+
+    def _propose(self, request: ApiRequest, config: StreamConfig, known: Stream | None, then: ApiRow) -> None:
+        change = pb.StreamChange(
+            name=config.name.encode(),
+            changed=0 if known is None else known.changed,
+            config=config.encoded(),
+            channel=config.channel,
+            group=self.placement.home(config.channel),
+            channels_max=self.node.config.limits.channels,
+            at=self.node.clock.wall,
+        )
+        self.proposals.change_meta(partial(self._decided, request, then), stream=change)
+
+    def _decided(self, request: ApiRequest, then: ApiRow, result: object, _error: str) -> None:
+        if not isinstance(result, MetaResult):
+            request.refuse(UNAVAILABLE)
+        elif result.error == CHANGED:  # another client was faster, and may have wanted the same
+            try:
+                (self._create if then is CREATED else self._update)(request)
+            except RequestError as error:
+                request.refuse(error.error)
+        elif result.error:
+            request.refuse(_refusal_of(result.error))
+        else:
+            self._hand_on(request, then)
+
+    def _hand_on(self, request: ApiRequest, row: ApiRow) -> None:
+        """Have the leader of the stream's channel answer, which knows what it holds, and listens to its subjects by then."""
+        stream = self.node.meta.streams.by_name[request.named[0]]
+        group = self.placement.group_number(stream.channel)
+        if self.node.leads(group):
+            mine = request._replace(stream=stream, groups=(META_GROUP, group))
+            self._tell(mine, did_create=row is CREATED)
+        else:
+            subject = f"{PREFIX}{row.subject.replace('*', stream.name)}".encode()
+            self.outgoing.responses.append(publication(subject, b"", request.frame.reply))
+
+    def _tell(self, request: ApiRequest, *, did_create: bool = False) -> None:
+        told = self.descriptions.document(request.known)
+        request.answer(**told, **({"did_create": True} if did_create else {}))
+
+    # --- showing --------------------------------------------------------------------------------------------------------
+
+    def _account(self, request: ApiRequest) -> None:
+        streams = self.node.meta.streams.by_name.values()
+        held = [self.descriptions.state(one) for one in streams if self.descriptions.holds(one)]
+        request.answer(
+            memory=0,
+            storage=_sum(held, "bytes"),
+            reserved_memory=0,
+            reserved_storage=0,
+            streams=len(streams),
+            consumers=_sum(held, "consumer_count"),
+            limits={
+                "max_memory": -1,
+                "max_storage": -1,
+                "max_streams": limits.STREAMS_MAX,
+                "max_consumers": -1,
+                "max_ack_pending": -1,
+                "memory_max_stream_bytes": -1,
+                "storage_max_stream_bytes": -1,
+                "max_bytes_required": False,
+            },
+            api={"level": 0, "total": 0, "errors": 0},
+            stan=self.node.config.cluster_id,
+        )
+
+    def _info(self, request: ApiRequest) -> None:
+        fields = Fields(request.document())
+        details, filtered = fields.switch("deleted_details"), fields.text("subjects_filter")
+        offset = max(0, fields.number("offset"))
+        fields.end()
+        reading, config = request.part(StreamReading), request.known.config
+        if filtered and reading.busy:
+            raise RequestError(INSUFFICIENT)
+        page = _SubjectsPage(filtered, offset)
+        if filtered:
+            counted = partial(self._describe, request, details, page)
+            reading.run(reading.count(request.known, filtered, counted))
+        elif config.keeps_newest:  # how many there are its index tells
+            reading.with_index(request.known, lambda _index: self._describe(request, details, page, {}))
+        else:
+            self._describe(request, details, page, {})
+
+    def _describe(
+        self,
+        request: ApiRequest,
+        details: bool,  # noqa: FBT001 - as the request tells it
+        page: _SubjectsPage,
+        subjects: Mapping[bytes, int] | None,
+    ) -> None:
+        """Answer a request for what a stream holds; *subjects*: None: they cannot be read now."""
+        if subjects is None or request.known.name not in self.node.meta.streams.by_name:
+            request.refuse(UNAVAILABLE)
+            return
+        told = self.descriptions.document(request.known)
+        state = cast("dict[str, object]", told["state"])
+        if details and (deleted := self.descriptions.deleted(request.known)):
+            state["deleted"] = deleted
+        if not page.pattern:
+            request.answer(total=0, offset=0, limit=0, **told)
+            return
+        most = limits.STREAM_DETAILS_MAX
+        shown = self._fitting(sorted(subjects)[page.offset : page.offset + most])
+        state["num_subjects"] = len(subjects)
+        state["subjects"] = {text(subject): subjects[subject] for subject in shown}
+        request.answer(total=len(subjects), offset=page.offset, limit=most, **told)
+
+    def _fitting(self, subjects: list[bytes]) -> list[bytes]:
+        """The first ones of *subjects* that, with their counts, fit into one answer."""
+        room = self.nats.payload_bytes_max - _DOCUMENT_ROOM
+        sizes = accumulate(6 * len(subject) + _COUNT_ROOM for subject in subjects)  # as \u0000, at worst
+        return [subject for subject, size in zip(subjects, sizes, strict=True) if size <= room]
+
+    def _names(self, request: ApiRequest) -> None:
+        found, offset = self._asked(request)
+        page = [one.name for one in found[offset : offset + limits.STREAM_NAMES_PAGE]]
+        request.answer(total=len(found), offset=offset, limit=limits.STREAM_NAMES_PAGE, streams=page or None)
+
+    def _list(self, request: ApiRequest) -> None:
+        found, offset = self._asked(request)
+        page = found[offset : offset + limits.STREAMS_PAGE]
+        told = [self.descriptions.document(one) for one in page if self.descriptions.holds(one)]
+        missing = [one.name for one in page if not self.descriptions.holds(one)]
+        more: dict[str, Any] = {"missing": missing} if missing else {}
+        request.answer(total=len(found), offset=offset, limit=limits.STREAMS_PAGE, streams=told or None, **more)
+
+    def _asked(self, request: ApiRequest) -> tuple[list[Stream], int]:
+        """The streams that a request for a list asks for, by name, and the first that is wanted. Raises RequestError."""
+        fields = Fields(request.document())
+        offset, subject = max(0, fields.number("offset")), fields.text("subject")
+        fields.end()
+        streams = self.node.meta.streams.by_name
+        found = [streams[name] for name in sorted(streams)]
+        if subject:
+            found = [one for one in found if one.overlaps(subject)]
+        return found, offset
+
+    # --- deleting -------------------------------------------------------------------------------------------------------
+
+    def _delete(self, request: ApiRequest) -> None:
+        stream, channel = request.known, self.channels.by_uid.get(request.known.uid)
+        deletions = request.part(StreamDeletions)
+        if channel is None or channel.restoring:
+            raise RequestError(UNAVAILABLE)
+        if sum(map(len, deletions.waiting.values())) >= limits.API_WAITING_MAX:
+            raise RequestError(INSUFFICIENT)
+        if not deletions.add(request) or channel.deleting:
+            return
+        if stream.adopted:
+            change = pb.StreamChange(name=stream.name.encode(), changed=stream.changed)
+            self.proposals.ask_meta(nobody_waits, stream=change)
+        else:
+            self.channels.removal.delete(channel, partial(self._dropped, deletions, stream.name))
+
+    @staticmethod
+    def _dropped(deletions: StreamDeletions, name: str, error: str) -> None:
+        if error:
+            deletions.ended(name, error)
+
+    def _not_built(self, request: ApiRequest) -> None:
+        request.refuse(ALONE if not self.node.clustered else UNSUPPORTED_IN_CLUSTER)
+
+
+def _sum(states: Iterable[dict[str, Any]], name: str) -> int:
+    return sum(int(state[name]) for state in states)
+
+
+def _refusal_of(error: str) -> ApiError:
+    """The refusal for an error of the metadata."""
+    if error == OVERLAPS:
+        return OVERLAP
+    return TOO_MANY_STREAMS if error == TOO_MANY else invalid_config(error)

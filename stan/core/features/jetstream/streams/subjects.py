@@ -1,0 +1,141 @@
+"""What the leader of a stream's channel knows by subject and by id: the newest message of each subject, and the ids of the last
+messages. Memory alone, made of the log.
+"""
+
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from itertools import chain
+from typing import Final, NamedTuple
+
+from stan_protocol.patterns import literal, matches
+from stan_protocol.proto import wire_pb2 as wire
+
+from stan import limits
+from stan.core.base.names import text
+from stan.core.metadata.streams import Stream
+from stan.protocol.jetstream.headers import MSG_ID
+
+_DIGEST: Final = 16
+
+
+class Stored(NamedTuple):
+    """A message with an id."""
+
+    sequence: int
+    at: int  # Unix ns
+
+
+def digest(message_id: bytes) -> bytes:
+    """A message's id as it is remembered: a short one as it is, so that none can pass for a hash."""
+    return message_id if len(message_id) < _DIGEST else blake2b(message_id, digest_size=_DIGEST).digest()
+
+
+def id_of(message: wire.MsgProto) -> bytes:
+    """The id that the publisher has given a message; b"" if it has none."""
+    return next((header.value for header in message.headers if header.key == MSG_ID), b"")
+
+
+class SubjectIndex:
+    """The messages of one stream up to `through`. Cost: memory for each subject, and for each id of the duplicate window."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.by_key = not stream.config.is_literal
+        self._keeps_newest = stream.config.keeps_newest
+        self.through = 0  # all messages up to this sequence are in it
+        self.newest: dict[bytes, int] = {}  # the sequence of each subject's newest message, of streams with keys
+        self.ids: dict[bytes, Stored] = {}  # in their order
+        self.last_id = b""  # of the message `through`
+        # Where a message may take the place of the others of its subject: the messages of each before its newest one.
+        self.earlier: dict[bytes, list[int]] | None = {} if self.by_key and stream.config.rolls_up else None
+        self._earlier_left = limits.STREAM_INDEXED_MAX
+        self.overfull = False  # there are more subjects than may be remembered
+
+    def note(
+        self, stream: Stream, sequence: int, key: bytes, message_id: bytes, at: int, *, gone: bool = False
+    ) -> None:
+        """Add a message; those before it are there, or are gone. *at*: when it was stored, Unix ns. *gone*: it was deleted, and
+        its id is known for the rest of its time."""
+        if self.by_key and not gone:
+            subject = stream.subject_of(key)
+            if self.earlier is not None and subject in self.newest:
+                self._note_earlier(subject)
+            if subject not in self.newest and len(self.newest) >= limits.STREAM_INDEXED_MAX:
+                self.overfull = True
+            else:
+                self.newest[subject] = sequence
+        self.last_id = message_id
+        if message_id:
+            self.ids.pop(digest(message_id), None)
+            self.ids[digest(message_id)] = Stored(sequence, at)
+        self.through = max(self.through, sequence)
+
+    def _note_earlier(self, subject: bytes) -> None:
+        """The newest message of a subject is so no longer."""
+        if self.earlier is None or not self._earlier_left:
+            self.earlier = None
+        else:
+            self._earlier_left -= 1
+            self.earlier.setdefault(subject, []).append(self.newest[subject])
+
+    def sequences(self, subject: bytes) -> list[int] | None:
+        """The messages of a subject, in their order; some may be gone. None: they are not known."""
+        if self.earlier is None or self.overfull:
+            return None
+        newest = self.newest.get(subject)
+        return [] if newest is None else [*self.earlier.get(subject, ()), newest]
+
+    def forget_gone(self, subject: bytes, there: list[int]) -> None:
+        """Forget the messages of a subject that are gone; *there*: those that are not."""
+        if self.earlier is not None and subject in self.earlier:
+            before = self.earlier.pop(subject)
+            kept = [one for one in there if one != self.newest.get(subject)]
+            self._earlier_left += len(before) - len(kept)
+            if kept:
+                self.earlier[subject] = kept
+
+    def newest_there(self, pattern: str, is_there: Callable[[int], bool]) -> Iterator[int]:
+        """The newest message that is there of each subject that a pattern covers. Cost: as of `matching`, and the messages of a
+        subject that are gone."""
+        for subject, newest in self.matching(pattern):
+            known = (newest,) if self.earlier is None else chain((newest,), reversed(self.earlier.get(subject, ())))
+            found = next(filter(is_there, known), 0)
+            if found:
+                yield found
+
+    @property
+    def outlives_removals(self) -> bool:
+        """True if it tells the newest message of a subject also when single messages are removed: those before it are known, or
+        do not count."""
+        return self.earlier is not None or not self.by_key or self._keeps_newest
+
+    def forget_ids(self, before: int) -> None:
+        """Forget the ids of messages that were stored before *before*, Unix ns."""
+        while self.ids:
+            name, stored = next(iter(self.ids.items()))
+            if stored.at >= before:
+                return
+            del self.ids[name]
+
+    def duplicate(self, message_id: bytes, since: int) -> int:
+        """The sequence of the message with that id that was stored at *since* (Unix ns) or later; 0: there is none."""
+        found = self.ids.get(digest(message_id))
+        return found.sequence if found is not None and found.at >= since else 0
+
+    def matching(self, pattern: str) -> Iterator[tuple[bytes, int]]:
+        """The subjects that a pattern covers, each with the sequence of its newest message. Cost: O(subjects) for a pattern with
+        wildcards."""
+        if literal(pattern):
+            found = self.newest.get(pattern.encode())
+            return iter([(pattern.encode(), found)] if found else [])
+        return ((subject, at) for subject, at in self.newest.items() if matches(pattern, text(subject)))
+
+
+def runs_of(sequences: list[int]) -> list[tuple[int, int]]:
+    """Increasing sequences as runs, first and last each."""
+    runs: list[tuple[int, int]] = []
+    for sequence in sequences:
+        if runs and runs[-1][1] + 1 == sequence:
+            runs[-1] = runs[-1][0], sequence
+        else:
+            runs.append((sequence, sequence))
+    return runs

@@ -1,0 +1,34 @@
+"""Looks, before this server answers clients of JetStream, whether somebody else does."""
+
+import json
+from typing import Final
+
+from stan_protocol.refusals import go_quote
+from stan_protocol.scalars import SECOND
+
+from stan import limits
+from stan.edge.nats.own_requests import OwnRequests
+from stan.protocol.jetstream.api import PREFIX
+
+OWN_JETSTREAM: Final = (
+    "jetstream_api is on, and the NATS server answers clients of JetStream itself: switch its JetStream off, or that of the "
+    "account which this server uses"
+)
+
+
+async def jetstream_conflict(requests: OwnRequests, cluster_id: str) -> str:
+    """Return why this server must not answer clients of JetStream here; "" if it may: nobody else does, or only nodes of its own
+    cluster."""
+    answer = await requests.ask(f"{PREFIX}INFO", b"", limits.STANDALONE_PROBE_TIMEOUT / SECOND)
+    if answer is None:
+        return ""
+    try:
+        told = json.loads(answer)
+    except ValueError:
+        return OWN_JETSTREAM
+    other = told.get("stan") if isinstance(told, dict) else None
+    if not isinstance(other, str):
+        return OWN_JETSTREAM
+    if other == cluster_id:
+        return ""
+    return f"jetstream_api is on, and the streaming server {go_quote(other)} answers clients of JetStream on this NATS"

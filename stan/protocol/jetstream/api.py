@@ -1,0 +1,61 @@
+"""Subjects of JetStream's API, and the types that its answers name."""
+
+from collections.abc import Iterable
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+PREFIX: Final = "$JS.API."
+ALL: Final = f"{PREFIX}>"
+_TYPE: Final = "io.nats.jetstream.api.v1."
+
+
+class Answerer(Enum):
+    """Which node answers a request."""
+
+    METADATA = auto()  # the leader of the metadata
+    STREAM = auto()  # the leader of the stream's channel; the leader of the metadata, that there is none
+
+
+class ApiRow(NamedTuple):
+    """One kind of request."""
+
+    subject: str  # behind PREFIX; `*` and, at the end, `>` stand for what the request names
+    response: str  # type of the answer, without its prefix and `_response`; "": the answer is no JSON
+    answerer: Answerer = Answerer.STREAM  # the first that a request of a stream names is the stream
+    refused: tuple[tuple[str, int], ...] = ()  # fields of a refusal, beside the error
+
+    @property
+    def type(self) -> str:
+        """The type that the answer names."""
+        return f"{_TYPE}{self.response}_response"
+
+
+class ApiTable:
+    """Finds the row of a request by its subject."""
+
+    def __init__(self, rows: Iterable[ApiRow]) -> None:
+        """Rows with more literal tokens come first, so that `MSG.GET.*` is not taken for `MSG.>`."""
+        self._rows = [(row.subject.split("."), row) for row in rows]
+        self._rows.sort(key=lambda one: -sum(token not in ("*", ">") for token in one[0]))
+
+    def find(self, subject: str) -> tuple[ApiRow, tuple[str, ...]] | None:
+        """The row of a whole subject, and what the request names in the place of its wildcards; what `>` stands for is one
+        string. None if there is no such request."""
+        tokens = subject.removeprefix(PREFIX).split(".")
+        for wanted, row in self._rows:
+            named = _named(wanted, tokens)
+            if named is not None:
+                return row, named
+        return None
+
+
+def _named(wanted: list[str], tokens: list[str]) -> tuple[str, ...] | None:
+    rest = wanted[-1] == ">"
+    fixed = len(wanted) - rest
+    if len(tokens) < len(wanted) or (not rest and len(tokens) != fixed) or not all(tokens):
+        return None
+    pairs = list(zip(wanted[:fixed], tokens, strict=False))
+    if any(want not in ("*", token) for want, token in pairs):
+        return None
+    found = [token for want, token in pairs if want == "*"]
+    return (*found, ".".join(tokens[fixed:])) if rest else tuple(found)

@@ -1,0 +1,56 @@
+"""Headers of NATS messages: a block of text there, fields of a message here."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from stan_protocol.proto import wire_pb2 as wire
+
+LINE: Final = b"NATS/1.0"
+MSG_ID: Final = b"Nats-Msg-Id"
+EXPECTED_STREAM: Final = b"Nats-Expected-Stream"
+EXPECTED_LAST: Final = b"Nats-Expected-Last-Sequence"
+EXPECTED_LAST_ID: Final = b"Nats-Expected-Last-Msg-Id"
+EXPECTED_LAST_OF_SUBJECT: Final = b"Nats-Expected-Last-Subject-Sequence"
+EXPECTED_LAST_SUBJECT: Final = b"Nats-Expected-Last-Subject-Sequence-Subject"
+ROLLUP: Final = b"Nats-Rollup"
+TTL: Final = b"Nats-TTL"
+BATCH_ID: Final = b"Nats-Batch-Id"
+COUNTER: Final = b"Nats-Incr"
+SCHEDULE: Final = b"Nats-Schedule"
+
+
+def parse(block: bytes) -> list[tuple[bytes, bytes]]:
+    """The fields of a header block, in their order; lines without a colon are left out. Names keep their case."""
+    found = []
+    for line in block.split(b"\r\n")[1:]:
+        name, colon, value = line.partition(b":")
+        if colon and name:
+            found.append((name, value.strip(b" \t")))
+    return found
+
+
+def render(fields: Iterable[tuple[bytes, bytes]], status: bytes = b"") -> bytes:
+    """The block of some fields; *status*: code and text behind the first line's version."""
+    lines = [LINE + b" " + status if status else LINE]
+    lines += [b"%b: %b" % (name, value) for name, value in fields]
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def stored(fields: Iterable[tuple[bytes, bytes]]) -> Iterator[wire.Header]:
+    """The fields as a message has them."""
+    return (wire.Header(key=name, value=value) for name, value in fields)
+
+
+def of_message(message: wire.MsgProto) -> list[tuple[bytes, bytes]]:
+    """The fields of a stored message, without line ends, which NATS cannot carry."""
+    return [(_line(header.key), _line(header.value)) for header in message.headers if header.key]
+
+
+def _line(text: bytes) -> bytes:
+    return text.replace(b"\r", b" ").replace(b"\n", b" ")
+
+
+def publication(subject: bytes, payload: bytes, block: bytes, reply: bytes = b"") -> bytes:
+    """Return a NATS HPUB frame; *block*: its headers, as `render` makes them."""
+    to = subject + b" " + reply if reply else subject
+    return b"HPUB %b %d %d\r\n%b%b\r\n" % (to, len(block), len(block) + len(payload), block, payload)

@@ -1,0 +1,280 @@
+"""The configuration of a stream: read from a request, checked, and written as JSON for answers and for the log.
+
+What this broker cannot do is refused here, never ignored. Sizes are bytes, durations are nanoseconds, -1 means no limit.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from stan_protocol.channels import is_channel_name
+from stan_protocol.patterns import literal, overlap
+from stan_protocol.refusals import go_quote
+from stan_protocol.scalars import MILLISECOND, SECOND
+
+from stan import limits
+from stan.protocol.jetstream.errors import OTHER_STREAM, REPLICAS_ALONE, RequestError, invalid_config, invalid_json
+from stan.protocol.jetstream.json_data import Fields
+
+DUPLICATE_WINDOW: Final = 120 * SECOND
+"""For how long ids of messages are known, if a stream does not say it."""
+AGE_MIN: Final = 100 * MILLISECOND
+REPLICAS_MAX: Final = 5
+DISCARD_OLD, DISCARD_NEW = "old", "new"
+_RESERVED: Final = ("$JS.>", "$SYS.>", "_STAN.>", "_INBOX.>", "_R_.>")
+"""Subjects on which servers speak, or that are answers."""
+_NOT_BUILT: Final = (
+    "mirror",
+    "sources",
+    "placement",
+    "republish",
+    "subject_transform",
+    "template_owner",
+    "no_ack",
+    "first_seq",
+    "mirror_direct",
+    "sealed",
+    "discard_new_per_subject",
+    "consumer_limits",
+    "allow_msg_counter",
+    "allow_atomic",
+    "allow_msg_schedules",
+    "allow_batched",
+    "persist_mode",
+    "subject_delete_marker_ttl",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamConfig:
+    """What a client wants of a stream."""
+
+    name: str
+    subjects: tuple[str, ...] = ()
+    description: str = ""
+    max_consumers: int = -1
+    max_msgs: int = -1
+    max_bytes: int = -1
+    max_age: int = 0  # ns; 0: no limit
+    max_msgs_per_subject: int = -1  # 1: the newest message of each subject stays
+    max_msg_size: int = -1
+    discard: str = DISCARD_OLD
+    replicas: int = 1
+    duplicate_window: int = DUPLICATE_WINDOW  # ns
+    allow_direct: bool = False
+    deny_delete: bool = False
+    deny_purge: bool = False
+    allow_rollup: bool = False
+    allow_ttl: bool = False
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_literal(self) -> bool:
+        """True if its channel is that of its one subject; else the channel is called like the stream, and a message's key is its
+        subject."""
+        return len(self.subjects) == 1 and literal(self.subjects[0]) and is_channel_name(self.subjects[0].encode())
+
+    @property
+    def channel(self) -> bytes:
+        """The name of its channel."""
+        return (self.subjects[0] if self.is_literal else self.name).encode()
+
+    @property
+    def keeps_newest(self) -> bool:
+        """True if of the messages with one subject only the newest stays."""
+        return self.max_msgs_per_subject == 1
+
+    @property
+    def rolls_up(self) -> bool:
+        """True if a message may take the place of the others of its subject, and all of these are to be known for that."""
+        return self.allow_rollup and not self.keeps_newest and not self.is_literal
+
+    def document(self) -> dict[str, object]:
+        """The configuration as clients get it."""
+        told: dict[str, object] = {"name": self.name}
+        if self.description:
+            told["description"] = self.description
+        told |= {
+            "subjects": list(self.subjects),
+            "retention": "limits",
+            "max_consumers": self.max_consumers,
+            "max_msgs": self.max_msgs,
+            "max_bytes": self.max_bytes,
+            "max_age": self.max_age,
+            "max_msgs_per_subject": self.max_msgs_per_subject,
+            "max_msg_size": self.max_msg_size,
+            "discard": self.discard,
+            "storage": "file",
+            "num_replicas": self.replicas,
+            "duplicate_window": self.duplicate_window,
+            "compression": "none",
+            "allow_direct": self.allow_direct,
+            "mirror_direct": False,
+            "sealed": False,
+            "deny_delete": self.deny_delete,
+            "deny_purge": self.deny_purge,
+            "allow_rollup_hdrs": self.allow_rollup,
+            "consumer_limits": {},
+            "allow_msg_ttl": self.allow_ttl,
+        }
+        if self.metadata:
+            told["metadata"] = dict(sorted(self.metadata.items()))
+        return told
+
+    def encoded(self) -> bytes:
+        """The configuration as the log has it."""
+        return json.dumps(self.document(), separators=(",", ":")).encode()
+
+
+def decoded(config: bytes) -> StreamConfig:
+    """Return the configuration that `encoded` has written."""
+    return _read(Fields(json.loads(config)))
+
+
+def requested(document: Mapping[str, Any], name: str, replicas: int) -> StreamConfig:
+    """Return the configuration that a request asks for.
+
+    Args:
+        document: the request.
+        name: of the stream, as the subject of the request has it.
+        replicas: that a channel has here; the answer tells these.
+
+    Raises:
+        RequestError: it cannot be had.
+    """
+    fields = Fields(document)
+    if document.get("name") != name:
+        raise RequestError(OTHER_STREAM)
+    fields.switch("pedantic")
+    _refuse(fields, document)
+    found = _read(fields)
+    _check(found, replicas)
+    window = found.duplicate_window
+    if "duplicate_window" not in document or not window:
+        window = min(DUPLICATE_WINDOW, found.max_age) if found.max_age else DUPLICATE_WINDOW
+    found = replace(found, replicas=replicas, duplicate_window=window, subjects=found.subjects or (name,))
+    _check_subjects(found)
+    return found
+
+
+def _unlimited(value: int) -> int:
+    return value if value > 0 else -1
+
+
+def _read(fields: Fields) -> StreamConfig:
+    """Read the fields that this broker knows."""
+    found = StreamConfig(
+        name=fields.text("name"),
+        subjects=fields.texts("subjects"),
+        description=fields.text("description"),
+        max_consumers=_unlimited(fields.number("max_consumers")),
+        max_msgs=_unlimited(fields.number("max_msgs")),
+        max_bytes=_unlimited(fields.number("max_bytes")),
+        max_age=fields.number("max_age"),
+        max_msgs_per_subject=_unlimited(fields.number("max_msgs_per_subject")),
+        max_msg_size=_unlimited(fields.number("max_msg_size")),
+        discard=fields.text("discard") or DISCARD_OLD,
+        replicas=fields.number("num_replicas") or 1,
+        duplicate_window=fields.number("duplicate_window"),
+        allow_direct=fields.switch("allow_direct"),
+        deny_delete=fields.switch("deny_delete"),
+        deny_purge=fields.switch("deny_purge"),
+        allow_rollup=fields.switch("allow_rollup_hdrs"),
+        allow_ttl=fields.switch("allow_msg_ttl"),
+        metadata=_metadata(fields.table("metadata")),
+    )
+    fields.take_set(*_NOT_BUILT, "retention", "storage", "compression")
+    fields.end()
+    return found
+
+
+def _metadata(table: Mapping[str, Any]) -> Mapping[str, str]:
+    read = Fields(table)
+    found = {key: read.text(key) for key in table}
+    if any(not key.isprintable() for key in found):
+        raise RequestError(invalid_json("json: a key of metadata is not printable"))
+    return {key: value for key, value in found.items() if not key.startswith("_nats.")}
+
+
+def _refuse(fields: Fields, document: Mapping[str, Any]) -> None:
+    """Refuse what is not built. Raises RequestError."""
+    if document.get("sealed"):
+        raise RequestError(invalid_config("stream configuration for create can not be sealed"))
+    if isinstance(document.get("consumer_limits"), dict) and not document["consumer_limits"]:
+        fields.take_set("consumer_limits")
+    missing = fields.take_set(*_NOT_BUILT)
+    if missing:
+        raise RequestError(invalid_config(f"{missing} is not supported by this server"))
+    for name, good in (
+        ("retention", ("limits",)),
+        ("storage", ("file", "memory")),
+        ("compression", ("none",)),
+        ("discard", (DISCARD_OLD, DISCARD_NEW)),
+    ):
+        value = document.get(name)
+        if value not in (None, "", *good):
+            raise RequestError(invalid_config(f"{name} {go_quote(str(value)[:20])} is not supported by this server"))
+
+
+def _check(config: StreamConfig, replicas: int) -> None:
+    """Refuse values out of range. Raises RequestError."""
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in config.metadata.items())
+    window, age = config.duplicate_window, config.max_age
+    for wrong, why in (
+        (not _is_name(config.name), "invalid stream name"),
+        (len(config.description.encode()) > limits.STREAM_DESCRIPTION_BYTES_MAX, _TOO_LONG),
+        (size > limits.STREAM_METADATA_BYTES_MAX, f"metadata has more than {limits.STREAM_METADATA_BYTES_MAX} bytes"),
+        (age < 0, "max age can not be negative"),
+        (0 < age < AGE_MIN, "max age needs to be >= 100ms"),
+        (window < 0, "duplicates window can not be negative"),
+        (age and window > age, "duplicates window can not be larger then max age"),
+        (0 < window < AGE_MIN, "duplicates window needs to be >= 100ms"),
+        (window > limits.STREAM_WINDOW_MAX, "duplicates window is too long for this server"),
+        (config.max_msgs_per_subject > 1, "max_msgs_per_subject above 1 is not supported by this server"),
+        (
+            config.keeps_newest and config.max_msgs > 0,
+            "max_msgs with max_msgs_per_subject is not supported by this server",
+        ),
+        (config.allow_rollup and config.deny_purge, "roll-ups require the purge permission"),
+        (config.replicas > REPLICAS_MAX, "maximum replicas is 5"),
+        (config.replicas < 0, "replicas count cannot be negative"),
+    ):
+        if wrong:
+            raise RequestError(invalid_config(why))
+    if config.replicas > 1 and replicas == 1:
+        raise RequestError(REPLICAS_ALONE)
+
+
+_TOO_LONG: Final = f"stream description is too long, maximum allowed is {limits.STREAM_DESCRIPTION_BYTES_MAX}"
+
+
+def _is_name(name: str) -> bool:
+    """True if it can be one token of a subject."""
+    plain = name.isprintable() and not any(char in " .*>/\\" for char in name)
+    return bool(name) and plain and len(name.encode()) <= limits.STREAM_NAME_BYTES_MAX
+
+
+def is_subject(subject: str) -> bool:
+    """True if a stream, or a filter of one, can have this subject, wildcards allowed."""
+    tokens = subject.split(".")
+    if not all(tokens) or not subject.isprintable() or " " in subject:
+        return False
+    return ">" not in tokens[:-1] and len(subject.encode()) <= limits.KEY_BYTES_MAX
+
+
+def _check_subjects(config: StreamConfig) -> None:
+    """Refuse subjects that a stream cannot have. Raises RequestError."""
+    subjects = config.subjects
+    if len(subjects) > limits.STREAM_SUBJECTS_MAX:
+        raise RequestError(invalid_config(f"more than {limits.STREAM_SUBJECTS_MAX} subjects"))
+    for at, subject in enumerate(subjects):
+        if not is_subject(subject):
+            raise RequestError(invalid_config("invalid subject"))
+        if subject == ">":
+            raise RequestError(invalid_config("capturing all subjects requires no-ack to be true"))
+        if any(overlap(subject, reserved) for reserved in _RESERVED):
+            raise RequestError(invalid_config(f"subject {go_quote(subject)} overlaps with subjects of servers"))
+        for other in subjects[at + 1 :]:
+            if overlap(subject, other):
+                raise RequestError(invalid_config(f"subject {go_quote(subject)} overlaps with {go_quote(other)}"))

@@ -1,0 +1,268 @@
+"""Streams of JetStream compared with NATS's own server: the same questions, the same answers but for times, names and sizes.
+
+What this broker does not do, or does in another way, is not asked here: see docs/jetstream.md and the tests of the core.
+"""
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from nats.aio.client import Client
+
+from stan.edge.nats.nats_process import find_binary
+from tests.conformance.wire import unique
+from tests.kit.ports import accepts, free_port
+from tests.kit.server import StanServer, until
+
+OF_ITS_OWN = {
+    "created",
+    "ts",
+    "time",
+    "first_ts",
+    "last_ts",
+    "bytes",
+    "cluster",
+    "stan",
+    "api",
+    "metadata",
+    "num_subjects",
+}
+"""Fields that tell of this run, this store or this server. Numbers of subjects are told by an index that is made when it is
+needed."""
+ANSWERS_S = 10
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    directory, port = tmp_path_factory.mktemp("jetstream"), free_port()
+    command = [str(find_binary()), "-js", "-sd", str(directory), "-a", "127.0.0.1", "-p", str(port)]
+    with (directory / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            until(lambda: accepts(port))
+            yield f"nats://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with StanServer(tmp_path_factory.mktemp("stan"), "--jetstream_api", "-mm", "0", "-mb", "0") as server:
+        yield server.url
+
+
+class ApiClient:
+    """A client that asks one of the two servers."""
+
+    def __init__(self) -> None:
+        self.client = Client()
+
+    async def api(self, request: str, document: object = None) -> object:
+        payload = (
+            document if isinstance(document, bytes) else b"" if document is None else json.dumps(document).encode()
+        )
+        answer = await self.client.request(f"$JS.API.{request}", payload, timeout=ANSWERS_S)
+        return self.shown(answer)
+
+    async def publish(self, subject: str, data: bytes = b"", **fields: str) -> object:
+        named = {name.replace("_", "-"): value for name, value in fields.items()}
+        return self.shown(await self.client.request(subject, data, timeout=ANSWERS_S, headers=named or None))
+
+    @staticmethod
+    def shown(answer: object) -> object:
+        """What is compared of an answer."""
+        data, found = answer.data, dict(answer.headers or {})
+        found.pop("Nats-Time-Stamp", None)
+        return (str(sorted(found.items())), plain(json.loads(data)) if data[:1] == b"{" else data)
+
+
+def plain(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items() if key not in OF_ITS_OWN}
+    return [plain(one) for one in value] if isinstance(value, list) else value
+
+
+async def of_streams(ask: ApiClient, name: str) -> list[object]:
+    """Streams are made, changed, listed, deleted."""
+    whole = {"name": name, "subjects": [f"{name}.a"]}
+    several = {"name": f"{name}2", "subjects": [f"{name}.b.>", f"{name}.c"]}
+    return [
+        await ask.api(f"STREAM.CREATE.{name}", whole),
+        await ask.api(f"STREAM.CREATE.{name}", whole),
+        await ask.api(f"STREAM.CREATE.{name}", whole | {"max_age": 10**9}),
+        await ask.api(f"STREAM.CREATE.{name}", whole | {"subjects": [f"{name}.x"]}),
+        await ask.api(f"STREAM.CREATE.{name}", b""),
+        await ask.api(f"STREAM.CREATE.{name}2", whole),
+        await ask.api(f"STREAM.CREATE.{name}2", several | {"subjects": [f"{name}.*"]}),
+        await ask.api(f"STREAM.CREATE.{name}2", several | {"num_replicas": 3}),
+        await ask.api(f"STREAM.CREATE.{name}2", several | {"num_replicas": 7}),
+        await ask.api(f"STREAM.CREATE.{name}2", several | {"subjects": [">"]}),
+        await ask.api(f"STREAM.CREATE.{name}2", several | {"subjects": ["x..y"]}),
+        await ask.api(f"STREAM.CREATE.{name}2", several | {"subjects": ["x.y", "x.*"]}),
+        await ask.api(f"STREAM.CREATE.{name}2", several | {"max_age": 5}),
+        await ask.api(f"STREAM.CREATE.{name}2", several | {"max_age": -1}),
+        await ask.api(f"STREAM.CREATE.{name}2", several | {"duplicate_window": -1}),
+        await ask.api(f"STREAM.CREATE.{name}2", several | {"max_age": 10**9, "duplicate_window": 2 * 10**9}),
+        await ask.api(f"STREAM.CREATE.{name}2", several | {"sealed": True}),
+        await ask.api(f"STREAM.CREATE.{name}2", several | {"description": "d" * 5000}),
+        await ask.api(f"STREAM.CREATE.{name}2", several | {"allow_rollup_hdrs": True, "deny_purge": True}),
+        await ask.api(f"STREAM.CREATE.{name}2", several | {"max_msg_size": 9, "max_age": 10**10, "description": "d"}),
+        await ask.api("STREAM.NAMES", {"subject": f"{name}.b.x"}),
+        await ask.api("STREAM.NAMES", {"subject": f"{name}.>"}),
+        await ask.api("STREAM.LIST", {"subject": f"{name}.>"}),
+        await ask.api("STREAM.NAMES", {"subject": f"{name}.>", "offset": 1}),
+        await ask.api(f"STREAM.UPDATE.{name}2", several | {"allow_direct": True, "max_msgs": 7}),
+        await ask.api(f"STREAM.UPDATE.{name}3", several | {"name": f"{name}3", "subjects": ["n"]}),
+        await ask.api(f"STREAM.INFO.{name}2"),
+        await ask.api(f"STREAM.INFO.{name}3"),
+        await ask.api(f"STREAM.LEADER.STEPDOWN.{name}"),
+        await ask.api(f"STREAM.DELETE.{name}"),
+        await ask.api(f"STREAM.DELETE.{name}"),
+        await ask.api(f"STREAM.CREATE.{name}", {"name": name}),
+    ]
+
+
+async def of_publishes(ask: ApiClient, name: str) -> list[object]:
+    """Messages are published, with what their headers expect."""
+    await ask.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": [f"{name}.>"], "max_msg_size": 500})
+    one, two = f"{name}.one", f"{name}.two"
+    return [
+        await ask.publish(one, b"1", Nats_Msg_Id="first"),
+        await ask.publish(two, b"2"),
+        await ask.publish(one, b"3", Nats_Expected_Stream="other"),
+        await ask.publish(one, b"3", Nats_Expected_Stream=name),
+        await ask.publish(one, b"4", Nats_Expected_Last_Sequence="2"),
+        await ask.publish(one, b"4", Nats_Expected_Last_Sequence="3"),
+        await ask.publish(one, b"5", Nats_Expected_Last_Msg_Id="no"),
+        await ask.publish(one, b"5", Nats_Msg_Id="second"),
+        await ask.publish(one, b"6", Nats_Expected_Last_Msg_Id="second"),
+        await ask.publish(one, b"7", Nats_Expected_Last_Subject_Sequence="2"),
+        await ask.publish(one, b"7", Nats_Expected_Last_Subject_Sequence="6"),
+        await ask.publish(one, b"8", Nats_Expected_Last_Subject_Sequence="2", **OTHER_SUBJECT(two)),
+        await ask.publish(f"{name}.new", b"9", Nats_Expected_Last_Subject_Sequence="0"),
+        await ask.publish(f"{name}.new", b"9", Nats_Expected_Last_Subject_Sequence="0"),
+        await ask.publish(one, b"x", Nats_Rollup="sub"),
+        await ask.publish(one, b"x", Nats_TTL="1s"),
+        await ask.publish(one, b"x" * 501),
+        await ask.publish(one, b"x", Nats_Batch_Id="b"),
+        await ask.api(f"STREAM.MSG.GET.{name}", {"last_by_subj": one}),
+        await ask.api(f"STREAM.INFO.{name}"),
+    ]
+
+
+def OTHER_SUBJECT(subject: str) -> dict[str, str]:  # noqa: N802 - a header's name
+    return {"Nats_Expected_Last_Subject_Sequence_Subject": subject}
+
+
+async def of_messages(ask: ApiClient, name: str) -> list[object]:
+    """Messages are got, deleted, purged."""
+    await ask.api(
+        f"STREAM.CREATE.{name}",
+        {"name": name, "subjects": [f"{name}.*"], "allow_direct": True, "allow_rollup_hdrs": True},
+    )
+    for number in range(1, 9):
+        await ask.publish(f"{name}.{number % 3}", b"%d" % number, **({"a": "b"} if number == 4 else {}))
+    got = [
+        await ask.api(f"STREAM.MSG.GET.{name}", asked)
+        for asked in (
+            {"seq": 4},
+            {"seq": 99},
+            {},
+            {"last_by_subj": f"{name}.1"},
+            {"last_by_subj": f"{name}.>"},
+            {"last_by_subj": f"{name}.9"},
+            {"seq": 3, "next_by_subj": f"{name}.2"},
+            {"seq": 3, "next_by_subj": f"{name}.*"},
+            {"next_by_subj": f"{name}.0"},
+            {"seq": 9, "next_by_subj": f"{name}.*"},
+        )
+    ]
+    got += [
+        await ask.api(f"DIRECT.GET.{name}", asked)
+        for asked in ({"seq": 4}, {"seq": 99}, {}, {"last_by_subj": f"{name}.1"}, {"last_by_subj": f"{name}.9"}, None)
+    ]
+    got.append(await ask.api(f"DIRECT.GET.{name}.{name}.2"))
+    got.append(await ask.api(f"STREAM.INFO.{name}", {"subjects_filter": f"{name}.1"}))
+    for request, asked in (
+        ("MSG.DELETE", {"seq": 5}),
+        ("MSG.DELETE", {"seq": 5}),
+        ("MSG.DELETE", {}),
+        ("MSG.GET", {"seq": 5}),
+        ("MSG.GET", {"last_by_subj": f"{name}.2"}),
+        ("PURGE", {"filter": f"{name}.1", "keep": 1}),
+        ("PURGE", {"seq": 3}),
+        ("PURGE", {"filter": f"{name}.0", "seq": 6}),
+        ("PURGE", {"keep": 2}),
+        ("PURGE", {"keep": 2, "seq": 2}),
+    ):
+        got += [
+            await ask.api(f"STREAM.{request}.{name}", asked),
+            await ask.api(f"STREAM.INFO.{name}", {"deleted_details": True}),
+        ]
+    for number in range(6):
+        await ask.publish(f"{name}.{number % 2}", b"%d" % number)
+    got += [
+        await ask.publish(f"{name}.1", b"rolled up", Nats_Rollup="sub"),
+        await ask.api(f"STREAM.MSG.GET.{name}", {"next_by_subj": f"{name}.1"}),
+        await ask.api(f"STREAM.PURGE.{name}", {"filter": f"{name}.0", "keep": 1}),
+        await ask.api(f"STREAM.INFO.{name}", {"subjects_filter": ">"}),
+    ]
+    await ask.publish(f"{name}.1", b"all", Nats_Rollup="all")
+    got += [
+        await ask.api(f"STREAM.INFO.{name}"),
+        await ask.api(f"STREAM.PURGE.{name}"),
+        await ask.api(f"STREAM.INFO.{name}"),
+    ]
+    return got
+
+
+async def of_a_bucket(ask: ApiClient, name: str) -> list[object]:
+    """A bucket as clients make it, with one revision of each key."""
+    bucket = {
+        "name": f"KV_{name}",
+        "subjects": [f"$KV.{name}.>"],
+        "max_msgs_per_subject": 1,
+        "max_bytes": -1,
+        "discard": "new",
+        "deny_delete": True,
+        "allow_rollup_hdrs": True,
+        "allow_direct": True,
+        "allow_msg_ttl": True,
+        "duplicate_window": 120 * 10**9,
+    }
+    key = f"$KV.{name}.key"
+    return [
+        await ask.api(f"STREAM.CREATE.KV_{name}", bucket),
+        await ask.publish(key, b"1", Nats_Expected_Last_Subject_Sequence="0"),
+        await ask.publish(key, b"1", Nats_Expected_Last_Subject_Sequence="0"),
+        await ask.publish(key, b"2", Nats_Expected_Last_Subject_Sequence="1"),
+        await ask.publish(f"$KV.{name}.other", b"3"),
+        await ask.api(f"DIRECT.GET.KV_{name}.{key}"),
+        await ask.api(f"STREAM.MSG.GET.KV_{name}", {"seq": 1}),
+        await ask.api(f"STREAM.INFO.KV_{name}"),
+        await ask.publish(key, b"", KV_Operation="DEL"),
+        await ask.api(f"DIRECT.GET.KV_{name}.{key}"),
+        await ask.publish(key, b"", KV_Operation="PURGE", Nats_Rollup="sub"),
+        await ask.api(f"STREAM.MSG.GET.KV_{name}", {"last_by_subj": key}),
+        await ask.api(f"STREAM.MSG.DELETE.KV_{name}", {"seq": 3}),
+        await ask.api(f"STREAM.INFO.KV_{name}", {"subjects_filter": ">"}),
+        await ask.api(f"STREAM.PURGE.KV_{name}", {"filter": key, "keep": 0}),
+        await ask.api(f"STREAM.INFO.KV_{name}"),
+    ]
+
+
+@pytest.mark.parametrize("story", [of_streams, of_publishes, of_messages, of_a_bucket])
+async def test_both_servers_answer_the_same(story, original, ours):
+    name = unique("js").replace(".", "_").replace("-", "_")
+    told = []
+    for url in (original, ours):
+        ask = ApiClient()
+        await ask.client.connect(url)
+        try:
+            told.append(await asyncio.wait_for(story(ask, name), 60))
+        finally:
+            await ask.client.close()
+    for number, (theirs, own) in enumerate(zip(*told, strict=True)):
+        assert own == theirs, f"answer {number}"

@@ -1,0 +1,153 @@
+"""Streams and buckets with nats-py and the real broker: alone, killed, in a cluster, beside STAN clients, and where it may not
+start.
+"""
+
+import asyncio
+
+import nats
+import pytest
+import stan_client
+from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
+
+from tests.kit.cluster import StanCluster
+from tests.kit.server import NatsServer, StanServer, until
+
+PATIENCE_S = 60
+ON = "--jetstream_api"
+
+
+@pytest.fixture
+def server(tmp_path):
+    with StanServer(tmp_path, ON) as running:
+        yield running
+
+
+async def publish(jetstream, subject, payload, **fields):
+    """Publish until it is acknowledged, under one id."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                return await jetstream.publish(
+                    subject, payload, timeout=2, headers={"Nats-Msg-Id": payload.decode()} | fields
+                )
+            except (nats.errors.Error, nats.js.errors.Error):
+                await asyncio.sleep(0.1)
+
+
+async def test_streams_and_their_messages_are_there_after_a_kill(server):
+    client = await nats.connect(server.url)
+    jetstream = client.jetstream()
+    await jetstream.add_stream(name="ORDERS", subjects=["orders.*"])
+    acks = [await jetstream.publish(f"orders.{number % 3}", b"%d" % number) for number in range(10)]
+    assert [ack.seq for ack in acks] == list(range(1, 11))
+    server.kill9()
+    server.start()
+    ack = await publish(jetstream, "orders.0", b"after")
+    assert (ack.stream, ack.seq) == ("ORDERS", 11)
+    assert (await jetstream.get_last_msg("ORDERS", "orders.2")).data == b"8"
+    again = await publish(jetstream, "orders.0", b"after")
+    assert (again.seq, again.duplicate) == (11, True)
+    await client.close()
+
+
+async def test_clients_of_both_protocols_share_a_channel(server):
+    client = await nats.connect(server.url)
+    jetstream = client.jetstream()
+    stan = await stan_client.connect(server.url, client_id="me", cluster_id=server.cluster_id)
+    await stan.publish("shared", b"from stan")
+    await jetstream.add_stream(name="SHARED", subjects=["shared"])
+    ack = await jetstream.publish("shared", b"from jetstream", headers={"who": "it"})
+    assert ack.seq == 2
+    read = [message async for message in stan.read("shared")]
+    assert [message.data for message in read] == [b"from stan", b"from jetstream"]
+    assert (await jetstream.get_msg("SHARED", 1)).data == b"from stan"
+    assert (await jetstream.get_msg("SHARED", 2)).headers == {"who": "it"}
+    await jetstream.delete_stream("SHARED")
+    assert len([message async for message in stan.read("shared")]) == 2
+    await stan.close()
+    await client.close()
+
+
+async def test_a_bucket_keeps_keys(server):
+    client = await nats.connect(server.url)
+    bucket = await client.jetstream().create_key_value(bucket="B", direct=True)
+    assert await bucket.put("k", b"1") == 1
+    assert await bucket.update("k", b"2", last=1) == 2
+    with pytest.raises(KeyWrongLastSequenceError):
+        await bucket.update("k", b"3", last=1)
+    assert await bucket.create("n", b"3") == 3
+    with pytest.raises(KeyWrongLastSequenceError):
+        await bucket.create("n", b"4")
+    server.kill9()
+    server.start()
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                entry = await bucket.get("k")
+                break
+            except (nats.errors.Error, nats.js.errors.Error):
+                await asyncio.sleep(0.1)
+    assert (entry.value, entry.revision) == (b"2", 2)
+    await bucket.delete("k")
+    await bucket.purge("n")
+    for key in "kn":
+        with pytest.raises(KeyNotFoundError):
+            await bucket.get(key)
+    assert await bucket.create("k", b"again") == 6
+    assert (await bucket.status()).values == 2
+    await client.close()
+
+
+async def test_many_publishes_are_answered_each_with_its_sequence(server):
+    client = await nats.connect(server.url)
+    jetstream = client.jetstream(publish_async_max_pending=2000)
+    await jetstream.add_stream(name="S", subjects=["s.>"])
+    futures = [await jetstream.publish_async(f"s.{number}", b"%d" % number) for number in range(2000)]
+    assert [(await future).seq for future in futures] == list(range(1, 2001))
+    await client.close()
+
+
+async def test_an_unknown_stream_is_not_found(server):
+    client = await nats.connect(server.url)
+    with pytest.raises(Exception, match="err_code=10059"):  # nats-py's modules may be there twice
+        await client.jetstream().stream_info("NONE")
+    await client.close()
+
+
+@pytest.mark.parametrize("where", ["embedded", "outside"])
+def test_it_does_not_start_beside_another_jetstream(tmp_path, where):
+    text = "answers clients of JetStream itself"
+    if where == "embedded":
+        conf = tmp_path / "nats.conf"
+        conf.write_text(f'jetstream {{ store_dir: "{tmp_path}/js" }}')
+        server = StanServer(tmp_path, ON, "-c", str(conf))
+        server.launch()
+        server.wait_for_end()
+        assert text in server.log()
+        return
+    with NatsServer(tmp_path, "-js", "-sd", str(tmp_path / "js")) as outside:
+        server = StanServer(tmp_path, ON, nats_url=outside.url)
+        server.launch()
+        server.wait_for_end()
+        assert text in server.log()
+
+
+async def test_in_a_cluster_streams_outlive_their_leader(tmp_path):
+    with StanCluster(tmp_path, ON) as cluster:
+        client = await nats.connect([node.url for node in cluster.nodes.values()])
+        jetstream = client.jetstream(timeout=PATIENCE_S)
+        names = [f"S{number}" for number in range(6)]
+        for name in names:
+            made = await jetstream.add_stream(name=name, subjects=[f"{name}.*"], num_replicas=3)
+            assert made.config.num_replicas == 3
+        for name in names:
+            assert (await publish(jetstream, f"{name}.a", b"1")).seq == 1
+        cluster.nodes["n1"].kill9()
+        for name in names:
+            assert (await publish(jetstream, f"{name}.b", b"2")).seq == 2
+            assert (await publish(jetstream, f"{name}.b", b"2")).duplicate
+            assert (await jetstream.stream_info(name)).state.messages == 2
+        cluster.nodes["n1"].start()
+        assert sorted([one.config.name for one in await jetstream.streams_info()]) == names
+        await client.close()
+        until(lambda: all(node.running for node in cluster.nodes.values()))
