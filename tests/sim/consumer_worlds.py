@@ -182,7 +182,7 @@ class _Consumers:
 
     def _cut_leaf(self):
         """A leafnode connection breaks, and nothing else does."""
-        leaves = [leaf for leaf in self.nats.leaves if not self.quiet]
+        leaves = [leaf for leaf in self.nats.followers if not self.quiet]
         if leaves:
             leaf = self.random.choice(leaves)
             leaf.cut()
