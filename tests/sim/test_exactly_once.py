@@ -234,3 +234,13 @@ async def test_it_is_used_inside_its_block():
     async with simulated(faults=None) as client:
         with pytest.raises(RuntimeError, match="async with"):
             await anext(client.exactly_once("billing", "orders"))
+
+
+async def test_long_names_have_positions(rows):
+    channel = "a" * 1000
+    async with simulated(faults=None) as client:
+        await client.publish_many(channel, ORDERS)
+        for database in (rows, None):
+            for expected in (ORDERS, []):
+                async with client.exactly_once("billing", channel, database, follow=False) as orders:
+                    assert [order.data async for order, _ in orders] == expected
