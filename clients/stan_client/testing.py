@@ -46,6 +46,8 @@ DELIVERIES_MAX: Final = 5_000
 """Deliveries meanwhile, more than which are an endless loop."""
 LINES_SHOWN: Final = 12
 """Lines of the account of a run in the message of a failed seed, the last ones."""
+PASSED_ON: Final = ("CancelledError", "Exit", "KeyboardInterrupt", "Skipped", "SystemExit")
+"""Classes of what ends a test without its failure; a failure of pytest's own is no Exception, either."""
 MISSING: Final = "stan_client.testing needs the broker: pip install stan-broker"
 
 Program = Callable[[Client], Awaitable[object]]
@@ -238,5 +240,7 @@ async def _run(test: Test, seed: int, faults: Faults | None, args: tuple[Any, ..
                 await test(*args, client, **fixtures)
             finally:
                 account = client.simulation.account
-    except Exception as error:
+    except BaseException as error:
+        if type(error).__name__ in PASSED_ON:
+            raise
         raise SeedFailedError(test.__name__, seed, error, account) from error

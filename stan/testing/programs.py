@@ -124,11 +124,18 @@ class Steps:
                 error = asyncio.CancelledError()
                 if waits_for is not None:
                     waits_for.cancel()
+                    waits_for.add_done_callback(_look)
                 continue
             try:
                 yield waits_for
             except BaseException as thrown:  # noqa: BLE001 - it is the coroutine's
                 error = thrown
+
+
+def _look(future: "asyncio.Future[Any]") -> None:
+    """Look at the error of a future that nobody waits for anymore, else asyncio tells of it."""
+    if not future.cancelled():
+        future.exception()
 
 
 class Program:

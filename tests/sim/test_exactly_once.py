@@ -3,6 +3,7 @@
 More seeds by hand: `STAN_SEEDS=10000 python -m pytest tests/sim/test_exactly_once.py -k twice`.
 """
 
+import gc
 import os
 import sqlite3
 
@@ -47,12 +48,16 @@ async def run(client, path, reader, programs):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("programs", [1, 2])
 @pytest.mark.parametrize("reader", [into_sqlite, into_sqlite_by_batches, into_an_async_database, into_channels])
-def test_no_effect_is_lost_or_happens_twice(reader, programs, tmp_path):
+def test_no_effect_is_lost_or_happens_twice(reader, programs, tmp_path, caplog):
     @simulated_test(SEEDS)
     async def test_each_order_is_billed_once(client):
         await run(client, tmp_path / "bills.db", reader, programs)
 
     test_each_order_is_billed_once()
+    gc.collect()
+    assert [
+        record for record in caplog.records if record.name == "asyncio"
+    ] == []  # killed programs leave nothing behind
 
 
 def test_the_faults_show_what_is_not_exactly_once(tmp_path):
@@ -234,3 +239,13 @@ async def test_it_is_used_inside_its_block():
     async with simulated(faults=None) as client:
         with pytest.raises(RuntimeError, match="async with"):
             await anext(client.exactly_once("billing", "orders"))
+
+
+async def test_long_names_have_positions(rows):
+    channel = "a" * 1000
+    async with simulated(faults=None) as client:
+        await client.publish_many(channel, ORDERS)
+        for database in (rows, None):
+            for expected in (ORDERS, []):
+                async with client.exactly_once("billing", channel, database, follow=False) as orders:
+                    assert [order.data async for order, _ in orders] == expected

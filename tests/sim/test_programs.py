@@ -70,6 +70,22 @@ def test_the_environment_names_the_only_seed(monkeypatch):
     assert seeds == [0, 1, 2, 12]
 
 
+def test_failures_of_pytest_have_their_seed_and_skips_are_skips():
+    @simulated_test(seeds=[4], faults=None)
+    async def fails(client):
+        with pytest.raises(KeyError):
+            await client.publish("a", b"no error")
+
+    @simulated_test(seeds=[4], faults=None)
+    async def skips(_client):
+        pytest.skip("not here")
+
+    with pytest.raises(SeedFailedError, match=r"^seed 4: Failed: DID NOT RAISE"):
+        fails()
+    with pytest.raises(pytest.skip.Exception):
+        skips()
+
+
 @simulated_test(seeds=[1], faults=None)
 async def test_other_arguments_are_fixtures(client, tmp_path):
     assert tmp_path.is_dir()

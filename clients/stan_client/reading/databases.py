@@ -13,8 +13,8 @@ from stan_client.reading.consumer import Position
 
 TABLE: Final = "stan_positions"
 _CREATE: Final = (
-    f"CREATE TABLE IF NOT EXISTS {TABLE} (name VARCHAR(255) NOT NULL, channel VARCHAR(255) NOT NULL, "
-    "sequence BIGINT NOT NULL, uid BIGINT NOT NULL, cluster VARCHAR(255) NOT NULL, read_ns BIGINT NOT NULL, "
+    f"CREATE TABLE IF NOT EXISTS {TABLE} (name TEXT NOT NULL, channel TEXT NOT NULL, "
+    "sequence BIGINT NOT NULL, uid BIGINT NOT NULL, cluster TEXT NOT NULL, read_ns BIGINT NOT NULL, "
     "PRIMARY KEY (name, channel))"
 )
 _INSERT: Final = f"INSERT INTO {TABLE} VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608 - no text of users

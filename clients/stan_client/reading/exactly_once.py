@@ -9,9 +9,10 @@ the next message, and rolled back when the block ends, so a message comes again 
 after that. Nothing depends on acks: the reader reads by position. Two readers of one name exclude each other message by message.
 """
 
+import hashlib
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from stan_client.errors import ChannelReplacedError
 from stan_client.messages.messages import Message
@@ -21,6 +22,9 @@ from stan_client.reading.consumer import Position, PullConsumer
 from stan_client.reading.databases import PositionTable
 from stan_client.requests.transactions import StagedRows, Transactions
 from stan_client.transport.session import fresh_id
+
+APP_BYTES_MAX: Final = 255
+"""Bytes of the name of an app, at most."""
 
 
 class Effects(Protocol):
@@ -69,7 +73,7 @@ class PublishedEffects:
 
     def __init__(self, transactions: Transactions, name: str, channel: str) -> None:
         self._transactions = transactions
-        self._app = f"{name} of {channel}"
+        self._app = app_of(name, channel)
         self._outputs: Outputs | None = None
         self._version = 0
 
@@ -98,6 +102,13 @@ class PublishedEffects:
     async def rollback(self) -> None:
         """Forget the outputs; those that are staged are never seen."""
         self._outputs = None
+
+
+def app_of(name: str, channel: str) -> str:
+    """The name under which the servers know the versions of a reader: a digest where the text is too long for them."""
+    text = f"{name} of {channel}"
+    encoded = text.encode()
+    return text if len(encoded) <= APP_BYTES_MAX else hashlib.sha256(encoded).hexdigest()
 
 
 class ExactlyOnce(AsyncIterator[tuple[Message, Any]]):
