@@ -124,15 +124,18 @@ class LiveConsumer:
         """True if messages wait for an ack."""
         return self.config.acks
 
+    @property
+    def window_max(self) -> int:
+        """Messages that may wait for acks."""
+        most = self.config.max_ack_pending
+        return most if most > 0 else limits.CONSUMER_ACK_PENDING_MAX
+
     def open_slots(self, in_flight: int) -> int:
         """Messages that may leave now, if *in_flight* wait for acks."""
         if self.presence.paused or self.flow.stalled or not self.leaf.up:
             return 0
         config = self.config
-        room = UNBOUNDED
-        if config.acks:
-            most = config.max_ack_pending
-            room = (most if most > 0 else limits.CONSUMER_ACK_PENDING_MAX) - in_flight
+        room = self.window_max - in_flight if config.acks else UNBOUNDED
         if config.deliver_subject:
             return room if self.presence.active else 0
         return min(room, self.demand)
