@@ -16,7 +16,7 @@ from stan_protocol.units import parse_duration
 
 from stan import limits
 from stan.config import ChannelLimits
-from stan.core.base.names import text
+from stan.core.base.names import raw, text
 from stan.core.base.payload_limit import MESSAGE_ROOM
 from stan.core.features.jetstream.streams.subjects import SubjectIndex, digest
 from stan.core.metadata.streams import Stream
@@ -171,7 +171,7 @@ class Judge:
             last = sequence - 1
             gone = last <= self._log.last_sequence and behind(self._deleted, max(1, self._log.first_sequence)) > last
             return 0 if gone or not self.stream.overlaps(subject) else last
-        on_its_way = self.in_flight.subjects.get(subject.encode(), 0)
+        on_its_way = self.in_flight.subjects.get(raw(subject), 0)
         return on_its_way or max(self.index.newest_there(subject, self._is_there), default=0)
 
     def _is_there(self, sequence: int) -> bool:

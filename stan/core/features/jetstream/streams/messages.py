@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from stan_protocol.patterns import literal, matches
 
-from stan.core.base.names import text
+from stan.core.base.names import raw, text
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
 from stan.core.features.jetstream.streams.descriptions import moment
 from stan.core.features.jetstream.streams.reading import Found, StreamReading
@@ -313,7 +313,7 @@ class MessageRequests:
         self, reading: StreamReading, request: ApiRequest, purge: _Purge, index: SubjectIndex | None
     ) -> None:
         """Remove messages of one subject, which the index of the stream knows; or else look for them."""
-        known = index.sequences(purge.filter.encode()) if index is not None else None
+        known = index.sequences(raw(purge.filter)) if index is not None else None
         if known is None:
             reading.run(self._collect(reading, request, purge))
             return

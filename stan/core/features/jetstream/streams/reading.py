@@ -17,7 +17,7 @@ from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import ChannelUid, WallNanos
 
 from stan import limits
-from stan.core.base.names import text
+from stan.core.base.names import raw, text
 from stan.core.base.ready import ReadResult
 from stan.core.features.jetstream.streams.subjects import SubjectIndex, id_of
 from stan.core.leader.local_group import Leadership
@@ -197,7 +197,7 @@ class StreamReading(Relocating):
         at = 1
         while at < sequence:
             found, end = yield from self.some(stream, at, sequence - 1)
-            newest = next((one for one in reversed(found) if one.subject == subject.encode()), newest)
+            newest = next((one for one in reversed(found) if one.subject == raw(subject)), newest)
             at = end + 1
         return newest
 
