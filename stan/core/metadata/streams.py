@@ -26,7 +26,7 @@ CHANGED, OVERLAPS, TOO_MANY, CHANNEL_TAKEN = (
 
 
 class Stream(NamedTuple):
-    """One stream."""
+    """Describes a stream."""
 
     name: str
     config: StreamConfig
@@ -75,7 +75,7 @@ class Streams:
         return next((one for one in self.by_name.values() if one.covers(subject)), None)
 
     def overlapping(self, config: StreamConfig) -> str:
-        """Another stream with one of the subjects; "": there is none."""
+        """Return the name of another stream with one of the subjects; "": there is none."""
         others = (self.by_name[name] for name in sorted(self.by_name) if name != config.name)
         pairs = ((one.name, theirs, own) for one in others for theirs in one.config.subjects for own in config.subjects)
         return next((name for name, theirs, own in pairs if overlap(theirs, own)), "")
@@ -138,7 +138,7 @@ class Streams:
     # --- rows -----------------------------------------------------------------------------------------------------
 
     def take_changed_rows(self) -> list[tuple[str, bytes, bytes | None]]:
-        """Return kind, key and row of what has changed since the last call; None: the stream is gone."""
+        """Return kind, key and row of each stream that has changed since the last call; None: the stream is gone."""
         dirty, self.dirty = sorted(self.dirty), set()
         rows = ((name, self.by_name.get(name)) for name in dirty)
         return [

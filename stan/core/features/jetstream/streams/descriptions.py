@@ -1,4 +1,4 @@
-"""What answers tell of a stream: its configuration, and what its channel holds."""
+"""Descriptions of streams in answers: their configuration, and the state of their channels."""
 
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
@@ -39,7 +39,7 @@ class StreamDescriptions:
         return info is not None and info.group in self.node.groups
 
     def state(self, stream: Stream) -> dict[str, object]:
-        """What the stream holds, as far as this node knows; nothing if it does not have the channel."""
+        """The messages that the stream has, as far as this node knows; none if it does not have the channel."""
         info = self.node.meta.by_uid[stream.uid]
         if info.group not in self.node.groups:
             return _state(0, 0, 0, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""May a message be stored in its stream? What its headers expect is compared with what is there, or on its way.
+"""Judges if messages may be stored in their stream: by the expectations in their headers, their size, the stream's limits.
 
 The checks come in the order in which NATS's own server makes them, so that a message that fails several gets the same answer.
 """
@@ -86,7 +86,7 @@ class InFlight:
 
 
 class Judgement(NamedTuple):
-    """What becomes of a message that is not refused."""
+    """The result for a message that is not refused."""
 
     body: bytes = b""  # its row
     message_id: bytes = b""

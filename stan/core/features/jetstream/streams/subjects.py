@@ -1,4 +1,4 @@
-"""What the leader of a stream's channel knows by subject and by id: the newest message of each subject, and the ids of the last
+"""The index of a stream, which the leader of its channel has: the newest message of each subject, and the ids of the last
 messages. Memory alone, made of the log.
 """
 
