@@ -80,6 +80,11 @@ class Streams:
         pairs = ((one.name, theirs, own) for one in others for theirs in one.config.subjects for own in config.subjects)
         return next((name for name, theirs, own in pairs if overlap(theirs, own)), "")
 
+    def is_too_much(self, config: StreamConfig) -> bool:
+        """True if there were too many subjects with those of a configuration."""
+        others = sum(len(one.config.subjects) for name, one in self.by_name.items() if name != config.name)
+        return others + len(config.subjects) > limits.STREAMS_SUBJECTS_MAX
+
     def refusal(self, change: pb.StreamChange) -> str:
         """Why a change cannot be made to this state; "" if it can."""
         name = change.name.decode()
@@ -89,10 +94,10 @@ class Streams:
         if not change.config:
             return ""
         config = decoded(change.config)
+        if (found is None and len(self.by_name) >= limits.STREAMS_MAX) or self.is_too_much(config):
+            return TOO_MANY
         if self.overlapping(config):
             return OVERLAPS
-        if found is None and len(self.by_name) >= limits.STREAMS_MAX:
-            return TOO_MANY
         other = next((one for one in self.by_name.values() if one.channel == change.channel), found)
         return "" if other is found else CHANNEL_TAKEN
 

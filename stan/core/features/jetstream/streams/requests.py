@@ -168,6 +168,8 @@ class StreamRequests:
             raise RequestError(UNAVAILABLE)
         name = request.named[0]
         config = requested(request.document(), name, self._replicas())
+        if self.node.meta.streams.is_too_much(config):
+            raise RequestError(TOO_MANY_STREAMS)
         if self.node.meta.streams.overlapping(config):
             raise RequestError(OVERLAP)
         return config, self.node.meta.streams.by_name.get(name)
@@ -194,6 +196,8 @@ class StreamRequests:
             why = f"the channel {text(name)} is that of another stream"
         elif (there.commit if there is not None else self.placement.wanted_commit(name)) == EPHEMERAL:
             why = "an ephemeral channel can not be a stream"
+        elif self.placement.policies.of(name, b"").delay:
+            why = "a channel with a delay can not be a stream"
         if why:
             raise RequestError(invalid_config(why))
         if (
