@@ -86,13 +86,18 @@ class StreamDescriptions:
             told |= {"max_msgs": room.msgs or -1, "max_bytes": room.bytes or -1, "max_age": room.age_ns}
         return told
 
+    def _cluster(self) -> dict[str, object]:
+        """The cluster, and the node that answers, which leads the stream's channel or the metadata."""
+        name = self.node.config.cluster_id
+        return {"name": name, "leader": self.node.name or name} if self.node.clustered else {"leader": name}
+
     def document(self, stream: Stream) -> dict[str, object]:
         """A stream in an answer, its state included."""
         return {
             "config": self._config(stream),
             "created": moment(stream.created),
             "state": self.state(stream),
-            "cluster": {"leader": self.node.name or self.node.config.cluster_id},
+            "cluster": self._cluster(),
             "ts": moment(self.node.clock.wall),
         }
 
