@@ -22,7 +22,7 @@ from stan import limits
 from stan.core.base.leaf_state import LeafState
 from stan.core.base.ready import LeafParcel, LeafPiece, ReadResult
 from stan.protocol.jetstream.consumers import ConsumerConfig
-from stan.protocol.jetstream.leaf_frames import size_of, status_frame
+from stan.protocol.jetstream.statuses import size_of, status_frame
 
 NEVER: Final = Nanos(0)
 UNBOUNDED: Final = limits.CONSUMER_BATCH_MAX

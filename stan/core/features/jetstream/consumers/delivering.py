@@ -28,8 +28,8 @@ from stan.core.state.consumers import CONSUMERS
 from stan.core.state.cursors import CursorKind
 from stan.protocol.jetstream import headers
 from stan.protocol.jetstream.errors import RequestError
-from stan.protocol.jetstream.leaf_frames import status_frame
 from stan.protocol.jetstream.pulls import PullRequest, pull_refusal, read_ack, read_pull
+from stan.protocol.jetstream.statuses import status_frame
 from stan.protocol.proto import entries_pb2 as pb
 
 LedConsumer = tuple[LiveCursor, LiveMember, LiveConsumer]
