@@ -928,7 +928,7 @@ def test_leaf_frames_twins_agree(messages, base, piece, delivered, subject, queu
 
 @needs_compiled
 @relaxed
-@given(st.lists(st.binary(max_size=40), max_size=4), st.integers(0, 4), pieces)
-def test_leaf_frames_read_no_byte_behind_a_record(parts, base, piece):
+@given(st.lists(st.binary(max_size=40), max_size=4), st.integers(0, 4), pieces, st.booleans())
+def test_leaf_frames_read_no_byte_behind_a_record(parts, base, piece, headers_only):
     records = b"".join(pack("<I", len(one)) + one for one in parts)
-    outcome(_stan_kernel.leaf_frames, records, base, piece, b"$JS.ACK.S.C.", 1, b"", b"", False)
+    outcome(_stan_kernel.leaf_frames, records, base, piece, b"$JS.ACK.S.C.", 1, b"", b"", headers_only)

@@ -5,7 +5,8 @@ reply that begins with `$JS.ACK.` and ends in `@<subject>` reaches a client unde
 `@`; that is how JetStream's own servers deliver.
 
 Promises: it connects again for ever; bytes that are written while it is down are lost, and the caller knows. It subscribes to
-nothing, so nothing but interest comes in. Modelled on the protocol of nats-server's leafnodes: INFO, CONNECT, LS+, LS-, LMSG, PING, PONG.
+nothing, so nothing but interest comes in. Modelled on the protocol of nats-server's leafnodes: INFO, CONNECT, LS+, LS-, LMSG,
+PING, PONG.
 """
 
 import asyncio
