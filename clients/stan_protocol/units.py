@@ -174,7 +174,7 @@ def rfc3339(at_ns: int) -> str:
 
 
 def parse_rfc3339(text: str) -> int | None:
-    """Return the time of a text in the form of RFC 3339, Unix ns; 0 for one before 1970, None for what is no such time."""
+    """Return the time of a text in the form of RFC 3339, Unix ns; 0 for one before 1970, None if it is none."""
     found = _RFC3339.fullmatch(text)
     if found is None:
         return None

@@ -374,8 +374,10 @@ API_WAITING_MAX = 256
 """Requests of JetStream's API that wait for the metadata or for messages from the disk."""
 STREAMS_MAX = 1_000
 STREAM_NAME_BYTES_MAX = 255
-STREAM_SUBJECTS_MAX = 256
-"""Subjects of one stream; each is a subscription of every node."""
+STREAM_SUBJECTS_MAX = 100
+"""Subjects of one stream; each is a subscription of every node ..."""
+STREAMS_SUBJECTS_MAX = 2_000
+"""... and of all together: a new stream's subjects are compared with each of them."""
 STREAM_DESCRIPTION_BYTES_MAX = 4 * KiB
 STREAM_METADATA_BYTES_MAX = 16 * KiB
 STREAM_INDEXED_MAX = 1_000_000

@@ -4,14 +4,18 @@ import asyncio
 import contextlib
 import json
 import subprocess
+import sys
 from contextlib import asynccontextmanager
 
 import nats
 import pytest
+import stan_client
 from nats.errors import TimeoutError as NothingCame
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamConfig
+from psutil import Process
 
 from stan.edge.nats.nats_process import find_binary
+from tests.kit.cluster import StanCluster
 from tests.kit.ports import accepts, free_port
 from tests.kit.server import StanServer, until
 
@@ -363,3 +367,96 @@ async def test_both_answer_the_same_to_other_requests(broker, original):
             if mine != theirs:
                 differ.append((request, mine, theirs))
     assert not differ, "\n".join(map(str, differ))
+
+
+# --- clusters, restarts of NATS, and STAN's clients beside --------------------------------------------------------------------
+
+
+async def asked(call, seconds=60):
+    """The answer to a question that is asked until there is one."""
+    async with asyncio.timeout(seconds):
+        while True:
+            with contextlib.suppress(nats.errors.Error, nats.js.errors.Error):
+                return await call()
+            await asyncio.sleep(0.05)
+
+
+async def test_consumers_outlive_the_nodes_that_lead_them(tmp_path):
+    with StanCluster(tmp_path, "-jetstream_api") as cluster:
+        client = await nats.connect([node.url for node in cluster.nodes.values()])
+        js = client.jetstream(timeout=10)
+        await asked(lambda: js.add_stream(name="ORDERS", subjects=["orders.*"], num_replicas=3))
+        got, acked = {}, set()
+        config = ConsumerConfig(ack_wait=2, max_ack_pending=20)
+        sub = await asked(lambda: js.pull_subscribe("orders.*", durable="worker", config=config))
+
+        async def work(upto):
+            async with asyncio.timeout(90):
+                while len(acked) < upto:
+                    found = []
+                    with contextlib.suppress(nats.errors.Error, nats.js.errors.Error):
+                        found = await sub.fetch(10, timeout=1)
+                    for one in found:
+                        sequence, delivered = one.metadata.sequence.stream, one.metadata.num_delivered
+                        assert sequence not in acked, "an ack that was answered was forgotten"
+                        assert sequence not in got or delivered > 1, "a repeat says that it is one"
+                        got[sequence] = one.data
+                        with contextlib.suppress(nats.errors.Error):
+                            await one.ack_sync(timeout=2)
+                            acked.add(sequence)
+
+        sent = 0
+        for victim in ("n1", "n2", "n3"):
+            for _ in range(20):
+                sent += 1
+                value, named = b"%d" % sent, {"Nats-Msg-Id": str(sent)}
+                await asked(lambda value=value, named=named: js.publish("orders.x", value, headers=named, timeout=2))
+            cluster.nodes[victim].kill9()
+            await work(sent)
+            await asyncio.to_thread(cluster.nodes[victim].start)
+        assert [got[number] for number in range(1, sent + 1)] == [b"%d" % number for number in range(1, sent + 1)]
+        info = await asked(lambda: js.consumer_info("ORDERS", "worker"))
+        assert (info.num_ack_pending, info.num_pending) == (0, 0)
+        await client.close()
+
+
+async def test_deliveries_go_on_when_nats_server_is_started_again(broker):
+    async with connected(broker.url) as (client, js):
+        await fill(js, 3)
+        sub = await js.pull_subscribe("orders.*", durable="worker", config=ConsumerConfig(ack_wait=2))
+        for one in await fetched(sub, 3):
+            await one.ack_sync(timeout=5)
+        for child in Process(broker.pid).children(recursive=True):
+            if "nats-server" in child.name():
+                child.kill()
+        await asked(lambda: fill(js, 2, 4))
+
+        async def next_one():
+            (one,) = await sub.fetch(1, timeout=1)
+            return one
+
+        found = [await asked(next_one) for _ in range(2)]
+        assert {one.data for one in found} == {b"4", b"5"}
+        assert client.is_connected
+
+
+async def test_a_consumer_and_a_durable_share_the_messages_of_a_channel(broker):
+    stan = await stan_client.connect(broker.url, client_id="me", cluster_id=broker.cluster_id)
+    await stan.publish("shared", b"from stan")
+    client = await nats.connect(broker.url)
+    js = client.jetstream(timeout=10)
+    await js.add_stream(name="SHARED", subjects=["shared"])
+    await js.publish("shared", b"from jetstream")
+    sub = await js.pull_subscribe("shared", durable="worker")
+    found = await fetched(sub, 2)
+    assert [(one.subject, one.data) for one in found] == [("shared", b"from stan"), ("shared", b"from jetstream")]
+    shown = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "stan.cli.main", "durable", "list", "-s", broker.url, "-c", broker.cluster_id],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "$JS/worker" in shown.stdout
+    await client.close()
+    await stan.close()

@@ -98,6 +98,19 @@ async def test_a_bucket_keeps_keys(server):
     await client.close()
 
 
+async def test_an_object_store_keeps_objects(server):
+    client = await nats.connect(server.url)
+    store = await client.jetstream().create_object_store(bucket="O")
+    assert (await store.put("a", bytes(300_000))).chunks == 3
+    assert (await store.put("a", bytes(200_000))).chunks == 2
+    state = (await store.status()).stream_info.state
+    assert (state.messages, (await store.get_info("a")).size) == (3, 200_000)
+    await store.delete("a")
+    assert (await store.get_info("a", show_deleted=True)).deleted
+    assert (await store.status()).stream_info.state.messages == 1
+    await client.close()
+
+
 async def test_many_publishes_are_answered_each_with_its_sequence(server):
     client = await nats.connect(server.url)
     jetstream = client.jetstream(publish_async_max_pending=2000)

@@ -61,10 +61,10 @@ def satellite(name: bytes, channel: bytes) -> bytes:
     return channel + name if name.startswith(b".") else name
 
 
-def of_consumer(config: ConsumerConfig, found: DeliveryPolicy) -> DeliveryPolicy:
-    """The policy in force for a consumer of JetStream: what its client wants, and for the rest *found*, what operators want of the
-    channel's positions. JetStream counts a pause from the delivery, the broker from the end of the ack wait."""
-    wanted = replace(found, adaptive_window=False, failover=False, ordered_by_key=False, from_replica=False)
+def of_consumer(config: ConsumerConfig, policy: DeliveryPolicy) -> DeliveryPolicy:
+    """The policy in force for a consumer of JetStream: what its client wants, and for the rest *policy*, which operators have set
+    for the channel. JetStream counts a pause from the delivery, the broker from the end of the ack wait."""
+    wanted = replace(policy, adaptive_window=False, failover=False, ordered_by_key=False, from_replica=False)
     if config.max_deliver > 0:
         wanted = replace(wanted, max_deliver=config.max_deliver)
     if config.backoff:

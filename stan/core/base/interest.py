@@ -11,7 +11,7 @@ Change = tuple[bool, bytes, bytes]
 
 @dataclass(slots=True)
 class Interest:
-    """What somebody listens to, each with the queue group that listens; b"": listeners of their own."""
+    """Subjects with listeners, each with the queue group that listens; b"": listeners of their own."""
 
     exact: set[tuple[bytes, bytes]] = field(default_factory=set)
     patterns: dict[tuple[bytes, bytes], list[bytes]] = field(default_factory=dict)  # with their tokens

@@ -8,14 +8,14 @@ from stan.core.base.interest import Change, Interest
 
 @dataclass(slots=True)
 class LeafState:
-    """Whether deliveries of consumers can leave, and to whom."""
+    """State of the connection by which deliveries of consumers leave, and the listeners behind it."""
 
     up: bool = False  # there is a connection, with room
     interest: Interest = field(default_factory=Interest)  # of NATS
     followers: list[Callable[[list[Change]], None]] = field(default_factory=list)  # called with changes of the interest
 
     def change(self, changes: list[Change], *, up: bool, forgotten: bool) -> None:
-        """What has become of the connection, and of NATS's interest. *forgotten*: what was known before is not true any more."""
+        """Note how the connection and NATS's interest are now. *forgotten*: all earlier interest counts no more."""
         self.up = up
         if forgotten:
             self.interest.clear()

@@ -61,7 +61,7 @@ class GroupStops:
 
     def step_leaf(self, changes: list[Change], *, up: bool, forgotten: bool) -> None:
         """Report the leafnode connection, which deliveries of consumers leave by: whether it has room, and how NATS's interest
-        has changed since the last call. *forgotten*: it was lost meanwhile, and what was told before is not true any more."""
+        has changed since the last call. *forgotten*: it was lost meanwhile, and all earlier interest counts no more."""
         self.leaf.change(changes, up=up, forgotten=forgotten)
 
     def step_frozen(self, number: GroupId) -> None:

@@ -54,6 +54,11 @@ class LiveMember:
         return max(0, (min(most, 1) if self.doubted else most) - self.window.size)
 
     @property
+    def is_full(self) -> bool:
+        """True if nothing is sent before an ack comes; a consumer whose clients do not ask is not full."""
+        return not self.open_slots if self.consumer is None else self.window.size >= self.consumer.window_max
+
+    @property
     def rank(self) -> int:
         """Members of a lower rank are preferred: 0 its client acks, 1 it acks nothing in time, 2 its heartbeats fail."""
         return 2 if self.failed_heartbeat else int(self.silent)

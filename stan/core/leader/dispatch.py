@@ -288,7 +288,7 @@ class Dispatch:
         """How many messages a consumer will get behind [.., last], which are sent now."""
         newest, consumer = self.indexes(self.machine.group, live.cursor.uid).last_sequence, live.members[0].consumer
         every = max(0, newest - max(last, live.last_sent) - live.ahead.skip.size)
-        return every if consumer is None else consumer.left(max(last, live.last_sent), every)
+        return every if consumer is None else consumer.remaining(max(last, live.last_sent), every)
 
     def _end_turn(self, live: LiveCursor, turn: OrderedTurn, ready: Ready) -> None:
         """Let out what a turn of a key-ordered group has given to the members."""

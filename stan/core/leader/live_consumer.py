@@ -1,6 +1,6 @@
 """The leader's live view of a consumer of JetStream: to whom its messages go, and how many may.
 
-    clients pull: requests wait in order; each gets so many messages, or so many bytes, or what is there until it is over
+    clients pull: requests wait in order; each gets so many messages, or so many bytes, or all that come until it is over
     messages are pushed: to one subject, as long as somebody listens there
 
 It belongs to the only member of the consumer's cursor, which delivers like all others and asks how much may leave now, and under
@@ -22,7 +22,7 @@ from stan import limits
 from stan.core.base.leaf_state import LeafState
 from stan.core.base.ready import LeafParcel, LeafPiece, ReadResult
 from stan.protocol.jetstream.consumers import ConsumerConfig
-from stan.protocol.jetstream.leaf_frames import size_of, status_frame
+from stan.protocol.jetstream.statuses import size_of, status_frame
 
 NEVER: Final = Nanos(0)
 UNBOUNDED: Final = limits.CONSUMER_BATCH_MAX
@@ -32,11 +32,12 @@ DELETED, TOO_LARGE, COMPLETED = (
     b"409 Message Size Exceeds MaxBytes",
     b"409 Batch Completed",
 )
+MOVED = b"409 Leadership Change"
 
 
 @dataclass(slots=True)
 class Pull:
-    """One request of a client for messages."""
+    """A request of a client for messages."""
 
     inbox: bytes
     left: int  # messages
@@ -81,7 +82,7 @@ class Flow:
 
 @dataclass(slots=True)
 class Presence:
-    """Whether there are clients of a consumer."""
+    """The presence of clients of a consumer."""
 
     active: bool = False  # of one that pushes: somebody listens
     paused: bool = False  # until a time that the configuration names
@@ -90,9 +91,9 @@ class Presence:
 
 
 class KnownSubjects(Protocol):
-    """What is known of the newest messages of the subjects that a consumer wants."""
+    """Knowledge of the newest messages of the subjects that a consumer wants."""
 
-    def left(self, sequence: int) -> int | None:
+    def remaining(self, sequence: int) -> int | None:
         """Return how many messages behind *sequence* the consumer will get: 0, or at least so many. None: it is not known."""
 
     def is_outdated(self, subject: bytes, sequence: int) -> bool:
@@ -124,15 +125,18 @@ class LiveConsumer:
         """True if messages wait for an ack."""
         return self.config.acks
 
+    @property
+    def window_max(self) -> int:
+        """Messages that may wait for acks."""
+        most = self.config.max_ack_pending
+        return most if most > 0 else limits.CONSUMER_ACK_PENDING_MAX
+
     def open_slots(self, in_flight: int) -> int:
         """Messages that may leave now, if *in_flight* wait for acks."""
         if self.presence.paused or self.flow.stalled or not self.leaf.up:
             return 0
         config = self.config
-        room = UNBOUNDED
-        if config.acks:
-            most = config.max_ack_pending
-            room = (most if most > 0 else limits.CONSUMER_ACK_PENDING_MAX) - in_flight
+        room = self.window_max - in_flight if config.acks else UNBOUNDED
         if config.deliver_subject:
             return room if self.presence.active else 0
         return min(room, self.demand)
@@ -145,8 +149,8 @@ class LiveConsumer:
         self.pulls.append(pull)
         self.demand += pull.left
 
-    def drop(self, pull: Pull, status: bytes, *, told: bool = True) -> None:
-        """A request is over; *told*: its client is told what it has not got."""
+    def drop(self, pull: Pull, status: bytes, *, shortfall: bool = True) -> None:
+        """A request is over; *shortfall*: the status says how much of it is missing."""
         self.pulls.remove(pull)
         self.demand -= pull.left
         fields = (
@@ -154,7 +158,7 @@ class LiveConsumer:
                 (b"Nats-Pending-Messages", b"%d" % pull.left),
                 (b"Nats-Pending-Bytes", b"%d" % pull.bytes_left),
             )
-            if told
+            if shortfall
             else ()
         )
         if status:
@@ -163,15 +167,15 @@ class LiveConsumer:
     def end_all(self, status: bytes) -> None:
         """All requests are over."""
         for pull in list(self.pulls):
-            self.drop(pull, status, told=False)
+            self.drop(pull, status, shortfall=False)
 
     def end_impatient(self) -> None:
         """There are no messages: end the requests that do not wait."""
         for pull in [one for one in self.pulls if one.impatient]:
-            self.drop(pull, NO_MESSAGES, told=False)
+            self.drop(pull, NO_MESSAGES, shortfall=False)
 
     def take_statuses(self) -> bytes:
-        """What clients are told, as frames."""
+        """Take the statuses for clients, as frames."""
         told = b"".join(self.statuses)
         self.statuses.clear()
         return told
@@ -262,11 +266,11 @@ class LiveConsumer:
         text = subject.decode("utf-8", "surrogateescape")
         return not self.filters or any(matches(one, text) for one in self.filters)
 
-    def left(self, sequence: int, every: int) -> int:
+    def remaining(self, sequence: int, every: int) -> int:
         """How many messages behind *sequence* the consumer will get, of *every* that there are."""
         if self.known is None or not every:
             return every
-        found = self.known.left(sequence)
+        found = self.known.remaining(sequence)
         return every if found is None else min(found, every)
 
     # --- what leaves --------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ CHANGED, OVERLAPS, TOO_MANY, CHANNEL_TAKEN = (
 
 
 class Stream(NamedTuple):
-    """One stream."""
+    """Describes a stream."""
 
     name: str
     config: StreamConfig
@@ -75,10 +75,15 @@ class Streams:
         return next((one for one in self.by_name.values() if one.covers(subject)), None)
 
     def overlapping(self, config: StreamConfig) -> str:
-        """Another stream with one of the subjects; "": there is none."""
+        """Return the name of another stream with one of the subjects; "": there is none."""
         others = (self.by_name[name] for name in sorted(self.by_name) if name != config.name)
         pairs = ((one.name, theirs, own) for one in others for theirs in one.config.subjects for own in config.subjects)
         return next((name for name, theirs, own in pairs if overlap(theirs, own)), "")
+
+    def is_too_much(self, config: StreamConfig) -> bool:
+        """True if there were too many subjects with those of a configuration."""
+        others = sum(len(one.config.subjects) for name, one in self.by_name.items() if name != config.name)
+        return others + len(config.subjects) > limits.STREAMS_SUBJECTS_MAX
 
     def refusal(self, change: pb.StreamChange) -> str:
         """Why a change cannot be made to this state; "" if it can."""
@@ -89,10 +94,10 @@ class Streams:
         if not change.config:
             return ""
         config = decoded(change.config)
+        if (found is None and len(self.by_name) >= limits.STREAMS_MAX) or self.is_too_much(config):
+            return TOO_MANY
         if self.overlapping(config):
             return OVERLAPS
-        if found is None and len(self.by_name) >= limits.STREAMS_MAX:
-            return TOO_MANY
         other = next((one for one in self.by_name.values() if one.channel == change.channel), found)
         return "" if other is found else CHANNEL_TAKEN
 
@@ -138,7 +143,7 @@ class Streams:
     # --- rows -----------------------------------------------------------------------------------------------------
 
     def take_changed_rows(self) -> list[tuple[str, bytes, bytes | None]]:
-        """Return kind, key and row of what has changed since the last call; None: the stream is gone."""
+        """Return kind, key and row of each stream that has changed since the last call; None: the stream is gone."""
         dirty, self.dirty = sorted(self.dirty), set()
         rows = ((name, self.by_name.get(name)) for name in dirty)
         return [

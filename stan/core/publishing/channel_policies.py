@@ -87,7 +87,7 @@ class ChannelPolicies:
         return room if stream is None else _of_stream(room, stream.config)
 
     def _removing(self, info: ChannelInfo, room: ChannelLimits) -> ChannelLimits:
-        """Those of the limits *room* for which messages are removed: a stream may want new ones refused instead."""
+        """Return the limits *room* without those at which a stream refuses new messages instead of removing old ones."""
         stream = self.node.meta.streams.by_uid.get(info.uid)
         return replace(room, msgs=0, bytes=0) if stream is not None and stream.config.discard == DISCARD_NEW else room
 

@@ -1,4 +1,4 @@
-"""Subjects of another protocol than STAN's on which this node listens, and who takes what comes there."""
+"""Subjects of another protocol than STAN's on which this node listens, and the takers of their frames."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,9 +21,9 @@ class ListenedSubjects:
         """The subjects as they are now, each with the taker of its frames."""
         return MappingProxyType(self.takers)
 
-    def change(self, wanted: Mapping[str, Taker]) -> None:
-        """Listen on the subjects of *wanted*, and on no others."""
-        if wanted.keys() != self.takers.keys():
-            self.takers = dict(wanted)
+    def change(self, takers: Mapping[str, Taker]) -> None:
+        """Listen on the subjects of *takers*, and on no others."""
+        if takers.keys() != self.takers.keys():
+            self.takers = dict(takers)
             for follow in self.followers:
                 follow()

@@ -68,7 +68,7 @@ class EmbeddedNats:
 
     @property
     def leafnode(self) -> LeafAddress | None:
-        """Where our leafnode connection is taken, and as whom; None while it is not."""
+        """Address and login for our leafnode connection; None while it is not taken."""
         place = self._process.leafnodes() if self._process is not None and self._process.running else None
         config = self._config
         return None if place is None else LeafAddress(*place, config.leaf_user, config.leaf_password)

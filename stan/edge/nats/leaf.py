@@ -4,8 +4,9 @@ nats-server hands what a client publishes to subscribers under the subject that 
 reply that begins with `$JS.ACK.` and ends in `@<subject>` reaches a client under that subject, and with the reply in front of the
 `@`; that is how JetStream's own servers deliver.
 
-Promises: it connects again for ever; what is written while it is down is lost, and the caller knows. It subscribes to nothing, so
-nothing but interest comes in. Modelled on the protocol of nats-server's leafnodes: INFO, CONNECT, LS+, LS-, LMSG, PING, PONG.
+Promises: it connects again for ever; bytes that are written while it is down are lost, and the caller knows. It subscribes to
+nothing, so nothing but interest comes in. Modelled on the protocol of nats-server's leafnodes: INFO, CONNECT, LS+, LS-, LMSG,
+PING, PONG.
 """
 
 import asyncio

@@ -12,7 +12,6 @@ from stan.core.base.payload_limit import deliverable
 from stan.core.base.ready import Delivery, LeafFrames, LeaseAnswer, Send
 from stan.core.broker.broker import Broker
 from stan.edge.nats.leaf import LeafPort
-from stan.protocol.jetstream.leaf_frames import leaf_frames
 from stan.protocol.kernel import server as kernel
 
 Silent = Callable[[Set[GroupId]], Set[GroupId]]
@@ -169,7 +168,7 @@ def delivery_frames(delivery: Delivery) -> Iterator[bytes]:
             continue
         ahead = first - piece.first
         part = piece.to, first, last, piece.consumer_sequence + ahead, piece.pending - ahead
-        yield leaf_frames(
+        yield kernel.leaf_frames(
             delivery.records,
             delivery.base_sequence,
             part,

@@ -10,14 +10,14 @@ _TYPE: Final = "io.nats.jetstream.api.v1."
 
 
 class Answerer(Enum):
-    """Which node answers a request."""
+    """The node that answers a request."""
 
     METADATA = auto()  # the leader of the metadata
     STREAM = auto()  # the leader of the stream's channel; the leader of the metadata, that there is none
 
 
 class ApiRow(NamedTuple):
-    """One kind of request."""
+    """Describes a kind of request."""
 
     subject: str  # behind PREFIX; `*` and, at the end, `>` stand for what the request names
     response: str  # type of the answer, without its prefix and `_response`; "": the answer is no JSON
@@ -49,12 +49,12 @@ class ApiTable:
         return None
 
 
-def _named(wanted: list[str], tokens: list[str]) -> tuple[str, ...] | None:
-    rest = wanted[-1] == ">"
-    fixed = len(wanted) - rest
-    if len(tokens) < len(wanted) or (not rest and len(tokens) != fixed) or not all(tokens):
+def _named(pattern: list[str], tokens: list[str]) -> tuple[str, ...] | None:
+    rest = pattern[-1] == ">"
+    fixed = len(pattern) - rest
+    if len(tokens) < len(pattern) or (not rest and len(tokens) != fixed) or not all(tokens):
         return None
-    pairs = list(zip(wanted[:fixed], tokens, strict=False))
+    pairs = list(zip(pattern[:fixed], tokens, strict=False))
     if any(want not in ("*", token) for want, token in pairs):
         return None
     found = [token for want, token in pairs if want == "*"]

@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 
 class ApiError(NamedTuple):
-    """One refusal."""
+    """Describes a refusal."""
 
     code: int  # as of HTTP
     err_code: int  # JetStream's own
@@ -84,10 +84,10 @@ def no_such_sequence(sequence: int) -> ApiError:
 
 
 def wrong_last_sequence(last: int) -> ApiError:
-    """Another sequence is the last one than the publisher expects."""
+    """The refusal where *last* is the last sequence, and the publisher expects another one."""
     return ApiError(400, 10071, f"wrong last sequence: {last}")
 
 
 def wrong_last_id(last: str) -> ApiError:
-    """Another message is the last one than the publisher expects."""
+    """The refusal where *last* is the id of the last message, and the publisher expects another one."""
     return ApiError(400, 10070, f"wrong last msg ID: {last}")

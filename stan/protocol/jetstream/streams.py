@@ -48,7 +48,7 @@ _NOT_BUILT: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamConfig:
-    """What a client wants of a stream."""
+    """The properties of a stream that its client has chosen."""
 
     name: str
     subjects: tuple[str, ...] = ()
@@ -198,7 +198,7 @@ def _metadata(table: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def _refuse(fields: Fields, document: Mapping[str, Any]) -> None:
-    """Refuse what is not built. Raises RequestError."""
+    """Refuse options that are not built. Raises RequestError."""
     if document.get("sealed"):
         raise RequestError(invalid_config("stream configuration for create can not be sealed"))
     if isinstance(document.get("consumer_limits"), dict) and not document["consumer_limits"]:

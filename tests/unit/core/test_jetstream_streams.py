@@ -4,12 +4,14 @@ import json
 from base64 import b64decode
 
 import pytest
+from stan_protocol.channels import part_name
 from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import Config
 from stan.core.metadata.meta import MetaMachine
 from stan.permissions import Permissions
+from stan.policies import EPHEMERAL, PolicyRule
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit import jetstream as js
 from tests.kit.core_harness import CoreHarness
@@ -165,6 +167,24 @@ def test_a_request_that_is_no_json_object_is_refused(broker, payload):
 def test_a_request_that_is_too_long_is_refused_before_it_is_read(broker):
     payload = b" " * limits.API_REQUEST_BYTES_MAX + b"{}"
     assert refusal(js.api(broker, "STREAM.CREATE.S", payload)) == 10025
+
+
+def test_streams_and_their_subjects_are_bounded(broker, monkeypatch):
+    monkeypatch.setattr(limits, "STREAMS_MAX", 2)
+    monkeypatch.setattr(limits, "STREAMS_SUBJECTS_MAX", 4)
+    create(broker, "A", ["a.1", "a.2"])
+    assert refusal(create(broker, "B", ["b.1", "b.2", "b.3"])) == 10027
+    create(broker, "B", ["b"])
+    assert refusal(create(broker, "C", ["c"])) == 10027
+
+
+def test_channels_that_cannot_be_streams_are_refused():
+    policies = PolicyRule(pattern="late.*", delay=SECOND, target="there"), PolicyRule(pattern="live", commit=EPHEMERAL)
+    broker = js.harness(policies=policies)
+    broker.feed_meta(create_parted=pb.CreateParted(name=b"parted", groups=[1, 1]))
+    part = part_name(b"parted", 1).decode()
+    refused = [refusal(create(broker, "S", [name])) for name in ("late.x", "live", "parted", part)]
+    assert refused == [10052] * 4
 
 
 def test_names_and_lists_come_page_by_page(broker, monkeypatch):
@@ -568,6 +588,15 @@ def test_requests_that_nobody_knows_or_that_want_no_answer_are_left_alone(broker
     assert js.hears(broker, "$JS.API.STREAM.CREATE.S", b'{"name":"S"}')
     broker.turn()
     assert js.api(broker, "STREAM.NAMES")["total"] == 0
+
+
+def test_a_request_that_fails_is_logged_and_harms_nobody(broker, monkeypatch):
+    create(broker)
+    monkeypatch.setattr(limits, "API_NESTED_MAX", None)  # what is compared with it raises
+    assert js.api(broker, "STREAM.MSG.GET.S", {"seq": 1}) is None
+    monkeypatch.undo()
+    assert any(level == "ERR" and "STREAM.MSG.GET.S failed" in text for level, text in broker.notes)
+    assert sequences(js.publish(broker, "a.b", b"1")) == [1]
 
 
 def test_the_account_tells_which_cluster_answers(broker):

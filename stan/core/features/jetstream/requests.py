@@ -14,13 +14,14 @@ from stan_protocol.frames import Frame
 from stan_protocol.scalars import GroupId
 
 from stan import limits
-from stan.core.base.names import text
+from stan.core.base.names import shown, text
 from stan.core.leader.local_group import Part
 from stan.core.metadata.meta import ChannelInfo
 from stan.core.metadata.streams import Stream
 from stan.core.requests.metadata_read_index import MetadataReadIndex
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
+from stan.errors import fault
 from stan.protocol.jetstream.api import Answerer, ApiRow, ApiTable
 from stan.protocol.jetstream.errors import NO_STREAM, UNAVAILABLE, ApiError, RequestError
 from stan.protocol.jetstream.json_data import encode, read_object
@@ -79,6 +80,7 @@ class ApiRouter:
     ) -> None:
         self._services = services
         self.leading, self.node, self.placement = services.leading, services.node, services.placement
+        self.reports = services.reports
         self.read_index = read_index
         self.handlers = handlers
         self.table = ApiTable(handlers)
@@ -121,3 +123,5 @@ class ApiRouter:
                 self.handlers[request.row](request)
             except RequestError as error:
                 request.refuse(error.error)
+            except Exception as error:  # noqa: BLE001 - of this request alone
+                self.reports.complain("ERR", f"the request {shown(request.frame.subject)} failed: {fault(error)}")

@@ -20,7 +20,7 @@ from stan.core.features.jetstream.consumers.descriptions import inactive_since
 from stan.core.features.jetstream.consumers.subjects import WantedSubjects, let_all_through
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.leader.cursors import LiveCursor, LiveMember
-from stan.core.leader.live_consumer import DELETED, IDLE, TIMEOUT, LiveConsumer, Pull
+from stan.core.leader.live_consumer import DELETED, IDLE, MOVED, TIMEOUT, LiveConsumer, Pull
 from stan.core.leader.local_group import Leadership
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.services import Services
@@ -28,29 +28,32 @@ from stan.core.state.consumers import CONSUMERS
 from stan.core.state.cursors import CursorKind
 from stan.protocol.jetstream import headers
 from stan.protocol.jetstream.errors import RequestError
-from stan.protocol.jetstream.leaf_frames import status_frame
 from stan.protocol.jetstream.pulls import PullRequest, pull_refusal, read_ack, read_pull
+from stan.protocol.jetstream.statuses import status_frame
 from stan.protocol.proto import entries_pb2 as pb
 
-Found = tuple[LiveCursor, LiveMember, LiveConsumer]
+LedConsumer = tuple[LiveCursor, LiveMember, LiveConsumer]
+"""The live view of a consumer on the leader of its group."""
 
 
 class ConsumerDeliveries(LeaderPart):
     """The consumers of one group, while this node leads it."""
 
-    follows: ClassVar[frozenset[str]] = frozenset({"set_consumer", "drop_consumer", "drop_cursor", "drop_channel"})
+    follows: ClassVar[frozenset[str]] = frozenset(
+        {"set_consumer", "drop_consumer", "drop_cursor", "drop_channel", "departed"}
+    )
 
     def __init__(self, services: Services, leadership: Leadership) -> None:
         super().__init__(services, leadership)
         self.leaf = services.leaf
-        self._known: dict[int, Found] = {}  # by the cursor's number
+        self._known: dict[int, LedConsumer] = {}  # by the cursor's number
         self._alarms: dict[int, int] = {}  # by the cursor's number: when it is looked at, Nanos
         self._synced: list[bytes] = []  # reply subjects of acks that wait for the next commit
         self._up = False  # the leafnode connection, as the consumers know it
 
     # --- which there are --------------------------------------------------------------------------------------------------
 
-    def find(self, uid: ChannelUid, name: bytes) -> Found | None:
+    def find(self, uid: ChannelUid, name: bytes) -> LedConsumer | None:
         """A consumer that is delivered here; None: there is none."""
         channel = self.group.machine.channels.get(uid)
         cursor = None if channel is None else channel.by_key.get((CursorKind.DURABLE, name, CONSUMERS))
@@ -79,30 +82,31 @@ class ConsumerDeliveries(LeaderPart):
 
     def followed(self, change: pb.GroupChange) -> None:
         """A consumer came, changed or went."""
-        if change.WhichOneof("change") != "set_consumer":
-            self._end_dropped()
+        name = change.WhichOneof("change")
+        if name != "set_consumer":
+            self._end_dropped(MOVED if name == "departed" else DELETED)
             return
         made = change.set_consumer
-        found = self.find(ChannelUid(made.uid), made.name)
+        led = self.find(ChannelUid(made.uid), made.name)
         consumer = self.group.machine.consumers.of(ChannelUid(made.uid)).get(made.name)
-        if found is not None and consumer is not None and found[2].config is not consumer.config:
-            found[2].config = consumer.config
+        if led is not None and consumer is not None and led[2].config is not consumer.config:
+            led[2].config = consumer.config
             self.group.dispatch.members.policies_changed(ChannelUid(made.uid))
-            self._bound(found)
+            self._bound(led)
 
-    def _end_dropped(self) -> None:
-        """Tell the clients of consumers that are gone."""
+    def _end_dropped(self, status: bytes) -> None:
+        """Tell the clients of consumers that are gone from this group."""
         for number in [number for number in self._known if number not in self.group.machine.cursors]:
             _, _, consumer = self._known.pop(number)
             self._alarms.pop(number, None)
-            consumer.end_all(DELETED)
+            consumer.end_all(status)
             if consumer.config.pushes and consumer.presence.active and consumer.config.idle_heartbeat:
-                consumer.statuses.append(self._pushed(consumer, DELETED))
+                consumer.statuses.append(self._pushed(consumer, status))
             self._flush(consumer)
 
-    def _bound(self, found: Found) -> None:
+    def _bound(self, led: LedConsumer) -> None:
         """A consumer has come, or has another configuration: see who listens, and what it waits for."""
-        live, _, consumer = found
+        live, _, consumer = led
         now, config = self.node.clock.now, consumer.config
         stream = self.node.meta.streams.by_uid.get(live.cursor.uid)
         if stream is not None:
@@ -120,7 +124,7 @@ class ConsumerDeliveries(LeaderPart):
             consumer.presence.told_at = now
         consumer.presence.paused = config.pause_until > self.node.clock.wall
         self.group.dispatch.cursors.schedule(live)
-        self._arm(found)
+        self._arm(led)
 
     # --- NATS -------------------------------------------------------------------------------------------------------------
 
@@ -128,28 +132,28 @@ class ConsumerDeliveries(LeaderPart):
         """The leafnode connection or the interest of NATS has changed."""
         came_up, self._up = self.leaf.up and not self._up, self.leaf.up
         gone = any(not begins for begins, *_ in changes)
-        for found in list(self._known.values()):
-            live, _, consumer = found
+        for led in list(self._known.values()):
+            live, _, consumer = led
             if gone and consumer.pulls:
                 consumer.forget_deaf(self.node.clock.now)
             if consumer.config.pushes:
-                self._look_who_listens(found)
+                self._look_who_listens(led)
             if came_up:
                 self.group.dispatch.cursors.schedule(live)
 
-    def _look_who_listens(self, found: Found) -> None:
-        _, _, consumer = found
+    def _look_who_listens(self, led: LedConsumer) -> None:
+        _, _, consumer = led
         config = consumer.config
         active = self.leaf.interest.has(config.deliver_subject.encode(), config.deliver_group.encode())
         if active != consumer.presence.active:
             consumer.flow.arrived = consumer.flow.sent  # whoever listens now has asked for nothing of before
-            self._bound(found)
+            self._bound(led)
 
     # --- requests for messages ----------------------------------------------------------------------------------------------
 
-    def pull(self, found: Found, reply: bytes, payload: bytes) -> None:
+    def pull(self, led: LedConsumer, reply: bytes, payload: bytes) -> None:
         """A client asks for messages."""
-        live, _, consumer = found
+        live, _, consumer = led
         now = self.node.clock.now
         if consumer.config.pushes:
             self._refuse(reply, b"409 Consumer is push based")
@@ -170,19 +174,19 @@ class ConsumerDeliveries(LeaderPart):
         consumer.presence.idle_since = Nanos(0)
         consumer.add(_pull_of(asked, reply, now))
         self.group.dispatch.cursors.schedule(live)
-        self._arm(found)
+        self._arm(led)
 
     def _refuse(self, reply: bytes, status: bytes) -> None:
         self.outgoing.responses.append(headers.publication(reply, b"", headers.render((), status)))
 
     # --- acks -------------------------------------------------------------------------------------------------------------
 
-    def ack(self, found: Found, sequence: int, frame: Frame) -> None:
+    def ack(self, led: LedConsumer, sequence: int, frame: Frame) -> None:
         """A client says something about a message."""
         said = read_ack(frame.payload)
         if said is None:
             return
-        live, member, consumer = found
+        live, member, consumer = led
         clock, acks, place = self.node.clock, self.group.dispatch.acks, member.sub.ack_place
         if not consumer.config.pushes and not consumer.pulls:
             consumer.presence.idle_since = inactive_since(clock.now)
@@ -200,7 +204,7 @@ class ConsumerDeliveries(LeaderPart):
             acks.verdict(place, verdict, clock.now, clock.wall)
         if said.next is not None:
             if frame.reply:
-                self.pull(found, frame.reply, said.next)
+                self.pull(led, frame.reply, said.next)
         elif frame.reply:
             self._answer_once_stored(frame.reply)
 
@@ -222,18 +226,18 @@ class ConsumerDeliveries(LeaderPart):
             self.outgoing.responses += [publication(reply, b"") for reply in replies]
 
     def flow_answered(self, subject: bytes) -> bool:
-        """A client has received what was sent to it; returns False if its consumer is not here."""
-        for found in self._known.values():
-            if found[2].flow.answered(subject):
-                self.group.dispatch.cursors.schedule(found[0])
+        """A client has received everything that was pushed; returns False if its consumer is not here."""
+        for led in self._known.values():
+            if led[2].flow.answered(subject):
+                self.group.dispatch.cursors.schedule(led[0])
                 return True
         return False
 
     # --- time -------------------------------------------------------------------------------------------------------------
 
-    def _arm(self, found: Found) -> None:
+    def _arm(self, led: LedConsumer) -> None:
         """See to it that a consumer is looked at when something is to be done about it."""
-        number, at = found[0].cursor.cursor_id, self._next_at(found[2])
+        number, at = led[0].cursor.cursor_id, self._next_at(led[2])
         if at and not 0 < self._alarms.get(number, 0) <= at:
             self._alarms[number] = at
             self.at(at, partial(self._look, number))
@@ -251,23 +255,23 @@ class ConsumerDeliveries(LeaderPart):
         return max(min(times, default=0), clock.now + 1) if times else 0
 
     def _look(self, number: int, now: Nanos) -> None:
-        """Do what is due for a consumer."""
+        """Look at a consumer whose time has come."""
         known = self._known.get(number)
         if known is None or self._alarms.get(number, 0) > now:
             return
         self._alarms.pop(number, None)
-        found = self.find(known[0].cursor.uid, known[0].cursor.name)
-        if found is None:
+        led = self.find(known[0].cursor.uid, known[0].cursor.name)
+        if led is None:
             return
-        live, _, consumer = found
+        live, _, consumer = led
         if consumer.presence.paused and consumer.config.pause_until <= self.node.clock.wall:
             consumer.presence.paused = False
             self.group.dispatch.cursors.schedule(live)
         self._end_late(consumer, now)
         self._beat(live, consumer, now)
         self._flush(consumer)
-        if not self._is_inactive(found, now):
-            self._arm(found)
+        if not self._is_inactive(led, now):
+            self._arm(led)
 
     def _end_late(self, consumer: LiveConsumer, now: Nanos) -> None:
         """End requests whose time is over, and those of clients that do not listen."""
@@ -296,9 +300,9 @@ class ConsumerDeliveries(LeaderPart):
         config = consumer.config
         return status_frame(config.deliver_subject.encode(), status, fields, queue=config.deliver_group.encode())
 
-    def _is_inactive(self, found: Found, now: Nanos) -> bool:
+    def _is_inactive(self, led: LedConsumer, now: Nanos) -> bool:
         """Delete a consumer for which nobody has asked for as long as it lasts without; True if it is."""
-        live, _, consumer = found
+        live, _, consumer = led
         threshold = consumer.config.inactive_threshold
         if (
             not threshold
@@ -315,21 +319,21 @@ class ConsumerDeliveries(LeaderPart):
         return True
 
     def _flush(self, consumer: LiveConsumer) -> None:
-        """Let out what clients are told."""
+        """Send the statuses of a consumer."""
         if consumer.statuses:
             self.outgoing.responses.append(LeafFrames(consumer.take_statuses(), (self.number,)))
 
 
-def _pull_of(asked: PullRequest, reply: bytes, now: Nanos) -> Pull:
-    over_at = Nanos(now + max(asked.expires, 1) if asked.expires else 0)
+def _pull_of(request: PullRequest, reply: bytes, now: Nanos) -> Pull:
+    over_at = Nanos(now + max(request.expires, 1) if request.expires else 0)
     return Pull(
         inbox=reply,
-        left=asked.batch,
+        left=request.batch,
         made_at=now,
-        bytes_left=asked.max_bytes,
-        limited=asked.max_bytes > 0,
+        bytes_left=request.max_bytes,
+        limited=request.max_bytes > 0,
         over_at=over_at,
-        impatient=asked.no_wait and not asked.expires,
-        heartbeat=asked.heartbeat,
+        impatient=request.no_wait and not request.expires,
+        heartbeat=request.heartbeat,
         told_at=now,
     )

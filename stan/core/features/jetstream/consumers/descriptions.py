@@ -1,4 +1,4 @@
-"""What answers tell of a consumer: its configuration, and how far it has come."""
+"""Descriptions of consumers for answers: the configuration, and how far the consumer has come."""
 
 from stan_protocol.scalars import Nanos
 
@@ -47,14 +47,14 @@ def _position(services: Services, group: ChannelGroup, live: LiveCursor) -> dict
         "num_ack_pending": unacked if consumer.acks else 0,
         "num_redelivered": again,
         "num_waiting": len(consumer.pulls),
-        "num_pending": consumer.left(live.last_sent, max(0, newest - live.last_sent - live.ahead.skip.size)),
+        "num_pending": consumer.remaining(live.last_sent, max(0, newest - live.last_sent - live.ahead.skip.size)),
     }
     if consumer.presence.active:
         told["push_bound"] = True
     return told
 
 
-def found(group: ChannelGroup, uid: int, name: bytes) -> tuple[Cursor, Consumer] | None:
+def consumer_named(group: ChannelGroup, uid: int, name: bytes) -> tuple[Cursor, Consumer] | None:
     """A consumer of a group, and its cursor; None: there is none of that name."""
     machine = group.machine
     consumer = machine.consumers.by_channel.get(uid, {}).get(name)  # type: ignore[call-overload]

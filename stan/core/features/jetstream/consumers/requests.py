@@ -10,7 +10,7 @@ from stan_protocol.scalars import WallNanos
 from stan import limits
 from stan.core.features import BrokerParts
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
-from stan.core.features.jetstream.consumers.descriptions import described, found
+from stan.core.features.jetstream.consumers.descriptions import consumer_named, described
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.features.jetstream.streams.subjects import SubjectIndex
@@ -84,7 +84,7 @@ class ConsumerRequests:
 
     def _existing(self, request: ApiRequest) -> tuple[Cursor, Consumer]:
         """The consumer that a request names. Raises RequestError."""
-        there = found(self._group(request), request.known.uid, request.named[1].encode())
+        there = consumer_named(self._group(request), request.known.uid, request.named[1].encode())
         if there is None:
             raise RequestError(errors.NO_CONSUMER)
         return there
@@ -103,7 +103,7 @@ class ConsumerRequests:
             raise RequestError(invalid_json(f"unknown action {action[: limits.API_SHOWN_CHARS]}"))
         config = read_config(document, self._name(request, document))
         self._check(request, config)
-        there = found(self._group(request), request.known.uid, config.name.encode())
+        there = consumer_named(self._group(request), request.known.uid, config.name.encode())
         if there is None:
             if action == "update":
                 raise RequestError(errors.DOES_NOT_EXIST)
@@ -162,8 +162,8 @@ class ConsumerRequests:
             config.deliver_policy == wanted.LAST and config.filters
         )
         if by_subject and not request.known.config.is_literal:
-            found_index = partial(self._begin_by_subject, request, config)
-            request.part(StreamReading).with_index(request.known, found_index)
+            with_index = partial(self._begin_by_subject, request, config)
+            request.part(StreamReading).with_index(request.known, with_index)
         else:
             self._make(request, config, self._start(request, config))
 
@@ -221,7 +221,7 @@ class ConsumerRequests:
     def _decided(self, request: ApiRequest, name: bytes, result: object, _error: str) -> None:
         there = None
         if isinstance(result, GroupResult) and not result.error:
-            there = found(self._group(request), request.known.uid, name)
+            there = consumer_named(self._group(request), request.known.uid, name)
         if there is not None and request.row is PAUSE:
             self._tell_pause(request, there[1].config)
         elif there is not None:
@@ -258,18 +258,18 @@ class ConsumerRequests:
         request.answer(**described(self._services, self._group(request), cursor, consumer))
 
     def _names(self, request: ApiRequest) -> None:
-        names, offset = self._asked(request)
+        names, offset = self._page(request)
         page = [name.decode() for name in names[offset : offset + limits.CONSUMER_NAMES_PAGE]]
         request.answer(total=len(names), offset=offset, limit=limits.CONSUMER_NAMES_PAGE, consumers=page)
 
     def _list(self, request: ApiRequest) -> None:
-        names, offset = self._asked(request)
+        names, offset = self._page(request)
         group, uid = self._group(request), request.known.uid
-        page = [found(group, uid, name) for name in names[offset : offset + limits.CONSUMERS_PAGE]]
+        page = [consumer_named(group, uid, name) for name in names[offset : offset + limits.CONSUMERS_PAGE]]
         told = [described(self._services, group, *one) for one in page if one is not None]
         request.answer(total=len(names), offset=offset, limit=limits.CONSUMERS_PAGE, consumers=told)
 
-    def _asked(self, request: ApiRequest) -> tuple[list[bytes], int]:
+    def _page(self, request: ApiRequest) -> tuple[list[bytes], int]:
         fields = Fields(request.document())
         offset = max(0, fields.number("offset"))
         fields.end()

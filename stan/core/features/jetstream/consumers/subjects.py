@@ -12,9 +12,9 @@ def let_all_through(filters: tuple[str, ...], stream: Stream) -> bool:
     return all(any(_covers(one, subject) for one in filters) for subject in stream.config.subjects)
 
 
-def _covers(pattern: str, other: str) -> bool:
-    """True if every subject that *other* covers is one of *pattern*'s, too."""
-    wide, narrow = pattern.split("."), other.split(".")
+def _covers(pattern: str, narrower: str) -> bool:
+    """True if every subject that *narrower* covers is one of *pattern*'s, too."""
+    wide, narrow = pattern.split("."), narrower.split(".")
     if wide[-1] == ">":
         return len(narrow) >= len(wide) and _is_wider(wide[:-1], narrow)
     return len(wide) == len(narrow) and narrow[-1] != ">" and _is_wider(wide, narrow)
@@ -26,7 +26,7 @@ def _is_wider(wide: list[str], narrow: list[str]) -> bool:
 
 @dataclass(slots=True)
 class WantedSubjects:
-    """What the index of a stream tells of the subjects that a consumer wants. Cost: O(subjects) for filters with wildcards."""
+    """Subjects that a consumer wants, by the index of the stream. Cost: O(subjects) for filters with wildcards."""
 
     reading: StreamReading
     stream: Stream
@@ -39,7 +39,7 @@ class WantedSubjects:
             self.reading.with_index(self.stream, lambda _index: None)
         return None if found is None or found.overfull or not found.by_key else found
 
-    def left(self, sequence: int) -> int | None:
+    def remaining(self, sequence: int) -> int | None:
         """See KnownSubjects."""
         index = self._index()
         if index is None:

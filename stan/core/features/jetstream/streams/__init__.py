@@ -1,1 +1,1 @@
-"""Streams: requests about them, what is published to them, and what they hold."""
+"""Streams: requests about them, publishes to them, and their messages."""

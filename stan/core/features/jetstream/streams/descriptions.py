@@ -1,4 +1,4 @@
-"""What answers tell of a stream: its configuration, and what its channel holds."""
+"""Descriptions of streams in answers: their configuration, and the state of their channels."""
 
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
@@ -39,7 +39,7 @@ class StreamDescriptions:
         return info is not None and info.group in self.node.groups
 
     def state(self, stream: Stream) -> dict[str, object]:
-        """What the stream holds, as far as this node knows; nothing if it does not have the channel."""
+        """The messages that the stream has, as far as this node knows; none if it does not have the channel."""
         info = self.node.meta.by_uid[stream.uid]
         if info.group not in self.node.groups:
             return _state(0, 0, 0, 0, 0, 0)
@@ -86,13 +86,18 @@ class StreamDescriptions:
             told |= {"max_msgs": room.msgs or -1, "max_bytes": room.bytes or -1, "max_age": room.age_ns}
         return told
 
+    def _cluster(self) -> dict[str, object]:
+        """The cluster, and the node that answers, which leads the stream's channel or the metadata."""
+        name = self.node.config.cluster_id
+        return {"name": name, "leader": self.node.name or name} if self.node.clustered else {"leader": name}
+
     def document(self, stream: Stream) -> dict[str, object]:
         """A stream in an answer, its state included."""
         return {
             "config": self._config(stream),
             "created": moment(stream.created),
             "state": self.state(stream),
-            "cluster": {"leader": self.node.name or self.node.config.cluster_id},
+            "cluster": self._cluster(),
             "ts": moment(self.node.clock.wall),
         }
 

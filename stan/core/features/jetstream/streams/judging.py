@@ -1,4 +1,4 @@
-"""May a message be stored in its stream? What its headers expect is compared with what is there, or on its way.
+"""Judges if messages may be stored in their stream: by the expectations in their headers, their size, the stream's limits.
 
 The checks come in the order in which NATS's own server makes them, so that a message that fails several gets the same answer.
 """
@@ -16,7 +16,7 @@ from stan_protocol.units import parse_duration
 
 from stan import limits
 from stan.config import ChannelLimits
-from stan.core.base.names import text
+from stan.core.base.names import raw, text
 from stan.core.base.payload_limit import MESSAGE_ROOM
 from stan.core.features.jetstream.streams.subjects import SubjectIndex, digest
 from stan.core.metadata.streams import Stream
@@ -86,7 +86,7 @@ class InFlight:
 
 
 class Judgement(NamedTuple):
-    """What becomes of a message that is not refused."""
+    """The result for a message that is not refused."""
 
     body: bytes = b""  # its row
     message_id: bytes = b""
@@ -171,7 +171,7 @@ class Judge:
             last = sequence - 1
             gone = last <= self._log.last_sequence and behind(self._deleted, max(1, self._log.first_sequence)) > last
             return 0 if gone or not self.stream.overlaps(subject) else last
-        on_its_way = self.in_flight.subjects.get(subject.encode(), 0)
+        on_its_way = self.in_flight.subjects.get(raw(subject), 0)
         return on_its_way or max(self.index.newest_there(subject, self._is_there), default=0)
 
     def _is_there(self, sequence: int) -> bool:

@@ -1,7 +1,7 @@
 """Requests about messages of streams: one is got, as JSON or as it is, one is deleted, many are purged.
 
-Promises: what is answered was committed, and leaves only while no other node can lead the channel; a removal is answered once it
-is applied.
+Promises: the messages in answers were committed, and an answer leaves only while no other node can lead the channel; a removal is
+answered once it is applied.
 """
 
 from base64 import b64encode
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from stan_protocol.patterns import literal, matches
 
-from stan.core.base.names import text
+from stan.core.base.names import raw, text
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
 from stan.core.features.jetstream.streams.descriptions import moment
 from stan.core.features.jetstream.streams.reading import Found, StreamReading
@@ -48,15 +48,15 @@ NOT_FOUND, EMPTY, BAD, NO_RESPONDERS = b"404 Message Not Found", b"408 Empty Req
 Done = Callable[[Found | None, ApiError | None], None]
 
 
-class Wanted(NamedTuple):
-    """Which message a request wants."""
+class MessageChoice(NamedTuple):
+    """A choice of one message."""
 
     sequence: int = 0  # it, or with `subject` the first one from there on; 0: the newest one of a subject
     subject: str = ""  # a pattern
 
 
 class _Purge(NamedTuple):
-    """What a purge is to remove."""
+    """The messages that a purge is to remove."""
 
     filter: str  # of subjects; "": all
     below: int  # this sequence; 0: any
@@ -69,24 +69,24 @@ class _Purge(NamedTuple):
         return numbers and (not self.filter or is_subject(self.filter))
 
     def of(self, sequences: list[int]) -> list[int]:
-        """Those of some messages, in their order, that are to go."""
+        """The messages that are to go, of all *sequences* in their order."""
         if self.below:
             return [one for one in sequences if one < self.below]
         return sequences[: -self.keep or None]
 
 
-def wanted_of(fields: Fields) -> Wanted | None:
-    """Read which message a request wants; None if it does not tell, or wants what is not built. Raises RequestError."""
+def choice_of(fields: Fields) -> MessageChoice | None:
+    """Read which message a request asks for; None if it does not say so, or in a way that is not built. Raises RequestError."""
     sequence, last, after = fields.number("seq"), fields.text("last_by_subj"), fields.text("next_by_subj")
     fields.take_set("no_hdr")
     fields.end()
     if sequence < 0 or not all(is_subject(one) for one in (last, after) if one):
         return None
     if last:
-        return None if sequence or after else Wanted(subject=last)
+        return None if sequence or after else MessageChoice(subject=last)
     if after:
-        return Wanted(max(sequence, 1), after)
-    return Wanted(sequence) if sequence else None
+        return MessageChoice(max(sequence, 1), after)
+    return MessageChoice(sequence) if sequence else None
 
 
 class MessageRequests:
@@ -110,62 +110,62 @@ class MessageRequests:
     # --- getting --------------------------------------------------------------------------------------------------------
 
     def _get(self, request: ApiRequest) -> None:
-        wanted = wanted_of(Fields(request.document()))
-        if wanted is None:
+        choice = choice_of(Fields(request.document()))
+        if choice is None:
             raise RequestError(BAD_REQUEST)
 
-        def done(found: Found | None, error: ApiError | None) -> None:
-            if found is None:
+        def done(message: Found | None, error: ApiError | None) -> None:
+            if message is None:
                 request.refuse(error or NO_MESSAGE)
                 return
-            told: dict[str, object] = {"subject": text(found.subject), "seq": found.sequence}
-            fields = headers.of_message(found.message)
+            document: dict[str, object] = {"subject": text(message.subject), "seq": message.sequence}
+            fields = headers.of_message(message.stored)
             if fields:
-                told["hdrs"] = b64encode(headers.render(fields)).decode()
-            if found.message.data:
-                told["data"] = b64encode(found.message.data).decode()
-            request.answer(message=told | {"time": moment(found.message.timestamp)})
+                document["hdrs"] = b64encode(headers.render(fields)).decode()
+            if message.stored.data:
+                document["data"] = b64encode(message.stored.data).decode()
+            request.answer(message=document | {"time": moment(message.stored.timestamp)})
 
-        self._find(request, wanted, done)
+        self._find(request, choice, done)
 
     def _direct(self, request: ApiRequest) -> None:
         if not request.frame.payload:
-            self._tell(request, EMPTY)
+            self._answer_status(request, EMPTY)
             return
         try:
-            wanted = wanted_of(Fields(request.document()))
+            choice = choice_of(Fields(request.document()))
         except RequestError:
-            wanted = None
-        if wanted is None:
-            self._tell(request, EMPTY if request.frame.payload.strip() == b"{}" else BAD)
+            choice = None
+        if choice is None:
+            self._answer_status(request, EMPTY if request.frame.payload.strip() == b"{}" else BAD)
         else:
-            self._answer_directly(request, wanted)
+            self._answer_directly(request, choice)
 
     def _direct_last(self, request: ApiRequest) -> None:
-        self._answer_directly(request, Wanted(subject=request.named[1]))
+        self._answer_directly(request, MessageChoice(subject=request.named[1]))
 
-    def _answer_directly(self, request: ApiRequest, wanted: Wanted) -> None:
+    def _answer_directly(self, request: ApiRequest, choice: MessageChoice) -> None:
         stream = request.known
         if not stream.config.allow_direct:
-            self._tell(request, NO_RESPONDERS)
+            self._answer_status(request, NO_RESPONDERS)
             return
 
-        def done(found: Found | None, error: ApiError | None) -> None:
-            if found is None:
-                self._tell(request, NOT_FOUND if error in (None, NO_MESSAGE) else BAD)
+        def done(message: Found | None, error: ApiError | None) -> None:
+            if message is None:
+                self._answer_status(request, NOT_FOUND if error in (None, NO_MESSAGE) else BAD)
                 return
-            told = [
+            added = [
                 (b"Nats-Stream", stream.name.encode()),
-                (b"Nats-Subject", found.subject),
-                (b"Nats-Sequence", b"%d" % found.sequence),
-                (b"Nats-Time-Stamp", moment(found.message.timestamp).encode()),
+                (b"Nats-Subject", message.subject),
+                (b"Nats-Sequence", b"%d" % message.sequence),
+                (b"Nats-Time-Stamp", moment(message.stored.timestamp).encode()),
             ]
-            block = headers.render([*headers.of_message(found.message), *told])
-            self._send(request, headers.publication(request.frame.reply, found.message.data, block))
+            block = headers.render([*headers.of_message(message.stored), *added])
+            self._send(request, headers.publication(request.frame.reply, message.stored.data, block))
 
-        self._find(request, wanted, done)
+        self._find(request, choice, done)
 
-    def _tell(self, request: ApiRequest, status: bytes) -> None:
+    def _answer_status(self, request: ApiRequest, status: bytes) -> None:
         self._send(request, headers.publication(request.frame.reply, b"", headers.render((), status)))
 
     def _send(self, request: ApiRequest, answer: bytes) -> None:
@@ -173,30 +173,30 @@ class MessageRequests:
 
     # --- finding --------------------------------------------------------------------------------------------------------
 
-    def _find(self, request: ApiRequest, wanted: Wanted, done: Done) -> None:
+    def _find(self, request: ApiRequest, choice: MessageChoice, done: Done) -> None:
         """Look for a message; *done* is called once."""
         reading, stream = request.part(StreamReading), request.known
         if stream.config.is_literal:
-            if not wanted.sequence:
-                last = self._last(request) if matches(wanted.subject, text(stream.channel)) else 0
-                wanted = Wanted(last)
-            self._begin(reading, self._read(reading, stream, wanted, done, None), done)
-        elif wanted.sequence and not stream.config.keeps_newest:
-            self._begin(reading, self._read(reading, stream, wanted, done, None), done)
+            if not choice.sequence:
+                last = self._last(request) if matches(choice.subject, text(stream.channel)) else 0
+                choice = MessageChoice(last)
+            self._begin(reading, self._read(reading, stream, choice, done, None), done)
+        elif choice.sequence and not stream.config.keeps_newest:
+            self._begin(reading, self._read(reading, stream, choice, done, None), done)
         else:
-            reading.with_index(stream, partial(self._look_up, reading, stream, wanted, done))
+            reading.with_index(stream, partial(self._look_up, reading, stream, choice, done))
 
     def _look_up(
-        self, reading: StreamReading, stream: Stream, wanted: Wanted, done: Done, index: SubjectIndex | None
+        self, reading: StreamReading, stream: Stream, choice: MessageChoice, done: Done, index: SubjectIndex | None
     ) -> None:
         """Look for a message of a stream whose index is needed for that."""
         if index is None or index.overfull:
             done(None, UNAVAILABLE if index is None else INSUFFICIENT)
-        elif wanted.sequence:
-            self._begin(reading, self._read(reading, stream, wanted, done, index), done)
+        elif choice.sequence:
+            self._begin(reading, self._read(reading, stream, choice, done, index), done)
         else:
-            found = sorted(index.newest_there(wanted.subject, reading.is_there(stream)), reverse=True)
-            self._begin(reading, self._read_first(reading, stream, found, wanted.subject, done), done)
+            found = sorted(index.newest_there(choice.subject, reading.is_there(stream)), reverse=True)
+            self._begin(reading, self._read_first(reading, stream, found, choice.subject, done), done)
 
     @staticmethod
     def _begin(reading: StreamReading, steps: Steps[None], done: Done) -> None:
@@ -214,23 +214,25 @@ class MessageRequests:
 
     @staticmethod
     def _read(
-        reading: StreamReading, stream: Stream, wanted: Wanted, done: Done, index: SubjectIndex | None
+        reading: StreamReading, stream: Stream, choice: MessageChoice, done: Done, index: SubjectIndex | None
     ) -> Steps[None]:
         """Read the message with a sequence, or the first one from there on with a subject. *index*: of a stream of which only
         the newest message of each subject is shown."""
 
-        def shown(one: Found) -> bool:
-            return index is None or index.newest.get(one.subject, 0) <= one.sequence
+        def is_newest(message: Found) -> bool:
+            return index is None or index.newest.get(message.subject, 0) <= message.sequence
 
         try:
-            if not wanted.subject:
-                found = yield from reading.one(stream, wanted.sequence)
-                done(found if found is not None and shown(found) else None, None)
+            if not choice.subject:
+                found = yield from reading.message_at(stream, choice.sequence)
+                done(found if found is not None and is_newest(found) else None, None)
                 return
-            at = wanted.sequence
+            at = choice.sequence
             while at <= reading.last(stream):
                 some, end = yield from reading.some(stream, at, reading.last(stream))
-                right = next((one for one in some if matches(wanted.subject, text(one.subject)) and shown(one)), None)
+                right = next(
+                    (one for one in some if matches(choice.subject, text(one.subject)) and is_newest(one)), None
+                )
                 if right is not None:
                     done(right, None)
                     return
@@ -248,7 +250,7 @@ class MessageRequests:
         the one before it is looked for."""
         try:
             for sequence in sequences:
-                found = yield from reading.one(stream, sequence)
+                found = yield from reading.message_at(stream, sequence)
                 if found is None and literal(subject) and not stream.config.keeps_newest:
                     found = yield from reading.before(stream, sequence, subject)
                 if found is not None:
@@ -313,7 +315,7 @@ class MessageRequests:
         self, reading: StreamReading, request: ApiRequest, purge: _Purge, index: SubjectIndex | None
     ) -> None:
         """Remove messages of one subject, which the index of the stream knows; or else look for them."""
-        known = index.sequences(purge.filter.encode()) if index is not None else None
+        known = index.sequences(raw(purge.filter)) if index is not None else None
         if known is None:
             reading.run(self._collect(reading, request, purge))
             return
@@ -341,7 +343,7 @@ class MessageRequests:
         self._remove_each(request, sorted({*gone, *(found.keys() - counted)}), len(gone))
 
     def _remove_each(self, request: ApiRequest, sequences: list[int], count: int) -> None:
-        """Remove single messages, of which *count* are told."""
+        """Remove single messages, and answer with *count*."""
         if not sequences:
             request.answer(success=True, purged=0)
             return

@@ -1,4 +1,4 @@
-"""What is published to the subjects of streams: collected by stream, and stored once all that was read is there.
+"""Publishes to the subjects of streams: collected by stream, and stored once everything of the turn is there.
 
 A NATS message on a stream's subject is a publish, with or without a reply subject. One that nobody could take as its channel's
 leader had just changed gets no answer; its publisher sends it again, and the id in its headers keeps it from being stored twice.
@@ -38,7 +38,7 @@ class StreamPublishes:
         self._arrived.setdefault(name, []).append(frame)
 
     def _store(self, _now: Nanos) -> None:
-        """Hand what has arrived to the leaders of the channels; what another node leads, that one stores."""
+        """Hand the messages to the leaders of their channels; a channel's messages are stored by the node that leads it."""
         arrived, self._arrived = self._arrived, {}
         for name, frames in arrived.items():
             stream = self.node.meta.streams.by_name.get(name)

@@ -1,6 +1,6 @@
 """Stored messages of streams are read, on the leader of their group: for an index by subject, for a scan, or one alone.
 
-    index: read from the log from its end on, when somebody asks ─► caught up ─► who has asked goes on
+    index: read from the log from its end on, at the first question ─► caught up ─► the questions are answered
     scan: message by message, as far as a request wants
 
 Promises: an index that is handed over has every message that is committed. What reads take is bounded: one read is in hand at a
@@ -17,7 +17,7 @@ from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import ChannelUid, WallNanos
 
 from stan import limits
-from stan.core.base.names import text
+from stan.core.base.names import raw, text
 from stan.core.base.ready import ReadResult
 from stan.core.features.jetstream.streams.subjects import SubjectIndex, id_of
 from stan.core.leader.local_group import Leadership
@@ -36,7 +36,7 @@ Ready = Callable[[SubjectIndex | None], None]
 
 
 class _Note(NamedTuple):
-    """What an index has to know of a message."""
+    """The properties of a message that an index knows."""
 
     sequence: int
     key: bytes
@@ -49,7 +49,7 @@ class Found(NamedTuple):
 
     sequence: int
     subject: bytes
-    message: wire.MsgProto
+    stored: wire.MsgProto
 
 
 class StreamReading(Relocating):
@@ -101,7 +101,7 @@ class StreamReading(Relocating):
             del self._indexes[uid]
 
     def refresh(self) -> None:
-        """A stream is gone, or has another configuration: the indexes are made anew when they are asked for."""
+        """A stream is gone, or has another configuration: the indexes are made again when they are asked for."""
         self._indexes.clear()
 
     def _last(self, uid: ChannelUid) -> int:
@@ -173,7 +173,7 @@ class StreamReading(Relocating):
         """Begin a run of steps of this object."""
         self.begin(object(), steps)
 
-    def one(self, stream: Stream, sequence: int) -> Steps[Found | None]:
+    def message_at(self, stream: Stream, sequence: int) -> Steps[Found | None]:
         """The message with that sequence; None if there is none. Raises StepError: it cannot be read."""
         uid, deleted = stream.uid, self.stored.deleted(self.number, stream.uid)
         index = self.stored.indexes(self.number, uid)
@@ -197,7 +197,7 @@ class StreamReading(Relocating):
         at = 1
         while at < sequence:
             found, end = yield from self.some(stream, at, sequence - 1)
-            newest = next((one for one in reversed(found) if one.subject == subject.encode()), newest)
+            newest = next((one for one in reversed(found) if one.subject == raw(subject)), newest)
             at = end + 1
         return newest
 

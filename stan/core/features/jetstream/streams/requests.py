@@ -81,7 +81,7 @@ _COUNT_ROOM: Final = 24
 
 
 class _SubjectsPage(NamedTuple):
-    """Which subjects a request wants to be counted."""
+    """The subjects whose messages a request has counted."""
 
     pattern: str  # "": none
     offset: int
@@ -125,8 +125,8 @@ class StreamRequests:
             ACCOUNT: self._account,
             CREATE: self._create,
             UPDATE: self._update,
-            CREATED: lambda request: self._tell(request, did_create=True),
-            UPDATED: self._tell,
+            CREATED: lambda request: self._answer(request, did_create=True),
+            UPDATED: self._answer,
             INFO: self._info,
             DELETE: self._delete,
             NAMES: self._names,
@@ -142,7 +142,7 @@ class StreamRequests:
     # --- making and changing ------------------------------------------------------------------------------------------
 
     def _create(self, request: ApiRequest) -> None:
-        config, known = self._wanted(request)
+        config, known = self._requested(request)
         if known is not None and known.config != config:
             raise RequestError(STREAM_EXISTS)
         self._check_channel(config, known)
@@ -152,7 +152,7 @@ class StreamRequests:
             self._propose(request, config, None, CREATED)
 
     def _update(self, request: ApiRequest) -> None:
-        config, known = self._wanted(request)
+        config, known = self._requested(request)
         if known is None:
             raise RequestError(NO_STREAM)
         if config.is_literal != known.config.is_literal or config.channel != known.channel:
@@ -162,12 +162,14 @@ class StreamRequests:
         else:
             self._propose(request, config, known, UPDATED)
 
-    def _wanted(self, request: ApiRequest) -> tuple[StreamConfig, Stream | None]:
+    def _requested(self, request: ApiRequest) -> tuple[StreamConfig, Stream | None]:
         """The configuration that a request asks for, and the stream as it is. Raises RequestError."""
         if self.node.meta.info is None:
             raise RequestError(UNAVAILABLE)
         name = request.named[0]
         config = requested(request.document(), name, self._replicas())
+        if self.node.meta.streams.is_too_much(config):
+            raise RequestError(TOO_MANY_STREAMS)
         if self.node.meta.streams.overlapping(config):
             raise RequestError(OVERLAP)
         return config, self.node.meta.streams.by_name.get(name)
@@ -194,6 +196,8 @@ class StreamRequests:
             why = f"the channel {text(name)} is that of another stream"
         elif (there.commit if there is not None else self.placement.wanted_commit(name)) == EPHEMERAL:
             why = "an ephemeral channel can not be a stream"
+        elif self.placement.policies.of(name, b"").delay:
+            why = "a channel with a delay can not be a stream"
         if why:
             raise RequestError(invalid_config(why))
         if (
@@ -234,12 +238,12 @@ class StreamRequests:
         group = self.placement.group_number(stream.channel)
         if self.node.leads(group):
             mine = request._replace(stream=stream, groups=(META_GROUP, group))
-            self._tell(mine, did_create=row is CREATED)
+            self._answer(mine, did_create=row is CREATED)
         else:
             subject = f"{PREFIX}{row.subject.replace('*', stream.name)}".encode()
             self.outgoing.responses.append(publication(subject, b"", request.frame.reply))
 
-    def _tell(self, request: ApiRequest, *, did_create: bool = False) -> None:
+    def _answer(self, request: ApiRequest, *, did_create: bool = False) -> None:
         told = self.descriptions.document(request.known)
         request.answer(**told, **({"did_create": True} if did_create else {}))
 
@@ -317,19 +321,19 @@ class StreamRequests:
         return [subject for subject, size in zip(subjects, sizes, strict=True) if size <= room]
 
     def _names(self, request: ApiRequest) -> None:
-        found, offset = self._asked(request)
+        found, offset = self._matching(request)
         page = [one.name for one in found[offset : offset + limits.STREAM_NAMES_PAGE]]
         request.answer(total=len(found), offset=offset, limit=limits.STREAM_NAMES_PAGE, streams=page or None)
 
     def _list(self, request: ApiRequest) -> None:
-        found, offset = self._asked(request)
+        found, offset = self._matching(request)
         page = found[offset : offset + limits.STREAMS_PAGE]
         told = [self.descriptions.document(one) for one in page if self.descriptions.holds(one)]
         missing = [one.name for one in page if not self.descriptions.holds(one)]
         more: dict[str, Any] = {"missing": missing} if missing else {}
         request.answer(total=len(found), offset=offset, limit=limits.STREAMS_PAGE, streams=told or None, **more)
 
-    def _asked(self, request: ApiRequest) -> tuple[list[Stream], int]:
+    def _matching(self, request: ApiRequest) -> tuple[list[Stream], int]:
         """The streams that a request for a list asks for, by name, and the first that is wanted. Raises RequestError."""
         fields = Fields(request.document())
         offset, subject = max(0, fields.number("offset")), fields.text("subject")

@@ -56,7 +56,7 @@ class _Batch:
 
 
 class StreamStoring(StoringPart):
-    """Stores what is published to the streams of one group, while this node leads it."""
+    """Stores publishes to the streams of one group, while this node leads it."""
 
     def __init__(
         self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing

@@ -1,4 +1,4 @@
-"""What the leader of a stream's channel knows by subject and by id: the newest message of each subject, and the ids of the last
+"""The index of a stream, which the leader of its channel has: the newest message of each subject, and the ids of the last
 messages. Memory alone, made of the log.
 """
 
@@ -11,7 +11,7 @@ from stan_protocol.patterns import literal, matches
 from stan_protocol.proto import wire_pb2 as wire
 
 from stan import limits
-from stan.core.base.names import text
+from stan.core.base.names import raw, text
 from stan.core.metadata.streams import Stream
 from stan.protocol.jetstream.headers import MSG_ID
 
@@ -125,8 +125,8 @@ class SubjectIndex:
         """The subjects that a pattern covers, each with the sequence of its newest message. Cost: O(subjects) for a pattern with
         wildcards."""
         if literal(pattern):
-            found = self.newest.get(pattern.encode())
-            return iter([(pattern.encode(), found)] if found else [])
+            found = self.newest.get(raw(pattern))
+            return iter([(raw(pattern), found)] if found else [])
         return ((subject, at) for subject, at in self.newest.items() if matches(pattern, text(subject)))
 
 
