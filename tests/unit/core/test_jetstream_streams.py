@@ -522,6 +522,9 @@ def test_direct_answers_are_the_messages_themselves(broker):
     assert js.direct(broker, "DIRECT.GET.T", {}).status == "408 Empty Request"
     assert js.direct(broker, "DIRECT.GET.T", {"batch": 5}).status == "408 Bad Request"
     assert js.direct(broker, "DIRECT.GET.S", {"seq": 1}).status == "503"
+    assert js.direct(broker, "DIRECT.GET.NONE", {"seq": 1}).status == "503"
+    assert "a" not in js.direct(broker, "DIRECT.GET.T", {"seq": 1, "no_hdr": True}).header
+    assert "hdrs" not in js.api(broker, "STREAM.MSG.GET.T", {"seq": 1, "no_hdr": True})["message"]
 
 
 @pytest.mark.parametrize(
@@ -597,6 +600,16 @@ def test_a_request_that_fails_is_logged_and_harms_nobody(broker, monkeypatch):
     monkeypatch.undo()
     assert any(level == "ERR" and "STREAM.MSG.GET.S failed" in text for level, text in broker.notes)
     assert sequences(js.publish(broker, "a.b", b"1")) == [1]
+
+
+def test_a_request_that_needs_a_newer_api_is_refused(broker):
+    create(broker)
+    for level, code in (("0", None), ("1", 10185), ("x", 10185)):
+        fields = [("Nats-Required-Api-Level", level)]
+        assert js.hears(broker, "$JS.API.STREAM.INFO.S", b"", f"reply.{level}", fields)
+        broker.turn()
+        answer = json.loads(js.answer_to(broker, f"reply.{level}").payload)
+        assert answer.get("error", {}).get("err_code") == code
 
 
 def test_the_account_tells_which_cluster_answers(broker):

@@ -30,7 +30,7 @@ from stan.core.services.node import META_GROUP
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.policies import EPHEMERAL
-from stan.protocol.jetstream.api import PREFIX, Answerer, ApiRow
+from stan.protocol.jetstream.api import LEVEL, PREFIX, Answerer, ApiRow
 from stan.protocol.jetstream.errors import (
     ALONE,
     INSUFFICIENT,
@@ -269,7 +269,7 @@ class StreamRequests:
                 "storage_max_stream_bytes": -1,
                 "max_bytes_required": False,
             },
-            api={"level": 0, "total": 0, "errors": 0},
+            api={"level": LEVEL, "total": 0, "errors": 0},
             stan=self.node.config.cluster_id,
         )
 
