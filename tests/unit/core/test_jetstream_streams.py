@@ -391,6 +391,21 @@ def test_of_two_publishes_that_expect_the_same_the_first_is_stored(broker):
     assert broker.stored("T") == [b"1", b"3"]
 
 
+def test_in_a_stream_of_one_subject_messages_of_others_are_in_order(broker):
+    create(broker)
+    assert refusal(js.publish(broker, "a.b", b"", fields=[("Nats-Expected-Last-Subject-Sequence", "1")])[0]) == 10071
+    broker.connect()
+    broker.hold = True
+    broker.publish("a.b", b"1")
+    late = js.publish(broker, "a.b", b"2", fields=[("Nats-Expected-Last-Subject-Sequence", "0")])[0]
+    assert refusal(late) == 10071
+    broker.hold = False
+    broker.turn()
+    js.publish(broker, "a.b", b"2", fields=[("Nats-Expected-Last-Subject-Sequence", "1")])
+    js.api(broker, "STREAM.MSG.DELETE.S", {"seq": 2})
+    assert js.publish(broker, "a.b", b"3", fields=[("Nats-Expected-Last-Subject-Sequence", "1")])[0]["seq"] == 3
+
+
 def test_messages_of_others_on_their_way_make_an_expectation_wait(broker):
     create(broker, "T", ["t.>"])
     field = [("Nats-Expected-Last-Subject-Sequence", "0")]

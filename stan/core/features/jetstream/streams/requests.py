@@ -353,12 +353,11 @@ class StreamRequests:
             raise RequestError(UNAVAILABLE)
         if sum(map(len, deletions.waiting.values())) >= limits.API_WAITING_MAX:
             raise RequestError(INSUFFICIENT)
-        if not deletions.add(request) or channel.deleting:
-            return
-        if stream.adopted:
+        first = deletions.add(request)
+        if stream.adopted:  # asked again with each request: what is forwarded may be lost
             change = pb.StreamChange(name=stream.name.encode(), changed=stream.changed)
             self.proposals.ask_meta(nobody_waits, stream=change)
-        else:
+        elif first and not channel.deleting:
             self.channels.removal.delete(channel, partial(self._dropped, deletions, stream.name))
 
     @staticmethod
