@@ -46,7 +46,7 @@ class Fields:
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = dict(document)
 
-    def _take(self, name: str, kind: type, default: Any) -> Any:
+    def _typed(self, name: str, kind: type, default: Any) -> Any:
         value = self._document.pop(name, None)
         if value is None:
             return default
@@ -56,7 +56,7 @@ class Fields:
 
     def text(self, name: str, default: str = "") -> str:
         """The text of a field; *default* if it is not there. Raises RequestError: no text, or one that UTF-8 cannot have."""
-        found: str = self._take(name, str, default)
+        found: str = self._typed(name, str, default)
         try:
             found.encode()
         except UnicodeEncodeError as error:
@@ -65,14 +65,14 @@ class Fields:
 
     def number(self, name: str, default: int = 0) -> int:
         """The integer of a field, of 64 bits with a sign. Raises RequestError."""
-        found: int = self._take(name, int, default)
+        found: int = self._typed(name, int, default)
         if not -_INTEGER_END <= found < _INTEGER_END:
             raise RequestError(invalid_json(f"json: {name} is out of range"))
         return found
 
     def switch(self, name: str, *, default: bool = False) -> bool:
         """The truth value of a field. Raises RequestError."""
-        found: bool = self._take(name, bool, default)
+        found: bool = self._typed(name, bool, default)
         return found
 
     def texts(self, name: str) -> tuple[str, ...]:
@@ -81,12 +81,12 @@ class Fields:
 
     def items(self, name: str) -> list[Any]:
         """The list of a field; empty if it is not there. Raises RequestError."""
-        found: list[Any] = self._take(name, list, [])
+        found: list[Any] = self._typed(name, list, [])
         return found
 
     def table(self, name: str) -> dict[str, Any]:
         """The object of a field; empty if it is not there. Raises RequestError."""
-        found: dict[str, Any] = self._take(name, dict, {})
+        found: dict[str, Any] = self._typed(name, dict, {})
         return found
 
     def take_set(self, *names: str) -> str:
