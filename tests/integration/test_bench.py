@@ -221,10 +221,11 @@ async def test_read_replicas_serve_the_subscribers_and_the_servers_cpu_is_told()
 
 
 async def test_read_replicas_need_a_cluster_of_their_own() -> None:
-    code, _, err = await bench("ch", "-ns", "4", "--replicas", "1")
+    code, _, err = await bench("ch", "-ns", "4", "--replicas", "1", "--no-file-sync")
 
     assert code
     assert "--replicas needs --cluster" in err
+    assert "--no-file-sync needs --start or --cluster" in err
 
 
 async def test_two_servers_are_compared_in_turns(tmp_path) -> None:
@@ -379,12 +380,13 @@ async def test_own_broker_is_compared_with_jetstream_and_leaves_nothing(tmp_path
 
 async def test_cluster_is_compared_with_a_cluster_and_three_replicas() -> None:
     code, out, err = await bench(
-        *["ch", "-n", "200", "-ns", "2", "--rounds", "1", "--cluster", "3", "--compare-jetstream", "default"]
+        *["ch", "-n", "200", "-ns", "2", "--rounds", "1", "--cluster", "3", "--compare-jetstream", "default"],
+        "--no-file-sync",
     )
 
     assert (code, err) == (0, "")
     first, rates, *_ = out.splitlines()
-    assert first.startswith("Comparing A, this broker at nats://")
+    assert first.startswith("Comparing A, this broker with -file_sync=false at nats://")
     assert "with B, JetStream of nats-server 2." in first
     assert ", sync_interval default, 3 replicas at nats://127.0.0.1:" in first
     assert rates.startswith(" [1] Pub A ")

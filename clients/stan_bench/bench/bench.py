@@ -2,8 +2,8 @@
 
 Options of stan-bench and ours: -np --publishers, -ns --subscribers, -n --messages, -ms --size, -mpa --window, -s --server,
 -c --cluster-id, -id --client-id, -sync --sync, -io --ignore-old, -csv --csv. Beyond those of stan-bench: --replay,
---raw, --start, --cluster, --replicas, --compare, --compare-cluster-id, --compare-jetstream, --compare-replicas, --rounds,
---client, --in-flight, --processes, --timeout, --json.
+--raw, --start, --cluster, --replicas, --no-file-sync, --compare, --compare-cluster-id, --compare-jetstream,
+--compare-replicas, --rounds, --client, --in-flight, --processes, --timeout, --json.
 Bounded in messages and in time; never touches other channels.
 """
 
@@ -101,7 +101,7 @@ def bench(
     if not comparison.given:
         run_until_signalled(_bench(place, work, times, as_json=as_json, csv_file=csv_file))
     else:
-        title = "this broker" if comparison.jetstream is not None else ""
+        title = own.title() if comparison.jetstream is not None else ""
         side_a = stan_side("A", place, kept=not own.own, title=title)
         side_b = comparison.side_b(target, own.nodes)
         run_until_signalled(compare(side_a, side_b, work, comparison.rounds or ROUNDS, as_json=as_json))
