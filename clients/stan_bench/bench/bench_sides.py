@@ -31,7 +31,7 @@ Place = contextlib.AbstractAsyncContextManager[Target]
 
 
 class Side(Protocol):
-    """One of the two servers, reachable."""
+    """A server of a comparison, reachable."""
 
     server: ComparedServer
 
