@@ -16,6 +16,19 @@ PREFIX: Final = "$JS.API"
 ANSWER_S: Final = 15.0
 """How long an answer is waited for."""
 
+STREAM_NOT_FOUND: Final = 10059
+"""JetStream's number for that error."""
+
+
+class JetStreamRefusal(ServerError):
+    """An answer that is an error."""
+
+    def __init__(self, request: str, error: Any) -> None:
+        """*error*: as it stands in the answer."""
+        fields = error if isinstance(error, dict) else {}
+        super().__init__(f"JetStream refuses {request.lower()}: {fields.get('description', error)}")
+        self.number = fields.get("err_code", 0)
+
 
 class JetStreamApi:
     """Asks JetStream over a connection."""
@@ -40,7 +53,7 @@ class JetStreamApi:
         except ValueError:
             raise ServerError(f"JetStream answers {request.lower()} with what is no JSON") from None
         if "error" in answer:
-            raise ServerError(f"JetStream refuses {request.lower()}: {_reason(answer)}")
+            raise JetStreamRefusal(request, answer["error"])
         return answer
 
     async def create_stream(self, name: str, replicas: int) -> str:
@@ -50,8 +63,12 @@ class JetStreamApi:
         return str((answer.get("cluster") or {}).get("leader") or "")
 
     async def delete_stream(self, name: str) -> None:
-        """Remove a stream with its consumers."""
-        await self.ask(f"STREAM.DELETE.{name}")
+        """Remove a stream with its consumers; one that is not there is removed."""
+        try:
+            await self.ask(f"STREAM.DELETE.{name}")
+        except JetStreamRefusal as refusal:
+            if refusal.number != STREAM_NOT_FOUND:
+                raise
 
     async def create_consumer(self, stream: str, inbox: str, *, window: int, ack_wait_s: int, new_only: bool) -> None:
         """Make a consumer that pushes to *inbox*, at most *window* messages without ack, and ends with its subscriber."""
@@ -64,8 +81,3 @@ class JetStreamApi:
             "replay_policy": "instant",
         }
         await self.ask(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config})
-
-
-def _reason(answer: dict[str, Any]) -> str:
-    error = answer["error"]
-    return str(error.get("description", error)) if isinstance(error, dict) else str(error)
