@@ -34,13 +34,22 @@ def leads(log: str) -> dict[int, int]:
 class LocalCluster(OwnServers):
     """Nodes n1, n2, ...; `async with` starts and removes them."""
 
-    def __init__(self, nodes: int, cluster_id: str, *, replicas: int = 0, prefix: str = "stan-cluster-") -> None:
-        """*replicas*: read replicas r1, r2, ... besides."""
+    def __init__(
+        self,
+        nodes: int,
+        cluster_id: str,
+        *,
+        replicas: int = 0,
+        prefix: str = "stan-cluster-",
+        flags: tuple[str, ...] = (),
+    ) -> None:
+        """*replicas*: read replicas r1, r2, ... besides; *flags*: further ones of each node."""
         super().__init__(cluster_id, prefix, WAIT_S)
         self.names = [f"n{number}" for number in range(1, nodes + 1)]
         self.replicas = [f"r{number}" for number in range(1, replicas + 1)]
         self.nodes: dict[str, Child] = {}
         self._nats: Child | None = None
+        self._flags = (*UNLIMITED, *flags)
 
     # --- begin and end --------------------------------------------------------------------------------------------------
 
@@ -82,7 +91,17 @@ class LocalCluster(OwnServers):
         return stan_server(
             name,
             self.directory / f"{name}.log",
-            *("-ns", self.url, "-cid", self.cluster_id, "-st", "FILE", "-dir", str(self.directory / name), *UNLIMITED),
+            *(
+                "-ns",
+                self.url,
+                "-cid",
+                self.cluster_id,
+                "-st",
+                "FILE",
+                "-dir",
+                str(self.directory / name),
+                *self._flags,
+            ),
             *("-clustered", "-cluster_node_id", name, *role),
             *(("-cluster_bootstrap",) if self.names == [name] else ()),
         )

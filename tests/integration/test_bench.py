@@ -13,7 +13,7 @@ from stan_bench.bench.bench_run import shares
 
 from tests.kit.fake_broker import free_port
 from tests.kit.running import settled
-from tests.kit.server import StanServer
+from tests.kit.server import NatsServer, StanServer
 
 
 async def bench(*arguments: str) -> tuple[int, str, str]:
@@ -221,10 +221,11 @@ async def test_read_replicas_serve_the_subscribers_and_the_servers_cpu_is_told()
 
 
 async def test_read_replicas_need_a_cluster_of_their_own() -> None:
-    code, _, err = await bench("ch", "-ns", "4", "--replicas", "1")
+    code, _, err = await bench("ch", "-ns", "4", "--replicas", "1", "--no-file-sync")
 
     assert code
     assert "--replicas needs --cluster" in err
+    assert "--no-file-sync needs --start or --cluster" in err
 
 
 async def test_two_servers_are_compared_in_turns(tmp_path) -> None:
@@ -330,7 +331,127 @@ async def test_all_that_is_wrong_with_the_options_of_a_comparison_is_told_at_onc
     code, _, err = await bench("ch", "--compare", "", "--rounds", "0", "--raw", "-csv", "x", "-np", "0", "-ns", "1")
 
     assert code == 2
-    for option in ("--compare needs the", "--rounds is", "--raw does", "--csv does", "--compare needs pub"):
+    for option in ("--compare needs the", "--rounds is", "--raw does", "--csv does", "A comparison needs pub"):
+        assert option in err
+
+
+# --- beside JetStream ----------------------------------------------------------------------------------------------
+
+
+async def streams(url) -> list[str]:
+    """The names of all streams."""
+    connection = await nats.connect(url)
+    try:
+        return [info.config.name for info in await connection.jetstream().streams_info()]
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+def jetstream(tmp_path):
+    """JetStream with room for 200,000 bytes of messages."""
+    configuration = tmp_path / "jetstream.conf"
+    configuration.write_text(f'jetstream {{ store_dir: "{tmp_path / "jetstream"}", max_file_store: 200000 }}')
+    with NatsServer(tmp_path, "-c", str(configuration)) as server:
+        yield server
+
+
+@pytest.mark.parametrize("sync", ["default", "always"])
+async def test_own_broker_is_compared_with_jetstream_and_leaves_nothing(tmp_path, monkeypatch, sync) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    code, out, err = await bench(
+        *["ch", "-n", "2500", "-np", "2", "-ns", "1", "--replay", "--rounds", "2", "--json", "--start"],
+        *["--compare-jetstream", sync, "--processes", "2"],
+    )
+
+    assert (code, err) == (0, "")
+    shown = json.loads(out)
+    other = shown["servers"]["b"]
+    assert other["jetstream"].startswith("nats-server 2.")
+    assert (other["sync_interval"], other["nodes"], other["replicas"]) == (sync, 1, 1)
+    for role in ("publishers", "subscribers"):
+        assert [one[letter][role]["messages"] for one in shown["rounds"] for letter in "ab"] == [2500] * 4
+    assert all(one["b"]["subscribers"]["in_order"] for one in shown["rounds"])
+    assert all(one["b"]["subscribers"]["redelivered"] == 0 for one in shown["rounds"])
+    assert shown["publishers"]["b"]["latency_ms"]["p99"] > 0
+    assert shown["left_behind"] == {"a": [], "b": []}
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_cluster_is_compared_with_a_cluster_and_three_replicas() -> None:
+    code, out, err = await bench(
+        *["ch", "-n", "200", "-ns", "2", "--rounds", "1", "--cluster", "3", "--compare-jetstream", "default"],
+        "--no-file-sync",
+    )
+
+    assert (code, err) == (0, "")
+    first, rates, *_ = out.splitlines()
+    assert first.startswith("Comparing A, this broker with -file_sync=false at nats://")
+    assert "with B, JetStream of nats-server 2." in first
+    assert ", sync_interval default, 3 replicas at nats://127.0.0.1:" in first
+    assert rates.startswith(" [1] Pub A ")
+
+
+async def test_jetstream_that_runs_is_compared_and_keeps_no_stream(jetstream) -> None:
+    code, out, err = await bench(
+        *["ch", "-n", "60", "-ns", "1", "-io", "--sync", "--start", "--rounds", "1"],
+        *["--compare-jetstream", jetstream.url],
+    )
+
+    assert (code, err) == (0, "")
+    assert f"with B, JetStream, sync_interval as configured there, 1 replica at {jetstream.url} [" in out
+    assert "Left behind" not in out
+    assert await streams(jetstream.url) == []
+
+
+async def test_a_refusal_of_jetstream_ends_the_run_with_its_reason_and_without_the_stream(jetstream) -> None:
+    code, _, err = await bench(
+        *["ch", "-n", "1000", "-ms", "1024", "--start", "--rounds", "1", "--compare-jetstream", jetstream.url]
+    )
+
+    assert code == 1
+    assert f"{jetstream.url}: jetstream-pub: JetStream refused publishes of stan-bench-" in err
+    assert "resources exceeded" in err or "bytes exceeded" in err or "insufficient" in err
+    assert await streams(jetstream.url) == []
+
+
+async def test_a_nats_without_jetstream_and_one_without_replicas_are_named(nats_url, jetstream) -> None:
+    code, _, err = await bench("ch", "-n", "1", "--start", "--compare-jetstream", nats_url)
+    assert (code, err.strip()) == (
+        1,
+        f"--compare-jetstream: {nats_url}: no JetStream answers there: enable it, for this account, too.",
+    )
+    code, _, err = await bench(
+        "ch", "-n", "1", "--start", "--compare-jetstream", jetstream.url, "--compare-replicas", "3"
+    )
+    assert code == 1
+    assert f"--compare-jetstream: {jetstream.url}: JetStream refuses stream.create." in err
+    nobody = f"nats://127.0.0.1:{free_port()}"
+    code, _, err = await bench("ch", "-n", "1", "--start", "--compare-jetstream", nobody)
+    assert (code, err[: len(nobody) + 38]) == (
+        3,
+        f"--compare-jetstream: cannot connect to {nobody}"[: len(nobody) + 38],
+    )
+
+
+async def test_all_that_does_not_go_with_jetstream_is_told_at_once() -> None:
+    code, _, err = await bench(
+        *[
+            "ch",
+            "--compare-jetstream",
+            "often",
+            "--compare",
+            "nats://b",
+            "--client",
+            "python",
+            "--compare-replicas",
+            "9",
+        ],
+        *["--raw", "--compare-cluster-id", "x", "--rounds", "0"],
+    )
+
+    assert code == 2
+    for option in ("--compare-jetstream is", "do not go together", "--client python", "--compare-replicas is", "--raw"):
         assert option in err
 
 

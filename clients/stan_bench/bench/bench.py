@@ -2,8 +2,8 @@
 
 Options of stan-bench and ours: -np --publishers, -ns --subscribers, -n --messages, -ms --size, -mpa --window, -s --server,
 -c --cluster-id, -id --client-id, -sync --sync, -io --ignore-old, -csv --csv. Beyond those of stan-bench: --replay,
---raw, --start, --cluster, --replicas, --compare, --compare-cluster-id, --rounds, --client, --in-flight, --processes,
---timeout, --json.
+--raw, --start, --cluster, --replicas, --no-file-sync, --compare, --compare-cluster-id, --compare-jetstream,
+--compare-replicas, --rounds, --client, --in-flight, --processes, --timeout, --json.
 Bounded in messages and in time; never touches other channels.
 """
 
@@ -28,6 +28,7 @@ from stan.cli.support.options import injected
 from stan_bench.bench.bench_broker import OwnBroker
 from stan_bench.bench.bench_compare import ROUNDS, Comparison, compare
 from stan_bench.bench.bench_run import Bench, Workload
+from stan_bench.bench.bench_sides import stan_side
 from stan_bench.bench.server_times import ServerTimes
 
 MESSAGES_MAX: Final = 100_000_000
@@ -87,7 +88,7 @@ def bench(
         replay=replay,
         raw=raw,
         client_id=client_id,
-        python=client == "python",
+        clients="python-" if client == "python" else "",
         processes=processes,
         timeout_s=timeout,
         replica="any" if own.replicas else "",
@@ -97,11 +98,13 @@ def bench(
         raise typer.BadParameter("\n".join(complaints))
     times = ServerTimes()
     place = own.place(target, times)
-    if comparison.url is None:
+    if not comparison.given:
         run_until_signalled(_bench(place, work, times, as_json=as_json, csv_file=csv_file))
     else:
-        rounds = comparison.rounds or ROUNDS
-        run_until_signalled(compare(place, comparison.server_b(target), work, rounds, own=own.own, as_json=as_json))
+        title = own.title() if comparison.jetstream is not None else ""
+        side_a = stan_side("A", place, kept=not own.own, title=title)
+        side_b = comparison.side_b(target, own.nodes)
+        run_until_signalled(compare(side_a, side_b, work, comparison.rounds or ROUNDS, as_json=as_json))
 
 
 def _complaints(work: Workload, comparison: Comparison, client: str, csv_file: Path | None) -> list[str]:
@@ -114,14 +117,16 @@ def _complaints(work: Workload, comparison: Comparison, client: str, csv_file: P
     if work.replay and not work.subscribers:
         mistakes.append("--replay needs subscribers: add -ns 1.")
     mistakes += comparison.complaints()
-    if comparison.url is not None:
+    if comparison.jetstream is not None and client == "python":
+        mistakes.append("--client python does not go with --compare-jetstream: it has no such clients.")
+    if comparison.given:
         if work.raw:
-            mistakes.append("--raw does not go with --compare: measure each server's NATS in a run of its own.")
+            mistakes.append("--raw does not go with a comparison: measure each server's NATS in a run of its own.")
         if csv_file is not None:
-            mistakes.append("--csv does not go with --compare: use --json.")
+            mistakes.append("--csv does not go with a comparison: use --json.")
         if work.subscribers and not work.publishers:
             mistakes.append(
-                "--compare needs publishers (-np): its channels are fresh, and there is nothing to read in them."
+                "A comparison needs publishers (-np): its channels are fresh, and there is nothing to read in them."
             )
     return mistakes
 

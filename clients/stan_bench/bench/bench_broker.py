@@ -24,6 +24,7 @@ from stan_bench.processes import Child, free_port, stan_server
 
 START_TIMEOUT_S: Final = 15
 RETRY_PAUSE_S: Final = 0.05
+UNSYNCED: Final = ("-file_sync=false",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class OwnBroker:
     start: bool = False
     nodes: int = 0  # of a cluster; 0: none
     replicas: int = 0  # read replicas of it, which serve the subscribers
+    file_sync: bool = True  # False: they ack before they sync
 
     @property
     def own(self) -> bool:
@@ -41,13 +43,21 @@ class OwnBroker:
 
     def complaints(self) -> list[str]:
         """Return the mistakes in the options, a sentence for each."""
-        return ["--replicas needs --cluster."] if self.replicas and not self.nodes else []
+        mistakes = ["--replicas needs --cluster."] if self.replicas and not self.nodes else []
+        if not self.file_sync and not self.own:
+            mistakes.append("--no-file-sync needs --start or --cluster.")
+        return mistakes
+
+    def title(self) -> str:
+        """Return the name of the broker beside another server."""
+        return "this broker" if self.file_sync else "this broker with -file_sync=false"
 
     def place(self, target: Target, times: ServerTimes) -> AbstractAsyncContextManager[Target]:
         """Return the place to measure, *target* itself if nothing is started. *times* watches the nodes of a cluster."""
+        flags = () if self.file_sync else UNSYNCED
         if self.nodes:
-            return own_cluster(self.nodes, target.cluster_id, replicas=self.replicas, times=times)
-        return own_broker(target.cluster_id) if self.start else _there(target)
+            return own_cluster(self.nodes, target.cluster_id, replicas=self.replicas, times=times, flags=flags)
+        return own_broker(target.cluster_id, flags) if self.start else _there(target)
 
 
 def own_broker_of(
@@ -59,9 +69,12 @@ def own_broker_of(
         int,
         typer.Option(min=0, max=NODES_MAX, help="With --cluster: so many read replicas, which serve the subscribers."),
     ] = 0,
+    no_file_sync: Annotated[  # noqa: FBT002
+        bool, typer.Option("--no-file-sync", help="With --start or --cluster: they ack before they sync.")
+    ] = False,
 ) -> OwnBroker:
     """See OwnBroker."""
-    return OwnBroker(start, cluster, replicas)
+    return OwnBroker(start, cluster, replicas, not no_file_sync)
 
 
 builds(own_broker_of, OwnBroker)
@@ -76,8 +89,8 @@ async def _there(target: Target) -> AsyncIterator[Target]:
 
 
 @asynccontextmanager
-async def own_broker(cluster_id: str) -> AsyncIterator[Target]:
-    """A running `stan-server`; yields how to reach it.
+async def own_broker(cluster_id: str, flags: tuple[str, ...] = ()) -> AsyncIterator[Target]:
+    """A running `stan-server`, with further *flags*; yields how to reach it.
 
     Raises:
         CliError: it did not start; the text holds the end of its log.
@@ -88,7 +101,7 @@ async def own_broker(cluster_id: str) -> AsyncIterator[Target]:
             "the broker",
             Path(directory, "log"),
             *("-a", "127.0.0.1", "-p", str(port), "-cid", cluster_id),
-            *("-st", "file", "-dir", str(Path(directory, "store"))),
+            *("-st", "file", "-dir", str(Path(directory, "store")), *flags),
         )
         target = Target(server=f"nats://127.0.0.1:{port}", cluster_id=cluster_id)
         try:
@@ -101,16 +114,21 @@ async def own_broker(cluster_id: str) -> AsyncIterator[Target]:
 
 @asynccontextmanager
 async def own_cluster(
-    nodes: int, cluster_id: str, *, replicas: int = 0, times: ServerTimes | None = None
+    nodes: int,
+    cluster_id: str,
+    *,
+    replicas: int = 0,
+    times: ServerTimes | None = None,
+    flags: tuple[str, ...] = (),
 ) -> AsyncIterator[Target]:
     """A running cluster of *nodes* nodes, and of read *replicas*, whose leaderships have settled; yields how to reach it.
 
-    *times*: watches its servers.
+    *times*: watches its servers. *flags*: further ones of each node.
 
     Raises:
         CliError: it did not start; the text holds the ends of the logs.
     """
-    async with LocalCluster(nodes, cluster_id, replicas=replicas, prefix="stan-bench-") as cluster:
+    async with LocalCluster(nodes, cluster_id, replicas=replicas, prefix="stan-bench-", flags=flags) as cluster:
         await cluster.settled()
         if times is not None:
             times.watch(cluster)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
 
+from stan_protocol.units import counted
+
 from stan_bench.bench.bench_report import BenchReport, Measurement, combined, human_bytes, latencies_ms
 
 TITLES: Final = {"Pub": "publishers", "Sub": "subscribers"}
@@ -23,10 +25,15 @@ class ComparedServer:
 
     letter: str  # "A": ours, "B": the other
     url: str  # without credentials
-    cluster_id: str
+    title: str = ""  # a name for people, beside the URL
+    facts: dict[str, Any] = field(default_factory=dict)  # more about it, for the JSON
     kept: bool = True  # False: it was started for the comparison, and is removed with its channels
-    channels: list[str] = field(default_factory=list)  # one for each run, named when the run begins
+    holders: str = "channel"  # what holds the messages of a run: a channel, or a stream
+    channels: list[str] = field(default_factory=list)  # those of the runs that are still there, by name
     runs: list[BenchReport] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.title} at {self.url}" if self.title else self.url
 
     def samples(self, title: str) -> list[Measurement]:
         """The publishers ("Pub") or subscribers ("Sub") of each run as one; empty if there are none."""
@@ -34,11 +41,11 @@ class ComparedServer:
         return [combined(title, samples) for samples in groups if samples]
 
     def left_behind(self) -> str:
-        """Return a sentence about the channels that stay at the server; "" if none do."""
+        """Return a sentence about the channels or streams that stay at the server; "" if none do."""
         if not self.kept or not self.channels:
             return ""
         names = self.channels[0] if len(self.channels) == 1 else f"{self.channels[0]} to {self.channels[-1]}"
-        return f"Left behind at {self.url}: {len(self.channels)} channel{'s'[: len(self.channels) > 1]}, {names}"
+        return f"Left behind at {self.url}: {counted(len(self.channels), self.holders)}, {names}"
 
     def remarks(self) -> list[str]:
         """Return remarks on runs that were too short, and on repeated or unordered messages of its subscribers."""
@@ -113,9 +120,7 @@ class ComparisonReport:
     def to_json(self) -> dict[str, Any]:
         """Return everything as numbers: rates in messages a second, latencies in milliseconds; servers as "a" and "b"."""
         servers = {"a": self.ours, "b": self.other}
-        shown: dict[str, Any] = {
-            "servers": {name: {"url": one.url, "cluster_id": one.cluster_id} for name, one in servers.items()}
-        }
+        shown: dict[str, Any] = {"servers": {name: {"url": one.url, **one.facts} for name, one in servers.items()}}
         for title, ratios in self.ratios().items():
             medians = {name: _numbers(one.samples(title)) for name, one in servers.items()}
             shown[TITLES[title]] = {**medians, "ratio": ratios.to_json()}

@@ -37,10 +37,10 @@ CONNECT_TIMEOUT_S: Final = 10
 class Job:
     """The job of one load process."""
 
-    role: str  # one of bench_drivers.DRIVERS or bench_python.DRIVERS
+    role: str  # one of DRIVERS of bench_drivers, bench_python or bench_jetstream
     names: list[str]  # client ids (raw: labels), one client each
     counts: list[int]  # messages of each
-    channel: str
+    channel: str  # of JetStream: the stream, which is its subject, too
     size: int  # payload bytes
     server: str
     cluster_id: str
@@ -157,6 +157,8 @@ class LoadDriver:
 class StanDriver(LoadDriver):
     """A driver with a STAN session."""
 
+    nats: LoadConnection
+
     async def prepare(self) -> None:
         """Connect and register."""
         job = self.job
@@ -173,28 +175,21 @@ class StanDriver(LoadDriver):
         await self.nats.shut()
 
 
-class PublishDriver(StanDriver):
-    """Keeps `window` publishes without ack on their way."""
+class WindowedPublisher(LoadDriver):
+    """Keeps `window` publishes without ack on their way; a subclass has the connection, and encodes the publishes."""
 
-    async def prepare(self) -> None:
-        """Listen to acks."""
-        await super().prepare()
+    nats: ClientConnection
+
+    def begin(self) -> None:
+        """Nothing is sent yet."""
         self.sent = self.refused = 0
         self.blobs: deque[tuple[int, int, int]] = deque()  # messages sent up to its end, its messages, time
-        self.ack_inbox = f"_STAN.acks.{fresh_id()}"
-        self.nats.ack_sid = await self.nats.listen(self.ack_inbox, lambda _frames: None)
-        self.nats.on_acks = self.on_acks
         self.blob_max = max(1, min(BLOB_MESSAGES_MAX, BLOB_BYTES_MAX // max(self.job.size, 1)))
-        channel = self.job.channel.encode()
-        self.address = (
-            self.session.answer.pub_prefix + b"." + channel,
-            self.ack_inbox.encode(),
-            self.name.encode(),
-            channel,
-            self.session.conn_id,
-            fresh_id().encode(),
-        )
         self.data = bytes(self.job.size)
+
+    def encoded(self, count: int) -> bytes:
+        """Return the frames of the next *count* publishes."""
+        raise NotImplementedError
 
     async def run(self) -> None:
         """Send the first window; every ack sends more."""
@@ -207,7 +202,7 @@ class PublishDriver(StanDriver):
         room = min(self.job.window - (self.sent - self.done - self.refused), self.count - self.sent)
         while room > 0:
             blob = min(room, self.blob_max)
-            self.nats.send(load_publishes(*self.address, self.sent, blob, self.data))
+            self.nats.send(self.encoded(blob))
             self.sent += blob
             self.blobs.append((self.sent, blob, time.monotonic_ns()))
             room -= blob
@@ -228,6 +223,33 @@ class PublishDriver(StanDriver):
             self.finish()
         else:
             self.send()
+
+
+class PublishDriver(WindowedPublisher, StanDriver):
+    """Publishes to a STAN channel."""
+
+    nats: LoadConnection
+
+    async def prepare(self) -> None:
+        """Listen to acks."""
+        await super().prepare()
+        self.begin()
+        self.ack_inbox = f"_STAN.acks.{fresh_id()}"
+        self.nats.ack_sid = await self.nats.listen(self.ack_inbox, lambda _frames: None)
+        self.nats.on_acks = self.on_acks
+        channel = self.job.channel.encode()
+        self.address = (
+            self.session.answer.pub_prefix + b"." + channel,
+            self.ack_inbox.encode(),
+            self.name.encode(),
+            channel,
+            self.session.conn_id,
+            fresh_id().encode(),
+        )
+
+    def encoded(self, count: int) -> bytes:
+        """Return the frames of the next *count* publishes."""
+        return load_publishes(*self.address, self.sent, count, self.data)
 
 
 class SubscribeDriver(StanDriver):

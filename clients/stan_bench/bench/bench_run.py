@@ -1,6 +1,7 @@
 """The phases of one run of `stan bench`: its workload as jobs of load processes, one wave after the other.
 
-Uses the plain STAN protocol only, so that the server may be any that speaks it; touches no channel but the workload's.
+Uses the plain STAN protocol only, so that the server may be any that speaks it, or the plain one of JetStream; touches no
+channel or stream but the workload's.
 """
 
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ class Workload:
     replay: bool
     raw: bool
     client_id: str
-    python: bool
+    clients: str  # how the roles of its load processes begin: "", "python-" or "jetstream-"
     processes: int
     timeout_s: float
     replica: str = ""  # which other node than the leader may serve the subscribers
@@ -49,7 +50,7 @@ class Bench:
     async def measure(self) -> BenchReport:
         """All phases, one after the other."""
         work, report = self._work, BenchReport()
-        kind = "python-" if work.python else ""
+        kind = work.clients
         if work.raw:
             report.raw = (await self._phase(self._raw_jobs("rawsub"), self._raw_jobs("rawpub")))["rawsub"]
         publish, subscribe = self._jobs(f"{kind}pub"), self._jobs(f"{kind}sub")

@@ -15,6 +15,7 @@ from stan_client.errors import StanClientError
 
 from stan.cli.support.common import run_fast
 from stan_bench.bench.bench_drivers import DRIVERS, Job, LoadDriver
+from stan_bench.bench.bench_jetstream import DRIVERS as JETSTREAM_DRIVERS
 from stan_bench.bench.bench_python import DRIVERS as PYTHON_DRIVERS
 
 PROGRESS_INTERVAL_S: Final = 0.2
@@ -63,7 +64,7 @@ async def _work(orders: asyncio.StreamReader, drivers: list[LoadDriver]) -> None
 async def _main() -> int:
     orders = await _orders()
     job = Job(**json.loads(await orders.readline()))
-    kind = {**DRIVERS, **PYTHON_DRIVERS}[job.role]
+    kind = {**DRIVERS, **PYTHON_DRIVERS, **JETSTREAM_DRIVERS}[job.role]
     try:
         await _work(orders, [kind(job, number) for number in range(len(job.names))])
     except StanClientError as error:

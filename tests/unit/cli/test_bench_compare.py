@@ -21,9 +21,11 @@ def report(ours: list[BenchReport], others: list[BenchReport], *, own: bool = Fa
     channels = [
         [f"c.{letter}{number}" for number, _ in enumerate(runs, 1)] for letter, runs in (("a", ours), ("b", others))
     ]
-    a = ComparedServer(letter="A", url="nats://a", cluster_id="ca", kept=not own, channels=channels[0], runs=ours)
+    a = ComparedServer(
+        letter="A", url="nats://a", facts={"cluster_id": "ca"}, kept=not own, channels=channels[0], runs=ours
+    )
     return ComparisonReport(
-        a, ComparedServer(letter="B", url="nats://b", cluster_id="cb", channels=channels[1], runs=others)
+        a, ComparedServer(letter="B", url="nats://b", facts={"cluster_id": "cb"}, channels=channels[1], runs=others)
     )
 
 
@@ -103,6 +105,13 @@ def test_one_channel_that_is_left_is_named_and_none_is_not_told():
     assert report([], publishing(1000)).left_behind() == ["Left behind at nats://b: 1 channel, c.b1"]
 
 
+def test_a_server_with_a_title_is_named_by_it_and_streams_are_streams():
+    other = ComparedServer(letter="B", url="nats://b", title="JetStream, 1 replica", holders="stream", channels=["s1"])
+
+    assert str(other) == "JetStream, 1 replica at nats://b"
+    assert other.left_behind() == "Left behind at nats://b: 1 stream, s1"
+
+
 # --- options -------------------------------------------------------------------------------------------------------
 
 
@@ -110,9 +119,37 @@ def test_one_channel_that_is_left_is_named_and_none_is_not_told():
     ("comparison", "complaints"),
     [
         (Comparison(), []),
-        (Comparison(URL, "other", 1), []),
-        (Comparison(None, "other", 3), ["--compare-cluster-id goes with --compare.", "--rounds goes with --compare."]),
-        (Comparison("", None, 0), ["--compare needs the NATS URL of the other server.", "--rounds is from 1 to 1000."]),
+        (Comparison(URL, "other", rounds=1), []),
+        (
+            Comparison(None, "other", rounds=3),
+            [
+                "--compare-cluster-id goes with --compare.",
+                "--rounds goes with --compare or --compare-jetstream.",
+            ],
+        ),
+        (
+            Comparison("", rounds=0),
+            ["--compare needs the NATS URL of the other server.", "--rounds is from 1 to 1000."],
+        ),
+        (Comparison(jetstream="default", rounds=1), []),
+        (Comparison(jetstream="always"), []),
+        (Comparison(jetstream=URL, replicas=5), []),
+        (
+            Comparison(jetstream="sometimes", cluster_id="other"),
+            [
+                "--compare-cluster-id goes with --compare.",
+                "--compare-jetstream is default, always, or a NATS URL (nats://host:port).",
+            ],
+        ),
+        (
+            Comparison(URL, jetstream="always", replicas=6),
+            [
+                "--compare and --compare-jetstream do not go together: a comparison has two servers.",
+                "--compare-replicas goes with the URL of --compare-jetstream.",
+                "--compare-replicas is from 1 to 5.",
+            ],
+        ),
+        (Comparison(replicas=1), ["--compare-replicas goes with the URL of --compare-jetstream."]),
     ],
 )
 def test_complaints_name_the_options(comparison, complaints):
@@ -132,4 +169,5 @@ def test_the_other_server_gets_the_same_cluster_id_and_credentials():
 def test_a_url_with_credentials_gets_no_others():
     target = Target(creds=Path("a.creds"), nkey=Path("a.nk"), user="u", password="p", token="t", tls_ca=Path("ca.pem"))  # noqa: S106
 
-    assert Comparison("nats://me:mine@b:4222").server_b(target).nats_options() == {"tls_ca": "ca.pem"}
+    for comparison in (Comparison("nats://me:mine@b:4222"), Comparison(jetstream="nats://me:mine@b:4222")):
+        assert comparison.server_b(target).nats_options() == {"tls_ca": "ca.pem"}
