@@ -95,6 +95,7 @@ class CursorPlace(TypedDict, total=False):
     time: int  # Unix ns: the first message at or after it
     new_only: bool  # the first message that is published from then on
     all: bool  # the oldest message
+    like: CursorRef  # create_cursor: as that position of the channel, with its unacked messages; nobody may be subscribed to it
 
 
 class Admin:

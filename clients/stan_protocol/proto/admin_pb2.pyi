@@ -1083,20 +1083,22 @@ class Which(_message.Message):
     def __init__(self, channel: _Optional[bytes] = ..., cursor_id: _Optional[int] = ..., durable_name: _Optional[bytes] = ..., client_id: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ...) -> None: ...
 
 class CreateCursorRequest(_message.Message):
-    __slots__ = ("version", "which", "sequence", "time", "new_only", "all")
+    __slots__ = ("version", "which", "sequence", "time", "new_only", "all", "like")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     WHICH_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
     NEW_ONLY_FIELD_NUMBER: _ClassVar[int]
     ALL_FIELD_NUMBER: _ClassVar[int]
+    LIKE_FIELD_NUMBER: _ClassVar[int]
     version: int
     which: Which
     sequence: int
     time: int
     new_only: bool
     all: bool
-    def __init__(self, version: _Optional[int] = ..., which: _Optional[_Union[Which, _Mapping]] = ..., sequence: _Optional[int] = ..., time: _Optional[int] = ..., new_only: bool = ..., all: bool = ...) -> None: ...
+    like: Which
+    def __init__(self, version: _Optional[int] = ..., which: _Optional[_Union[Which, _Mapping]] = ..., sequence: _Optional[int] = ..., time: _Optional[int] = ..., new_only: bool = ..., all: bool = ..., like: _Optional[_Union[Which, _Mapping]] = ...) -> None: ...
 
 class MoveRequest(_message.Message):
     __slots__ = ("version", "which", "sequence", "time", "new_only", "all")

@@ -17,6 +17,7 @@ from stan_protocol.units import counted
 
 from stan.cli.commands.cursor_tables import cursor_table, cursors_table, why_of_parts_table, why_table
 from stan.cli.commands.sub import Listening, listen
+from stan.cli.commands.to_consumer import become_consumer
 from stan.cli.support.args import Channel, Pattern, at_time, checked_channel, checked_pattern, parsed, sequence_runs
 from stan.cli.support.common import EXIT_FAILED, EXIT_USAGE, CliError, Target, group_of_commands, run
 from stan.cli.support.message_format import FORMAT_HELP, parsed_format
@@ -460,6 +461,37 @@ def _add_holding(app: typer.Typer, family: CursorCommands) -> None:
         _on_each(family, target, channel, name, owner, then)
 
 
+def _add_to_consumer(app: typer.Typer, family: CursorCommands) -> None:
+    @app.command("to-consumer")
+    @injected
+    def to_consumer(
+        channel: Channel,
+        name: Name,
+        owner: Owner = "",
+        consumer: Annotated[
+            str, typer.Option("--consumer", help="Name of the consumer; by default that of NAME.")
+        ] = "",
+        stream: Annotated[
+            str,
+            typer.Option("--stream", help="Name of the stream, if the channel is none yet; by default the channel's."),
+        ] = "",
+        *,
+        target: Target,
+        confirmation: Confirmation,
+    ) -> None:
+        """Make a consumer of JetStream clients out of it, at the same message; its STAN clients are done."""
+
+        async def then(direct: stan_client.Direct, cursor: CursorStatus) -> None:
+            new = consumer or cursor.durable_name or cursor.queue_group
+            confirmation.require(
+                f"{family.noun.capitalize()} {full_name(cursor)} of channel {channel} becomes consumer {new}: no STAN client can "
+                f"resume it. {counted(cursor.pending, 'message')} sent and not acked go with it."
+            )
+            await become_consumer(direct, target, cursor, new, stream)
+
+        _on(family, target, channel, name, owner, then)
+
+
 def _must_be_one(option: str, found_ones: list[CursorStatus]) -> None:
     """Raise CliError if an *option* that names a message is given for several parts."""
     if len(found_ones) > 1:
@@ -485,6 +517,7 @@ def _app(family: CursorCommands, text: str) -> typer.Typer:
     for add in (_add_list, _add_looking, _add_next, _add_create, _add_move, _add_skipping):
         add(app, family)
     _add_holding(app, family)
+    _add_to_consumer(app, family)
     return app
 
 

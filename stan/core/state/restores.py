@@ -68,5 +68,6 @@ def restore_cursor(state: GroupState, change: pb.RestoredCursor, _index: RaftInd
     for gone in state.tombstones.within(uid, 1, row.last_sent):
         cursor.to_redeliver.remove(gone.first, gone.last)
     cursor.override = of_row(row.override) if row.HasField("override") else None
+    cursor.maybe_sent_until = max(cursor.maybe_sent_until, row.maybe_sent_until)
     state.dirty.cursors.add(cursor.cursor_id)
     return GroupResult()

@@ -23,7 +23,7 @@ from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.services.services import Services
 from stan.core.state.cursor_override import well_formed
-from stan.core.state.cursors import Cursor, CursorKind, kind_and_name
+from stan.core.state.cursors import Cursor, CursorKind, cursor_row, kind_and_name
 from stan.core.state.group_state import GroupResult
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -65,18 +65,27 @@ class CursorAdmin:
         asked, limit = accepted.request.which, self.channels.by_uid[info.uid].limits.subscriptions
         kind, name = kind_and_name(asked.queue_group, asked.durable_name)
         is_owned = kind is CursorKind.DURABLE and asked.client_id
-        sequence = self._next_of(accepted.request, "at", info)
+        cursor = self._new(accepted.request, info)
         if asked.cursor_id or not (is_owned or kind is CursorKind.DURABLE_QUEUE):
             accepted.refuse(refusals.INVALID_NEW_CURSOR)
-        elif isinstance(sequence, str):
-            accepted.refuse(sequence)
+        elif isinstance(cursor, str):
+            accepted.refuse(cursor)
         elif limit and self.node.group_of(info).machine.channel(info.uid).subscription_count >= limit:
             accepted.refuse(refusals.TOO_MANY_SUBSCRIPTIONS)
         else:
-            owner = asked.client_id if is_owned else b""
-            cursor = pb.Cursor(uid=info.uid, kind=kind, name=name, client_id=owner, last_sent=sequence - 1)
+            cursor.kind, cursor.name, cursor.client_id = kind, name, asked.client_id if is_owned else b""
             created = partial(self._answer, accepted, info, changed=1)
             self.proposals.change_group(info.group, created, restored_cursor=pb.RestoredCursor(cursor=cursor))
+
+    def _new(self, request: admin.CreateCursorRequest, info: ChannelInfo) -> pb.Cursor | str:
+        """The position of a new cursor, as a row without a name; or why there is none."""
+        if request.WhichOneof("at") != "like":
+            sequence = self._next_of(request, "at", info)
+            return sequence if isinstance(sequence, str) else pb.Cursor(uid=info.uid, last_sent=sequence - 1)
+        known = which(list(self.node.group_of(info).machine.channel(info.uid).cursors.values()), request.like)
+        if isinstance(known, str):
+            return known
+        return refusals.CURSOR_HAS_MEMBERS if known.members else cursor_row(known)
 
     def _move(self, request: admin.MoveRequest, info: ChannelInfo, cursor: Cursor) -> Change | str:
         """Set the message that the cursor gets next."""
