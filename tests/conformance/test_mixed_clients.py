@@ -1,4 +1,4 @@
-"""Clients of both protocols on one channel of a cluster whose leaders are killed: one order for all, and nothing acked is missing.
+"""Clients of both protocols on one channel of a cluster whose leaders die: one order for all, and nothing acked is missing.
 
 A producer of STAN in JavaScript, one of JetStream in Python; a STAN durable in JavaScript, a JetStream consumer in Python, and a
 reader by position, as Spark's source reads.
@@ -66,7 +66,7 @@ async def consume(sub, taken, total):
     async with asyncio.timeout(120):
         while len(acked) < total:
             found = []
-            with contextlib.suppress(nats.errors.Error, nats.js.errors.Error):
+            with contextlib.suppress(nats.errors.Error, nats.js.errors.Error, TimeoutError):
                 found = await sub.fetch(50, timeout=1)
             for one in found:
                 sequence, delivered = one.metadata.sequence.stream, one.metadata.num_delivered
