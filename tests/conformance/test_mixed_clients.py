@@ -10,6 +10,7 @@ import contextlib
 import nats
 import pytest
 import stan_client
+from nats.js.api import ConsumerConfig
 
 from tests.conformance.clients import Client
 from tests.kit.cluster import StanCluster
@@ -94,7 +95,7 @@ async def test_both_kinds_of_clients_see_one_order_while_leaders_die(cluster, ja
     client = await nats.connect(cluster.url.split(","))
     js = client.jetstream(timeout=10)
     await asked(lambda: js.add_stream(name="ORDERS", subjects=[CHANNEL], num_replicas=3))
-    sub = await asked(lambda: js.pull_subscribe(CHANNEL, durable="worker"))
+    sub = await asked(lambda: js.pull_subscribe(CHANNEL, durable="worker", config=ConsumerConfig(ack_wait=3)))
     taken = {}
     producing = asyncio.create_task(produce(js, EACH))
     consuming = asyncio.create_task(consume(sub, taken, 2 * EACH))
