@@ -25,7 +25,7 @@ from stan.protocol.jetstream.consumers import ConsumerConfig
 from stan.protocol.jetstream.statuses import size_of, status_frame
 
 NEVER: Final = Nanos(0)
-UNBOUNDED: Final = limits.CONSUMER_BATCH_MAX
+UNBOUNDED: Final = limits.STREAM_CONSUMER_BATCH_MAX
 NO_MESSAGES, TIMEOUT, IDLE = b"404 No Messages", b"408 Request Timeout", b"100 Idle Heartbeat"
 DELETED, TOO_LARGE, COMPLETED = (
     b"409 Consumer Deleted",
@@ -129,7 +129,7 @@ class LiveConsumer:
     def window_max(self) -> int:
         """Messages that may wait for acks."""
         most = self.config.max_ack_pending
-        return most if most > 0 else limits.CONSUMER_ACK_PENDING_MAX
+        return most if most > 0 else limits.STREAM_CONSUMER_ACK_PENDING_MAX
 
     def open_slots(self, in_flight: int) -> int:
         """Messages that may leave now, if *in_flight* wait for acks."""

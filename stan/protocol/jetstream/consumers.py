@@ -212,15 +212,15 @@ def _moment(text: str) -> int:
 
 def _numbers(fields: Fields, name: str) -> tuple[int, ...]:
     found = fields.items(name)
-    if len(found) > limits.CONSUMER_BACKOFF_MAX:
-        raise RequestError(invalid_json(f"more than {limits.CONSUMER_BACKOFF_MAX} pauses in {name}"))
+    if len(found) > limits.STREAM_CONSUMER_BACKOFF_MAX:
+        raise RequestError(invalid_json(f"more than {limits.STREAM_CONSUMER_BACKOFF_MAX} pauses in {name}"))
     return tuple(Fields({name: one}).number(name) for one in found)
 
 
 def _metadata(fields: Fields) -> dict[str, str]:
     found = fields.table("metadata")
     told = {key: Fields({key: found[key]}).text(key) for key in found if not key.startswith("_nats.")}
-    if sum(len(key) + len(value) for key, value in told.items()) > limits.CONSUMER_METADATA_BYTES_MAX:
+    if sum(len(key) + len(value) for key, value in told.items()) > limits.STREAM_CONSUMER_METADATA_BYTES_MAX:
         raise RequestError(errors.METADATA_TOO_LONG)
     return told
 
@@ -310,8 +310,8 @@ def _is_plain(subject: str) -> bool:
 
 def _of_filters(config: ConsumerConfig) -> list[ApiError]:
     filters = config.filters
-    if len(filters) > limits.CONSUMER_FILTERS_MAX:
-        return [errors.not_built(f"more than {limits.CONSUMER_FILTERS_MAX} filters")]
+    if len(filters) > limits.STREAM_CONSUMER_FILTERS_MAX:
+        return [errors.not_built(f"more than {limits.STREAM_CONSUMER_FILTERS_MAX} filters")]
     if not all(filters):
         return [errors.EMPTY_FILTER]
     if any(overlap(one, other) for at, one in enumerate(filters) for other in filters[:at]):
@@ -331,7 +331,7 @@ def _of_sizes(config: ConsumerConfig) -> list[ApiError]:
 def is_consumer_name(name: str) -> bool:
     """True if a consumer can be called so."""
     return (
-        0 < len(name.encode("utf-8", "replace")) <= limits.CONSUMER_NAME_BYTES_MAX
+        0 < len(name.encode("utf-8", "replace")) <= limits.STREAM_CONSUMER_NAME_BYTES_MAX
         and name.isprintable()
         and not set(name) & set(" .*>/\\")
     )
@@ -348,8 +348,10 @@ def _with_defaults(config: ConsumerConfig) -> ConsumerConfig:
         config,
         ack_wait=ack_wait,
         max_deliver=config.max_deliver if config.max_deliver > 0 else -1,
-        max_ack_pending=min(pending, limits.CONSUMER_ACK_PENDING_MAX),
-        max_waiting=min(config.max_waiting if config.max_waiting > 0 else MAX_WAITING, limits.CONSUMER_WAITING_MAX)
+        max_ack_pending=min(pending, limits.STREAM_CONSUMER_ACK_PENDING_MAX),
+        max_waiting=min(
+            config.max_waiting if config.max_waiting > 0 else MAX_WAITING, limits.STREAM_CONSUMER_WAITING_MAX
+        )
         if pulls
         else 0,
         max_batch=max(config.max_batch, 0),

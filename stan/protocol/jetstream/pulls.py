@@ -36,11 +36,11 @@ def read_pull(payload: bytes) -> PullRequest:
     """
     text = payload.strip()
     if text.isdigit() and len(text) < 10:
-        return PullRequest(max(1, min(int(text), limits.CONSUMER_BATCH_MAX)))
+        return PullRequest(max(1, min(int(text), limits.STREAM_CONSUMER_BATCH_MAX)))
     fields = Fields(read_object(payload))
     batch = fields.number("batch", 1)
     return PullRequest(
-        batch=max(1, min(batch, limits.CONSUMER_BATCH_MAX)),
+        batch=max(1, min(batch, limits.STREAM_CONSUMER_BATCH_MAX)),
         max_bytes=max(0, fields.number("max_bytes")),
         expires=fields.number("expires"),
         no_wait=fields.switch("no_wait"),

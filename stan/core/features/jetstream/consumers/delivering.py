@@ -210,7 +210,7 @@ class ConsumerDeliveries(LeaderPart):
 
     def _answer_once_stored(self, reply: bytes) -> None:
         """Answer an ack once an entry is committed that has it: the progress of the group is written before any change."""
-        if len(self._synced) >= limits.CONSUMER_SYNCED_MAX:
+        if len(self._synced) >= limits.STREAM_CONSUMER_SYNCED_MAX:
             return
         self._synced.append(reply)
         if len(self._synced) == 1:

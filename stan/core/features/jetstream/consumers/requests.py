@@ -188,7 +188,7 @@ class ConsumerRequests:
             name=config.name.encode(),
             config=config.encoded(),
             start_sequence=start,
-            consumers_max=min(most, limits.CONSUMERS_MAX) if most > 0 else limits.CONSUMERS_MAX,
+            consumers_max=min(most, limits.STREAM_CONSUMERS_MAX) if most > 0 else limits.STREAM_CONSUMERS_MAX,
             at=self.node.clock.wall,
             subject=stream.channel if stream.config.is_literal else b"",
         )
@@ -259,15 +259,15 @@ class ConsumerRequests:
 
     def _names(self, request: ApiRequest) -> None:
         names, offset = self._page(request)
-        page = [name.decode() for name in names[offset : offset + limits.CONSUMER_NAMES_PAGE]]
-        request.answer(total=len(names), offset=offset, limit=limits.CONSUMER_NAMES_PAGE, consumers=page)
+        page = [name.decode() for name in names[offset : offset + limits.STREAM_CONSUMER_NAMES_PAGE]]
+        request.answer(total=len(names), offset=offset, limit=limits.STREAM_CONSUMER_NAMES_PAGE, consumers=page)
 
     def _list(self, request: ApiRequest) -> None:
         names, offset = self._page(request)
         group, uid = self._group(request), request.known.uid
-        page = [consumer_named(group, uid, name) for name in names[offset : offset + limits.CONSUMERS_PAGE]]
+        page = [consumer_named(group, uid, name) for name in names[offset : offset + limits.STREAM_CONSUMERS_PAGE]]
         told = [described(self._services, group, *one) for one in page if one is not None]
-        request.answer(total=len(names), offset=offset, limit=limits.CONSUMERS_PAGE, consumers=told)
+        request.answer(total=len(names), offset=offset, limit=limits.STREAM_CONSUMERS_PAGE, consumers=told)
 
     def _page(self, request: ApiRequest) -> tuple[list[bytes], int]:
         fields = Fields(request.document())
