@@ -6,6 +6,8 @@ from typing import Final, NamedTuple
 
 PREFIX: Final = "$JS.API."
 ALL: Final = f"{PREFIX}>"
+LEVEL: Final = 0
+"""The level of the API that answers tell; what came to JetStream with a higher one is done here only where the docs say so."""
 _TYPE: Final = "io.nats.jetstream.api.v1."
 
 

@@ -6,6 +6,8 @@ from typing import Final
 from stan_protocol.proto import wire_pb2 as wire
 
 LINE: Final = b"NATS/1.0"
+NO_RESPONDERS: Final = b"503"
+"""NATS's own status where nobody listens."""
 MSG_ID: Final = b"Nats-Msg-Id"
 EXPECTED_STREAM: Final = b"Nats-Expected-Stream"
 EXPECTED_LAST: Final = b"Nats-Expected-Last-Sequence"
@@ -14,6 +16,7 @@ EXPECTED_LAST_OF_SUBJECT: Final = b"Nats-Expected-Last-Subject-Sequence"
 EXPECTED_LAST_SUBJECT: Final = b"Nats-Expected-Last-Subject-Sequence-Subject"
 ROLLUP: Final = b"Nats-Rollup"
 TTL: Final = b"Nats-TTL"
+REQUIRED_LEVEL: Final = b"Nats-Required-Api-Level"
 BATCH_ID: Final = b"Nats-Batch-Id"
 COUNTER: Final = b"Nats-Incr"
 SCHEDULE: Final = b"Nats-Schedule"

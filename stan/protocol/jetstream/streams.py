@@ -41,7 +41,6 @@ _NOT_BUILT: Final = (
     "allow_atomic",
     "allow_msg_schedules",
     "allow_batched",
-    "persist_mode",
     "subject_delete_marker_ttl",
 )
 
@@ -184,7 +183,7 @@ def _read(fields: Fields) -> StreamConfig:
         allow_ttl=fields.switch("allow_msg_ttl"),
         metadata=_metadata(fields.table("metadata")),
     )
-    fields.take_set(*_NOT_BUILT, "retention", "storage", "compression")
+    fields.take_set(*_NOT_BUILT, "retention", "storage", "compression", "persist_mode")
     fields.end()
     return found
 
@@ -210,6 +209,7 @@ def _refuse(fields: Fields, document: Mapping[str, Any]) -> None:
         ("retention", ("limits",)),
         ("storage", ("file", "memory")),
         ("compression", ("none",)),
+        ("persist_mode", ("default",)),
         ("discard", (DISCARD_OLD, DISCARD_NEW)),
     ):
         value = document.get(name)

@@ -391,6 +391,21 @@ def test_of_two_publishes_that_expect_the_same_the_first_is_stored(broker):
     assert broker.stored("T") == [b"1", b"3"]
 
 
+def test_in_a_stream_of_one_subject_messages_of_others_are_in_order(broker):
+    create(broker)
+    assert refusal(js.publish(broker, "a.b", b"", fields=[("Nats-Expected-Last-Subject-Sequence", "1")])[0]) == 10071
+    broker.connect()
+    broker.hold = True
+    broker.publish("a.b", b"1")
+    late = js.publish(broker, "a.b", b"2", fields=[("Nats-Expected-Last-Subject-Sequence", "0")])[0]
+    assert refusal(late) == 10071
+    broker.hold = False
+    broker.turn()
+    js.publish(broker, "a.b", b"2", fields=[("Nats-Expected-Last-Subject-Sequence", "1")])
+    js.api(broker, "STREAM.MSG.DELETE.S", {"seq": 2})
+    assert js.publish(broker, "a.b", b"3", fields=[("Nats-Expected-Last-Subject-Sequence", "1")])[0]["seq"] == 3
+
+
 def test_messages_of_others_on_their_way_make_an_expectation_wait(broker):
     create(broker, "T", ["t.>"])
     field = [("Nats-Expected-Last-Subject-Sequence", "0")]
@@ -522,6 +537,9 @@ def test_direct_answers_are_the_messages_themselves(broker):
     assert js.direct(broker, "DIRECT.GET.T", {}).status == "408 Empty Request"
     assert js.direct(broker, "DIRECT.GET.T", {"batch": 5}).status == "408 Bad Request"
     assert js.direct(broker, "DIRECT.GET.S", {"seq": 1}).status == "503"
+    assert js.direct(broker, "DIRECT.GET.NONE", {"seq": 1}).status == "503"
+    assert "a" not in js.direct(broker, "DIRECT.GET.T", {"seq": 1, "no_hdr": True}).header
+    assert "hdrs" not in js.api(broker, "STREAM.MSG.GET.T", {"seq": 1, "no_hdr": True})["message"]
 
 
 @pytest.mark.parametrize(
@@ -597,6 +615,16 @@ def test_a_request_that_fails_is_logged_and_harms_nobody(broker, monkeypatch):
     monkeypatch.undo()
     assert any(level == "ERR" and "STREAM.MSG.GET.S failed" in text for level, text in broker.notes)
     assert sequences(js.publish(broker, "a.b", b"1")) == [1]
+
+
+def test_a_request_that_needs_a_newer_api_is_refused(broker):
+    create(broker)
+    for level, code in (("0", None), ("1", 10185), ("x", 10185)):
+        fields = [("Nats-Required-Api-Level", level)]
+        assert js.hears(broker, "$JS.API.STREAM.INFO.S", b"", f"reply.{level}", fields)
+        broker.turn()
+        answer = json.loads(js.answer_to(broker, f"reply.{level}").payload)
+        assert answer.get("error", {}).get("err_code") == code
 
 
 def test_the_account_tells_which_cluster_answers(broker):

@@ -22,8 +22,9 @@ from stan.core.requests.metadata_read_index import MetadataReadIndex
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
 from stan.errors import fault
-from stan.protocol.jetstream.api import Answerer, ApiRow, ApiTable
-from stan.protocol.jetstream.errors import NO_STREAM, UNAVAILABLE, ApiError, RequestError
+from stan.protocol.jetstream import headers
+from stan.protocol.jetstream.api import LEVEL, Answerer, ApiRow, ApiTable
+from stan.protocol.jetstream.errors import NEWER_API, NO_STREAM, UNAVAILABLE, ApiError, RequestError
 from stan.protocol.jetstream.json_data import encode, read_object
 
 
@@ -65,7 +66,11 @@ class ApiRequest(NamedTuple):
         self.services.outgoing.respond(self.frame.reply, encode(document), self.groups)
 
     def refuse(self, error: ApiError) -> None:
-        """Answer with an error."""
+        """Answer with an error; where answers are messages themselves, as NATS does where nobody listens."""
+        if not self.row.response:
+            status = headers.publication(self.frame.reply, b"", headers.render((), headers.NO_RESPONDERS))
+            self.services.outgoing.answer_as_leader(self.groups[0], status)
+            return
         self.answer(error=error.document(), **dict(self.row.refused))
 
 
@@ -118,6 +123,8 @@ class ApiRouter:
             request.refuse(UNAVAILABLE)
         elif request.row.answerer is Answerer.STREAM and request.stream is None:
             request.refuse(NO_STREAM)
+        elif _needs_newer(request.frame):
+            request.refuse(NEWER_API)
         else:
             try:
                 self.handlers[request.row](request)
@@ -125,3 +132,11 @@ class ApiRouter:
                 request.refuse(error.error)
             except Exception as error:  # noqa: BLE001 - of this request alone
                 self.reports.complain("ERR", f"the request {shown(request.frame.subject)} failed: {fault(error)}")
+
+
+def _needs_newer(frame: Frame) -> bool:
+    """True if a request asks for a level of the API above that of this server."""
+    if headers.REQUIRED_LEVEL not in frame.header:
+        return False
+    levels = [value for name, value in headers.parse(frame.header) if name == headers.REQUIRED_LEVEL]
+    return any(not level.isdigit() or int(level[:9]) > LEVEL for level in levels)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from stan_protocol.frames import Frame
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.refusals import go_quote
+from stan_protocol.refusals import TOO_MANY_DELETED, go_quote
 from stan_protocol.scalars import SECOND
 from stan_protocol.units import parse_duration
 
@@ -22,7 +22,7 @@ from stan.core.features.jetstream.streams.subjects import SubjectIndex, digest
 from stan.core.metadata.streams import Stream
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.services.services import Services
-from stan.core.state.tombstones import behind, deleted_from
+from stan.core.state.tombstones import below_newest, deleted_from
 from stan.protocol.jetstream import headers
 from stan.protocol.jetstream.errors import (
     EXPECTS_NUMBER,
@@ -159,7 +159,7 @@ class Judge:
             return EXPECTS_NUMBER if other else None
         if self.index is None or self.index.overfull:
             return NOT_READY
-        if sequence - 1 - self._log.last_sequence > self.in_flight.count + before:
+        if self.index.by_key and sequence - 1 - self._log.last_sequence > self.in_flight.count + before:
             return NOT_READY  # messages of others are on their way, of which some may have the subject
         last = self._newest(text(other or frame.subject), sequence)
         return None if wanted.isdigit() and int(wanted[:20]) == last else wrong_last_sequence(last)
@@ -169,8 +169,9 @@ class Judge:
         assert self.index is not None  # noqa: S101 - for mypy
         if not self.index.by_key:
             last = sequence - 1
-            gone = last <= self._log.last_sequence and behind(self._deleted, max(1, self._log.first_sequence)) > last
-            return 0 if gone or not self.stream.overlaps(subject) else last
+            if last <= self._log.last_sequence:  # none is on its way
+                last = min(last, below_newest(self._deleted, last, 1) + 1)
+            return last if self._is_there(last) and self.stream.overlaps(subject) else 0
         on_its_way = self.in_flight.subjects.get(raw(subject), 0)
         return on_its_way or max(self.index.newest_there(subject, self._is_there), default=0)
 
@@ -213,13 +214,16 @@ class Judge:
             return no_rollup("rollup not permitted")
         if wanted not in (b"sub", b"all"):
             return no_rollup(f"rollup value invalid: {go_quote(text(wanted))}")
-        if wanted == b"sub" and config.rolls_up:
-            known = self.index.sequences(frame.subject) if self.index is not None else None
-            if known is None or frame.subject in self.in_flight.subjects:
-                return NOT_READY
-            if len(known) > limits.STREAM_REPLACED_MAX:
-                return no_rollup(f"more than {limits.STREAM_REPLACED_MAX} messages have the subject")
-        return None
+        return self._rollup_of_subject(frame.subject) if wanted == b"sub" and config.rolls_up else None
+
+    def _rollup_of_subject(self, subject: bytes) -> ApiError | None:
+        known = self.index.sequences(subject) if self.index is not None else None
+        if known is None or subject in self.in_flight.subjects:
+            return NOT_READY
+        if len(known) > limits.STREAM_REPLACED_MAX:
+            return no_rollup(f"more than {limits.STREAM_REPLACED_MAX} messages have the subject")
+        gaps = 0 if self._deleted is None else self._deleted.pieces
+        return no_rollup(TOO_MANY_DELETED) if gaps + len(known) > limits.DELETED_RUNS_MAX else None
 
     def _replaced(self, subject: bytes) -> list[int]:
         """The messages of a subject that are there, for one that takes their place."""

@@ -42,8 +42,8 @@ from stan.protocol.proto import entries_pb2 as pb
 GET, DELETE = ApiRow("STREAM.MSG.GET.*", "stream_msg_get"), ApiRow("STREAM.MSG.DELETE.*", "stream_msg_delete")
 PURGE: Final = ApiRow("STREAM.PURGE.*", "stream_purge", refused=(("purged", 0),))
 DIRECT, DIRECT_LAST = ApiRow("DIRECT.GET.*", ""), ApiRow("DIRECT.GET.*.>", "")
-NOT_FOUND, EMPTY, BAD, NO_RESPONDERS = b"404 Message Not Found", b"408 Empty Request", b"408 Bad Request", b"503"
-"""Answers to direct requests, as NATS's own server gives them; the last one is NATS's where nobody listens."""
+NOT_FOUND, EMPTY, BAD = b"404 Message Not Found", b"408 Empty Request", b"408 Bad Request"
+"""Answers to direct requests, as NATS's own server gives them."""
 
 Done = Callable[[Found | None, ApiError | None], None]
 
@@ -53,6 +53,7 @@ class MessageChoice(NamedTuple):
 
     sequence: int = 0  # it, or with `subject` the first one from there on; 0: the newest one of a subject
     subject: str = ""  # a pattern
+    bare: bool = False  # without its headers
 
 
 class _Purge(NamedTuple):
@@ -78,15 +79,15 @@ class _Purge(NamedTuple):
 def choice_of(fields: Fields) -> MessageChoice | None:
     """Read which message a request asks for; None if it does not say so, or in a way that is not built. Raises RequestError."""
     sequence, last, after = fields.number("seq"), fields.text("last_by_subj"), fields.text("next_by_subj")
-    fields.take_set("no_hdr")
+    bare = fields.switch("no_hdr")
     fields.end()
     if sequence < 0 or not all(is_subject(one) for one in (last, after) if one):
         return None
     if last:
-        return None if sequence or after else MessageChoice(subject=last)
+        return None if sequence or after else MessageChoice(0, last, bare)
     if after:
-        return MessageChoice(max(sequence, 1), after)
-    return MessageChoice(sequence) if sequence else None
+        return MessageChoice(max(sequence, 1), after, bare)
+    return MessageChoice(sequence, "", bare) if sequence else None
 
 
 class MessageRequests:
@@ -120,7 +121,7 @@ class MessageRequests:
                 return
             document: dict[str, object] = {"subject": text(message.subject), "seq": message.sequence}
             fields = headers.of_message(message.stored)
-            if fields:
+            if fields and not choice.bare:
                 document["hdrs"] = b64encode(headers.render(fields)).decode()
             if message.stored.data:
                 document["data"] = b64encode(message.stored.data).decode()
@@ -147,7 +148,7 @@ class MessageRequests:
     def _answer_directly(self, request: ApiRequest, choice: MessageChoice) -> None:
         stream = request.known
         if not stream.config.allow_direct:
-            self._answer_status(request, NO_RESPONDERS)
+            self._answer_status(request, headers.NO_RESPONDERS)
             return
 
         def done(message: Found | None, error: ApiError | None) -> None:
@@ -160,7 +161,8 @@ class MessageRequests:
                 (b"Nats-Sequence", b"%d" % message.sequence),
                 (b"Nats-Time-Stamp", moment(message.stored.timestamp).encode()),
             ]
-            block = headers.render([*headers.of_message(message.stored), *added])
+            own = [] if choice.bare else headers.of_message(message.stored)
+            block = headers.render([*own, *added])
             self._send(request, headers.publication(request.frame.reply, message.stored.data, block))
 
         self._find(request, choice, done)

@@ -139,7 +139,9 @@ class StreamReading(Relocating):
         """Messages of a stream with an index are committed: they follow it, or wait until it has come that far. What does not
         follow is read when somebody asks."""
         index, stream = self._indexes.get(uid), self.node.meta.streams.by_uid.get(uid)
-        if self.leadership.ended or index is None or stream is None:
+        info = self.node.meta.by_uid.get(uid)
+        moved = info is None or info.group != self.number
+        if self.leadership.ended or index is None or stream is None or moved:
             del self.publishing.followed[uid]
             return
         ahead = self._ahead.get(uid)

@@ -30,7 +30,7 @@ from stan.core.services.node import META_GROUP
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.policies import EPHEMERAL
-from stan.protocol.jetstream.api import PREFIX, Answerer, ApiRow
+from stan.protocol.jetstream.api import LEVEL, PREFIX, Answerer, ApiRow
 from stan.protocol.jetstream.errors import (
     ALONE,
     INSUFFICIENT,
@@ -269,7 +269,7 @@ class StreamRequests:
                 "storage_max_stream_bytes": -1,
                 "max_bytes_required": False,
             },
-            api={"level": 0, "total": 0, "errors": 0},
+            api={"level": LEVEL, "total": 0, "errors": 0},
             stan=self.node.config.cluster_id,
         )
 
@@ -353,12 +353,11 @@ class StreamRequests:
             raise RequestError(UNAVAILABLE)
         if sum(map(len, deletions.waiting.values())) >= limits.API_WAITING_MAX:
             raise RequestError(INSUFFICIENT)
-        if not deletions.add(request) or channel.deleting:
-            return
-        if stream.adopted:
+        first = deletions.add(request)
+        if stream.adopted:  # asked again with each request: what is forwarded may be lost
             change = pb.StreamChange(name=stream.name.encode(), changed=stream.changed)
             self.proposals.ask_meta(nobody_waits, stream=change)
-        else:
+        elif first and not channel.deleting:
             self.channels.removal.delete(channel, partial(self._dropped, deletions, stream.name))
 
     @staticmethod
