@@ -350,6 +350,8 @@ async def test_both_answer_the_same_to_other_requests(broker, original):
         ("CONSUMER.NAMES.ORDERS", None),
         ("CONSUMER.NAMES.ORDERS", {"offset": 5}),
         ("CONSUMER.LIST.ORDERS", None),
+        ("CONSUMER.NAMES.NOWHERE", None),
+        ("CONSUMER.LIST.NOWHERE", None),
         ("CONSUMER.PAUSE.ORDERS.nobody", {"pause_until": "2030-01-01T00:00:00Z"}),
         ("CONSUMER.PAUSE.ORDERS.e", None),
         ("CONSUMER.CREATE.ORDERS.e", b"{no json"),

@@ -461,6 +461,32 @@ def test_a_consumer_that_nobody_asks_for_goes():
     assert info(h, "passing")["error"]["err_code"] == 10014
 
 
+def test_a_consumer_whose_clients_got_all_they_asked_for_goes_once_nobody_asks():
+    h = filled(9)
+    consumer(h, "passing", durable_name=None, inactive_threshold=5 * SECOND)
+    for _ in range(4):
+        pull(h, "passing", 1)
+        h.pass_time(3)
+    assert "error" not in info(h, "passing")
+    h.pass_time(11)
+
+    assert info(h, "passing")["error"]["err_code"] == 10014
+
+
+def test_the_consumers_of_a_stream_go_with_it_although_its_channel_stays():
+    h = served(subjects=("a",), name="A")
+    assert api(h, "STREAM.DELETE.A")["success"]
+    h.connect()
+    h.publish("b", b"1")
+    api(h, "STREAM.CREATE.B", {"name": "B", "subjects": ["b"]})
+    consumer(h, "worker", stream="B")
+    assert api(h, "STREAM.DELETE.B")["success"]
+    api(h, "STREAM.CREATE.B", {"name": "B", "subjects": ["b"]})
+
+    assert info(h, "worker", stream="B")["error"]["err_code"] == 10014
+    assert not h.state.positions(1)
+
+
 def test_a_paused_consumer_delivers_once_the_pause_is_over():
     h = filled()
     consumer(h, "worker")

@@ -75,6 +75,20 @@ class ConsumerDeliveries(LeaderPart):
             for name in of_channel:
                 self.find(uid, name)
 
+    def streams_changed(self) -> None:
+        """A stream has another configuration: filters may let through more, or less."""
+        for led in list(self._known.values()):
+            self._bound(led)
+
+    def drop_strays(self, known: bool) -> None:  # noqa: FBT001 - as read indexes call it
+        """Delete consumers whose stream has gone and left its channel behind. *known*: this node's metadata are new enough."""
+        if not known or self.leadership.ended:
+            return
+        streams = self.node.meta.streams.by_uid
+        for uid, of_channel in self.group.machine.consumers.by_channel.items():
+            for name in of_channel if uid not in streams else ():
+                self.change(lambda _result, _error: None, drop_consumer=pb.DropConsumer(uid=uid, name=name))
+
     def took_over(self, uid: ChannelUid) -> None:
         """The group has taken a channel over from another one."""
         for name in self.group.machine.consumers.of(uid):
@@ -248,8 +262,8 @@ class ConsumerDeliveries(LeaderPart):
         times += [pull.made_at + limits.PULL_UNHEARD_MAX for pull in consumer.pulls if not pull.heard]
         if config.pushes and consumer.presence.active and config.idle_heartbeat:
             times.append(consumer.presence.told_at + config.idle_heartbeat)
-        if config.inactive_threshold and consumer.presence.idle_since:
-            times.append(consumer.presence.idle_since + config.inactive_threshold)
+        if config.inactive_threshold:
+            times.append((consumer.presence.idle_since or clock.now) + config.inactive_threshold)
         if consumer.presence.paused:
             times.append(clock.now + max(1, config.pause_until - clock.wall))
         return max(min(times, default=0), clock.now + 1) if times else 0

@@ -37,12 +37,11 @@ CREATE_UNNAMED, CREATE, CREATE_FILTERED, CREATE_DURABLE = (
     ApiRow("CONSUMER.CREATE.*.*.>", "consumer_create"),
     ApiRow("CONSUMER.DURABLE.CREATE.*.*", "consumer_create"),
 )
-INFO, DELETE, PAUSE = (
-    ApiRow("CONSUMER.INFO.*.*", "consumer_info"),
-    ApiRow("CONSUMER.DELETE.*.*", "consumer_delete"),
-    ApiRow("CONSUMER.PAUSE.*.*", "consumer_pause"),
-)
-NAMES, LIST = ApiRow("CONSUMER.NAMES.*", "consumer_names"), ApiRow("CONSUMER.LIST.*", "consumer_list")
+INFO, DELETE = ApiRow("CONSUMER.INFO.*.*", "consumer_info"), ApiRow("CONSUMER.DELETE.*.*", "consumer_delete")
+PAUSE = ApiRow("CONSUMER.PAUSE.*.*", "consumer_pause", refused=(("paused", False), ("pause_until", NEVER)))
+_EMPTY: Final = (("total", 0), ("offset", 0), ("limit", 0), ("consumers", ()))
+NAMES = ApiRow("CONSUMER.NAMES.*", "consumer_names", refused=_EMPTY)
+LIST = ApiRow("CONSUMER.LIST.*", "consumer_list", refused=_EMPTY)
 NEXT = ApiRow("CONSUMER.MSG.NEXT.*.*", "")
 _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NAME_LENGTH: Final = 8
