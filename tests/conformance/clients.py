@@ -61,6 +61,11 @@ def jetstream() -> Program:
     return _javascript("jetstream", "streams.js")
 
 
+def jetstream_consumers() -> Program:
+    """The story of their consumers, likewise."""
+    return _javascript("jetstream", "consumers.js")
+
+
 def _javascript(folder: str, program: str) -> Program:
     """A program with the packages that its folder names."""
     node, npm = shutil.which("node"), shutil.which("npm")

@@ -160,7 +160,7 @@ class ConsumerRequests:
         by_subject = config.deliver_policy == wanted.LAST_PER_SUBJECT or (
             config.deliver_policy == wanted.LAST and config.filters
         )
-        if by_subject and not request.known.config.is_literal:
+        if (by_subject or request.known.config.keeps_newest) and not request.known.config.is_literal:
             with_index = partial(self._begin_by_subject, request, config)
             request.part(StreamReading).with_index(request.known, with_index)
         else:
@@ -172,7 +172,9 @@ class ConsumerRequests:
             request.refuse(UNAVAILABLE)
             return
         newest = sorted(at for one in config.filters for _, at in index.matching(one))
-        if config.deliver_policy == wanted.LAST:
+        if config.deliver_policy not in (wanted.LAST, wanted.LAST_PER_SUBJECT) or not config.filters:
+            self._make(request, config, self._start(request, config))
+        elif config.deliver_policy == wanted.LAST:
             self._make(request, config, newest[-1] if newest else index.through + 1)
         else:
             start = newest[0] if newest else index.through + 1
