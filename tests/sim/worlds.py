@@ -30,6 +30,7 @@ WORLDS = {
     "batch-cluster": ("tests.sim.batch_world", "BatchClusterWorld"),
     "streams": ("tests.sim.stream_worlds", "NodeStreams"),
     "cluster-streams": ("tests.sim.stream_worlds", "ClusterStreams"),
+    "stream-moves": ("tests.sim.stream_worlds", "StreamMoves"),
     "removals": ("tests.sim.removal_worlds", "NodeRemovals"),
     "cluster-removals": ("tests.sim.removal_worlds", "ClusterRemovals"),
     "silent": ("tests.sim.silent_worlds", "NodeSilent"),
