@@ -224,6 +224,9 @@ class EmbeddedConfig:
     own_password: str = field(default="", repr=False)
     routes: tuple[str, ...] = field(default=(), repr=False)  # URLs with passwords, which no process title may show
     listen_routes: str = field(default="", repr=False)  # the same of the URL that it listens on for routes
+    leaf_user: str = ""  # of the leafnode connection that it takes on the loopback interface; "": it takes none
+    leaf_password: str = field(default="", repr=False)
+    leaf_port: int = 0  # chosen at each start
     joined: bool = False  # other nats-servers may be connected to it, with other brokers
     # Of the following three, 0: what its own configuration says.
     max_payload: int = bounds.EMBEDDED_PAYLOAD_BYTES_MAX

@@ -162,10 +162,27 @@ def format_time(at_ns: int) -> str:
     return datetime.fromtimestamp(at_ns // SECOND, UTC).astimezone().isoformat(" ", "seconds") if at_ns else NEVER
 
 
+_RFC3339: Final = re.compile(
+    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE
+)
+
+
 def rfc3339(at_ns: int) -> str:
     """Return a time in UTC as RFC 3339 has it, to the nanosecond, for programs."""
     seconds, nanos = divmod(at_ns, SECOND)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{nanos:09d}Z"
+
+
+def parse_rfc3339(text: str) -> int | None:
+    """Return the time of a text in the form of RFC 3339, Unix ns; 0 for one before 1970, None if it is none."""
+    found = _RFC3339.fullmatch(text)
+    if found is None:
+        return None
+    try:
+        seconds = int(datetime.fromisoformat(found[1] + found[3].upper().replace("Z", "+00:00")).timestamp())
+    except (ValueError, OverflowError):
+        return None
+    return max(0, seconds * SECOND + int((found[2] or "0").ljust(9, "0")))
 
 
 def format_size(size: int) -> str:

@@ -23,6 +23,7 @@ from stan.core.broker.broker import Broker
 from stan.edge.batch_lookup import LOOKUP_ATTEMPTS, from_memory, refs_of_runs
 from stan.edge.group_faults import GroupFaults
 from stan.edge.nats.gateway import Gateway
+from stan.edge.nats.leaf import LeafNews, LeafPort
 from stan.edge.runtime import Runtime
 from stan.edge.turns import Turns
 from stan.errors import Aborted, Frozen, InDoubt, NotNow, Shortage
@@ -97,6 +98,7 @@ class Driver:
         if gateway.read_buffer.went_down or gateway.read_buffer.went_up:
             self._connection_changed()
             needed = True
+        needed |= gateway.connection.leaf is not None and self._look_at_leaf(gateway.connection.leaf)
         needed |= gateway.take_in()
         if leaderships is not None:
             scheduler = leaderships.scheduler
@@ -177,6 +179,14 @@ class Driver:
                 self._down_since = 0
                 self._note("INF", f"Connection to NATS is back after {away / 1e9:.3f}s")
                 self.broker.step_reconnected(away)
+
+    def _look_at_leaf(self, leaf: LeafPort) -> bool:
+        """Step what the leafnode connection has to tell; returns True if there was anything."""
+        if not leaf.news.any:
+            return False
+        news, leaf.news = leaf.news, LeafNews()
+        self.broker.stops.step_leaf(news.interest, up=leaf.up, forgotten=news.forgotten)
+        return True
 
     def _commit(self) -> None:
         for number in sorted(self.turns.touched):

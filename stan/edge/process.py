@@ -17,6 +17,7 @@ from stan.edge.nats.connection import NatsConnection, hint
 from stan.edge.nats.embedded import EmbeddedNats
 from stan.edge.nats.gateway import Gateway
 from stan.edge.nats.jetstream_check import jetstream_conflict
+from stan.edge.nats.leaf import LeafAddress, LeafConnection, leaf_address
 from stan.edge.runtime import AsyncRuntime
 from stan.edge.storage.storage import Storage
 from stan.edge.tracing.traced_driver import ServerTracing
@@ -38,6 +39,7 @@ class BrokerProcess:
         self.log = log
         self.runtime = AsyncRuntime(len(storage.logs))
         self.connection: NatsConnection | None = None
+        self.leaf: LeafConnection | None = None
         self.serving = False  # clients are served, or were
         self.crash: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -95,6 +97,26 @@ class BrokerProcess:
             reason = f"{error or type(error).__name__}{hint(config.nats, error)}"
             raise StartError(f"cannot connect to NATS at {shown}: {reason}") from error
         return connection
+
+    def connect_leaf(self, embedded: EmbeddedNats | None) -> None:
+        """Connect by a leafnode connection, too, if JetStream's clients are served: what consumers get leaves there. Call once
+        turns may step the broker."""
+        config = self.config
+        if not config.jetstream_api:
+            return
+        place = config.jetstream_leaf
+        if not place and embedded is None:
+            self.log.warning("jetstream_leaf is not set: consumers of JetStream get no messages")
+            return
+
+        def address() -> LeafAddress | None:
+            if place:
+                return leaf_address(place, config.nats)
+            return None if embedded is None else embedded.leafnode
+
+        name = f"_NSS-{config.cluster_id}-leaf"
+        self.leaf = self.gateway.connection.leaf = LeafConnection(address, name, self.driver.turns.wake, self.note)
+        self.leaf.start()
 
     async def check_jetstream(self) -> None:
         """Raise StartError if clients of JetStream are to be served, and somebody else serves them here."""
@@ -211,6 +233,8 @@ class BrokerProcess:
     async def close(self, *, clean: bool) -> None:
         """Close files and threads."""
         self.driver.turns.stop()
+        if self.leaf is not None:
+            await self.leaf.close()
         if self.connection is not None and not self.connection.is_closed:
             await self.connection.close()
         self.runtime.close()

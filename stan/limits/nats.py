@@ -45,3 +45,13 @@ NATS_RESTART_MIN = 50 * MILLISECOND
 NATS_RESTART_MAX = 2 * SECOND
 NATS_LINES_KEPT = 5
 """Last log lines of nats-server that an error text shows."""
+
+# --- leafnode connection -------------------------------------------------------------------------------------------
+LEAF_CONNECT_TIMEOUT = 2 * SECOND
+"""How long a leafnode connection may take to be made."""
+LEAF_RETRY_PAUSE = SECOND // 4
+"""Pause before it is made again."""
+LEAF_LINE_BYTES_MAX = 1 * MiB
+"""Longest line of nats-server on it: an INFO of a large cluster."""
+LEAF_SUBJECTS_MAX = 1_000_000
+"""Subjects of NATS's interest that are known; consumers that push to others wait."""

@@ -250,6 +250,7 @@ class StandaloneProcess(BrokerProcess):
         for number, fault in failed.items():
             self.driver.faults.fail(number, fault)
         gateway.listen()
+        self.connect_leaf(embedded)
         await connection.settle()
         self.banner()
         self.driver.turns.wake()
@@ -355,6 +356,7 @@ class ClusterProcess(BrokerProcess):
         await connection.settle()
         await self.check_jetstream()
         cluster_node.start()
+        self.connect_leaf(embedded)
 
     async def stopping(self, stop: asyncio.Event) -> None:
         """Wait until *stop* is set, or until the cluster needs this node no longer."""

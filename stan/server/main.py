@@ -214,7 +214,7 @@ def _embedded(config: "Config", log: ServerLog) -> "EmbeddedNats | None":
         return None
     from stan.edge.nats.embedded import EmbeddedNats  # noqa: PLC0415 - imports asyncio
 
-    return EmbeddedNats(config.embedded, log)
+    return EmbeddedNats(config.embedded, log, leafnode=config.jetstream_api and not config.jetstream_leaf)
 
 
 def _run_on_loop(main_task: "Coroutine[object, object, None]") -> None:

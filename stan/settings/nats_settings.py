@@ -76,6 +76,9 @@ def embedded_settings(values: SettingsReader) -> EmbeddedConfig:
     config_file = values.file.nats.file
     if values.text("routes") and not (config_file or {"cluster", "cluster_listen"} & values.given.keys()):
         values.complaints.append("solicited routes require cluster capabilities, e.g. --cluster")
+    own = sorted({"leafnodes", "leaf", "accounts"} & values.file.nats.names.keys())
+    if own and values.flag("jetstream_api") and not values.text("jetstream_leaf"):
+        values.complaints.append(f"jetstream_api with {own[0]} in NATS's own file needs jetstream_leaf, too")
     hidden = _hidden(values)
     return filled(
         EmbeddedConfig,

@@ -16,11 +16,12 @@ from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.base.delivery_policy import DeliveryPolicy
-from stan.core.base.ready import Delivery, LeaseAnswer, ReadResult
+from stan.core.base.ready import Delivery, LeafFrames, LeaseAnswer, ReadResult
 from stan.core.broker.broker import Broker
 from stan.core.broker.parts import FEATURES
 from stan.core.features import BrokerFeature
 from stan.edge.nats.gateway import Gateway
+from stan.edge.nats.outward import delivery_frames
 from stan.level import KNOWN
 from stan.protocol.compressed_batches import in_clear
 from stan.protocol.entries import STAGING_UID, Kind, decode_batches
@@ -135,6 +136,7 @@ class CoreHarness:
         self.logs = defaultdict(list)  # group -> [(index, kind, body)]
         self.indexes = defaultdict(Index)
         self.said: list[Said] = []
+        self.leaf_said: list[bytes] = []  # by the leafnode connection
         self.lapsed = set()  # groups whose lease is over when something is about to leave
         self.leased = []  # of what was said, what may leave only under a lease
         self.events: list[Event] = []
@@ -354,6 +356,12 @@ class CoreHarness:
                 return
 
     def _say(self, send):
+        if isinstance(send, LeafFrames):
+            self.leaf_said.append(send.data)
+            return
+        if isinstance(send, Delivery) and send.leaf is not None:
+            self.leaf_said += delivery_frames(send)
+            return
         if isinstance(send, Delivery):
             send = kernel.frames(
                 send.records, send.base_sequence, send.first, send.last, send.inbox, send.redelivery_count

@@ -883,3 +883,52 @@ def test_bulk_twins_agree(one, two, first, count):
     same(client_py, _stan_client_kernel, "encode_acks", one, two, first, first + count - 1 if first else count)
     same(client_py, _stan_client_kernel, "load_publishes", one, two, b"c", b"a", b"n", two, first, count, one)
     same(client_py, _stan_client_kernel, "raw_publishes", one, count, two)
+
+
+lines = st.binary(max_size=6) | st.sampled_from([b"a\r\nb", b"\n", b": ", b"Nats-Msg-Id"])
+stored_messages = st.builds(
+    wire_pb2.MsgProto,
+    sequence=st.integers(0, 9),
+    subject=names,
+    reply=small,
+    data=small | st.binary(min_size=95, max_size=105),
+    timestamp=st.integers(0, 1) | st.integers(-(1 << 63), (1 << 63) - 1),
+    headers=st.lists(st.builds(wire_pb2.Header, key=lines, value=lines), max_size=3),
+    key=st.sampled_from([b"", b"k", b"orders.new"]),
+    expires_at=st.integers(-1, 1),
+    by_broker=st.booleans(),
+)
+pieces = st.tuples(
+    st.sampled_from([b"_INBOX.a.1", b"to"]),
+    st.integers(0, 8),
+    st.integers(0, 8),
+    st.integers(0, 9) | st.integers(0, 1 << 60),
+    st.integers(0, 9) | st.integers(0, 1 << 60),
+)
+
+
+@needs_compiled
+@relaxed
+@given(
+    st.lists(stored_messages, max_size=6),
+    st.integers(0, 8),
+    pieces,
+    st.integers(1, 12),
+    st.sampled_from([b"", b"orders"]),
+    st.sampled_from([b"", b"workers"]),
+    st.booleans(),
+    st.sampled_from([0, 0, 1, 5]),
+)
+def test_leaf_frames_twins_agree(messages, base, piece, delivered, subject, queue, headers_only, cut):
+    records = b"".join(pack("<I", one.ByteSize()) + one.SerializeToString() for one in messages)
+    records = records[: len(records) - cut] if cut else records
+    arguments = (records, base, piece, b"$JS.ACK.S.C.", delivered, subject, queue, headers_only)
+    assert outcome(server_py.leaf_frames, *arguments) == outcome(_stan_kernel.leaf_frames, *arguments)
+
+
+@needs_compiled
+@relaxed
+@given(st.lists(st.binary(max_size=40), max_size=4), st.integers(0, 4), pieces, st.booleans())
+def test_leaf_frames_read_no_byte_behind_a_record(parts, base, piece, headers_only):
+    records = b"".join(pack("<I", len(one)) + one for one in parts)
+    outcome(_stan_kernel.leaf_frames, records, base, piece, b"$JS.ACK.S.C.", 1, b"", b"", headers_only)

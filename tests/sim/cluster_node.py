@@ -28,7 +28,7 @@ from tests.kit.storage import state_of
 from tests.sim.clients import value_of
 from tests.sim.database import SimDatabase
 from tests.sim.loop import NodeRuntime, disk
-from tests.sim.nats import NodePort
+from tests.sim.nats import NodePort, SimLeaf
 from tests.sim.pauses import Gone, Pauses
 from tests.sim.tasks import Tasks, in_thread
 
@@ -218,6 +218,10 @@ class SimulatedNode:
         self.port = NodePort(self.world.nats, self.name, gateway.read_buffer, self.server, self.run)
         self.port.subscriptions = gateway.subscriptions.known()
         gateway.connection = self.port
+        if self.world.jetstream:
+            self.port.leaf = SimLeaf(
+                self.world.nats, f"leaf of {self.name}", self.server, self.run, self.driver.turns.look
+            )
         self.port.connect()
         self.cluster_node.start()
         self._flush_soon()

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from stan_protocol.scalars import MICROSECOND
 
+from stan.edge.nats.leaf import LeafNews
+
 DELAY_MAX = 700 * MICROSECOND
 NOBODY = b"NATS/1.0 503\r\n\r\n"
 
@@ -149,6 +151,7 @@ class NodePort(Port):
     asks_for_503 = True
     max_payload = 1 << 20
     unsent = 0
+    leaf = None
 
     def __init__(self, nats, name, read_buffer, server=0, run=None):
         super().__init__(nats, name, server)
@@ -164,6 +167,8 @@ class NodePort(Port):
             self.nats.subscribe(self, subject, sid)
         self._held = None
         self.run(self.read_buffer.on_up)
+        if self.leaf is not None:
+            self.leaf.connect()
         return True
 
     def cut(self):
@@ -171,6 +176,8 @@ class NodePort(Port):
             return False
         self._held = None
         self.run(self.read_buffer.on_down)
+        if self.leaf is not None:
+            self.leaf.cut()
         return True
 
     def received(self, messages):
@@ -232,6 +239,64 @@ class NodePort(Port):
         return None
 
 
+class SimLeaf(Port):
+    """A node's leafnode connection: `stan.edge.nats.leaf.LeafPort`. *wake*: has the node look at `news`."""
+
+    unsent = 0
+
+    def __init__(self, nats, name, server, run, wake):
+        super().__init__(nats, name, server)
+        self.run = run
+        self.wake = wake
+        self.news = LeafNews()
+
+    def connect(self):
+        if not super().connect():
+            return False
+        self.nats.leaves[self] = None
+        for subject in self.nats.subjects():
+            self.tell(subject, begins=True)
+        self.inward.send(self.run, self._hear)
+        return True
+
+    def cut(self):
+        if not super().cut():
+            return False
+        self.nats.leaves.pop(self, None)
+        self.run(self._lost)
+        return True
+
+    def tell(self, subject, *, begins):
+        """NATS has interest in a subject, or no more."""
+        self.inward.send(self.run, self._hear, (begins, subject.encode(), b""))
+
+    def _hear(self, *changes):
+        self.news.interest += changes
+        self.news.changed = True
+        self.wake()
+
+    def _lost(self):
+        self.news.interest.clear()
+        self.news.forgotten = self.news.changed = True
+        self.wake()
+
+    def write(self, data):
+        if not self.up:
+            return False
+        messages, at, data = [], 0, bytes(data)
+        while at < len(data):
+            end = data.index(b"\r\n", at)
+            verb, to, *words = data[at:end].decode().split(" ")
+            size = int(words.pop())
+            header = int(words.pop()) if verb == "HMSG" else 0
+            reply = words[0] if words else ""
+            start = end + 2
+            messages.append(Message(to, reply, data[start + header : start + size], data[start : start + header]))
+            at = start + size + 2
+        self.send(messages)
+        return True
+
+
 def _encoded(sid, message):
     reply = f" {message.reply}" if message.reply else ""
     if message.header:
@@ -254,6 +319,7 @@ class SimNats:
         self._exact = {}  # subject -> {port: sid}
         self._wild = {}  # pattern -> {port: sid}
         self._matching = {}  # subject -> patterns; forgotten when the patterns change
+        self.leaves = {}  # leafnode connections that are up -> None
 
     # --- faults -----------------------------------------------------------------------------------------------------------
 
@@ -281,7 +347,14 @@ class SimNats:
 
     # --- interest ---------------------------------------------------------------------------------------------------------
 
+    def subjects(self):
+        """In which somebody has interest."""
+        return [*self._exact, *self._wild]
+
     def subscribe(self, port, subject, sid):
+        if self.leaves and subject not in self._exact and subject not in self._wild:
+            for leaf in self.leaves:
+                leaf.tell(subject, begins=True)
         if subject.endswith((".>", ".*")) or "*" in subject:
             if subject not in self._wild:
                 self._matching.clear()
@@ -295,6 +368,8 @@ class SimNats:
         if ports is not None and ports.pop(port, None) is not None and not ports:
             del table[subject]
             self._matching.clear()
+            for leaf in self.leaves:
+                leaf.tell(subject, begins=False)
 
     def unsubscribe_sid(self, port, sid):
         for table in (self._exact, self._wild):

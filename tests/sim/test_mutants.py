@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from stan_protocol import dead_letters as letters
+from stan_protocol.channels import publication
 from stan_protocol.frames import Times
 from stan_protocol.scalars import SECOND
 
@@ -24,6 +25,7 @@ from stan.core.features.dead_letters.moving import DeadLetters
 from stan.core.features.dead_letters.redriving import Redriving
 from stan.core.features.delays import channel_delays as delaying
 from stan.core.features.delays.publish_times import Deferring
+from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
 from stan.core.features.jetstream.streams.judging import InFlight
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.features.jetstream.streams.subjects import SubjectIndex
@@ -35,6 +37,7 @@ from stan.core.leader import acks, cursor_override_live
 from stan.core.leader.cursors import LiveCursor, LiveMember, MessagesAhead, Unreported
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.key_order import KeyOrder
+from stan.core.leader.live_consumer import LiveConsumer
 from stan.core.leader.membership import LiveMembership
 from stan.core.leader.pending import Pending
 from stan.core.leader.publish_replay import ReplayFilter
@@ -357,6 +360,30 @@ def tells_another_time(original, bodies, times):
 def holds_nothing(original, self, second, held):
     original(self, second, held)
     self.group.dispatch.stops.expiring = frozenset()
+
+
+# --- consumers of JetStream ---------------------------------------------------------------------------------------------
+
+
+@breaks(ConsumerDeliveries, "_answer_once_stored", "consumers", 12, "its ack was answered", stops=True)
+def answers_an_ack_before_it_is_stored(_original, self, replies):
+    self.outgoing.responses += [publication(reply, b"") for reply in replies]
+
+
+@breaks(Dispatch, "_send", "consumers", 12, "unflagged", stops=True)
+def forgets_the_flag_for_consumers(original, *args):
+    return original(*args)._replace(redelivery_count=0)
+
+
+@breaks(LiveConsumer, "passing", "consumers", 6, "never came", stops=True)
+def passes_a_message_over(original, self, batch, first, last):
+    passed, until = original(self, batch, first, last)
+    return (max(passed, first), max(until, first)) if not first % 7 else (passed, until)
+
+
+@breaks(ConsumerDeliveries, "acked", "cluster-consumers", 12, "no progress", stops=True)
+def does_not_hear_every_ack(original, self, led, sequences, replies):
+    original(self, led, [one for one in sequences if one % 5], replies)
 
 
 # --- positions, verdicts, groups ----------------------------------------------------------------------------------------

@@ -86,6 +86,11 @@ def busy_parts(world):
     return sum(len(read) > 5 for read in world.history.final.values())
 
 
+def settled_by_consumers(world):
+    """Acks that were answered."""
+    return sum(map(len, world.synced.values()))
+
+
 def doublings_amid_messages(world):
     return sum(any(last) for last in world.splits.values())
 
@@ -180,6 +185,8 @@ TABLE = (
     Runs("cluster-compression", range(2), {"compressed": 10, "framed": 0}),
     Runs("compressed-tables", range(2), {"compressed": 10}),
     Runs("cluster-compressed-tables", range(2), {"compressed": 10}),
+    Runs("consumers", range(4), {"again": 20, "leaf_cuts": 1, settled_by_consumers: 200}),
+    Runs("cluster-consumers", range(4), {"again": 20, "leaf_cuts": 1, settled_by_consumers: 100}),
     # what goes, and what comes later
     Runs("removals", range(8), {"operator.done": 40, "operator.restored": 4}, after=nobody_waits),
     Runs("cluster-removals", range(4), {"operator.done": 20, "operator.restored": 2}, after=nobody_waits),

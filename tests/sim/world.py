@@ -26,7 +26,7 @@ from tests.kit.files import PowerCut
 from tests.sim.database import SimDatabase
 from tests.sim.history import NO_NATS, Reset, complaints
 from tests.sim.loop import SimRuntime, disk, run_now
-from tests.sim.nats import NodePort
+from tests.sim.nats import NodePort, SimLeaf
 from tests.sim.scene import Scene
 
 STORE_ID = b"simulated-store!".hex()
@@ -81,6 +81,8 @@ class Node:
         self.link = NodePort(world.nats, "node", self.gateway.read_buffer)
         self.link.subscriptions = self.gateway.subscriptions.subjects
         self.gateway.connection = self.link
+        if world.jetstream:
+            self.link.leaf = SimLeaf(world.nats, "leaf", 0, self.link.run, turns.look)
         self.connection = None  # of a real process
         self.log = SimpleNamespace(error=world.trace)
         self.broker.lead(self.runtime.now(), self.runtime.wall(), unconfirmed=self.storage.unconfirmed)

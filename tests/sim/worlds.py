@@ -31,6 +31,8 @@ WORLDS = {
     "streams": ("tests.sim.stream_worlds", "NodeStreams"),
     "cluster-streams": ("tests.sim.stream_worlds", "ClusterStreams"),
     "stream-moves": ("tests.sim.stream_worlds", "StreamMoves"),
+    "consumers": ("tests.sim.consumer_worlds", "NodeConsumers"),
+    "cluster-consumers": ("tests.sim.consumer_worlds", "ClusterConsumers"),
     "removals": ("tests.sim.removal_worlds", "NodeRemovals"),
     "cluster-removals": ("tests.sim.removal_worlds", "ClusterRemovals"),
     "silent": ("tests.sim.silent_worlds", "NodeSilent"),

@@ -1,11 +1,12 @@
 """How an operator wants messages to be delivered; the defaults are the original's behaviour."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from stan_protocol.scalars import SECOND, Nanos
 
 from stan.policies import OFF
+from stan.protocol.jetstream.consumers import ConsumerConfig
 
 NONE: Final = Nanos(0)
 KEEP_LAST, KEEP_FIRST = 1, 2
@@ -58,6 +59,17 @@ class DeliveryPolicy:
 def satellite(name: bytes, channel: bytes) -> bytes:
     """The channel that an option names for *channel*: itself, or, beginning with a dot, what is added to its name."""
     return channel + name if name.startswith(b".") else name
+
+
+def of_consumer(config: ConsumerConfig, policy: DeliveryPolicy) -> DeliveryPolicy:
+    """The policy in force for a consumer of JetStream: what its client wants, and for the rest *policy*, which operators have set
+    for the channel. JetStream counts a pause from the delivery, the broker from the end of the ack wait."""
+    wanted = replace(policy, adaptive_window=False, failover=False, ordered_by_key=False, from_replica=False)
+    if config.max_deliver > 0:
+        wanted = replace(wanted, max_deliver=config.max_deliver)
+    if config.backoff:
+        wanted = replace(wanted, backoff=tuple(Nanos(max(0, one - config.backoff[0])) for one in config.backoff))
+    return wanted
 
 
 DEFAULT: Final = DeliveryPolicy()

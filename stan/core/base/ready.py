@@ -42,6 +42,26 @@ class Proposal(NamedTuple):
     in_doubt: InDoubt
 
 
+class LeafPiece(NamedTuple):
+    """Messages one behind the other that go to one subject by the leafnode connection."""
+
+    to: bytes
+    first: int
+    last: int
+    consumer_sequence: int  # of the first
+    pending: int  # how many messages the consumer will get behind the first
+
+
+class LeafParcel(NamedTuple):
+    """How the messages of a Delivery leave by the leafnode connection: as deliveries of a consumer of JetStream."""
+
+    ack_prefix: bytes  # of the ack subjects: `$JS.ACK.<stream>.<consumer>.`
+    pieces: tuple[LeafPiece, ...]
+    subject: bytes  # of all messages; b"": a message's key is its subject
+    queue: bytes = b""  # one of its members gets each message; b"": all that listen
+    headers_only: bool = False
+
+
 class Delivery(NamedTuple):
     """Messages [first, last] of one record batch, for one inbox; or single messages, `picked`: *records* are theirs alone, and
     count from 1."""
@@ -55,6 +75,7 @@ class Delivery(NamedTuple):
     group: GroupId  # the group whose log records the delivery
     subscription_id: int  # in the group; several subscriptions may have one inbox
     picked: tuple[int, ...] = ()  # sequences of single messages, as runs: first, last, first, last, ...
+    leaf: LeafParcel | None = None  # None: it leaves as messages of STAN
 
     def runs(self) -> list[tuple[int, int]]:
         """The sequences of its messages, as (first, last)."""
@@ -63,6 +84,14 @@ class Delivery(NamedTuple):
 
 class LeaseAnswer(NamedTuple):
     """A prepared publication that is right only as long as no other node can lead these groups."""
+
+    data: bytes
+    groups: tuple[GroupId, ...]
+
+
+class LeafFrames(NamedTuple):
+    """Prepared frames for the leafnode connection that are right only as long as no other node can lead these groups; behind
+    that nobody misses them."""
 
     data: bytes
     groups: tuple[GroupId, ...]
@@ -101,8 +130,8 @@ class WaitingAnswers:
         return [answer for answer, _ in waiting if holds(answer.groups)]
 
 
-Send = bytes | Delivery | LeaseAnswer
-"""What leaves to NATS: prepared bytes that stay right, deliveries, and answers that are right only under a lease."""
+Send = bytes | Delivery | LeaseAnswer | LeafFrames
+"""What leaves to NATS: prepared bytes that stay right, deliveries, answers and frames that are right only under a lease."""
 
 
 class ReportMoment(NamedTuple):

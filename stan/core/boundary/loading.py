@@ -9,7 +9,7 @@ from functools import partial
 
 from stan_protocol.scalars import GroupId, RaftIndex
 
-from stan.core.base.delivery_policy import NOT_KNOWN, DeliveryPolicy
+from stan.core.base.delivery_policy import NOT_KNOWN, DeliveryPolicy, of_consumer
 from stan.core.boundary.failures import tell_failure
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.live_view import LiveView
@@ -18,6 +18,7 @@ from stan.core.leader.redelivery import Redelivery
 from stan.core.metadata.meta import MetaMachine, MetaRows
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
+from stan.core.state.consumers import CONSUMERS
 from stan.core.state.cursors import Cursor
 from stan.core.state.group import GroupMachine
 from stan.core.state.group_state import GroupRows
@@ -30,12 +31,15 @@ ChangedRows = MetaRows | GroupRows
 """The rows of a group's state that have changed."""
 
 
-def _policy_of(services: Services, cursor: Cursor) -> DeliveryPolicy:
+def _policy_of(services: Services, machine: GroupMachine, cursor: Cursor) -> DeliveryPolicy:
     """The policy in force for a cursor of a channel group. A node may lead a group while its metadata lags behind."""
     channel = services.node.meta.by_uid.get(cursor.uid)
     if channel is None:
         return NOT_KNOWN
     found = services.placement.policies.of(channel.name, cursor.name)
+    consumer = machine.consumers.of(cursor.uid).get(cursor.name) if cursor.client_id == CONSUMERS else None
+    if consumer is not None:
+        return of_consumer(consumer.config, found)
     return replace(found, dead_letter="") if channel.is_ephemeral and found.dead_letter else found
 
 
@@ -72,8 +76,8 @@ class GroupStates:
 
     def _reset(self, number: GroupId, machine: GroupMachine) -> None:
         services = self._services
-        tell, policy_of = partial(tell_failure, services, number), partial(_policy_of, services)
-        redelivery = Redelivery(LiveView(), services.timers.of(number), tell)
+        tell, policy_of = partial(tell_failure, services, number), partial(_policy_of, services, machine)
+        redelivery = Redelivery(LiveView(leaf=services.leaf), services.timers.of(number), tell)
         dispatch = Dispatch(machine, services.stored.indexes, redelivery, policy_of)
         made, old = ChannelGroup(machine, dispatch), self.node.groups.get(number)
         if old is not None:  # numbers continue, so that late answers for the old state are recognised

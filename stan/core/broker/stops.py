@@ -4,6 +4,7 @@ import contextlib
 
 from stan_protocol.scalars import GroupId
 
+from stan.core.base.interest import Change
 from stan.core.broker.progress import ProgressWriter
 from stan.core.broker.roles import GroupRoles
 from stan.core.services.node import META_GROUP
@@ -15,6 +16,7 @@ class GroupStops:
 
     def __init__(self, services: Services, roles: GroupRoles, progress: ProgressWriter) -> None:
         self.faults, self.leading, self.node = services.faults, services.leading, services.node
+        self.leaf = services.leaf
         self.roles = roles
         self.progress = progress
 
@@ -56,6 +58,11 @@ class GroupStops:
             if group.dispatch.stops.progress_blocked:
                 blocked.add(number)
         return blocked
+
+    def step_leaf(self, changes: list[Change], *, up: bool, forgotten: bool) -> None:
+        """Report the leafnode connection, which deliveries of consumers leave by: whether it has room, and how NATS's interest
+        has changed since the last call. *forgotten*: it was lost meanwhile, and all earlier interest counts no more."""
+        self.leaf.change(changes, up=up, forgotten=forgotten)
 
     def step_frozen(self, number: GroupId) -> None:
         """A group's log failed and takes nothing until a restart: the group sends nothing either."""

@@ -18,6 +18,7 @@ from stan.core.base.runs import Run, Runs, counted_of, flat_of, joined, without
 from stan.core.leader.adaptive_window import AdaptiveWindow
 from stan.core.leader.deliveries import CLIENT_ID_BYTES_MAX, MICROSECOND, Sending, recorded
 from stan.core.leader.key_order import KeyOrder
+from stan.core.leader.live_consumer import LiveConsumer
 from stan.core.leader.pending import ANYWAY, CAUSE, REJECTED, Pending
 from stan.core.leader.retries import Moves
 from stan.core.state.cursors import Cursor, CursorPast, Subscription
@@ -39,15 +40,23 @@ class LiveMember:
     silent: bool = False  # an ack wait is over, and nothing came on the ack inbox since
     doubted: bool = False  # silent while another member is not: it gets one new message at a time, and none again
     adaptive: AdaptiveWindow | None = None  # None: the window is always as large as max in flight
+    consumer: LiveConsumer | None = None  # of a consumer of JetStream
 
     @property
     def open_slots(self) -> int:
         """Messages that may be sent now; 0 means stalled."""
         if self.leaving or self.handed_over:
             return 0
+        if self.consumer is not None:
+            return self.consumer.open_slots(self.window.size)
         adaptive = self.adaptive
         most = self.sub.settings.max_in_flight if adaptive is None else adaptive.size - adaptive.late
         return max(0, (min(most, 1) if self.doubted else most) - self.window.size)
+
+    @property
+    def is_full(self) -> bool:
+        """True if nothing is sent before an ack comes; a consumer whose clients do not ask is not full."""
+        return not self.open_slots if self.consumer is None else self.window.size >= self.consumer.window_max
 
     @property
     def rank(self) -> int:
@@ -83,6 +92,8 @@ class LiveMember:
     @property
     def ack_wait_ns(self) -> int:
         """Time from a delivery to its redelivery."""
+        if self.consumer is not None:
+            return max(self.consumer.config.ack_wait, 1)
         return self.sub.settings.ack_wait_s * SECOND
 
 

@@ -14,7 +14,7 @@ from stan_protocol.scalars import ChannelUid, Nanos
 from stan import limits
 from stan.core.base.causes import Cause
 from stan.core.base.delivery_policy import NOT_KNOWN, DeliveryPolicy
-from stan.core.base.ready import Delivery, Fetch, Indexes, ReadResult, Ready
+from stan.core.base.ready import Delivery, Fetch, Indexes, LeafFrames, ReadResult, Ready
 from stan.core.base.runs import Run, Runs
 from stan.core.leader.acks import AckProcessor
 from stan.core.leader.cursors import LiveCursor, LiveMember
@@ -152,11 +152,23 @@ class Dispatch:
         if wanted:
             ready.fetches.append(self._fetch(live, wanted, limits.READ_BYTES_MAX))
         if not waits and not (pending.given_up.size and pending.too_many(live.policy, now)):
-            left = self._send_new(live, turn, ready, index.last_sequence, now, room)
+            left = self._send_new(live, turn, ready, index.last_sequence, now, room if turn is None else turn.room)
+            if left <= 0:
+                self.cursors.schedule(live)
         if turn is not None:
             left = turn.room
             self._end_turn(live, turn, ready)
+        elif live.members[0].consumer is not None:
+            self._end_requests(live, ready, index.last_sequence)
         return room - left + (len(ready.fetches) - fetches) * limits.READ_BYTES_MAX // 4
+
+    def _end_requests(self, live: LiveCursor, ready: Ready, newest: int) -> None:
+        """Tell the clients of a consumer whose requests are over."""
+        consumer, waits = live.members[0].consumer, live.reads.fetching or live.cursor.paused
+        if consumer is not None and not waits and live.last_sent >= newest and not live.pending.due.size:
+            consumer.end_impatient()
+        if consumer is not None and consumer.statuses:
+            ready.sends.append(LeafFrames(consumer.take_statuses(), (self.machine.group,)))
 
     def _settle_removed(self, live: LiveCursor, to: int) -> None:
         """Messages up to *to* were removed by the channel's limits: they are neither sent nor redelivered (STAN-SPEC 6.6). Those
@@ -175,7 +187,6 @@ class Dispatch:
         """Send new messages up to *last*, past those that are skipped, deleted or lost, while a window is open. *turn*: the order
         by key says who gets which; None: each goes to the member with most room. Returns the room left."""
         skip, deleted = live.ahead.skip, self.machine.tombstones.by_channel.get(live.cursor.uid)
-        room = room if turn is None else turn.room
         while live.last_sent < last and room > 0:
             end = last if deleted is None and not skip.size else self._pass_over(live, deleted, last)
             first = live.last_sent + 1
@@ -194,6 +205,9 @@ class Dispatch:
                 self.reports.skip(live, batch.base_sequence - 1)
                 continue
             end = min(end, batch.base_sequence + batch.count - 1)
+            if member.consumer is not None and not (end := self._pass_unwanted(live, member, batch, first, end)):
+                continue
+            first = live.last_sent + 1
             if turn is None:
                 delivery = self._deliver_new(live, member, batch, first, end, now)
                 ready.sends.append(delivery)
@@ -203,8 +217,6 @@ class Dispatch:
             else:
                 self._keep_in_hand(live)
                 return room
-        if room <= 0:
-            self.cursors.schedule(live)
         return room
 
     def _pass_over(self, live: LiveCursor, deleted: Runs | None, last: int) -> int:
@@ -220,6 +232,13 @@ class Dispatch:
             skip.remove(1, reached)
             self.reports.skip(live, reached)
         return last
+
+    def _pass_unwanted(self, live: LiveCursor, member: LiveMember, batch: ReadResult, first: int, last: int) -> int:
+        """Pass over the messages at the beginning of [first, last] that a consumer does not want; returns the last one of those
+        behind them that may be sent now, 0 if none may."""
+        passed, until = (first - 1, last) if member.consumer is None else member.consumer.passing(batch, first, last)
+        self.reports.skip(live, passed)
+        return until if until > passed else 0
 
     def _deliver_new(
         self, live: LiveCursor, member: LiveMember, batch: ReadResult, first: int, last: int, now: Nanos
@@ -247,7 +266,9 @@ class Dispatch:
     ) -> Delivery:
         """Make one delivery of [first, last] and add it to the member's window; *count* is the number of redeliveries, this one
         included."""
-        member.window.add(Run(first, last, now + member.ack_wait_ns, count))
+        consumer = member.consumer
+        if consumer is None or consumer.acks:
+            member.window.add(Run(first, last, now + member.ack_wait_ns, count))
         live.unreported.mark(first, last)
         self.reports.mark(live)
         if not member.timer_at:
@@ -260,7 +281,14 @@ class Dispatch:
             live.pending.redelivered += size
         sub, group = member.sub, self.machine.group
         inbox, number = sub.settings.inbox, sub.subscription_id
-        return Delivery(inbox, batch.records, batch.base_sequence, first, last, count, group, number)
+        leaf = None if consumer is None else consumer.parcel(batch, first, last, self._left_for(live, last), now)
+        return Delivery(inbox, batch.records, batch.base_sequence, first, last, count, group, number, (), leaf)
+
+    def _left_for(self, live: LiveCursor, last: int) -> int:
+        """How many messages a consumer will get behind [.., last], which are sent now."""
+        newest, consumer = self.indexes(self.machine.group, live.cursor.uid).last_sequence, live.members[0].consumer
+        every = max(0, newest - max(last, live.last_sent) - live.ahead.skip.size)
+        return every if consumer is None else consumer.remaining(max(last, live.last_sent), every)
 
     def _end_turn(self, live: LiveCursor, turn: OrderedTurn, ready: Ready) -> None:
         """Let out what a turn of a key-ordered group has given to the members."""
@@ -315,6 +343,10 @@ class Dispatch:
             if member is None:
                 break
             size = share(live, member, run.last - first + 1)
+            if member.consumer is not None:
+                size = member.consumer.weighed(batch, first, first + size - 1) - first + 1
+                if not size:
+                    continue  # another request may have room, or there is none any more
             sub, count = member.sub, run.count + 1
             for begin, end, why, _ in live.pending.due.remove(first, first + size - 1):
                 live.unreported.sent.append(

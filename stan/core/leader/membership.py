@@ -10,9 +10,11 @@ from stan.core.base.ready import Indexes
 from stan.core.base.runs import Run, Runs, removed_runs, without
 from stan.core.leader.cursor_override_live import adopt_override, begin_anew, follow
 from stan.core.leader.cursors import LiveCursor, MessagesAhead, Unreported
+from stan.core.leader.live_consumer import LiveConsumer
 from stan.core.leader.pending import CAUSE, Pending
 from stan.core.leader.redelivery import Redelivery
 from stan.core.leader.retries import Moves, is_last
+from stan.core.state.consumers import CONSUMERS
 from stan.core.state.cursors import Cursor, Subscription
 from stan.core.state.group_state import GroupResult, GroupState
 from stan.protocol.proto import entries_pb2 as pb
@@ -32,6 +34,7 @@ class LiveMembership:
         self.indexes = indexes
         self.cursors, self.reports = redelivery.cursors, redelivery.reports
         self.redelivery = redelivery
+        self.leaf = redelivery.view.leaf
         self.policy_of = policy_of
 
     # --- leadership -----------------------------------------------------------------------------------------------------
@@ -114,9 +117,21 @@ class LiveMembership:
             live = self._view(cursor, cause)
             self.cursors.add(live)
         self.cursors.add_member(live, sub)
+        if cursor.client_id == CONSUMERS:
+            self._open_consumer(live)
         if live.pending.order is not None:
             live.pending.order.forget_takers()  # slots choose members again, so that each gets its share
         self.cursors.schedule(live)
+
+    def _open_consumer(self, live: LiveCursor) -> None:
+        """The only member of a cursor is a consumer of JetStream."""
+        cursor, member = live.cursor, live.members[0]
+        consumer = self.machine.consumers.of(cursor.uid).get(cursor.name)
+        if consumer is not None:
+            again = sum(run.size * run.count for run in (*cursor.to_redeliver, *member.sub.pending))
+            sent = max(0, cursor.last_sent - max(cursor.past.start_sequence, 1) + 1) + again
+            prefix = member.sub.settings.ack_inbox + b"."
+            member.consumer = LiveConsumer(self.leaf, consumer.config, prefix, consumer.subject, sent)
 
     def _view(self, cursor: Cursor, cause: Cause) -> LiveCursor:
         """The live view of a cursor without members, whose messages are due because of *cause*."""

@@ -19,6 +19,7 @@ from stan.core.leader.deliveries import withdrawn
 from stan.core.leader.live_view import LiveView
 from stan.core.leader.pending import alike
 from stan.core.leader.retries import pause_after_ack_wait
+from stan.core.state.consumers import CONSUMERS
 from stan.core.state.cursors import Cursor
 
 OnGivenUp = Callable[[str, Cursor, Run, bytes], None]
@@ -75,6 +76,8 @@ class Redelivery:
             self.cursors.give_up(live)
         else:
             self.on_given_up("exhausted", live.cursor, run, b"")
+            if live.cursor.client_id == CONSUMERS:  # as with JetStream, nobody waits for it any more
+                live.pending.settle(run.first, run.last)
 
     def not_sent(self, deliveries: Iterable[Delivery]) -> None:
         """Deliveries did not leave after all: their messages are sent again at once, without waiting for the ack wait, and with
@@ -84,7 +87,10 @@ class Redelivery:
             if found is None:
                 continue
             live, member = found
-            for first, last, _, count in [run for part in lost.runs() for run in member.window.remove(*part)]:
+            taken = [run for part in lost.runs() for run in member.window.remove(*part)]
+            if member.consumer is not None and not member.consumer.acks:
+                taken = [Run(first, last, 0, lost.redelivery_count) for first, last in lost.runs()]
+            for first, last, _, count in taken:
                 known = Runs(withdrawn(live.unreported.sent, lost.subscription_id, first, last))
                 unknown = [Run(*gap, 0, Cause.NOT_SENT) for gap in known.missing(first, last)]
                 for part in (*known, *unknown):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from stan_protocol.channels import publication
 from stan_protocol.scalars import ChannelUid, GroupId, Sequence
 
-from stan.core.base.ready import Fetch, LeaseAnswer, Ready, Replay, WaitingAnswers
+from stan.core.base.ready import Fetch, LeafFrames, LeaseAnswer, Ready, Replay, WaitingAnswers
 from stan.core.services.node import Node
 
 
@@ -15,7 +15,7 @@ class Outgoing:
     """Answers, reads and removals of this turn."""
 
     node: Node
-    responses: list[bytes | LeaseAnswer] = field(default_factory=list)
+    responses: list[bytes | LeaseAnswer | LeafFrames] = field(default_factory=list)
     pub_acks: list[bytes | LeaseAnswer] = field(default_factory=list)
     waiting: WaitingAnswers = field(default_factory=WaitingAnswers)  # for a lease
     trims: list[tuple[GroupId, ChannelUid, Sequence]] = field(default_factory=list)

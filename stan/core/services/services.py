@@ -6,6 +6,7 @@ from stan_protocol.channels import Subjects
 
 from stan.config import Config
 from stan.core.base.faults import Faults
+from stan.core.base.leaf_state import LeafState
 from stan.core.base.partition import Partition
 from stan.core.base.rate_limit import RateLimiter
 from stan.core.base.ready import Indexes
@@ -39,6 +40,7 @@ class Services:
     leading: Leading
     senders: Senders
     requests: BrokerRequests
+    leaf: LeafState
     listening: ListenedSubjects
 
 
@@ -65,5 +67,6 @@ def make_services(config: Config, written: Indexes, reply_prefix: bytes) -> Serv
         leading=leading,
         senders=senders,
         requests=BrokerRequests(node, nats, senders, outgoing, timers, faults),
+        leaf=LeafState(),
         listening=ListenedSubjects(),
     )

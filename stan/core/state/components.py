@@ -74,7 +74,7 @@ class Components:
     epochs: EphemeralEpochs = field(init=False, default_factory=EphemeralEpochs)
 
 
-NAMES: Final = (*(one.name for one in fields(Components)), "dropped", "retention")
+NAMES: Final = (*(one.name for one in fields(Components)), "dropped", "retention", "consumers")
 """What the components of a group's state are called, in the order in which snapshots have them."""
 OWNERS: Final = {
     change: one.name for one in fields(Components) for change in getattr(one.type, "CHANGES", ())

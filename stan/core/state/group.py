@@ -11,7 +11,7 @@ from typing import Any, Final
 from stan_protocol.refusals import CHANNEL_MOVING
 from stan_protocol.scalars import ChannelUid, RaftIndex
 
-from stan.core.state import channel_moves, progress, removals, restores, subscribing
+from stan.core.state import channel_moves, consuming, progress, removals, restores, subscribing
 from stan.core.state.components import OWNERS, ChangeOwner
 from stan.core.state.group_state import GroupResult, GroupState
 from stan.core.state.moves import Stage
@@ -41,6 +41,8 @@ CHANGES: Final[dict[str, _Change]] = {
     "ephemeral_epoch": removals.begin_epoch,
     "restore": restores.restore,
     "restored_cursor": restores.restore_cursor,
+    "set_consumer": consuming.set_consumer,
+    "drop_consumer": consuming.drop_consumer,
     **_MOVES,
 }
 """Changes that more than one component takes part in; each returns its outcome. Those of cursors by operators are in

@@ -12,6 +12,7 @@ from stan_protocol.scalars import ChannelUid, GroupId, Sequence
 
 from stan.core.base.runs import pairs
 from stan.core.state.components import NAMES, Components, StateComponent
+from stan.core.state.consumers import CONSUMERS, Consumers
 from stan.core.state.cursors import (
     Cursor,
     CursorKind,
@@ -98,6 +99,7 @@ class GroupState(Components):
     next_id: int = 1
     dropped: DroppedChannels = field(default_factory=DroppedChannels)
     retention: RetentionMarks = field(default_factory=RetentionMarks)
+    consumers: Consumers = field(default_factory=Consumers)
     dirty: DirtyRows = field(default_factory=DirtyRows)
 
     @property
@@ -153,6 +155,8 @@ class GroupState(Components):
         del self.cursors[cursor.cursor_id], channel.cursors[cursor.cursor_id]
         if channel.by_key.get(cursor.key) is cursor:
             del channel.by_key[cursor.key]
+        if cursor.client_id == CONSUMERS:
+            self.consumers.remove(cursor.uid, cursor.name)
         self.dirty.cursors.add(cursor.cursor_id)
 
     def add_member(self, cursor: Cursor, member: Subscription) -> None:

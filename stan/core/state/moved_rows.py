@@ -10,6 +10,7 @@ from stan_protocol.scalars import ChannelUid
 
 from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.compactions import Compactions
+from stan.core.state.consumers import Consumers
 from stan.core.state.cursors import cursor_row, subscription_row
 from stan.core.state.dedup import ProducerDedup
 from stan.core.state.ephemeral import EphemeralEpochs
@@ -46,6 +47,7 @@ _OF_CHANNEL: Final[dict[str, Callable[[bytes, int], bool]]] = {
     Compactions.KIND: _begins,
     PartClosings.KIND: _begins,
     EphemeralEpochs.KIND: _begins,
+    Consumers.KIND: _begins,
     Transactions.KIND: _committed,
 }
 """Kinds of components -> a function that tells if a row's key is of a channel. Of the others nothing moves."""

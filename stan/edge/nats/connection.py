@@ -25,6 +25,8 @@ from stan.config import NatsConfig, TlsConfig
 if TYPE_CHECKING:
     import socket
 
+    from stan.edge.nats.leaf import LeafPort
+
 RECONNECT_WAIT_NS = SECOND // 4
 
 
@@ -66,6 +68,7 @@ class NatsConnection(RepairedClient):
     ) -> None:
         super().__init__()
         self.subscriptions = subscriptions  # sid -> subject
+        self.leaf: LeafPort | None = None
         self._on_data = on_data
         self._on_up = on_up
         self._on_down = on_down

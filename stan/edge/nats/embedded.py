@@ -17,19 +17,25 @@ from typing import TYPE_CHECKING
 from stan_protocol.scalars import SECOND
 
 from stan import limits
-from stan.edge.nats.nats_process import DEFAULT_HOST, DEFAULT_PORT, NatsProcess, decides_port
+from stan.edge.nats.leaf import LeafAddress
+from stan.edge.nats.nats_process import DEFAULT_HOST, DEFAULT_PORT, NatsProcess, decides_port, new_secret
 from stan.errors import StartError
 
 if TYPE_CHECKING:
     from stan.config import EmbeddedConfig
     from stan.edge.log import ServerLog
 
+LEAF_USER = "stan"
+"""Our user on the leafnode connection."""
+
 
 class EmbeddedNats:
     """A nats-server under supervision. All methods belong to one event loop."""
 
-    def __init__(self, config: "EmbeddedConfig", log: "ServerLog") -> None:
-        """Prepare; nothing runs yet."""
+    def __init__(self, config: "EmbeddedConfig", log: "ServerLog", *, leafnode: bool = False) -> None:
+        """Prepare; nothing runs yet. *leafnode*: it takes our own leafnode connection, and no other."""
+        if leafnode:
+            config = replace(config, leaf_user=LEAF_USER, leaf_password=new_secret())
         self._config = config
         self._log = log
         self._gated = False
@@ -59,6 +65,13 @@ class EmbeddedNats:
     def pages(self) -> tuple[str, int] | None:
         """Host and port of its monitoring pages; None while there are none."""
         return self._process.pages() if self._process is not None and self._process.running else None
+
+    @property
+    def leafnode(self) -> LeafAddress | None:
+        """Address and login for our leafnode connection; None while it is not taken."""
+        place = self._process.leafnodes() if self._process is not None and self._process.running else None
+        config = self._config
+        return None if place is None else LeafAddress(*place, config.leaf_user, config.leaf_password)
 
     @property
     def pid(self) -> int:

@@ -12,7 +12,7 @@ the order in which a next leader would replay it.)
 
 import json
 from collections.abc import Callable, Iterable, Set
-from typing import Any, Protocol
+from typing import Any
 
 from stan_protocol.channels import publication
 from stan_protocol.frames import Acks, Frame, Publishes, Verdicts
@@ -20,12 +20,12 @@ from stan_protocol.scalars import GroupId, MiB, Nanos
 
 from stan import limits
 from stan.core.base.complaints import Complaints
-from stan.core.base.payload_limit import deliverable
 from stan.core.base.ready import Delivery, LeaseAnswer, Replay, Send
 from stan.core.broker.broker import Broker
 from stan.core.requests.router import Handler
 from stan.core.requests.table import REQUESTS
 from stan.edge.nats.admission import Admission, quoted
+from stan.edge.nats.outward import NatsPort, Unconnected, leave
 from stan.edge.nats.own_requests import OwnRequests
 from stan.edge.nats.read_buffer import ReadBuffer
 from stan.edge.nats.replay_buffer import ReplayBuffer
@@ -48,66 +48,6 @@ from stan.protocol.user_subjects import ACK_GROUPS, published
 
 PENDING_BYTES_MAX = 128 * MiB
 """Bytes of an incomplete frame, at most; more means that the stream is broken."""
-
-
-class NatsPort(Protocol):
-    """The connection as the gateway sees it (`NatsConnection`, or the simulator's)."""
-
-    subscriptions: dict[int, str]
-
-    @property
-    def up(self) -> bool:
-        """True if bytes can be written now."""
-
-    @property
-    def max_payload(self) -> int:
-        """Bytes of the largest payload that the other side accepts."""
-
-    @property
-    def unsent(self) -> int:
-        """Bytes that were written and have not left the process."""
-
-    def write(self, data: bytes) -> bool:
-        """Write bytes in one piece; False if there is no connection, and they are lost."""
-
-    def hold_reading(self, hold: bool) -> None:  # noqa: FBT001 - a switch
-        """Stop or go on reading."""
-
-    def break_off(self) -> None:
-        """Cut the connection; it is made again."""
-
-    def ponged(self) -> None:
-        """Note a PONG."""
-
-    def informed(self, info: dict[str, Any]) -> None:
-        """Note an INFO of NATS: its cluster has changed."""
-
-
-class Unconnected:
-    """Stands in before the first connection: bytes that are written are lost, as on a lost connection."""
-
-    up = False
-    max_payload = 0
-    unsent = 0
-
-    def __init__(self) -> None:
-        self.subscriptions: dict[int, str] = {}
-
-    def write(self, data: bytes) -> bool:  # noqa: ARG002 - it is gone
-        """Always False: there is no connection."""
-        return False
-
-    def hold_reading(self, hold: bool) -> None:  # noqa: FBT001 - a switch
-        """Does nothing: nothing is read."""
-
-    def break_off(self) -> None:
-        """Does nothing: there is no connection to cut."""
-
-    def ponged(self) -> None:
-        """Does nothing: no PONG can arrive."""
-
-    def informed(self, info: dict[str, Any]) -> None:
-        """Does nothing: no INFO can arrive."""
 
 
 class Gateway:
@@ -456,40 +396,7 @@ class Gateway:
 
         *silent* is called right before the write with the groups of *sends*, and returns those whose deliveries and answers must
         not be sent. Returns those that were left out."""
-        shown: list[Send] = []
-        rendered: list[bytes] = []
-        groups: set[GroupId] = set()
-        most = self.broker.view.payload_bytes_max
-        for send in sends:
-            if isinstance(send, Delivery):
-                try:
-                    for part in (send,) if len(send.records) <= most else deliverable(send, most):
-                        inbox, records, base_sequence, first, last, redelivery_count, *_ = part
-                        rendered.append(kernel.frames(records, base_sequence, first, last, inbox, redelivery_count))
-                        shown.append(send)
-                except Exception as error:  # noqa: BLE001 - the border of the group
-                    self.broker.step_fault(send.group, error)
-                groups.add(send.group)
-            elif isinstance(send, LeaseAnswer):
-                shown.append(send)
-                rendered.append(send.data)
-                groups.update(send.groups)
-            else:
-                shown.append(send)
-                rendered.append(send)
-        if not shown:
-            return []
-        joined = b"".join(rendered)
-        quiet = silent(groups)
-        lost: list[Delivery | LeaseAnswer] = []
-        if quiet:
-            lost = [one for one in shown if not isinstance(one, bytes) and not quiet.isdisjoint(_groups(one))]
-            joined = b"".join(
-                [data for send, data in zip(shown, rendered, strict=True) if quiet.isdisjoint(_groups(send))]
-            )
-        if joined:
-            self.connection.write(joined)
-        return lost
+        return leave(self.broker, self.connection, sends, silent)
 
     # --- before the broker leads --------------------------------------------------------------------------------------------
 
@@ -537,10 +444,3 @@ class Gateway:
         self.connection.subscriptions = subjects
         lines = (b"SUB %b %d\r\n" % (subjects[sid].encode(), sid) for sid in sorted(new))
         self.connection.write(b"".join(lines))
-
-
-def _groups(send: Send) -> tuple[GroupId, ...]:
-    """Groups of which this node must be the leader to send this; empty if any node may."""
-    if isinstance(send, bytes):
-        return ()
-    return send.groups if isinstance(send, LeaseAnswer) else (send.group,)

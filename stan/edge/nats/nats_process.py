@@ -17,6 +17,7 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 from urllib.parse import unquote
@@ -72,6 +73,7 @@ class NatsProcess:
         """
         binary = find_binary()
         refuse_used_port(config, patience)
+        config = replace(config, leaf_port=_unused_port()) if config.leaf_user else config
         self.config = config
         self.started = time.monotonic_ns()
         self._secret: int | None = None
@@ -134,6 +136,10 @@ class NatsProcess:
         """Host and port of its monitoring pages; None while they are unknown, or if it has none."""
         return self._listener("monitoring")
 
+    def leafnodes(self) -> tuple[str, int] | None:
+        """Host and port for leafnode connections; None if it takes none."""
+        return ("127.0.0.1", self.config.leaf_port) if self.config.leaf_port else None
+
     def _listener(self, what: str) -> tuple[str, int] | None:
         """Host and port at which nats-server listens, for *what* of its ports file; None if the file does not have it yet."""
         if what in self._ports:
@@ -166,7 +172,7 @@ class NatsProcess:
     def rewrite(self, config: EmbeddedConfig) -> None:
         """Let it find the text of *config* when it next reads its configuration, unless it reads the user's own file."""
         if self._secret is not None:
-            self.config = config
+            self.config = config = replace(config, leaf_port=self.config.leaf_port)
             text = _text(config)
             os.pwrite(self._secret, text, 0)
             os.ftruncate(self._secret, len(text))
@@ -337,6 +343,7 @@ def _text(config: EmbeddedConfig) -> bytes:
     text += b"max_pending: %d\n" % config.max_pending if config.max_pending else b""
     text += b'write_deadline: "%dms"\n' % (config.write_deadline // MILLISECOND) if config.write_deadline else b""
     text += _PAGES if config.pages else b""
+    text += _leafnodes(config)
     return text + _authorization(config) + _routes(config) + config.accounts.encode("utf-8", "surrogateescape")
 
 
@@ -349,6 +356,15 @@ def _authorization(config: EmbeddedConfig) -> bytes:
     entries = (("user", config.user), ("password", config.password), ("token", config.token))
     inside = ", ".join(f"{key}: {quoted(value)}" for key, value in entries if value)
     return f"authorization {{ {inside} }}\n".encode() if inside else b""
+
+
+def _leafnodes(config: EmbeddedConfig) -> bytes:
+    """The block `leafnodes`: where our own leafnode connection is taken, and nobody else's."""
+    if not config.leaf_user:
+        return b""
+    block = f"user: {quoted(config.leaf_user)}, password: {quoted(config.leaf_password)}"
+    listen = quoted(f"127.0.0.1:{config.leaf_port}")
+    return f"leafnodes {{ listen: {listen}, authorization {{ {block} }} }}\n".encode()
 
 
 def _routes(config: EmbeddedConfig) -> bytes:
@@ -392,6 +408,14 @@ def refuse_used_port(config: EmbeddedConfig, patience: int = 0) -> None:
         if problem == errno.EACCES or time.monotonic_ns() >= deadline:
             raise StartError(f"unable to start a NATS Server on {host}:{port}: {os.strerror(problem).lower()}")
         time.sleep(limits.NATS_POLL_INTERVAL / SECOND)
+
+
+def _unused_port() -> int:
+    """A port of the loopback interface that nobody uses now. nats-server can choose one, too, but tells it only to its log."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def bind_problem(host: str, port: int) -> int:

@@ -37,6 +37,7 @@ __all__ = [
     "flat",
     "frames",
     "joined",
+    "leaf_frames",
     "merged",
     "number",
     "refuse",
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
         flat,
         frames,
         joined,
+        leaf_frames,
         merged,
         scan,
         settle,
@@ -79,6 +81,7 @@ else:
     take = _module.take
     shared = _module.shared
     joined = _module.joined
+    leaf_frames = _module.leaf_frames
     flat = _module.flat
     merged = _module.merged
     disjoint = _module.disjoint

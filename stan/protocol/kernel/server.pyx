@@ -14,7 +14,7 @@ from libc.string cimport memchr, memcmp, memcpy
 
 from wire_c cimport (
     LINES, Buffer, Field, Line, RawFrame, Span, decimal_size, fits, get_decimal, get_u32, get_u64, get_varint, is_header,
-    line_of, long_text_size, next_field, next_frame, number_size, put, put_crlf, put_long_text, put_number, put_pub, put_pub_to,
+    line_of, long_text_size, next_field, next_frame, number_size, put, put_crlf, put_decimal, put_long_text, put_number, put_pub, put_pub_to,
     put_text, put_u32, record_size, reserve, same, text_size,
 )
 
@@ -35,7 +35,7 @@ cdef enum:
     NO_SLOT = 0xFFFF
     ROOM = 15  # of PubAck.sequence with a varint of ten bytes, and of PubAck.ack_level with one of a byte
 
-KERNEL_VERSION = 15
+KERNEL_VERSION = 16
 
 cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
@@ -1309,3 +1309,211 @@ def disjoint(list runs not None):
             return False
         before = run[1]
     return True
+
+
+# --- deliveries to consumers of JetStream --------------------------------------------------------------------------
+
+cdef struct Stored:
+    # a message of a record batch, as a consumer's client gets it
+    int64_t timestamp
+    Span subject
+    Span key
+    Span data
+    Py_ssize_t block  # bytes of its headers as lines
+
+
+cdef struct Delivering:
+    # what is the same for all messages of a piece
+    Span to
+    Span ack_prefix
+    Span subject
+    Span queue
+    uint64_t delivered
+    uint64_t first
+    uint64_t number
+    uint64_t pending
+    bint headers_only
+
+
+cdef Span _span_of(bytes text):
+    cdef Span span
+    span.at = _start(text)
+    span.size = PyBytes_GET_SIZE(text)
+    return span
+
+
+def leaf_frames(
+    records,
+    uint64_t base_sequence,
+    tuple piece not None,
+    bytes ack_prefix not None,
+    uint64_t delivered,
+    bytes subject not None,
+    bytes queue not None,
+    bint headers_only,
+):
+    """See leaf_py.leaf_frames."""
+    cdef Py_buffer view
+    cdef Delivering how
+    cdef Buffer out
+    cdef bytes to
+    to, first, last, number, pending = piece
+    how.to, how.ack_prefix, how.subject, how.queue = _span_of(to), _span_of(ack_prefix), _span_of(subject), _span_of(queue)
+    how.delivered, how.first, how.number, how.pending = delivered, first, number, pending
+    how.headers_only = headers_only
+    out.at, out.used, out.room = NULL, 0, 0
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    try:
+        _leaf_frames(&out, <const uint8_t*> view.buf, view.len, base_sequence, last, &how)
+        return PyBytes_FromStringAndSize(<const char*> out.at, <Py_ssize_t> out.used)
+    finally:
+        PyBuffer_Release(&view)
+        free(out.at)
+
+
+cdef int _leaf_frames(
+    Buffer* out, const uint8_t* at, Py_ssize_t length, uint64_t sequence, uint64_t last, const Delivering* how
+) except -1:
+    cdef const uint8_t* end = at + length
+    cdef Stored message
+    cdef Py_ssize_t size
+    while at < end and sequence <= last:
+        size = record_size(at, end)
+        at += 4
+        if sequence >= how.first:
+            if not _stored(at, at + size, &message):
+                raise ValueError("record is no message")
+            _put_delivery(out, at, at + size, sequence, &message, how)
+        at += size
+        sequence += 1
+    return 0
+
+
+cdef bint _stored(const uint8_t* at, const uint8_t* end, Stored* message) noexcept:
+    cdef Field field
+    cdef Span name, value
+    message.timestamp = 0
+    message.subject.size = message.key.size = message.data.size = 0
+    message.subject.at = message.key.at = message.data.at = end
+    message.block = 0
+    while at < end:
+        at = next_field(at, end, &field)
+        if at == NULL:
+            return False
+        if field.number == 5 and field.wire == 0:
+            message.timestamp = <int64_t> field.value
+        elif field.wire != 2:
+            continue
+        elif field.number == 2:
+            message.subject = field.text
+        elif field.number == 4:
+            message.data = field.text
+        elif field.number == 17:
+            message.key = field.text
+        elif field.number == 16:
+            if not _header_of(field.text, &name, &value):
+                return False
+            if name.size:
+                message.block += name.size + value.size + 4
+    return True
+
+
+cdef bint _header_of(Span text, Span* name, Span* value) noexcept:
+    cdef const uint8_t* at = text.at
+    cdef const uint8_t* end = text.at + text.size
+    cdef Field field
+    name.at = value.at = end
+    name.size = value.size = 0
+    while at < end:
+        at = next_field(at, end, &field)
+        if at == NULL:
+            return False
+        if field.wire == 2 and field.number == 1:
+            name[0] = field.text
+        elif field.wire == 2 and field.number == 2:
+            value[0] = field.text
+    return True
+
+
+cdef int _put_delivery(
+    Buffer* out, const uint8_t* at, const uint8_t* end, uint64_t sequence, const Stored* message, const Delivering* how
+) except -1:
+    cdef uint64_t behind = sequence - how.first
+    cdef uint64_t pending = how.pending - behind if how.pending > behind else 0
+    cdef Py_ssize_t sized = message.data.size if how.headers_only else 0
+    cdef Py_ssize_t body = 0 if how.headers_only else message.data.size
+    cdef Py_ssize_t block = message.block
+    cdef Span subject = how.subject if how.subject.size else message.key if message.key.size else message.subject
+    cdef uint8_t* to
+    cdef uint8_t* begin
+    if how.headers_only:
+        block += 17 + decimal_size(<uint64_t> sized)
+    if block:
+        block += 12
+    to = reserve(
+        out, <size_t> (how.to.size + how.ack_prefix.size + subject.size + how.queue.size + block + body + 200)
+    )
+    begin = to
+    to = put(to, b"HMSG " if block else b"LMSG ", 5)
+    to = put(to, how.to.at, how.to.size)
+    to = put(to, b" + " if how.queue.size else b" ", 3 if how.queue.size else 1)
+    to = put(to, how.ack_prefix.at, how.ack_prefix.size)
+    to = _put_part(to, how.delivered, 46)
+    to = _put_part(to, sequence, 46)
+    to = _put_part(to, how.number + behind, 46)
+    if message.timestamp < 0:
+        to[0] = 45
+        to = _put_part(to + 1, <uint64_t> -message.timestamp, 46)
+    else:
+        to = _put_part(to, <uint64_t> message.timestamp, 46)
+    to = _put_part(to, pending, 64)
+    to = put(to, subject.at, subject.size)
+    to[0] = 32
+    to += 1
+    if how.queue.size:
+        to = put(to, how.queue.at, how.queue.size)
+        to[0] = 32
+        to += 1
+    if block:
+        to = _put_part(to, <uint64_t> block, 32)
+    to = put_crlf(put_decimal(to, <uint64_t> (block + body)))
+    if block:
+        to = _put_block(to, at, end, sized, how.headers_only)
+    if body:
+        to = put(to, message.data.at, body)
+    to = put_crlf(to)
+    out.used += <size_t> (to - begin)
+    return 0
+
+
+cdef inline uint8_t* _put_part(uint8_t* to, uint64_t number, uint8_t separator) noexcept:
+    to = put_decimal(to, number)
+    to[0] = separator
+    return to + 1
+
+
+cdef uint8_t* _put_block(uint8_t* to, const uint8_t* at, const uint8_t* end, Py_ssize_t size, bint sized) noexcept:
+    cdef Field field
+    cdef Span name, value
+    to = put(to, b"NATS/1.0\r\n", 10)
+    while at < end:
+        at = next_field(at, end, &field)
+        if field.number != 16 or field.wire != 2:
+            continue
+        _header_of(field.text, &name, &value)
+        if name.size:
+            to = _put_line(to, name)
+            to = put(to, b": ", 2)
+            to = put_crlf(_put_line(to, value))
+    if sized:
+        to = put(to, b"Nats-Msg-Size: ", 15)
+        to = put_crlf(put_decimal(to, <uint64_t> size))
+    return put_crlf(to)
+
+
+cdef uint8_t* _put_line(uint8_t* to, Span text) noexcept:
+    """Put a text without line ends, which NATS cannot carry in a header."""
+    cdef Py_ssize_t i
+    for i in range(text.size):
+        to[i] = 32 if text.at[i] == 13 or text.at[i] == 10 else text.at[i]
+    return to + text.size

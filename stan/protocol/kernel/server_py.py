@@ -53,11 +53,12 @@ from stan.limits import (
     REQUEST_WORK,
     ZSTD_MAGIC,
 )
+from stan.protocol.kernel.leaf_py import leaf_frames as leaf_frames  # noqa: PLC0414 - a part of the contract
 
 if TYPE_CHECKING:
     from array import array
 
-KERNEL_VERSION = 15
+KERNEL_VERSION = 16
 """Raised with every change of the contract; a compiled twin with another one is not used."""
 
 _CRLF = b"\r\n"

@@ -3,7 +3,12 @@
 Off, as it is unless `jetstream_api` is set, the feature listens on nothing and makes no part.
 """
 
+from stan_protocol.scalars import GroupId
+
 from stan.core.features import BrokerFeature, BrokerParts
+from stan.core.features.jetstream.consumers.acks import ConsumerAcks
+from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
+from stan.core.features.jetstream.consumers.requests import ConsumerRequests
 from stan.core.features.jetstream.requests import ApiHandler, ApiRouter
 from stan.core.features.jetstream.streams.messages import MessageRequests
 from stan.core.features.jetstream.streams.publishes import StreamPublishes
@@ -25,8 +30,13 @@ class JetStreamFeature(BrokerFeature):
         self.on = services.node.config.jetstream_api
         self.streams = StreamRequests(services, parts)
         self.publishes = StreamPublishes(services)
+        self.consumers = ConsumerRequests(services, parts)
+        self.streams.descriptions.count_consumers = self.consumers.count
+        self.acks = ConsumerAcks(services)
         self.messages = MessageRequests(services, parts.channels)
-        handlers: dict[ApiRow, ApiHandler] = self.streams.handlers() | self.messages.handlers()
+        handlers: dict[ApiRow, ApiHandler] = (
+            self.streams.handlers() | self.messages.handlers() | self.consumers.handlers()
+        )
         self.router = ApiRouter(services, parts.read_index, handlers)
 
     def start(self) -> None:
@@ -37,8 +47,21 @@ class JetStreamFeature(BrokerFeature):
         """Add the part that stores what is published to streams."""
         if self.on:
             leadership.keep(StreamDeletions(self.services, leadership))
+            leadership.keep(ConsumerDeliveries(self.services, leadership))
             for kind in (StreamReading, StreamStoring):
                 leadership.keep(kind(self.services, leadership, self.parts.channels, self.parts.publishing))
+
+    def leads_group(self, number: GroupId) -> None:
+        """The live view of a group is complete: its consumers can be looked at."""
+        if self.on:
+            self.services.leading.leadership(number).part(ConsumerDeliveries).take_up()
+            self._drop_strays(number)
+
+    def _drop_strays(self, number: GroupId) -> None:
+        """Delete consumers of a group whose stream is gone, once this node knows of all streams that consumers may have."""
+        if self.services.node.groups[number].machine.consumers.by_channel:
+            deliveries = self.services.leading.leadership(number).part(ConsumerDeliveries)
+            self.parts.read_index.wait(deliveries.drop_strays, number)
 
     def meta_loaded(self) -> None:
         """Any stream may have come or gone."""
@@ -52,9 +75,14 @@ class JetStreamFeature(BrokerFeature):
         if self.on:
             self._listen()
             self.services.leading.each(StreamReading, StreamReading.refresh)
+            self.services.leading.each(ConsumerDeliveries, ConsumerDeliveries.streams_changed)
+            if result.stream not in self.services.node.meta.streams.by_name:
+                for number, _ in self.services.leading.led:
+                    self._drop_strays(number)
             self.streams.changed(result.stream)
 
     def _listen(self) -> None:
         if self.on:
             streams = self.services.node.meta.streams
-            self.services.listening.change({ALL: self.router.receive} | self.publishes.takers(streams))
+            own = {ALL: self.router.receive} | self.acks.takers()
+            self.services.listening.change(own | self.publishes.takers(streams))

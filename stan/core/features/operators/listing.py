@@ -389,7 +389,7 @@ class AdminListing:
             ack_wait_s=sub.settings.ack_wait_s,
             pending=len(member.window),
             last_sent=reached,
-            stalled=not member.open_slots,
+            stalled=member.is_full,
             failing=member.failed_heartbeat,
             oldest_pending=wall - (now - member.oldest) if member.window else 0,
         )

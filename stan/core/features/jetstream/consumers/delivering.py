@@ -1,0 +1,365 @@
+"""The consumers of one group on its leader: requests for messages, acks, heartbeats, and what ends by itself.
+
+MSG.NEXT ─► a Pull of the consumer ─► the cursor is scheduled ─► deliveries (stan.core.leader.dispatch)
+acks ─► the cursor's acks; those whose senders want to know are answered once an entry behind them is committed
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import ClassVar
+
+from stan_protocol.channels import publication
+from stan_protocol.frames import Frame
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.scalars import ChannelUid, Nanos
+
+from stan import limits
+from stan.core.base.interest import Change
+from stan.core.base.ready import LeafFrames
+from stan.core.features.jetstream.consumers.descriptions import inactive_since
+from stan.core.features.jetstream.consumers.subjects import WantedSubjects, let_all_through
+from stan.core.features.jetstream.streams.reading import StreamReading
+from stan.core.leader.cursors import LiveCursor, LiveMember
+from stan.core.leader.live_consumer import DELETED, IDLE, MOVED, TIMEOUT, LiveConsumer, Pull
+from stan.core.leader.local_group import Leadership
+from stan.core.services.leader_part import LeaderPart
+from stan.core.services.services import Services
+from stan.core.state.consumers import CONSUMERS
+from stan.core.state.cursors import CursorKind
+from stan.protocol.jetstream import headers
+from stan.protocol.jetstream.consumers import ACK_ALL
+from stan.protocol.jetstream.errors import RequestError
+from stan.protocol.jetstream.pulls import PullRequest, pull_refusal, read_ack, read_pull
+from stan.protocol.jetstream.statuses import status_frame
+from stan.protocol.proto import entries_pb2 as pb
+
+LedConsumer = tuple[LiveCursor, LiveMember, LiveConsumer]
+"""The live view of a consumer on the leader of its group."""
+
+
+class ConsumerDeliveries(LeaderPart):
+    """The consumers of one group, while this node leads it."""
+
+    follows: ClassVar[frozenset[str]] = frozenset(
+        {"set_consumer", "drop_consumer", "drop_cursor", "drop_channel", "departed"}
+    )
+
+    def __init__(self, services: Services, leadership: Leadership) -> None:
+        super().__init__(services, leadership)
+        self.leaf = services.leaf
+        self._known: dict[int, LedConsumer] = {}  # by the cursor's number
+        self._alarms: dict[int, int] = {}  # by the cursor's number: when it is looked at, Nanos
+        self._synced: list[bytes] = []  # reply subjects of acks that wait for the next commit
+        self._up = False  # the leafnode connection, as the consumers know it
+
+    # --- which there are --------------------------------------------------------------------------------------------------
+
+    def find(self, uid: ChannelUid, name: bytes) -> LedConsumer | None:
+        """A consumer that is delivered here; None: there is none."""
+        channel = self.group.machine.channels.get(uid)
+        cursor = None if channel is None else channel.by_key.get((CursorKind.DURABLE, name, CONSUMERS))
+        live = None if cursor is None else self.group.live(cursor.cursor_id)
+        consumer = live.members[0].consumer if live is not None and live.members else None
+        if live is None or consumer is None:
+            return None
+        number = live.cursor.cursor_id
+        known = self._known.get(number)
+        if known is None or known[2] is not consumer:
+            consumer.presence.idle_since = inactive_since(self.node.clock.now)
+            known = self._known[number] = (live, live.members[0], consumer)
+            self._bound(known)
+        return known
+
+    def take_up(self) -> None:
+        """The live view of the group is complete: look at all consumers."""
+        for uid, of_channel in self.group.machine.consumers.by_channel.items():
+            for name in of_channel:
+                self.find(uid, name)
+
+    def streams_changed(self) -> None:
+        """A stream has another configuration: filters may let through more, or less."""
+        for led in list(self._known.values()):
+            self._bound(led)
+
+    def drop_strays(self, known: bool) -> None:  # noqa: FBT001 - as read indexes call it
+        """Delete consumers whose stream has gone and left its channel behind. *known*: this node's metadata are new enough."""
+        if not known or self.leadership.ended:
+            return
+        streams = self.node.meta.streams.by_uid
+        for uid, of_channel in self.group.machine.consumers.by_channel.items():
+            for name in of_channel if uid not in streams else ():
+                self.change(lambda _result, _error: None, drop_consumer=pb.DropConsumer(uid=uid, name=name))
+
+    def took_over(self, uid: ChannelUid) -> None:
+        """The group has taken a channel over from another one."""
+        for name in self.group.machine.consumers.of(uid):
+            self.find(uid, name)
+
+    def followed(self, change: pb.GroupChange) -> None:
+        """A consumer came, changed or went."""
+        name = change.WhichOneof("change")
+        if name != "set_consumer":
+            self._end_dropped(MOVED if name == "departed" else DELETED)
+            return
+        made = change.set_consumer
+        led = self.find(ChannelUid(made.uid), made.name)
+        consumer = self.group.machine.consumers.of(ChannelUid(made.uid)).get(made.name)
+        if led is not None and consumer is not None and led[2].config is not consumer.config:
+            led[2].config = consumer.config
+            self.group.dispatch.members.policies_changed(ChannelUid(made.uid))
+            self._bound(led)
+
+    def _end_dropped(self, status: bytes) -> None:
+        """Tell the clients of consumers that are gone from this group."""
+        for number in [number for number in self._known if number not in self.group.machine.cursors]:
+            _, _, consumer = self._known.pop(number)
+            self._alarms.pop(number, None)
+            consumer.end_all(status)
+            if consumer.config.pushes and consumer.presence.active and consumer.config.idle_heartbeat:
+                consumer.statuses.append(self._pushed(consumer, status))
+            self._flush(consumer)
+
+    def _bound(self, led: LedConsumer) -> None:
+        """A consumer has come, or has another configuration: see who listens, and what it waits for."""
+        live, _, consumer = led
+        now, config = self.node.clock.now, consumer.config
+        stream = self.node.meta.streams.by_uid.get(live.cursor.uid)
+        if stream is not None:
+            consumer.filters = () if let_all_through(config.filters, stream) else config.filters
+            chooses = consumer.filters or config.newest_until
+            reading = self.leadership.part(StreamReading)
+            consumer.known = WantedSubjects(reading, stream, consumer.filters) if chooses else None
+        if config.pushes:
+            consumer.presence.active = self.leaf.interest.has(
+                config.deliver_subject.encode(), config.deliver_group.encode()
+            )
+            consumer.presence.idle_since = (
+                Nanos(0) if consumer.presence.active else consumer.presence.idle_since or inactive_since(now)
+            )
+            consumer.presence.told_at = now
+        consumer.presence.paused = config.pause_until > self.node.clock.wall
+        self.group.dispatch.cursors.schedule(live)
+        self._arm(led)
+
+    # --- NATS -------------------------------------------------------------------------------------------------------------
+
+    def interest_changed(self, changes: Iterable[Change]) -> None:
+        """The leafnode connection or the interest of NATS has changed."""
+        came_up, self._up = self.leaf.up and not self._up, self.leaf.up
+        gone = any(not begins for begins, *_ in changes)
+        for led in list(self._known.values()):
+            live, _, consumer = led
+            if gone and consumer.pulls:
+                consumer.forget_deaf(self.node.clock.now)
+            if consumer.config.pushes:
+                self._look_who_listens(led)
+            if came_up:
+                self.group.dispatch.cursors.schedule(live)
+
+    def _look_who_listens(self, led: LedConsumer) -> None:
+        _, _, consumer = led
+        config = consumer.config
+        active = self.leaf.interest.has(config.deliver_subject.encode(), config.deliver_group.encode())
+        if active != consumer.presence.active:
+            consumer.flow.arrived = consumer.flow.sent  # whoever listens now has asked for nothing of before
+            self._bound(led)
+
+    # --- requests for messages ----------------------------------------------------------------------------------------------
+
+    def pull(self, led: LedConsumer, reply: bytes, payload: bytes) -> None:
+        """A client asks for messages."""
+        live, _, consumer = led
+        now = self.node.clock.now
+        if consumer.config.pushes:
+            self._refuse(reply, b"409 Consumer is push based")
+            return
+        try:
+            asked = read_pull(payload)
+        except RequestError as error:
+            self._refuse(reply, b"400 Bad Request - %b" % error.error.description.encode())
+            return
+        refusal = pull_refusal(asked, consumer.config)
+        if not refusal and len(consumer.pulls) >= consumer.config.max_waiting:
+            consumer.forget_deaf(now)
+            if len(consumer.pulls) >= consumer.config.max_waiting:
+                refusal = b"409 Exceeded MaxWaiting"
+        if refusal:
+            self._refuse(reply, refusal)
+            return
+        consumer.presence.idle_since = Nanos(0)
+        consumer.add(_pull_of(asked, reply, now))
+        self.group.dispatch.cursors.schedule(live)
+        self._arm(led)
+
+    def _refuse(self, reply: bytes, status: bytes) -> None:
+        self.outgoing.responses.append(headers.publication(reply, b"", headers.render((), status)))
+
+    # --- acks -------------------------------------------------------------------------------------------------------------
+
+    def acked(self, led: LedConsumer, sequences: list[int], replies: list[bytes]) -> None:
+        """Clients have acked messages; *replies*: where they want to hear once that is stored."""
+        live, member, consumer = led
+        self._note_client(consumer)
+        if consumer.acks:
+            sent = max(live.last_sent, live.ahead.maybe_sent_until)
+            known = [one for one in sequences if one <= sent]
+            if consumer.config.ack_policy == ACK_ALL:
+                ranges = [(1, max(known))] if known else []
+            else:
+                ranges = [(one, one) for one in known]
+            if ranges:
+                self.group.dispatch.acks.ack(member.sub.ack_place, ranges, self.node.clock.now, self.node.clock.wall)
+        self._answer_once_stored(replies)
+
+    def verdict(self, led: LedConsumer, sequence: int, frame: Frame) -> None:
+        """A client says something else about a message than that it is done."""
+        said = read_ack(frame.payload)
+        if said is None:
+            return
+        replies = [frame.reply] if frame.reply and said.next is None else []
+        if said.kind == wire.ACK:
+            self.acked(led, [sequence], replies)
+        else:
+            self._note_client(led[2])
+            if led[2].acks:
+                verdict = wire.Ack(sequence=sequence, kind=said.kind, delay=said.delay, reason=said.reason)  # type: ignore[arg-type]
+                clock = self.node.clock
+                self.group.dispatch.acks.verdict(led[1].sub.ack_place, verdict, clock.now, clock.wall)
+            self._answer_once_stored(replies)
+        if said.next is not None and frame.reply:
+            self.pull(led, frame.reply, said.next)
+
+    def _note_client(self, consumer: LiveConsumer) -> None:
+        """Somebody speaks to a consumer, though nobody asks for messages at the moment."""
+        if consumer.presence.idle_since and not consumer.config.pushes:
+            consumer.presence.idle_since = inactive_since(self.node.clock.now)
+
+    def _answer_once_stored(self, replies: list[bytes]) -> None:
+        """Answer acks once an entry is committed that has them: the progress of the group is written before any change."""
+        if not replies or len(self._synced) >= limits.STREAM_CONSUMER_SYNCED_MAX:
+            return
+        if not self._synced:
+            self.at(self.node.clock.now, self._store_acks)
+        self._synced += replies
+
+    def _store_acks(self, _now: Nanos) -> None:
+        replies, self._synced = self._synced, []
+        if replies:
+            self.change(partial(self._stored_acks, replies))
+
+    def _stored_acks(self, replies: list[bytes], result: object, _error: str) -> None:
+        if result is not None:
+            self.outgoing.responses += [publication(reply, b"") for reply in replies]
+
+    def flow_answered(self, subject: bytes) -> bool:
+        """A client has received everything that was pushed; returns False if its consumer is not here."""
+        for led in self._known.values():
+            if led[2].flow.answered(subject):
+                self.group.dispatch.cursors.schedule(led[0])
+                return True
+        return False
+
+    # --- time -------------------------------------------------------------------------------------------------------------
+
+    def _arm(self, led: LedConsumer) -> None:
+        """See to it that a consumer is looked at when something is to be done about it."""
+        number, at = led[0].cursor.cursor_id, self._next_at(led[2])
+        if at and not 0 < self._alarms.get(number, 0) <= at:
+            self._alarms[number] = at
+            self.at(at, partial(self._look, number))
+
+    def _next_at(self, consumer: LiveConsumer) -> int:
+        config, clock = consumer.config, self.node.clock
+        times = [pull.next_at for pull in consumer.pulls if pull.next_at]
+        times += [pull.made_at + limits.PULL_UNHEARD_MAX for pull in consumer.pulls if not pull.heard]
+        if config.pushes and consumer.presence.active and config.idle_heartbeat:
+            times.append(consumer.presence.told_at + config.idle_heartbeat)
+        if config.inactive_threshold:
+            times.append((consumer.presence.idle_since or clock.now) + config.inactive_threshold)
+        if consumer.presence.paused:
+            times.append(clock.now + max(1, config.pause_until - clock.wall))
+        return max(min(times, default=0), clock.now + 1) if times else 0
+
+    def _look(self, number: int, now: Nanos) -> None:
+        """Look at a consumer whose time has come."""
+        known = self._known.get(number)
+        if known is None or self._alarms.get(number, 0) > now:
+            return
+        self._alarms.pop(number, None)
+        led = self.find(known[0].cursor.uid, known[0].cursor.name)
+        if led is None:
+            return
+        live, _, consumer = led
+        if consumer.presence.paused and consumer.config.pause_until <= self.node.clock.wall:
+            consumer.presence.paused = False
+            self.group.dispatch.cursors.schedule(live)
+        self._end_late(consumer, now)
+        self._beat(live, consumer, now)
+        self._flush(consumer)
+        if not self._is_inactive(led, now):
+            self._arm(led)
+
+    def _end_late(self, consumer: LiveConsumer, now: Nanos) -> None:
+        """End requests whose time is over, and those of clients that do not listen."""
+        for pull in [one for one in consumer.pulls if one.over_at and one.over_at <= now]:
+            consumer.drop(pull, TIMEOUT)
+        consumer.forget_deaf(now)
+        if not consumer.pulls and not consumer.config.pushes and not consumer.presence.idle_since:
+            consumer.presence.idle_since = inactive_since(now)
+
+    def _beat(self, live: LiveCursor, consumer: LiveConsumer, now: Nanos) -> None:
+        """Tell clients that have heard nothing for a while that the consumer is there."""
+        fields = (b"Nats-Last-Consumer", b"%d" % consumer.sent), (b"Nats-Last-Stream", b"%d" % live.last_sent)
+        for pull in consumer.pulls:
+            if pull.heartbeat and pull.told_at + pull.heartbeat <= now:
+                pull.told_at = now
+                consumer.statuses.append(status_frame(pull.inbox, IDLE, fields))
+        config = consumer.config
+        if config.pushes and consumer.presence.active and 0 < config.idle_heartbeat <= now - consumer.presence.told_at:
+            consumer.presence.told_at = now
+            if consumer.flow.stalled:
+                fields = (*fields, (b"Nats-Consumer-Stalled", consumer.flow.asked))  # type: ignore[assignment]
+            consumer.statuses.append(self._pushed(consumer, IDLE, fields))
+
+    @staticmethod
+    def _pushed(consumer: LiveConsumer, status: bytes, fields: tuple[tuple[bytes, bytes], ...] = ()) -> bytes:
+        config = consumer.config
+        return status_frame(config.deliver_subject.encode(), status, fields, queue=config.deliver_group.encode())
+
+    def _is_inactive(self, led: LedConsumer, now: Nanos) -> bool:
+        """Delete a consumer for which nobody has asked for as long as it lasts without; True if it is."""
+        live, _, consumer = led
+        threshold = consumer.config.inactive_threshold
+        if (
+            not threshold
+            or not consumer.presence.idle_since
+            or consumer.pulls
+            or now - consumer.presence.idle_since < threshold
+        ):
+            return False
+        if not self.leaf.up:  # nobody knows who listens
+            consumer.presence.idle_since = inactive_since(now)
+            return False
+        cursor = live.cursor
+        self.change(lambda _result, _error: None, drop_consumer=pb.DropConsumer(uid=cursor.uid, name=cursor.name))
+        return True
+
+    def _flush(self, consumer: LiveConsumer) -> None:
+        """Send the statuses of a consumer."""
+        if consumer.statuses:
+            self.outgoing.responses.append(LeafFrames(consumer.take_statuses(), (self.number,)))
+
+
+def _pull_of(request: PullRequest, reply: bytes, now: Nanos) -> Pull:
+    over_at = Nanos(now + max(request.expires, 1) if request.expires else 0)
+    return Pull(
+        inbox=reply,
+        left=request.batch,
+        made_at=now,
+        bytes_left=request.max_bytes,
+        limited=request.max_bytes > 0,
+        over_at=over_at,
+        impatient=request.no_wait and not request.expires,
+        heartbeat=request.heartbeat,
+        told_at=now,
+    )

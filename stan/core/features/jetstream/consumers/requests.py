@@ -1,0 +1,320 @@
+"""Requests that make, change, show, pause and delete consumers, and those for messages, on the leader of the stream's channel."""
+
+from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
+from typing import Any, Final
+
+from stan_protocol.scalars import WallNanos
+
+from stan import limits
+from stan.core.features import BrokerParts
+from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
+from stan.core.features.jetstream.consumers.descriptions import consumer_named, described
+from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
+from stan.core.features.jetstream.streams.reading import StreamReading
+from stan.core.features.jetstream.streams.subjects import SubjectIndex
+from stan.core.leader.local_group import ChannelGroup
+from stan.core.metadata.streams import Stream
+from stan.core.services.services import Services
+from stan.core.state.consumers import Consumer
+from stan.core.state.consuming import CHANGED, GONE, TOO_MANY
+from stan.core.state.cursors import Cursor
+from stan.core.state.group_state import GroupResult
+from stan.protocol.jetstream import consumer_errors as errors
+from stan.protocol.jetstream import consumers as wanted
+from stan.protocol.jetstream import headers
+from stan.protocol.jetstream.api import ApiRow
+from stan.protocol.jetstream.consumers import ConsumerConfig, is_consumer_name, read_config, update_refusal
+from stan.protocol.jetstream.errors import OTHER_STREAM, REPLICAS_ALONE, UNAVAILABLE, RequestError, invalid_json
+from stan.protocol.jetstream.json_data import Fields
+from stan.protocol.jetstream.moments import NEVER, read_moment, shown_moment
+from stan.protocol.proto import entries_pb2 as pb
+
+CREATE_UNNAMED, CREATE, CREATE_FILTERED, CREATE_DURABLE = (
+    ApiRow("CONSUMER.CREATE.*", "consumer_create"),
+    ApiRow("CONSUMER.CREATE.*.*", "consumer_create"),
+    ApiRow("CONSUMER.CREATE.*.*.>", "consumer_create"),
+    ApiRow("CONSUMER.DURABLE.CREATE.*.*", "consumer_create"),
+)
+INFO, DELETE = ApiRow("CONSUMER.INFO.*.*", "consumer_info"), ApiRow("CONSUMER.DELETE.*.*", "consumer_delete")
+PAUSE = ApiRow("CONSUMER.PAUSE.*.*", "consumer_pause", refused=(("paused", False), ("pause_until", NEVER)))
+_EMPTY: Final = (("total", 0), ("offset", 0), ("limit", 0), ("consumers", ()))
+NAMES = ApiRow("CONSUMER.NAMES.*", "consumer_names", refused=_EMPTY)
+LIST = ApiRow("CONSUMER.LIST.*", "consumer_list", refused=_EMPTY)
+NEXT = ApiRow("CONSUMER.MSG.NEXT.*.*", "")
+_LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_NAME_LENGTH: Final = 8
+
+
+class ConsumerRequests:
+    """Handles requests about consumers."""
+
+    def __init__(self, services: Services, parts: BrokerParts) -> None:
+        self._services = services
+        self.node, self.stored, self.outgoing = services.node, services.stored, services.outgoing
+        self.proposals = services.proposals
+        self.channels = parts.channels
+        self._made = 0  # names that this node has made up
+
+    def handlers(self) -> dict[ApiRow, ApiHandler]:
+        """The handler of each kind of request."""
+        return {
+            CREATE_UNNAMED: self._create,
+            CREATE: self._create,
+            CREATE_FILTERED: self._create,
+            CREATE_DURABLE: self._create,
+            INFO: self._info,
+            DELETE: self._delete,
+            PAUSE: self._pause,
+            NAMES: self._names,
+            LIST: self._list,
+            NEXT: self._next,
+        }
+
+    def count(self, stream: Stream) -> int:
+        """The number of a stream's consumers, as this node knows."""
+        info = self.node.meta.by_uid.get(stream.uid)
+        held = None if info is None else self.node.groups.get(info.group)
+        return 0 if held is None else len(held.machine.consumers.of(stream.uid))
+
+    def _group(self, request: ApiRequest) -> ChannelGroup:
+        return self.node.group_of(request.channel)
+
+    def _existing(self, request: ApiRequest) -> tuple[Cursor, Consumer]:
+        """The consumer that a request names. Raises RequestError."""
+        there = consumer_named(self._group(request), request.known.uid, request.named[1].encode())
+        if there is None:
+            raise RequestError(errors.NO_CONSUMER)
+        return there
+
+    # --- making and changing ------------------------------------------------------------------------------------------
+
+    def _create(self, request: ApiRequest) -> None:
+        fields = Fields(request.document())
+        stream, action = fields.text("stream_name"), fields.text("action")
+        document = fields.table("config")
+        fields.switch("pedantic")
+        fields.end()
+        if stream != request.named[0]:
+            raise RequestError(OTHER_STREAM)
+        if action not in ("", "create", "update"):
+            raise RequestError(invalid_json(f"unknown action {action[: limits.API_SHOWN_CHARS]}"))
+        config = read_config(document, self._name(request, document))
+        self._check(request, config)
+        there = consumer_named(self._group(request), request.known.uid, config.name.encode())
+        if there is None:
+            if action == "update":
+                raise RequestError(errors.DOES_NOT_EXIST)
+            self._begin(request, config)
+            return
+        cursor, known = there
+        config = replace(config, newest_until=known.config.newest_until)
+        if replace(config, pause_until=known.config.pause_until) == known.config:
+            request.answer(**described(self._services, self._group(request), cursor, known))
+            return
+        if action == "create":
+            raise RequestError(errors.EXISTS)
+        self._update(request, cursor, known, config)
+
+    def _name(self, request: ApiRequest, document: dict[str, Any]) -> str:
+        """The name of the consumer that a request makes. Raises RequestError: subject and payload do not agree."""
+        fields = Fields(document)
+        durable, name = fields.text("durable_name"), fields.text("name")
+        if request.row is CREATE_UNNAMED:
+            if durable:
+                raise RequestError(errors.EPHEMERAL_WITH_DURABLE)
+            return name or self._new_name()
+        if request.row is CREATE_DURABLE:
+            if not durable:
+                raise RequestError(errors.DURABLE_NOT_IN_REQUEST)
+        elif request.row is CREATE_FILTERED and fields.text("filter_subject") != request.named[2]:
+            raise RequestError(errors.OTHER_FILTER)
+        if (durable or name or request.named[1]) != request.named[1]:
+            raise RequestError(errors.DURABLE_IS_OTHER)
+        if not is_consumer_name(request.named[1]):
+            raise RequestError(errors.BAD_NAME)
+        return request.named[1]
+
+    def _new_name(self) -> str:
+        """A name that no other consumer has: of this moment, on this node."""
+        self._made += 1
+        seed = f"{self.node.name} {self.node.clock.wall} {self.node.clock.now} {self._made}"
+        number = int.from_bytes(blake2b(seed.encode(), digest_size=8).digest())
+        letters = []
+        for _ in range(_NAME_LENGTH):
+            number, at = divmod(number, len(_LETTERS))
+            letters.append(_LETTERS[at])
+        return "".join(letters)
+
+    def _check(self, request: ApiRequest, config: ConsumerConfig) -> None:
+        """Refuse what does not fit the stream. Raises RequestError."""
+        stream = request.known
+        if config.pushes and stream.overlaps(config.deliver_subject):
+            raise RequestError(errors.CYCLE)
+        if config.replicas > 1 and config.replicas > stream.config.replicas:
+            raise RequestError(REPLICAS_ALONE)
+
+    def _begin(self, request: ApiRequest, config: ConsumerConfig) -> None:
+        """Find out where a new consumer begins, and make it."""
+        by_subject = config.deliver_policy == wanted.LAST_PER_SUBJECT or (
+            config.deliver_policy == wanted.LAST and config.filters
+        )
+        if by_subject and not request.known.config.is_literal:
+            with_index = partial(self._begin_by_subject, request, config)
+            request.part(StreamReading).with_index(request.known, with_index)
+        else:
+            self._make(request, config, self._start(request, config))
+
+    def _begin_by_subject(self, request: ApiRequest, config: ConsumerConfig, index: SubjectIndex | None) -> None:
+        """The newest messages of the subjects are known: the consumer begins with the first of them, or the last."""
+        if index is None or index.overfull:
+            request.refuse(UNAVAILABLE)
+            return
+        newest = sorted(at for one in config.filters for _, at in index.matching(one))
+        if config.deliver_policy == wanted.LAST:
+            self._make(request, config, newest[-1] if newest else index.through + 1)
+        else:
+            start = newest[0] if newest else index.through + 1
+            self._make(request, replace(config, newest_until=index.through), start)
+
+    def _make(self, request: ApiRequest, config: ConsumerConfig, start: int) -> None:
+        stream = request.known
+        most = stream.config.max_consumers
+        change = pb.SetConsumer(
+            uid=stream.uid,
+            stream=stream.name.encode(),
+            name=config.name.encode(),
+            config=config.encoded(),
+            start_sequence=start,
+            consumers_max=min(most, limits.STREAM_CONSUMERS_MAX) if most > 0 else limits.STREAM_CONSUMERS_MAX,
+            at=self.node.clock.wall,
+            subject=stream.channel if stream.config.is_literal else b"",
+        )
+        self._propose(request, change)
+
+    def _update(self, request: ApiRequest, cursor: Cursor, known: Consumer, config: ConsumerConfig) -> None:
+        refusal = update_refusal(known.config, config)
+        if refusal is not None:
+            raise RequestError(refusal)
+        there = request.part(ConsumerDeliveries).find(cursor.uid, cursor.name)
+        if config.deliver_subject != known.config.deliver_subject and there is not None and there[2].presence.active:
+            raise RequestError(errors.NAME_IN_USE)
+        self._set(request, known, config)
+
+    def _set(self, request: ApiRequest, known: Consumer, config: ConsumerConfig) -> None:
+        change = pb.SetConsumer(
+            uid=request.known.uid,
+            stream=known.stream,
+            name=config.name.encode(),
+            changed=known.changed,
+            config=config.encoded(),
+            at=self.node.clock.wall,
+        )
+        self._propose(request, change)
+
+    def _propose(self, request: ApiRequest, change: pb.SetConsumer) -> None:
+        done = partial(self._decided, request, change.name)
+        self.proposals.change_group(request.groups[0], done, set_consumer=change)
+
+    def _decided(self, request: ApiRequest, name: bytes, result: object, _error: str) -> None:
+        there = None
+        if isinstance(result, GroupResult) and not result.error:
+            there = consumer_named(self._group(request), request.known.uid, name)
+        if there is not None and request.row is PAUSE:
+            self._tell_pause(request, there[1].config)
+        elif there is not None:
+            request.answer(**described(self._services, self._group(request), *there))
+        elif isinstance(result, GroupResult) and result.error == TOO_MANY:
+            request.refuse(errors.TOO_MANY)
+        elif isinstance(result, GroupResult) and result.error == CHANGED:
+            request.refuse(errors.NAME_IN_USE)
+        else:
+            request.refuse(UNAVAILABLE)
+
+    def _start(self, request: ApiRequest, config: ConsumerConfig) -> int:
+        """The first message that a new consumer may get, perhaps one that is not there yet."""
+        info = request.channel
+        index = self.stored.indexes(info.group, info.uid)
+        channel = self.channels.by_uid.get(info.uid)
+        last = index.last_sequence if channel is None else channel.next_sequence - 1 + channel.unsealed.count
+        first = max(index.first_sequence or 1, self._group(request).machine.first_sequence(info.uid))
+        match config.deliver_policy:
+            case wanted.NEW:
+                return last + 1
+            case wanted.LAST | wanted.LAST_PER_SUBJECT:
+                return max(last, first)
+            case wanted.FROM_SEQUENCE:
+                return max(config.start_sequence, first)
+            case wanted.FROM_TIME:
+                return index.sequence_at(WallNanos(config.start_time)) or 1
+        return first
+
+    # --- showing ------------------------------------------------------------------------------------------------------
+
+    def _info(self, request: ApiRequest) -> None:
+        cursor, consumer = self._existing(request)
+        request.answer(**described(self._services, self._group(request), cursor, consumer))
+
+    def _names(self, request: ApiRequest) -> None:
+        names, offset = self._page(request)
+        page = [name.decode() for name in names[offset : offset + limits.STREAM_CONSUMER_NAMES_PAGE]]
+        request.answer(total=len(names), offset=offset, limit=limits.STREAM_CONSUMER_NAMES_PAGE, consumers=page)
+
+    def _list(self, request: ApiRequest) -> None:
+        names, offset = self._page(request)
+        group, uid = self._group(request), request.known.uid
+        page = [consumer_named(group, uid, name) for name in names[offset : offset + limits.STREAM_CONSUMERS_PAGE]]
+        told = [described(self._services, group, *one) for one in page if one is not None]
+        request.answer(total=len(names), offset=offset, limit=limits.STREAM_CONSUMERS_PAGE, consumers=told)
+
+    def _page(self, request: ApiRequest) -> tuple[list[bytes], int]:
+        fields = Fields(request.document())
+        offset = max(0, fields.number("offset"))
+        fields.end()
+        names = sorted(self._group(request).machine.consumers.of(request.known.uid))
+        return names, min(offset, len(names))
+
+    # --- pausing, deleting ----------------------------------------------------------------------------------------------
+
+    def _pause(self, request: ApiRequest) -> None:
+        fields = Fields(request.document())
+        asked = fields.text("pause_until")
+        fields.end()
+        until = read_moment(asked) if asked else 0
+        if until is None:
+            raise RequestError(invalid_json(f"no time: {asked[: limits.API_SHOWN_CHARS]}"))
+        _, known = self._existing(request)
+        if until == known.config.pause_until:
+            self._tell_pause(request, known.config)
+        else:
+            self._set(request, known, replace(known.config, pause_until=until))
+
+    def _tell_pause(self, request: ApiRequest, config: ConsumerConfig) -> None:
+        left = config.pause_until - self.node.clock.wall
+        told: dict[str, object] = {
+            "paused": left > 0,
+            "pause_until": shown_moment(config.pause_until) if config.pause_until else NEVER,
+        }
+        request.answer(**told, **({"pause_remaining": left} if left > 0 else {}))
+
+    def _delete(self, request: ApiRequest) -> None:
+        _, known = self._existing(request)
+        change = pb.DropConsumer(uid=request.known.uid, name=request.named[1].encode(), changed=known.changed)
+        self.proposals.change_group(request.groups[0], partial(self._deleted, request), drop_consumer=change)
+
+    def _deleted(self, request: ApiRequest, result: object, _error: str) -> None:
+        if isinstance(result, GroupResult) and result.error in ("", GONE):
+            request.answer(success=True)
+        else:
+            request.refuse(UNAVAILABLE)
+
+    # --- messages -----------------------------------------------------------------------------------------------------
+
+    def _next(self, request: ApiRequest) -> None:
+        frame = request.frame
+        there = request.part(ConsumerDeliveries).find(request.known.uid, request.named[1].encode())
+        if there is None:  # as NATS answers where nobody listens
+            self.outgoing.responses.append(headers.publication(frame.reply, b"", headers.render((), b"503")))
+        else:
+            request.part(ConsumerDeliveries).pull(there, frame.reply, frame.payload)

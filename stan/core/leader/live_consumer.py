@@ -1,0 +1,340 @@
+"""The leader's live view of a consumer of JetStream: to whom its messages go, and how many may.
+
+    clients pull: requests wait in order; each gets so many messages, or so many bytes, or all that come until it is over
+    messages are pushed: to one subject, as long as somebody listens there
+
+It belongs to the only member of the consumer's cursor, which delivers like all others and asks how much may leave now, and under
+which numbers. It lives as long as the leadership.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final, Protocol
+
+from stan_protocol.kernel.wire_py import records_in
+from stan_protocol.patterns import matches
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.scalars import Nanos
+
+from stan import limits
+from stan.core.base.leaf_state import LeafState
+from stan.core.base.ready import LeafParcel, LeafPiece, ReadResult
+from stan.protocol.jetstream.consumers import ConsumerConfig
+from stan.protocol.jetstream.statuses import size_of, status_frame
+
+NEVER: Final = Nanos(0)
+UNBOUNDED: Final = limits.STREAM_CONSUMER_BATCH_MAX
+NO_MESSAGES, TIMEOUT, IDLE = b"404 No Messages", b"408 Request Timeout", b"100 Idle Heartbeat"
+DELETED, TOO_LARGE, COMPLETED = (
+    b"409 Consumer Deleted",
+    b"409 Message Size Exceeds MaxBytes",
+    b"409 Batch Completed",
+)
+MOVED = b"409 Leadership Change"
+
+
+@dataclass(slots=True)
+class Pull:
+    """A request of a client for messages."""
+
+    inbox: bytes
+    left: int  # messages
+    made_at: Nanos
+    bytes_left: int = 0  # 0: no limit
+    limited: bool = False  # by bytes
+    over_at: Nanos = NEVER  # 0: never
+    impatient: bool = False  # over as soon as there is no message
+    heartbeat: int = 0  # ns; 0: none
+    told_at: Nanos = NEVER  # when something was sent to it
+    heard: bool = False  # NATS has told of interest in its inbox
+
+    @property
+    def next_at(self) -> int:
+        """Nanos at which something is to be done about it; 0: never."""
+        beat = self.told_at + self.heartbeat if self.heartbeat else 0
+        return min(self.over_at or beat, beat or self.over_at)
+
+
+@dataclass(slots=True)
+class Flow:
+    """Flow control of one consumer that pushes: bytes in the life of its consumer."""
+
+    sent: int = 0
+    arrived: int = 0  # as the client has told
+    mark: int = 0  # `sent` when it was asked
+    asked: bytes = b""  # the subject on which its answer is expected; b"": none is
+    number: int = 0  # of the newest question
+
+    @property
+    def stalled(self) -> bool:
+        """True if nothing more may leave before the client answers."""
+        return self.sent - self.arrived > limits.FLOW_BYTES_MAX
+
+    def answered(self, subject: bytes) -> bool:
+        """The client has everything that was sent before it was asked; returns False if that is no answer to the question."""
+        if not self.asked or subject != self.asked:
+            return False
+        self.arrived, self.asked = self.mark, b""
+        return True
+
+
+@dataclass(slots=True)
+class Presence:
+    """The presence of clients of a consumer."""
+
+    active: bool = False  # of one that pushes: somebody listens
+    paused: bool = False  # until a time that the configuration names
+    told_at: Nanos = NEVER  # when something was last pushed
+    idle_since: Nanos = NEVER  # since when nobody listens or asks; 0: somebody does
+
+
+class KnownSubjects(Protocol):
+    """Knowledge of the newest messages of the subjects that a consumer wants."""
+
+    def remaining(self, sequence: int) -> int | None:
+        """Return how many messages behind *sequence* the consumer will get: 0, or at least so many. None: it is not known."""
+
+    def is_outdated(self, subject: bytes, sequence: int) -> bool:
+        """True if there is a newer message of the subject."""
+
+
+@dataclass(slots=True)
+class LiveConsumer:
+    """The live view of one consumer."""
+
+    leaf: LeafState
+    config: ConsumerConfig
+    ack_prefix: bytes
+    subject: bytes  # of all messages; b"": each has its own, as its key
+    sent: int  # the number of its newest delivery; after another leader an estimate that is no lower
+    pulls: deque[Pull] = field(default_factory=deque)
+    demand: int = 0  # messages that the pulls want
+    presence: Presence = field(default_factory=Presence)
+    flow: Flow = field(default_factory=Flow)
+    statuses: list[bytes] = field(default_factory=list)  # to be sent behind the deliveries of this turn
+    known: KnownSubjects | None = None  # of one that does not get every message
+    filters: tuple[str, ...] = field(init=False)  # none if all messages of the stream pass them
+
+    def __post_init__(self) -> None:
+        self.filters = self.config.filters
+
+    @property
+    def acks(self) -> bool:
+        """True if messages wait for an ack."""
+        return self.config.acks
+
+    @property
+    def window_max(self) -> int:
+        """Messages that may wait for acks."""
+        most = self.config.max_ack_pending
+        return most if most > 0 else limits.STREAM_CONSUMER_ACK_PENDING_MAX
+
+    def open_slots(self, in_flight: int) -> int:
+        """Messages that may leave now, if *in_flight* wait for acks."""
+        if self.presence.paused or self.flow.stalled or not self.leaf.up:
+            return 0
+        config = self.config
+        room = self.window_max - in_flight if config.acks else UNBOUNDED
+        if config.deliver_subject:
+            return room if self.presence.active else 0
+        return min(room, self.demand)
+
+    # --- requests of pullers ------------------------------------------------------------------------------------------------
+
+    def add(self, pull: Pull) -> None:
+        """A client asks for messages."""
+        pull.heard = self.leaf.interest.has(pull.inbox)
+        self.pulls.append(pull)
+        self.demand += pull.left
+
+    def drop(self, pull: Pull, status: bytes, *, shortfall: bool = True) -> None:
+        """A request is over; *shortfall*: the status says how much of it is missing."""
+        self.pulls.remove(pull)
+        self.demand -= pull.left
+        fields = (
+            (
+                (b"Nats-Pending-Messages", b"%d" % pull.left),
+                (b"Nats-Pending-Bytes", b"%d" % pull.bytes_left),
+            )
+            if shortfall
+            else ()
+        )
+        if status:
+            self.statuses.append(status_frame(pull.inbox, status, fields))
+
+    def end_all(self, status: bytes) -> None:
+        """All requests are over."""
+        for pull in list(self.pulls):
+            self.drop(pull, status, shortfall=False)
+
+    def end_impatient(self) -> None:
+        """There are no messages: end the requests that do not wait."""
+        for pull in [one for one in self.pulls if one.impatient]:
+            self.drop(pull, NO_MESSAGES, shortfall=False)
+
+    def take_statuses(self) -> bytes:
+        """Take the statuses for clients, as frames."""
+        told = b"".join(self.statuses)
+        self.statuses.clear()
+        return told
+
+    def forget_deaf(self, now: Nanos) -> None:
+        """Forget the requests of clients that do not listen any more, or never did."""
+        for pull in list(self.pulls):
+            if self.leaf.interest.has(pull.inbox):
+                pull.heard = True
+            elif pull.heard or now - pull.made_at > limits.PULL_UNHEARD_MAX:
+                self.drop(pull, b"")
+
+    def _drop_deaf(self) -> bool:
+        """Forget requests in front whose clients do not listen any more; returns False if none is left. Of a new one NATS may not
+        have told yet that somebody listens: requests come by another connection."""
+        while self.pulls:
+            pull = self.pulls[0]
+            if pull.heard and not self.leaf.interest.has(pull.inbox):
+                self.drop(pull, b"")
+                continue
+            pull.heard = pull.heard or self.leaf.interest.has(pull.inbox)
+            return True
+        return self.config.pushes
+
+    # --- what may leave -----------------------------------------------------------------------------------------------------
+
+    def passing(self, batch: ReadResult, first: int, last: int) -> tuple[int, int]:
+        """Of the new messages [first, last] of *batch*: the last one of those that the filters stop at its beginning (first - 1:
+        none), and the last one of those behind them that may leave."""
+        chooses = bool(self.filters) or first <= self.config.newest_until
+        if not self._drop_deaf():
+            return first - 1, first - 1
+        if not chooses and not self._weighs:
+            return first - 1, last
+        passed, until = first - 1, first - 1
+        weight = 0
+        for at, message in _messages(batch, first, last):
+            if chooses and not self._wants(message, at):
+                if until >= first:
+                    break
+                passed = at
+                first = at + 1
+                until = at
+                continue
+            if self._weighs:
+                weight += size_of(message, self.ack_prefix)
+                if not self._takes(weight, at - first + 1):
+                    break
+            until = at
+        return passed, until
+
+    def weighed(self, batch: ReadResult, first: int, last: int) -> int:
+        """Of [first, last], which are sent again: the last one that may leave now, first - 1: none."""
+        if not self._drop_deaf():
+            return first - 1
+        if not self.config.pushes:
+            last = min(last, first + self.demand - 1)
+        if not self._weighs:
+            return last
+        weight, until = 0, first - 1
+        for at, message in _messages(batch, first, last):
+            weight += size_of(message, self.ack_prefix)
+            if not self._takes(weight, at - first + 1):
+                break
+            until = at
+        return until
+
+    @property
+    def _weighs(self) -> bool:
+        return any(pull.limited for pull in self.pulls)
+
+    def _takes(self, weight: int, count: int) -> bool:
+        """True if the first request has room for so many bytes of so many messages. One without room for a single message is
+        over, and the next one is asked."""
+        while self.pulls:
+            pull = self.pulls[0]
+            if count <= pull.left and (not pull.limited or weight <= pull.bytes_left):
+                return True
+            if count > 1:
+                return False
+            self.drop(pull, TOO_LARGE)
+        return False
+
+    def _wants(self, message: wire.MsgProto, sequence: int) -> bool:
+        subject, config = self.subject or message.key or message.subject, self.config
+        if sequence <= config.newest_until and self.known is not None and self.known.is_outdated(subject, sequence):
+            return False
+        text = subject.decode("utf-8", "surrogateescape")
+        return not self.filters or any(matches(one, text) for one in self.filters)
+
+    def remaining(self, sequence: int, every: int) -> int:
+        """How many messages behind *sequence* the consumer will get, of *every* that there are."""
+        if self.known is None or not every:
+            return every
+        found = self.known.remaining(sequence)
+        return every if found is None else min(found, every)
+
+    # --- what leaves --------------------------------------------------------------------------------------------------------
+
+    def parcel(self, batch: ReadResult, first: int, last: int, pending: int, now: Nanos) -> LeafParcel:
+        """[first, last] of *batch* leave now, of which the consumer gets *pending* more behind the last one."""
+        pieces = []
+        config, self.presence.told_at = self.config, now
+        behind = pending + last - first
+        while first <= last:
+            if config.deliver_subject:
+                to, until = config.deliver_subject.encode(), last
+                if config.flow_control:
+                    self._count(len(batch.records) * (last - first + 1) // batch.count)
+            else:
+                to, until = self._taken_by_first(batch, first, last, now)
+            pieces.append(LeafPiece(to, first, until, self.sent + 1, behind))
+            self.sent += until - first + 1
+            behind -= until - first + 1
+            first = until + 1
+        return LeafParcel(
+            self.ack_prefix, tuple(pieces), self.subject, config.deliver_group.encode(), config.headers_only
+        )
+
+    def _count(self, size: int) -> None:
+        """Bytes leave for a client with flow control: ask it now and then whether it has them."""
+        flow, config = self.flow, self.config
+        flow.sent += size
+        if flow.sent - flow.arrived > limits.FLOW_BYTES_MAX // 2 and not flow.asked:
+            flow.number += 1
+            flow.asked = b"$JS.FC.%b%d" % (self.ack_prefix.removeprefix(b"$JS.ACK."), flow.number)
+            flow.mark = flow.sent
+            to, queue = config.deliver_subject.encode(), config.deliver_group.encode()
+            self.statuses.append(status_frame(to, b"100 FlowControl Request", reply=flow.asked, queue=queue))
+
+    def _taken_by_first(self, batch: ReadResult, first: int, last: int, now: Nanos) -> tuple[bytes, int]:
+        """The first request gets what it wants of [first, last]: where it goes, and the last of it."""
+        pull = self.pulls[0]
+        until = min(last, first + pull.left - 1)
+        if pull.limited:
+            until = first - 1
+            for at, message in _messages(batch, first, min(last, first + pull.left - 1)):
+                size = size_of(message, self.ack_prefix)
+                if until >= first and size > pull.bytes_left:
+                    break
+                pull.bytes_left = max(0, pull.bytes_left - size)
+                until = at
+        count = until - first + 1
+        pull.left -= count
+        self.demand -= count
+        pull.told_at = now
+        if not pull.left:
+            self.pulls.popleft()
+            if pull.limited:
+                fields = (b"Nats-Pending-Messages", b"0"), (b"Nats-Pending-Bytes", b"%d" % pull.bytes_left)
+                self.statuses.append(status_frame(pull.inbox, COMPLETED, fields))
+        elif pull.limited and until < last:
+            self.drop(pull, TOO_LARGE)
+        return pull.inbox, until
+
+
+def _messages(batch: ReadResult, first: int, last: int) -> Iterator[tuple[int, wire.MsgProto]]:
+    """The messages [first, last] of a batch, each with its sequence."""
+    base, data = batch.base_sequence, bytes(batch.records)
+    for at, (start, end) in enumerate(islice(records_in(data), last - base + 1), base):
+        if at >= first:
+            yield at, wire.MsgProto.FromString(data[start:end])

@@ -1,0 +1,180 @@
+"""What leaves to NATS: the connection as the gateway sees it, and sends rendered into frames.
+
+sends ─► frames ─► may their groups send? ─► one write to the connection, one to the leafnode connection
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Set
+from typing import Any, Protocol
+
+from stan_protocol.scalars import GroupId
+
+from stan.core.base.payload_limit import deliverable
+from stan.core.base.ready import Delivery, LeafFrames, LeaseAnswer, Send
+from stan.core.broker.broker import Broker
+from stan.edge.nats.leaf import LeafPort
+from stan.protocol.kernel import server as kernel
+
+Silent = Callable[[Set[GroupId]], Set[GroupId]]
+"""Called right before a write with the groups of what is written; returns those that must not send now."""
+
+
+class NatsPort(Protocol):
+    """The connection as the gateway sees it (`NatsConnection`, or the simulator's)."""
+
+    subscriptions: dict[int, str]
+    leaf: LeafPort | None
+    """The leafnode connection beside it; None: no consumers of JetStream are served."""
+
+    @property
+    def up(self) -> bool:
+        """True if bytes can be written now."""
+
+    @property
+    def max_payload(self) -> int:
+        """Bytes of the largest payload that the other side accepts."""
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that were written and have not left the process."""
+
+    def write(self, data: bytes) -> bool:
+        """Write bytes in one piece; False if there is no connection, and they are lost."""
+
+    def hold_reading(self, hold: bool) -> None:  # noqa: FBT001 - a switch
+        """Stop or go on reading."""
+
+    def break_off(self) -> None:
+        """Cut the connection; it is made again."""
+
+    def ponged(self) -> None:
+        """Note a PONG."""
+
+    def informed(self, info: dict[str, Any]) -> None:
+        """Note an INFO of NATS: its cluster has changed."""
+
+
+class Unconnected:
+    """Stands in before the first connection: bytes that are written are lost, as on a lost connection."""
+
+    up = False
+    max_payload = 0
+    unsent = 0
+    leaf: LeafPort | None = None
+
+    def __init__(self) -> None:
+        self.subscriptions: dict[int, str] = {}
+
+    def write(self, data: bytes) -> bool:  # noqa: ARG002 - it is gone
+        """Always False: there is no connection."""
+        return False
+
+    def hold_reading(self, hold: bool) -> None:  # noqa: FBT001 - a switch
+        """Does nothing: nothing is read."""
+
+    def break_off(self) -> None:
+        """Does nothing: there is no connection to cut."""
+
+    def ponged(self) -> None:
+        """Does nothing: no PONG can arrive."""
+
+    def informed(self, info: dict[str, Any]) -> None:
+        """Does nothing: no INFO can arrive."""
+
+
+def leave(broker: Broker, connection: NatsPort, sends: Iterable[Send], silent: Silent) -> list[Delivery | LeaseAnswer]:
+    """Write *sends* in their order, as one piece; returns those that were left out because their groups must not send."""
+    shown: list[Send] = []
+    rendered: list[bytes] = []
+    leaving: list[Delivery | LeafFrames] = []  # by the leafnode connection
+    groups: set[GroupId] = set()
+    most = broker.view.payload_bytes_max
+    for send in sends:
+        if isinstance(send, LeafFrames) or (isinstance(send, Delivery) and send.leaf is not None):
+            leaving.append(send)
+            groups.update(_groups(send))
+        elif isinstance(send, Delivery):
+            try:
+                for part in (send,) if len(send.records) <= most else deliverable(send, most):
+                    inbox, records, base_sequence, first, last, redelivery_count, *_ = part
+                    rendered.append(kernel.frames(records, base_sequence, first, last, inbox, redelivery_count))
+                    shown.append(send)
+            except Exception as error:  # noqa: BLE001 - the border of the group
+                broker.step_fault(send.group, error)
+            groups.add(send.group)
+        elif isinstance(send, LeaseAnswer):
+            shown.append(send)
+            rendered.append(send.data)
+            groups.update(send.groups)
+        else:
+            shown.append(send)
+            rendered.append(send)
+    if not shown and not leaving:
+        return []
+    joined = b"".join(rendered)
+    quiet = silent(groups)
+    lost: list[Delivery | LeaseAnswer] = []
+    if quiet:
+        lost, joined = _without(quiet, shown, rendered)
+    if joined:
+        connection.write(joined)
+    return [*lost, *_leave_by_leaf(broker, connection.leaf, leaving, quiet)] if leaving else lost
+
+
+def _without(
+    quiet: Set[GroupId], shown: list[Send], rendered: list[bytes]
+) -> tuple[list[Delivery | LeaseAnswer], bytes]:
+    """The sends of groups that must not send, and the frames of the others."""
+    lost = [one for one in shown if isinstance(one, Delivery | LeaseAnswer) and not quiet.isdisjoint(_groups(one))]
+    left = [data for send, data in zip(shown, rendered, strict=True) if quiet.isdisjoint(_groups(send))]
+    return lost, b"".join(left)
+
+
+def _leave_by_leaf(
+    broker: Broker, leaf: LeafPort | None, sends: list[Delivery | LeafFrames], quiet: Set[GroupId]
+) -> list[Delivery]:
+    """Write what leaves by the leafnode connection, as one piece; returns deliveries that did not leave."""
+    rendered: list[bytes] = []
+    most = broker.view.payload_bytes_max
+    for send in sends:
+        if not quiet.isdisjoint(_groups(send)):
+            continue
+        if isinstance(send, LeafFrames):
+            rendered.append(send.data)
+            continue
+        try:
+            for part in (send,) if len(send.records) <= most else deliverable(send, most):
+                rendered += delivery_frames(part)
+        except Exception as error:  # noqa: BLE001 - the border of the group
+            broker.step_fault(send.group, error)
+    written = leaf is not None and leaf.write(b"".join(rendered))
+    deliveries = [one for one in sends if isinstance(one, Delivery)]
+    return [one for one in deliveries if not written or one.group in quiet]
+
+
+def _groups(send: Send) -> tuple[GroupId, ...]:
+    """Groups of which this node must be the leader to send this; empty if any node may."""
+    if isinstance(send, bytes):
+        return ()
+    return (send.group,) if isinstance(send, Delivery) else send.groups
+
+
+def delivery_frames(delivery: Delivery) -> Iterator[bytes]:
+    """The frames of a delivery to a consumer of JetStream, one piece after the other."""
+    parcel = delivery.leaf
+    assert parcel is not None  # noqa: S101 - for mypy
+    for piece in parcel.pieces:
+        first, last = max(piece.first, delivery.first), min(piece.last, delivery.last)
+        if first > last:
+            continue
+        ahead = first - piece.first
+        part = piece.to, first, last, piece.consumer_sequence + ahead, piece.pending - ahead
+        yield kernel.leaf_frames(
+            delivery.records,
+            delivery.base_sequence,
+            part,
+            parcel.ack_prefix,
+            delivery.redelivery_count + 1,
+            parcel.subject,
+            parcel.queue,
+            parcel.headers_only,
+        )

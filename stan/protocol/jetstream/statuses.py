@@ -1,0 +1,24 @@
+"""Frames of NATS's leafnode protocol that tell the state of a consumer; those with messages are the kernel's."""
+
+from stan_protocol.proto import wire_pb2 as wire
+
+from stan.protocol.jetstream import headers
+
+
+def status_frame(
+    to: bytes, status: bytes, fields: tuple[tuple[bytes, bytes], ...] = (), reply: bytes = b"", queue: bytes = b""
+) -> bytes:
+    """A frame without data; *status*: code and text of its header."""
+    block = headers.render(fields, status)
+    named = b""
+    if queue:
+        named = b" + %b %b" % (reply, queue) if reply else b" | %b" % queue
+    elif reply:
+        named = b" " + reply
+    return b"HMSG %b%b %d %d\r\n%b\r\n" % (to, named, len(block), len(block), block)
+
+
+def size_of(message: wire.MsgProto, ack_prefix: bytes) -> int:
+    """Bytes that a message counts for against the limit of a puller: subject, ack subject, headers and data, about."""
+    block = sum(len(header.key) + len(header.value) + 4 for header in message.headers)
+    return len(message.key or message.subject) + len(ack_prefix) + 32 + block + len(message.data)

@@ -1,0 +1,464 @@
+"""Consumers of JetStream with nats-py, side by side with a nats-server that has JetStream: both keep the same promises."""
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+
+import nats
+import pytest
+import stan_client
+from nats.errors import TimeoutError as NothingCame
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamConfig
+from psutil import Process
+
+from stan.edge.nats.nats_process import find_binary
+from tests.kit.cluster import StanCluster
+from tests.kit.ports import accepts, free_port
+from tests.kit.server import StanServer, until
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with StanServer(tmp_path, "-jetstream_api") as server:
+        yield server
+
+
+@pytest.fixture
+def original(tmp_path):
+    """A nats-server with JetStream of its own."""
+    port = free_port()
+    command = [find_binary(), "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", str(tmp_path / "original")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: accepts(port))
+        yield f"nats://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(params=["broker", "original"])
+def url(request):
+    """Each test runs with both."""
+    found = request.getfixturevalue(request.param)
+    return found if isinstance(found, str) else found.url
+
+
+@asynccontextmanager
+async def connected(url, **stream):
+    client = await nats.connect(url)
+    try:
+        js = client.jetstream(timeout=10)
+        await js.add_stream(StreamConfig(name="ORDERS", subjects=["orders.*"], **stream))
+        yield client, js
+    finally:
+        with contextlib.suppress(nats.errors.Error):
+            await client.close()
+
+
+async def fill(js, count, first=1):
+    for number in range(first, first + count):
+        await js.publish(f"orders.{number % 3}", b"%d" % number)
+
+
+async def fetched(sub, count):
+    """Messages until so many are there."""
+    found = []
+    while len(found) < count:
+        found += await sub.fetch(count - len(found), timeout=5)
+    return found
+
+
+async def test_a_durable_is_pulled_and_acked(url):
+    async with connected(url) as (_, js):
+        await fill(js, 10)
+        sub = await js.pull_subscribe("orders.*", durable="worker")
+        found = await fetched(sub, 10)
+        assert [one.data for one in found] == [b"%d" % number for number in range(1, 11)]
+        assert [one.subject for one in found[:3]] == ["orders.1", "orders.2", "orders.0"]
+        assert [one.metadata.num_pending for one in found] == list(range(9, -1, -1))
+        for one in found:
+            await one.ack_sync(timeout=5)
+        info = await sub.consumer_info()
+        assert (info.num_ack_pending, info.num_pending, info.ack_floor.stream_seq) == (0, 0, 10)
+        with pytest.raises(NothingCame):
+            await sub.fetch(1, timeout=0.5)
+
+
+async def test_an_unacked_message_comes_again(url):
+    async with connected(url) as (_, js):
+        await fill(js, 2)
+        sub = await js.pull_subscribe("orders.*", durable="worker", config=ConsumerConfig(ack_wait=1))
+        one, two = await fetched(sub, 2)
+        await one.ack_sync(timeout=5)
+        (again,) = await fetched(sub, 1)
+        assert (again.data, again.metadata.num_delivered) == (two.data, 2)
+        await again.nak()
+        (third,) = await fetched(sub, 1)
+        assert third.metadata.num_delivered == 3
+        await third.term()
+        with pytest.raises(NothingCame):
+            await sub.fetch(1, timeout=1.5)
+
+
+async def test_messages_are_pushed_to_a_subscription(url):
+    async with connected(url) as (client, js):
+        await fill(js, 5)
+        sub = await js.subscribe("orders.*", durable="pushed", manual_ack=True)
+        for number in range(1, 6):
+            one = await sub.next_msg(timeout=5)
+            assert one.data == b"%d" % number
+            await one.ack()
+        await fill(js, 5, 6)
+        for number in range(6, 11):
+            one = await sub.next_msg(timeout=5)
+            assert one.data == b"%d" % number
+            await one.ack_sync(timeout=5)
+        assert (await js.consumer_info("ORDERS", "pushed")).push_bound
+        await sub.unsubscribe()
+        await client.flush()
+
+
+async def test_a_queue_group_shares_what_is_pushed(url):
+    async with connected(url) as (_, js):
+        got, all_came = [], asyncio.Event()
+
+        async def take(message):
+            got.append(message.data)
+            await message.ack()
+            if len(got) == 20:
+                all_came.set()
+
+        members = [await js.subscribe("orders.*", queue="workers", durable="workers", cb=take) for _ in range(2)]
+        await fill(js, 20)
+        async with asyncio.timeout(10):
+            await all_came.wait()
+        assert sorted(got, key=int) == [b"%d" % number for number in range(1, 21)]
+        for one in members:
+            await one.unsubscribe()
+
+
+async def test_an_ordered_consumer_gets_everything_in_order(url):
+    async with connected(url) as (_, js):
+        await fill(js, 200)
+        sub = await js.subscribe("orders.*", ordered_consumer=True)
+        for number in range(1, 201):
+            assert (await sub.next_msg(timeout=5)).data == b"%d" % number
+        await fill(js, 50, 201)
+        for number in range(201, 251):
+            assert (await sub.next_msg(timeout=5)).data == b"%d" % number
+        await sub.unsubscribe()
+
+
+async def test_a_filter_and_headers_alone(url):
+    async with connected(url) as (_, js):
+        await fill(js, 9)
+        config = ConsumerConfig(filter_subject="orders.1", headers_only=True, ack_policy=AckPolicy.EXPLICIT)
+        sub = await js.pull_subscribe("orders.1", durable="some", config=config)
+        found = await fetched(sub, 3)
+        assert [(one.subject, one.data, one.headers["Nats-Msg-Size"]) for one in found] == [("orders.1", b"", "1")] * 3
+
+
+async def test_flow_control_keeps_a_large_backlog_in_order(url):
+    async with connected(url) as (_, js):
+        for _ in range(300):
+            await js.publish("orders.1", b"x" * 50_000)
+        sub = await js.subscribe("orders.*", ordered_consumer=True)
+        for number in range(1, 301):
+            assert (await sub.next_msg(timeout=10)).metadata.sequence.stream == number
+        await sub.unsubscribe()
+
+
+@pytest.mark.parametrize("policy", [DeliverPolicy.ALL, DeliverPolicy.LAST, DeliverPolicy.NEW])
+async def test_a_consumer_begins_where_its_policy_says(url, policy):
+    async with connected(url) as (_, js):
+        await fill(js, 3)
+        sub = await js.pull_subscribe("orders.*", durable="worker", config=ConsumerConfig(deliver_policy=policy))
+        await fill(js, 1, 4)
+        first = {DeliverPolicy.ALL: b"1", DeliverPolicy.LAST: b"3", DeliverPolicy.NEW: b"4"}[policy]
+        assert (await fetched(sub, 1))[0].data == first
+
+
+async def test_a_bucket_is_watched(url):
+    client = await nats.connect(url)
+    try:
+        bucket = await client.jetstream(timeout=10).create_key_value(bucket="settings", history=1)
+        await bucket.put("colour", b"red")
+        await bucket.put("size", b"large")
+        await bucket.put("colour", b"blue")
+        watcher = await bucket.watchall()
+        first, second, end = [await watcher.updates(timeout=5) for _ in range(3)]
+        assert {(one.key, one.value) for one in (first, second)} == {("size", b"large"), ("colour", b"blue")}
+        assert end is None
+        await bucket.put("size", b"small")
+        changed = await watcher.updates(timeout=5)
+        assert (changed.key, changed.value) == ("size", b"small")
+        await watcher.stop()
+        assert sorted(await bucket.keys()) == ["colour", "size"]
+        await bucket.delete("size")
+        assert await bucket.keys() == ["colour"]
+    finally:
+        await client.close()
+
+
+async def test_a_consumer_survives_restarts_of_the_server(broker):
+    async with connected(broker.url) as (_, js):
+        await fill(js, 5)
+        sub = await js.pull_subscribe("orders.*", durable="worker", config=ConsumerConfig(ack_wait=2))
+        found = await fetched(sub, 4)
+        for one in found[:3]:
+            await one.ack_sync(timeout=5)
+    await asyncio.to_thread(broker.kill9)
+    await asyncio.to_thread(broker.start)
+    async with connected(broker.url) as (_, js):
+        sub = await js.pull_subscribe("orders.*", durable="worker")
+        found = sorted(await fetched(sub, 2), key=lambda one: one.metadata.sequence.stream)
+        assert [(one.data, one.metadata.num_delivered > 1) for one in found] == [(b"4", True), (b"5", False)]
+        for one in found:
+            await one.ack_sync(timeout=5)
+        with pytest.raises(NothingCame):
+            await sub.fetch(1, timeout=0.5)
+
+
+# --- the same question to both ----------------------------------------------------------------------------------------------
+
+QUESTIONS = [
+    {"durable_name": "e", "ack_policy": "explicit"},
+    {"durable_name": "e", "ack_policy": "all"},
+    {"durable_name": "e", "ack_policy": "none"},
+    {"durable_name": "e", "ack_policy": "none", "max_ack_pending": 7},
+    {"durable_name": "e", "ack_policy": "bogus"},
+    {"durable_name": "a.b", "ack_policy": "explicit"},
+    {"durable_name": "e", "ack_policy": "explicit", "deliver_policy": "bogus"},
+    {"durable_name": "e", "ack_policy": "explicit", "deliver_subject": "orders.1"},
+    {"durable_name": "e", "ack_policy": "explicit", "deliver_subject": "a.*"},
+    {"durable_name": "e", "ack_policy": "explicit", "deliver_subject": "dz", "max_batch": 5},
+    {"durable_name": "e", "ack_policy": "explicit", "deliver_subject": "dd", "max_waiting": 5},
+    {"durable_name": "e", "ack_policy": "explicit", "deliver_group": "g"},
+    {"durable_name": "e", "ack_policy": "explicit", "flow_control": True},
+    {"durable_name": "e", "ack_policy": "explicit", "deliver_subject": "a", "flow_control": True},
+    {"durable_name": "e", "ack_policy": "explicit", "deliver_subject": "a", "idle_heartbeat": 1},
+    {"durable_name": "e", "ack_policy": "explicit", "idle_heartbeat": 10**9},
+    {"durable_name": "e", "ack_policy": "explicit", "deliver_policy": "by_start_sequence"},
+    {"durable_name": "e", "ack_policy": "explicit", "deliver_policy": "by_start_sequence", "opt_start_seq": 2},
+    {"durable_name": "e", "ack_policy": "explicit", "deliver_policy": "by_start_sequence", "opt_start_seq": 99},
+    {"durable_name": "e", "ack_policy": "explicit", "deliver_policy": "by_start_time"},
+    {
+        "durable_name": "e",
+        "ack_policy": "explicit",
+        "deliver_policy": "by_start_time",
+        "opt_start_time": "2020-01-01T00:00:00Z",
+    },
+    {"durable_name": "e", "ack_policy": "explicit", "opt_start_seq": 3},
+    {"durable_name": "e", "ack_policy": "explicit", "opt_start_time": "2020-01-01T00:00:00Z"},
+    {"durable_name": "e", "ack_policy": "explicit", "deliver_policy": "last", "opt_start_seq": 3},
+    {"durable_name": "e", "ack_policy": "explicit", "deliver_policy": "new", "opt_start_seq": 3},
+    {"durable_name": "e", "ack_policy": "explicit", "deliver_policy": "new"},
+    {"durable_name": "e", "ack_policy": "explicit", "deliver_policy": "last"},
+    {"durable_name": "e", "ack_policy": "explicit", "deliver_policy": "last_per_subject"},
+    {"durable_name": "e", "ack_policy": "explicit", "backoff": [1, 2]},
+    {"durable_name": "e", "ack_policy": "explicit", "backoff": [10**9, 2 * 10**9], "max_deliver": 1},
+    {"durable_name": "e", "ack_policy": "explicit", "max_deliver": -5},
+    {"durable_name": "e", "ack_policy": "explicit", "max_deliver": 0},
+    {"durable_name": "e", "ack_policy": "explicit", "filter_subject": "orders.1", "filter_subjects": ["orders.0"]},
+    {"durable_name": "e", "ack_policy": "explicit", "filter_subjects": ["orders.1", "orders.1"]},
+    {"durable_name": "e", "ack_policy": "explicit", "filter_subjects": ["orders.1", "orders.*"]},
+    {"durable_name": "e", "ack_policy": "explicit", "filter_subjects": ["orders.1", ""]},
+    {"durable_name": "e", "ack_policy": "explicit", "replay_policy": "bogus"},
+    {"durable_name": "e", "ack_policy": "explicit", "ack_wait": -1},
+    {"durable_name": "e", "ack_policy": "explicit", "max_ack_pending": -7},
+    {"durable_name": "e", "ack_policy": "explicit", "max_waiting": -5},
+    {"durable_name": "e", "ack_policy": "explicit", "num_replicas": 3},
+    {"durable_name": "e", "ack_policy": "explicit", "bogus": 3},
+    {"durable_name": "e", "ack_policy": "explicit", "inactive_threshold": -1},
+    {"durable_name": "e", "name": "e", "ack_policy": "explicit", "metadata": {"a": "b"}, "description": "what for"},
+    {"name": "e", "ack_policy": "explicit", "inactive_threshold": 60 * 10**9},
+    {"name": "e", "ack_policy": "explicit"},
+]
+
+
+def same(answer):
+    """An answer without what differs from server to server."""
+    if "error" in answer:
+        found = dict(answer["error"])
+        if found["err_code"] == 10025:  # where in the text the mistake is, in the words of a JSON parser
+            del found["description"]
+        return {"error": found}
+    for key in ("created", "ts"):
+        answer.pop(key, None)
+    answer.get("config", {}).get("metadata", {}).pop("", None)
+    config = answer.get("config", {})
+    told = {key: value for key, value in config.get("metadata", {}).items() if not key.startswith("_nats.")}
+    config.pop("metadata", None)
+    if told:
+        config["metadata"] = told
+    return answer
+
+
+@asynccontextmanager
+async def both(broker, original):
+    async with connected(broker.url) as (ours, js), connected(original) as (theirs, their_js):
+        await fill(js, 5)
+        await fill(their_js, 5)
+
+        async def ask(request, document=None):
+            payload = (
+                b"" if document is None else document if isinstance(document, bytes) else json.dumps(document).encode()
+            )
+            subject = f"$JS.API.{request}"
+            answers = [await one.request(subject, payload, timeout=5) for one in (ours, theirs)]
+            return [same(json.loads(answer.data)) for answer in answers]
+
+        yield ask
+
+
+async def test_both_answer_the_same_about_configurations(broker, original):
+    differ = []
+    async with both(broker, original) as ask:
+        for config in QUESTIONS:
+            mine, theirs = await ask("CONSUMER.CREATE.ORDERS.e", {"stream_name": "ORDERS", "config": config})
+            if mine != theirs:
+                differ.append((config, mine, theirs))
+            await ask("CONSUMER.DELETE.ORDERS.e")
+    assert not differ, "\n".join(map(str, differ))
+
+
+async def test_both_answer_the_same_to_other_requests(broker, original):
+    config = {"stream_name": "ORDERS", "config": {"durable_name": "e", "name": "e", "ack_policy": "explicit"}}
+    changed = {"stream_name": "ORDERS", "config": config["config"] | {"description": "another"}}
+    questions = [
+        ("CONSUMER.CREATE.ORDERS.e", config),
+        ("CONSUMER.CREATE.ORDERS.e", config),
+        ("CONSUMER.INFO.ORDERS.e", None),
+        ("CONSUMER.INFO.ORDERS.nobody", None),
+        ("CONSUMER.INFO.NOWHERE.e", None),
+        ("CONSUMER.CREATE.ORDERS.e", changed | {"action": "create"}),
+        ("CONSUMER.CREATE.ORDERS.e", changed | {"action": "update"}),
+        ("CONSUMER.CREATE.ORDERS.f", {"action": "update", "stream_name": "ORDERS", "config": {"durable_name": "f"}}),
+        ("CONSUMER.CREATE.ORDERS.e", {"stream_name": "ORDERS", "config": {"durable_name": "e", "ack_policy": "all"}}),
+        ("CONSUMER.CREATE.ORDERS.e", {"stream_name": "OTHER", "config": {"durable_name": "e"}}),
+        ("CONSUMER.DURABLE.CREATE.ORDERS.e", {"stream_name": "ORDERS", "config": {"ack_policy": "explicit"}}),
+        ("CONSUMER.DURABLE.CREATE.ORDERS.e", {"stream_name": "ORDERS", "config": {"durable_name": "f"}}),
+        ("CONSUMER.CREATE.ORDERS", {"stream_name": "ORDERS", "config": {"durable_name": "f"}}),
+        (
+            "CONSUMER.CREATE.ORDERS.g.orders.0",
+            {"stream_name": "ORDERS", "config": {"name": "g", "filter_subject": "x"}},
+        ),
+        ("CONSUMER.NAMES.ORDERS", None),
+        ("CONSUMER.NAMES.ORDERS", {"offset": 5}),
+        ("CONSUMER.LIST.ORDERS", None),
+        ("CONSUMER.NAMES.NOWHERE", None),
+        ("CONSUMER.LIST.NOWHERE", None),
+        ("CONSUMER.PAUSE.ORDERS.nobody", {"pause_until": "2030-01-01T00:00:00Z"}),
+        ("CONSUMER.PAUSE.ORDERS.e", None),
+        ("CONSUMER.CREATE.ORDERS.e", b"{no json"),
+        ("CONSUMER.DELETE.ORDERS.e", None),
+        ("CONSUMER.DELETE.ORDERS.e", None),
+    ]
+    differ = []
+    async with both(broker, original) as ask:
+        for request, document in questions:
+            mine, theirs = await ask(request, document)
+            for one in (mine, theirs):
+                for each in one.get("consumers") or []:
+                    if isinstance(each, dict):
+                        same(each)
+            if mine != theirs:
+                differ.append((request, mine, theirs))
+    assert not differ, "\n".join(map(str, differ))
+
+
+# --- clusters, restarts of NATS, and STAN's clients beside --------------------------------------------------------------------
+
+
+async def asked(call, seconds=60):
+    """The answer to a question that is asked until there is one."""
+    async with asyncio.timeout(seconds):
+        while True:
+            with contextlib.suppress(nats.errors.Error, nats.js.errors.Error):
+                return await call()
+            await asyncio.sleep(0.05)
+
+
+async def test_consumers_outlive_the_nodes_that_lead_them(tmp_path):
+    with StanCluster(tmp_path, "-jetstream_api") as cluster:
+        client = await nats.connect([node.url for node in cluster.nodes.values()])
+        js = client.jetstream(timeout=10)
+        await asked(lambda: js.add_stream(name="ORDERS", subjects=["orders.*"], num_replicas=3))
+        got, acked = {}, set()
+        config = ConsumerConfig(ack_wait=2, max_ack_pending=20)
+        sub = await asked(lambda: js.pull_subscribe("orders.*", durable="worker", config=config))
+
+        async def work(upto):
+            async with asyncio.timeout(90):
+                while len(acked) < upto:
+                    found = []
+                    with contextlib.suppress(nats.errors.Error, nats.js.errors.Error):
+                        found = await sub.fetch(10, timeout=1)
+                    for one in found:
+                        sequence, delivered = one.metadata.sequence.stream, one.metadata.num_delivered
+                        assert sequence not in acked, "an ack that was answered was forgotten"
+                        assert sequence not in got or delivered > 1, "a repeat says that it is one"
+                        got[sequence] = one.data
+                        with contextlib.suppress(nats.errors.Error):
+                            await one.ack_sync(timeout=2)
+                            acked.add(sequence)
+
+        sent = 0
+        for victim in ("n1", "n2", "n3"):
+            for _ in range(20):
+                sent += 1
+                value, named = b"%d" % sent, {"Nats-Msg-Id": str(sent)}
+                await asked(lambda value=value, named=named: js.publish("orders.x", value, headers=named, timeout=2))
+            cluster.nodes[victim].kill9()
+            await work(sent)
+            await asyncio.to_thread(cluster.nodes[victim].start)
+        assert [got[number] for number in range(1, sent + 1)] == [b"%d" % number for number in range(1, sent + 1)]
+        info = await asked(lambda: js.consumer_info("ORDERS", "worker"))
+        assert (info.num_ack_pending, info.num_pending) == (0, 0)
+        await client.close()
+
+
+async def test_deliveries_go_on_when_nats_server_is_started_again(broker):
+    async with connected(broker.url) as (client, js):
+        await fill(js, 3)
+        sub = await js.pull_subscribe("orders.*", durable="worker", config=ConsumerConfig(ack_wait=2))
+        for one in await fetched(sub, 3):
+            await one.ack_sync(timeout=5)
+        for child in Process(broker.pid).children(recursive=True):
+            if "nats-server" in child.name():
+                child.kill()
+        await asked(lambda: fill(js, 2, 4))
+
+        async def next_one():
+            (one,) = await sub.fetch(1, timeout=1)
+            return one
+
+        found = [await asked(next_one) for _ in range(2)]
+        assert {one.data for one in found} == {b"4", b"5"}
+        assert client.is_connected
+
+
+async def test_a_consumer_and_a_durable_share_the_messages_of_a_channel(broker):
+    stan = await stan_client.connect(broker.url, client_id="me", cluster_id=broker.cluster_id)
+    await stan.publish("shared", b"from stan")
+    client = await nats.connect(broker.url)
+    js = client.jetstream(timeout=10)
+    await js.add_stream(name="SHARED", subjects=["shared"])
+    await js.publish("shared", b"from jetstream")
+    sub = await js.pull_subscribe("shared", durable="worker")
+    found = await fetched(sub, 2)
+    assert [(one.subject, one.data) for one in found] == [("shared", b"from stan"), ("shared", b"from jetstream")]
+    shown = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "stan.cli.main", "durable", "list", "-s", broker.url, "-c", broker.cluster_id],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "$JS/worker" in shown.stdout
+    await client.close()
+    await stan.close()

@@ -1,0 +1,498 @@
+"""Consumers of JetStream on the core: pulled and pushed messages, acks, and what a restart keeps."""
+
+import pytest
+from stan_protocol.scalars import SECOND
+
+from tests.kit.consumers import consumer, got, info, listens, pause, pull, says, served
+from tests.kit.jetstream import api, publish
+
+
+def filled(count=3, **config):
+    h = served(**config)
+    for number in range(count):
+        publish(h, f"orders.{number % 2}", b"message %d" % (number + 1))
+    return h
+
+
+def sequences(found):
+    return [one.sequence for one in found if not one.status]
+
+
+def statuses(found):
+    return [one.status for one in found if one.status]
+
+
+# --- pull -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_puller_gets_what_it_asks_for_under_the_subjects_of_the_messages():
+    h = filled()
+    assert consumer(h, "worker")["num_pending"] == 3
+    one, two = pull(h, "worker", 2)
+
+    assert (one.subject, one.payload, one.numbers) == ("orders.0", b"message 1", (1, 1, 1, 2))
+    assert (two.subject, two.payload, two.numbers) == ("orders.1", b"message 2", (1, 2, 2, 1))
+    assert one.ack.startswith("$JS.ACK.ORDERS.worker.1.1.1.")
+
+
+def test_a_request_waits_for_messages_that_come_later():
+    h = filled(0)
+    consumer(h, "worker")
+    assert pull(h, "worker", 5, inbox="_INBOX.a.1") == []
+    publish(h, "orders.x", b"later")
+    publish(h, "orders.y", b"and later")
+
+    assert [one.payload for one in got(h, "_INBOX.a.1")] == [b"later", b"and later"]
+
+
+def test_requests_are_served_in_their_order():
+    h = filled(0)
+    consumer(h, "worker")
+    for name in ("a", "b"):
+        assert pull(h, "worker", 2, inbox=f"_INBOX.{name}.1") == []
+    publish(h, "orders.x", b"1", b"2", b"3")
+
+    assert [one.payload for one in got(h, "_INBOX.a.1")] == [b"1", b"2"]
+    assert [one.payload for one in got(h, "_INBOX.b.1")] == [b"3"]
+
+
+def test_a_request_that_does_not_wait_ends_with_404():
+    h = filled()
+    consumer(h, "worker")
+    found = pull(h, "worker", 5, no_wait=True)
+
+    assert sequences(found) == [1, 2, 3]
+    assert found[-1].status == "404 No Messages"
+    assert statuses(pull(h, "worker", 5, no_wait=True)) == ["404 No Messages"]
+
+
+def test_a_request_ends_with_408_and_what_it_has_not_got():
+    h = filled(1)
+    consumer(h, "worker")
+    assert sequences(pull(h, "worker", 5, inbox="_INBOX.a.1", expires=2 * SECOND)) == [1]
+    h.pass_time(2.1)
+    (over,) = got(h, "_INBOX.a.1")
+
+    assert over.status == "408 Request Timeout"
+    assert over.fields == {"Nats-Pending-Messages": "4", "Nats-Pending-Bytes": "0"}
+    publish(h, "orders.x", b"later")
+    assert got(h, "_INBOX.a.1") == []
+
+
+def test_heartbeats_come_while_a_request_waits():
+    h = filled(0)
+    consumer(h, "worker")
+    pull(h, "worker", 1, inbox="_INBOX.a.1", expires=5 * SECOND, idle_heartbeat=2 * SECOND)
+    h.pass_time(4.5)
+
+    assert statuses(got(h, "_INBOX.a.1")) == ["100 Idle Heartbeat"] * 2
+
+
+def test_a_request_with_a_limit_of_bytes_gets_no_more():
+    h = filled()
+    consumer(h, "worker")
+    found = pull(h, "worker", 5, max_bytes=140, expires=5 * SECOND)
+
+    assert sequences(found) == [1]
+    assert statuses(found) == ["409 Message Size Exceeds MaxBytes"]
+    assert statuses(pull(h, "worker", 5, max_bytes=10, expires=5 * SECOND)) == ["409 Message Size Exceeds MaxBytes"]
+    assert sequences(pull(h, "worker", 5, no_wait=True)) == [2, 3]
+
+
+def test_a_puller_that_does_not_listen_any_more_gets_nothing():
+    h = filled(0)
+    consumer(h, "worker")
+    pull(h, "worker", 1, inbox="_INBOX.gone.1")
+    listens(h, gone=("_INBOX.gone.1",))
+    pull(h, "worker", 1, inbox="_INBOX.here.1")
+    publish(h, "orders.x", b"for whoever listens")
+
+    assert got(h, "_INBOX.gone.1") == []
+    assert sequences(got(h, "_INBOX.here.1")) == [1]
+
+
+def test_too_many_requests_are_refused():
+    h = filled(0)
+    consumer(h, "worker", max_waiting=2)
+    for _ in range(2):
+        pull(h, "worker", expires=60 * SECOND)
+
+    assert statuses(pull(h, "worker")) == ["409 Exceeded MaxWaiting"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        ({"batch": 3}, "409 Exceeded MaxRequestBatch of 2"),
+        ({"max_bytes": 60}, "409 Exceeded MaxRequestMaxBytes of 50"),
+        ({"expires": 2 * SECOND}, "409 Exceeded MaxRequestExpires of 1s"),
+        ({"expires": SECOND, "idle_heartbeat": SECOND}, "400 Bad Request - heartbeat value too large"),
+    ],
+)
+def test_a_request_beyond_the_limits_of_the_consumer_is_refused(request_, status):
+    h = filled()
+    consumer(h, "worker", max_batch=2, max_bytes=50, max_expires=SECOND)
+
+    assert statuses(pull(h, "worker", **request_)) == [status]
+
+
+def test_a_consumer_that_is_not_there_answers_as_nats_does():
+    h = filled()
+
+    assert statuses(pull(h, "nobody")) == ["503"]
+
+
+# --- acks -----------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_acked_comes_again_and_says_how_often_it_came():
+    h = filled(2)
+    consumer(h, "worker", ack_wait=2 * SECOND)
+    one, _ = pull(h, "worker", 2)
+    says(h, one, b"+ACK")
+    h.pass_time(2.5)
+    (again,) = pull(h, "worker", 5)
+
+    assert again.numbers == (2, 2, 3, 0)
+
+
+def test_no_more_messages_wait_for_acks_than_the_consumer_allows():
+    h = filled(3)
+    consumer(h, "worker", max_ack_pending=2)
+    one, _ = pull(h, "worker", 5, inbox="_INBOX.a.1")
+    assert info(h, "worker")["num_ack_pending"] == 2
+    says(h, one)
+
+    assert sequences(got(h, "_INBOX.a.1")) == [3]
+    publish(h, "orders.x", b"4")
+    assert got(h, "_INBOX.a.1") == pull(h, "worker", no_wait=True) == []
+
+
+def test_a_nak_brings_a_message_again_and_its_delay_is_kept():
+    h = filled(1)
+    consumer(h, "worker")
+    (one,) = pull(h, "worker")
+    says(h, one, b"-NAK")
+    h.pass_time(0.2)
+    (two,) = pull(h, "worker")
+    assert two.delivered == 2
+    says(h, two, pause(5 * SECOND))
+    assert pull(h, "worker", inbox="_INBOX.b.1") == []
+    h.pass_time(4)
+    assert got(h, "_INBOX.b.1") == []
+    h.pass_time(1.2)
+
+    assert [one.delivered for one in got(h, "_INBOX.b.1")] == [3]
+
+
+def test_a_client_that_works_on_a_message_keeps_it():
+    h = filled(1)
+    consumer(h, "worker", ack_wait=2 * SECOND)
+    (one,) = pull(h, "worker")
+    for _ in range(3):
+        h.pass_time(1.5)
+        says(h, one, b"+WPI")
+    assert pull(h, "worker", no_wait=True)[0].status == "404 No Messages"
+    h.pass_time(2.2)
+
+    assert sequences(pull(h, "worker")) == [1]
+
+
+def test_a_terminated_message_does_not_come_again():
+    h = filled(1)
+    consumer(h, "worker", ack_wait=SECOND)
+    (one,) = pull(h, "worker")
+    says(h, one, b"+TERM cannot be read")
+    h.pass_time(3)
+
+    assert statuses(pull(h, "worker", no_wait=True)) == ["404 No Messages"]
+    assert info(h, "worker")["ack_floor"]["stream_seq"] == 1
+
+
+def test_an_ack_can_ask_for_the_next_message():
+    h = filled(2)
+    consumer(h, "worker")
+    (one,) = pull(h, "worker")
+    listens(h, "_INBOX.next.1")
+    says(h, one, b"+NXT", "_INBOX.next.1")
+
+    assert sequences(got(h, "_INBOX.next.1")) == [2]
+    assert info(h, "worker")["ack_floor"]["stream_seq"] == 1
+
+
+def test_one_ack_stands_for_all_before_it_where_the_policy_says_so():
+    h = filled(3)
+    consumer(h, "worker", ack_policy="all")
+    found = pull(h, "worker", 3)
+    says(h, found[1])
+
+    assert info(h, "worker")["num_ack_pending"] == 1
+    assert info(h, "worker")["ack_floor"] == {"consumer_seq": 2, "stream_seq": 2}
+
+
+def test_without_acks_a_message_is_done_once_it_is_sent():
+    h = filled(3)
+    consumer(h, "worker", ack_policy="none")
+    assert sequences(pull(h, "worker", 2)) == [1, 2]
+    assert info(h, "worker")["num_ack_pending"] == 0
+    h.restart()
+    listens(h)
+
+    assert sequences(pull(h, "worker", 5, no_wait=True)) == [3]
+
+
+def test_an_ack_that_wants_an_answer_gets_it_once_it_is_stored():
+    h = filled(1)
+    consumer(h, "worker")
+    (one,) = pull(h, "worker")
+    h.hold = True
+    says(h, one, b"", "_INBOX.sync.1")
+    assert h.hear("_INBOX.sync.1") == []
+    h.hold = False
+    h.commit()
+    h.turn()
+    assert len(h.hear("_INBOX.sync.1")) == 1
+    h.restart()
+    listens(h)
+
+    assert statuses(pull(h, "worker", no_wait=True)) == ["404 No Messages"]
+
+
+def test_a_message_is_delivered_no_more_often_than_the_consumer_allows():
+    h = filled(2)
+    consumer(h, "worker", ack_wait=SECOND, max_deliver=2)
+    pull(h, "worker", 1)
+    h.pass_time(1.5)
+    assert [one.delivered for one in pull(h, "worker", 1)] == [2]
+    h.pass_time(1.5)
+
+    assert sequences(pull(h, "worker", 5, no_wait=True)) == [2]
+    assert info(h, "worker")["num_ack_pending"] == 1
+
+
+def test_a_backoff_says_when_a_message_comes_again():
+    h = filled(1)
+    consumer(h, "worker", backoff=[SECOND, 10 * SECOND], max_deliver=5)
+    pull(h, "worker", 1)
+    h.pass_time(1.2)
+    assert [one.delivered for one in pull(h, "worker", 1)] == [2]
+    pull(h, "worker", 1, inbox="_INBOX.b.1")
+    h.pass_time(7)
+    assert got(h, "_INBOX.b.1") == []
+    h.pass_time(6)
+
+    assert [one.delivered for one in got(h, "_INBOX.b.1")] == [3]
+
+
+# --- push -----------------------------------------------------------------------------------------------------------------
+
+
+def test_messages_are_pushed_while_somebody_listens():
+    h = filled(2)
+    consumer(h, "pusher", deliver_subject="to.me")
+    assert got(h, "to.me") == []
+    listens(h, "to.me")
+    assert sequences(got(h, "to.me")) == [1, 2]
+    listens(h, gone=("to.me",))
+    publish(h, "orders.x", b"3")
+    assert got(h, "to.me") == []
+    listens(h, "to.me")
+
+    assert sequences(got(h, "to.me")) == [3]
+
+
+def test_a_queue_group_that_listens_gets_the_messages():
+    h = filled(1)
+    consumer(h, "pusher", deliver_subject="to.us", deliver_group="workers")
+    listens(h, "to.us")
+    assert got(h, "to.us") == []
+    listens(h, "to.us", queue="workers")
+
+    assert b" + $JS.ACK.ORDERS.pusher." in h.leaf_said[0]
+    assert b"@orders.0 workers " in h.leaf_said[0]
+
+
+def test_a_pushing_consumer_that_has_nothing_to_send_beats():
+    h = filled(1)
+    consumer(h, "pusher", deliver_subject="to.me", idle_heartbeat=SECOND)
+    listens(h, "to.me")
+    got(h, "to.me")
+    h.pass_time(2.5)
+    beats = got(h, "to.me")
+
+    assert statuses(beats) == ["100 Idle Heartbeat"] * 2
+    assert beats[0].fields == {"Nats-Last-Consumer": "1", "Nats-Last-Stream": "1"}
+
+
+def test_nothing_leaves_while_the_leafnode_connection_is_away():
+    h = filled(1)
+    consumer(h, "pusher", deliver_subject="to.me")
+    listens(h, "to.me", up=False)
+    assert got(h, "to.me") == []
+    listens(h)
+
+    assert sequences(got(h, "to.me")) == [1]
+
+
+def test_headers_alone_tell_the_size_of_what_was_left_out():
+    h = filled(1)
+    consumer(h, "worker", headers_only=True)
+    (one,) = pull(h, "worker")
+
+    assert (one.payload, one.fields) == (b"", {"Nats-Msg-Size": "9"})
+
+
+def test_filters_choose_messages_by_subject():
+    h = filled(6)
+    consumer(h, "worker", filter_subject="orders.1", ack_wait=2 * SECOND)
+    found = pull(h, "worker", 2)
+    assert [(one.subject, one.numbers[:3]) for one in found] == [("orders.1", (1, 2, 1)), ("orders.1", (1, 4, 2))]
+    h.pass_time(2.5)
+
+    assert [(one.subject, one.delivered) for one in pull(h, "worker", 9)] == [
+        ("orders.1", 2),
+        ("orders.1", 2),
+        ("orders.1", 1),
+    ]
+
+
+# --- where it begins --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "first"),
+    [
+        ({"deliver_policy": "all"}, 1),
+        ({"deliver_policy": "last"}, 3),
+        ({"deliver_policy": "by_start_sequence", "opt_start_seq": 2}, 2),
+        ({"deliver_policy": "by_start_time", "opt_start_time": "1970-01-01T00:00:01Z"}, 1),
+    ],
+)
+def test_a_consumer_begins_where_its_deliver_policy_says(config, first):
+    h = filled()
+    consumer(h, "worker", **config)
+
+    assert sequences(pull(h, "worker", 9))[0] == first
+
+
+def test_a_consumer_of_new_messages_gets_no_old_ones():
+    h = filled()
+    consumer(h, "worker", deliver_policy="new")
+    assert statuses(pull(h, "worker", no_wait=True)) == ["404 No Messages"]
+    publish(h, "orders.x", b"new")
+
+    assert sequences(pull(h, "worker")) == [4]
+
+
+def test_a_consumer_can_begin_with_the_newest_message_of_each_subject():
+    h = filled(6)
+    publish(h, "orders.2", b"message 7")
+    answer = consumer(h, "worker", deliver_policy="last_per_subject", filter_subjects=["orders.0", "orders.2"])
+    assert answer["num_pending"] == 2
+    publish(h, "orders.0", b"message 8")
+    publish(h, "orders.0", b"message 9")
+    found = pull(h, "worker", 9)
+
+    assert [(one.sequence, one.subject) for one in found] == [(7, "orders.2"), (8, "orders.0"), (9, "orders.0")]
+    assert found[-1].numbers[3] == 0
+
+
+def test_a_consumer_can_begin_with_the_last_message_that_its_filter_lets_through():
+    h = filled(6)
+    consumer(h, "worker", deliver_policy="last", filter_subject="orders.0")
+    (one,) = pull(h, "worker", 9)
+
+    assert one.numbers[1::2] == (5, 0)
+
+
+# --- what stays -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_restart_keeps_the_position_and_flags_what_was_sent():
+    h = filled(4)
+    consumer(h, "worker", ack_wait=60 * SECOND)
+    found = pull(h, "worker", 3)
+    says(h, found[0])
+    says(h, found[2])
+    h.restart()
+    listens(h)
+    assert info(h, "worker")["num_ack_pending"] == 1
+    assert sequences(pull(h, "worker", 9, inbox="_INBOX.b.1")) == [4]
+    h.pass_time(61)
+
+    assert (2, 2) in [one.numbers[:2] for one in got(h, "_INBOX.b.1")]
+
+
+def test_what_may_have_been_sent_before_a_loss_of_power_is_flagged():
+    h = filled(2)
+    consumer(h, "worker", ack_wait=SECOND)
+    pull(h, "worker", 2)
+    h.forget_progress(1)
+    h.power_lost = True
+    h.restart()
+    listens(h)
+
+    assert [one.numbers[:2] for one in pull(h, "worker", 2)] == [(2, 1), (2, 2)]
+
+
+def test_a_consumer_that_is_deleted_is_gone_and_tells_its_pullers():
+    h = filled()
+    consumer(h, "worker")
+    pull(h, "worker", 3)
+    pull(h, "worker", 3, inbox="_INBOX.waits.1")
+    assert api(h, "CONSUMER.DELETE.ORDERS.worker")["success"]
+    assert statuses(got(h, "_INBOX.waits.1")) == ["409 Consumer Deleted"]
+    assert info(h, "worker")["error"]["err_code"] == 10014
+    h.restart()
+
+    assert info(h, "worker")["error"]["err_code"] == 10014
+
+
+def test_a_consumer_that_nobody_asks_for_goes():
+    h = filled()
+    consumer(h, "passing", durable_name=None, inactive_threshold=5 * SECOND)
+    pull(h, "passing", 1)
+    h.pass_time(3)
+    pull(h, "passing", 1)
+    h.pass_time(4)
+    assert "error" not in info(h, "passing")
+    h.pass_time(3)
+
+    assert info(h, "passing")["error"]["err_code"] == 10014
+
+
+def test_a_consumer_whose_clients_got_all_they_asked_for_goes_once_nobody_asks():
+    h = filled(9)
+    consumer(h, "passing", durable_name=None, inactive_threshold=5 * SECOND)
+    for _ in range(4):
+        pull(h, "passing", 1)
+        h.pass_time(3)
+    assert "error" not in info(h, "passing")
+    h.pass_time(11)
+
+    assert info(h, "passing")["error"]["err_code"] == 10014
+
+
+def test_the_consumers_of_a_stream_go_with_it_although_its_channel_stays():
+    h = served(subjects=("a",), name="A")
+    assert api(h, "STREAM.DELETE.A")["success"]
+    h.connect()
+    h.publish("b", b"1")
+    api(h, "STREAM.CREATE.B", {"name": "B", "subjects": ["b"]})
+    consumer(h, "worker", stream="B")
+    assert api(h, "STREAM.DELETE.B")["success"]
+    api(h, "STREAM.CREATE.B", {"name": "B", "subjects": ["b"]})
+
+    assert info(h, "worker", stream="B")["error"]["err_code"] == 10014
+    assert not h.state.positions(1)
+
+
+def test_a_paused_consumer_delivers_once_the_pause_is_over():
+    h = filled()
+    consumer(h, "worker")
+    answer = api(h, "CONSUMER.PAUSE.ORDERS.worker", {"pause_until": "2023-11-14T22:13:40Z"})
+    assert answer["paused"]
+    assert pull(h, "worker", 1, inbox="_INBOX.a.1") == []
+    h.pass_time(21)
+
+    assert sequences(got(h, "_INBOX.a.1")) == [1]
