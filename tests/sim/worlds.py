@@ -30,6 +30,7 @@ WORLDS = {
     "batch-cluster": ("tests.sim.batch_world", "BatchClusterWorld"),
     "streams": ("tests.sim.stream_worlds", "NodeStreams"),
     "cluster-streams": ("tests.sim.stream_worlds", "ClusterStreams"),
+    "stream-moves": ("tests.sim.stream_worlds", "StreamMoves"),
     "consumers": ("tests.sim.consumer_worlds", "NodeConsumers"),
     "cluster-consumers": ("tests.sim.consumer_worlds", "ClusterConsumers"),
     "removals": ("tests.sim.removal_worlds", "NodeRemovals"),
