@@ -462,3 +462,55 @@ async def test_a_consumer_and_a_durable_share_the_messages_of_a_channel(broker):
     assert "$JS/worker" in shown.stdout
     await client.close()
     await stan.close()
+
+
+# --- where NATS is another one, or wants a password ---------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def nats_with(tmp_path, text):
+    """A nats-server with that configuration, and the port of its clients."""
+    port = free_port()
+    file = tmp_path / "nats.conf"
+    file.write_text(f'listen: "127.0.0.1:{port}"\n{text}')
+    process = subprocess.Popen([find_binary(), "-c", file], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: accepts(port))
+        yield f"nats://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def consumes(url):
+    """Whether a consumer's message comes."""
+    client = await nats.connect(url)
+    try:
+        js = client.jetstream(timeout=10)
+        await js.add_stream(name="ORDERS", subjects=["orders.*"])
+        await fill(js, 1)
+        sub = await js.pull_subscribe("orders.*", durable="worker")
+        (one,) = await fetched(sub, 1)
+        await one.ack_sync(timeout=5)
+        return one.data == b"1"
+    finally:
+        await client.close()
+
+
+async def test_a_nats_outside_is_reached_at_its_leafnode_listener(tmp_path):
+    leaf = free_port()
+    listener = f'leafnodes {{ listen: "127.0.0.1:{leaf}", authorization {{ user: them, password: theirs }} }}'
+    with nats_with(tmp_path, listener) as url:
+        flags = ("-jetstream_api", "-jetstream_leaf", f"them:theirs@127.0.0.1:{leaf}")
+        with StanServer(tmp_path, *flags, nats_url=url):
+            assert await consumes(url)
+
+
+async def test_without_the_address_of_that_listener_the_log_says_what_is_missing(tmp_path):
+    with nats_with(tmp_path, "") as url, StanServer(tmp_path, "-jetstream_api", nats_url=url) as server:
+        assert "jetstream_leaf is not set: consumers of JetStream get no messages" in server.log()
+
+
+async def test_an_embedded_nats_that_wants_a_password_takes_the_leafnode_connection(tmp_path):
+    with StanServer(tmp_path, "-jetstream_api", "-user", "me", "-pass", "secret") as server:
+        assert await consumes(server.url.replace("//", "//me:secret@"))

@@ -93,6 +93,10 @@ class Presence:
 class KnownSubjects(Protocol):
     """Knowledge of the newest messages of the subjects that a consumer wants."""
 
+    @property
+    def newest_only(self) -> bool:
+        """True if the stream has one message of each subject, as far as readers see."""
+
     def remaining(self, sequence: int) -> int | None:
         """Return how many messages behind *sequence* the consumer will get: 0, or at least so many. None: it is not known."""
 
@@ -205,7 +209,8 @@ class LiveConsumer:
     def passing(self, batch: ReadResult, first: int, last: int) -> tuple[int, int]:
         """Of the new messages [first, last] of *batch*: the last one of those that the filters stop at its beginning (first - 1:
         none), and the last one of those behind them that may leave."""
-        chooses = bool(self.filters) or first <= self.config.newest_until
+        newest_only = self.known is not None and self.known.newest_only
+        chooses = bool(self.filters) or newest_only or first <= self.config.newest_until
         if not self._drop_deaf():
             return first - 1, first - 1
         if not chooses and not self._weighs:
@@ -261,7 +266,9 @@ class LiveConsumer:
 
     def _wants(self, message: wire.MsgProto, sequence: int) -> bool:
         subject, config = self.subject or message.key or message.subject, self.config
-        if sequence <= config.newest_until and self.known is not None and self.known.is_outdated(subject, sequence):
+        known = self.known
+        newest = known is not None and (known.newest_only or sequence <= config.newest_until)
+        if newest and known is not None and known.is_outdated(subject, sequence):
             return False
         text = subject.decode("utf-8", "surrogateescape")
         return not self.filters or any(matches(one, text) for one in self.filters)

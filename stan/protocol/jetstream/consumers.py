@@ -90,7 +90,7 @@ class ConsumerConfig:
         told: dict[str, object] = {}
         if self.durable:
             told["durable_name"] = self.name
-        if self.named or self.durable:
+        if self.named:
             told["name"] = self.name
         told |= _set(description=self.description)
         told["deliver_policy"] = self.deliver_policy
@@ -165,7 +165,7 @@ def _read(document: Mapping[str, Any], name: str) -> ConsumerConfig:
     config = ConsumerConfig(
         name=name,
         durable=bool(durable_name),
-        named=bool(given),
+        named=bool(given or durable_name),
         description=fields.text("description"),
         deliver_policy=_one_of(fields.text("deliver_policy", ALL), _DELIVER),
         start_sequence=fields.number("opt_start_seq"),

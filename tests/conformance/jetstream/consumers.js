@@ -1,5 +1,4 @@
-// A story of consumers, of watchers of a bucket, and of readers of objects, told with the published JavaScript clients of JetStream
-// alone, as streams.js tells its own.
+// A story of consumers, told with the published JavaScript clients of JetStream alone, as in streams.js.
 'use strict'
 
 const { connect } = require('@nats-io/transport-node')
@@ -17,10 +16,13 @@ async function step (name, call) {
   process.stdout.write(JSON.stringify([name, told === undefined ? null : told]) + '\n')
 }
 
-async function some (list, count, pick) {
+const got = (message) => message && [message.subject, message.seq, message.info.deliveryCount, message.string()]
+
+async function take (messages, count, treat = (message) => message.ackAck()) {
   const found = []
-  for await (const one of list) {
-    found.push(await pick(one))
+  for await (const message of messages) {
+    found.push(got(message))
+    await treat(message)
     if (found.length === count) {
       break
     }
@@ -28,80 +30,82 @@ async function some (list, count, pick) {
   return found
 }
 
-// How many are pending with a filter is told by subjects here, so it is compared alone if there are any.
-const seen = (message) => [message.subject, message.seq, message.string(), message.info.deliveryCount, message.info.pending > 0]
-const entry = (found) => [found.key, found.revision, found.operation, found.string()]
+const shown = (info) => [info.num_pending, info.num_ack_pending, info.ack_floor.stream_seq, info.num_waiting]
 
-async function consumers (js, manager) {
-  await manager.streams.add({ name: 'WORK', subjects: ['work.*'] })
-  for (let number = 0; number < 20; number++) {
-    await js.publish(`work.${number % 3}`, String(number))
+async function pulled (js, manager) {
+  await manager.streams.add({ name: 'ORDERS', subjects: ['orders.*'] })
+  for (let number = 1; number <= 6; number++) {
+    await js.publish(`orders.${number % 2}`, `${number}`)
   }
-  await step('ordered', async () => some(await (await js.consumers.get('WORK')).fetch({ max_messages: 5, expires: 2000 }), 5, seen))
-  await step('ordered, by subject', async () => {
-    const consumer = await js.consumers.get('WORK', { filter_subjects: ['work.1'] })
-    return some(await consumer.consume({ max_messages: 5 }), 7, seen)
-  })
-  await manager.consumers.add('WORK', { durable_name: 'worker', ack_policy: 'explicit' })
-  const worker = await js.consumers.get('WORK', 'worker')
-  await step('acked', async () => some(await worker.consume(), 12, async (message) => [message.seq, await message.ackAck()]))
-  await step('refused', async () => {
-    const message = await worker.next({ expires: 2000 })
-    message.nak()
-    return seen(message)
-  })
-  await step('again', async () => {
-    const message = await worker.next({ expires: 2000 })
-    await message.ackAck()
-    return seen(message).slice(0, 4)
-  })
-  await step('state', async () => {
-    const told = await worker.info()
-    return [told.num_pending, told.num_ack_pending, told.ack_floor.stream_seq, told.delivered.stream_seq]
-  })
-  await step('names', () => some(manager.consumers.list('WORK'), 9, (told) => told.name.length > 6 ? 'made up' : told.name).then((names) => names.filter((name) => name !== 'made up')))
-  await step('delete', () => manager.consumers.delete('WORK', 'worker'))
-  await step('gone', () => manager.consumers.info('WORK', 'worker'))
+  await step('add', async () => (await manager.consumers.add('ORDERS', { durable_name: 'worker', ack_policy: 'explicit', ack_wait: 1e9 })).name)
+  const worker = await js.consumers.get('ORDERS', 'worker')
+  await step('next', async () => { const one = await worker.next({ expires: 2000 }); await one.ackAck(); return got(one) })
+  await step('fetch', async () => take(await worker.fetch({ max_messages: 2, expires: 2000 }), 2))
+  await step('info', async () => shown(await worker.info()))
+  await step('consume', async () => { const messages = await worker.consume({ max_messages: 10 }); return take(messages, 2) })
+  await step('nak', async () => { const one = await worker.next({ expires: 2000 }); one.nak(); return got(one) })
+  await step('again', async () => { const one = await worker.next({ expires: 5000 }); one.term('enough'); return got(one) })
+  await step('nothing', async () => got(await worker.next({ expires: 1000 })))
+  await step('pause', async () => { const told = await manager.consumers.pause('ORDERS', 'worker', new Date(Date.now() + 3600e3)); return told.paused })
+  await step('resume', async () => (await manager.consumers.resume('ORDERS', 'worker')).paused)
+  await step('update', async () => (await manager.consumers.update('ORDERS', 'worker', { max_deliver: 7 })).config.max_deliver)
+  await step('delete', () => manager.consumers.delete('ORDERS', 'worker'))
+  await step('gone', async () => (await js.consumers.get('ORDERS', 'worker')).info())
 }
 
-async function watchers (js) {
-  const kv = await new Kvm(js).create('WATCHED')
-  for (let number = 0; number < 5; number++) {
-    await kv.put(`k${number % 3}`, String(number))
-  }
-  await kv.delete('k0')
-  await step('keys', async () => (await some(await kv.keys(), 9, (key) => key)).sort())
-  await step('history', async () => some(await kv.history(), 9, entry))
+async function ordered (js) {
+  const all = await js.consumers.get('ORDERS')
+  await step('ordered', async () => take(await all.consume(), 6, () => {}))
+  const some = await js.consumers.get('ORDERS', { filter_subjects: ['orders.1'] })
+  await step('ordered, filtered', async () => take(await some.consume(), 3, () => {}))
+  const last = await js.consumers.get('ORDERS', { deliver_policy: 'last_per_subject', filter_subjects: ['orders.0', 'orders.1'] })
+  await step('newest of each subject', async () => take(await last.consume(), 2, () => {}))
+}
+
+async function pushed (js, manager, connection) {
+  await step('add a pushing one', async () => (await manager.consumers.add('ORDERS', {
+    durable_name: 'pusher', ack_policy: 'explicit', deliver_subject: 'to.me', idle_heartbeat: 5e8, flow_control: true
+  })).config.deliver_subject)
+  const pusher = await js.consumers.getPushConsumer('ORDERS', 'pusher')
+  await step('pushed', async () => take(await pusher.consume(), 6))
+  await step('pushing', async () => shown(await pusher.info(false)))
+}
+
+async function buckets (js) {
+  const kv = await new Kvm(js).create('BUCKET')
+  await kv.put('a', '1')
+  await kv.put('b', '2')
+  await kv.put('a', '3')
+  await step('keys', async () => { const found = []; for await (const key of await kv.keys()) { found.push(key) } return found.sort() })
   await step('watch', async () => {
-    const watch = await kv.watch()
-    const first = await some(watch, 3, entry)
-    return first
+    const found = []
+    for await (const entry of await kv.watch()) {
+      found.push([entry.key, entry.revision, entry.string(), entry.delta])
+      if (found.length === 2) {
+        break
+      }
+    }
+    return found
   })
-  await step('watch what changes', async () => {
-    const watch = await kv.watch({ include: 'updates' })
-    await kv.put('k1', 'new')
-    return some(watch, 1, entry)
-  })
-  await step('purge what is deleted', async () => (await kv.purgeDeletes(0)).success)
-  await step('keys that are left', async () => (await some(await kv.keys(), 9, (key) => key)).sort())
+  await step('history', async () => { const found = []; for await (const entry of await kv.history({ key: 'a' })) { found.push(entry.string()) } return found })
 }
 
-async function readers (js) {
-  const store = await new Objm(js).create('READ')
-  await store.putBlob({ name: 'a' }, new Uint8Array(300000).fill(7))
-  await step('read an object', async () => {
-    const data = await store.getBlob('a')
-    return [data.length, data[0], data[299999]]
-  })
-  await step('list objects', async () => (await store.list()).map((told) => [told.name, told.size]))
+async function objects (js) {
+  const store = await new Objm(js).create('OBJECTS')
+  await store.putBlob({ name: 'file' }, new Uint8Array(300000).fill(7))
+  await step('get an object', async () => { const blob = await store.getBlob('file'); return [blob.length, blob[299999]] })
+  await step('list objects', async () => (await store.list()).map((one) => one.name))
 }
 
 async function main () {
   const connection = await connect({ servers: process.argv[2] })
   const js = jetstream(connection)
-  await consumers(js, await jetstreamManager(connection))
-  await watchers(js)
-  await readers(js)
+  const manager = await jetstreamManager(connection)
+  await pulled(js, manager)
+  await ordered(js)
+  await pushed(js, manager, connection)
+  await buckets(js)
+  await objects(js)
   await connection.close()
 }
 

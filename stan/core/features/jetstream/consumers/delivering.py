@@ -126,7 +126,7 @@ class ConsumerDeliveries(LeaderPart):
         stream = self.node.meta.streams.by_uid.get(live.cursor.uid)
         if stream is not None:
             consumer.filters = () if let_all_through(config.filters, stream) else config.filters
-            chooses = consumer.filters or config.newest_until
+            chooses = consumer.filters or config.newest_until or stream.config.keeps_newest
             reading = self.leadership.part(StreamReading)
             consumer.known = WantedSubjects(reading, stream, consumer.filters) if chooses else None
         if config.pushes:

@@ -157,11 +157,10 @@ class ConsumerRequests:
 
     def _begin(self, request: ApiRequest, config: ConsumerConfig) -> None:
         """Find out where a new consumer begins, and make it."""
-        last_of_filter = config.deliver_policy == wanted.LAST and bool(config.filters)
-        by_subject = last_of_filter or config.deliver_policy == wanted.LAST_PER_SUBJECT
-        # Where the newest message of a subject stays, those that compaction has not left out yet are no messages for readers.
-        by_subject |= request.known.config.keeps_newest and config.deliver_policy != wanted.NEW
-        if by_subject and not request.known.config.is_literal:
+        by_subject = config.deliver_policy == wanted.LAST_PER_SUBJECT or (
+            config.deliver_policy == wanted.LAST and config.filters
+        )
+        if (by_subject or request.known.config.keeps_newest) and not request.known.config.is_literal:
             with_index = partial(self._begin_by_subject, request, config)
             request.part(StreamReading).with_index(request.known, with_index)
         else:
@@ -173,10 +172,8 @@ class ConsumerRequests:
             request.refuse(UNAVAILABLE)
             return
         newest = sorted(at for one in config.filters for _, at in index.matching(one))
-        if config.deliver_policy != wanted.LAST_PER_SUBJECT and not (
-            config.deliver_policy == wanted.LAST and config.filters
-        ):
-            self._make(request, replace(config, newest_until=index.through), self._start(request, config))
+        if config.deliver_policy not in (wanted.LAST, wanted.LAST_PER_SUBJECT) or not config.filters:
+            self._make(request, config, self._start(request, config))
         elif config.deliver_policy == wanted.LAST:
             self._make(request, config, newest[-1] if newest else index.through + 1)
         else:
