@@ -56,14 +56,9 @@ def javascript() -> Program:
     return _javascript("js", "driver.js")
 
 
-def jetstream() -> Program:
-    """The story of JetStream's JavaScript clients, likewise."""
-    return _javascript("jetstream", "streams.js")
-
-
-def jetstream_consumers() -> Program:
-    """The story of their consumers, likewise."""
-    return _javascript("jetstream", "consumers.js")
+def jetstream(story: str) -> Program:
+    """A story of JetStream's JavaScript clients, likewise."""
+    return _javascript("jetstream", f"{story}.js")
 
 
 def _javascript(folder: str, program: str) -> Program:

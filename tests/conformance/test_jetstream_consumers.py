@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from stan.edge.nats.nats_process import find_binary
-from tests.conformance.clients import jetstream_consumers
+from tests.conformance.clients import jetstream
 from tests.kit.ports import accepts, free_port
 from tests.kit.server import StanServer, until
 
@@ -42,7 +42,7 @@ def story_of(program, url):
 
 
 def test_clients_in_javascript_get_the_same_of_both_servers(original, ours):
-    program = jetstream_consumers()
+    program = jetstream("consumers")
     theirs, own = (story_of(program, url) for url in (original, ours))
     assert len(own) == len(theirs) > 20
     for expected, told in zip(theirs, own, strict=True):

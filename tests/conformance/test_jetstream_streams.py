@@ -278,7 +278,7 @@ def story_of(program: Program, url: str) -> list[object]:
 
 
 def test_clients_in_javascript_get_the_same_of_both_servers(original, ours):
-    program = jetstream()
+    program = jetstream("streams")
     theirs, own = (story_of(program, url) for url in (original, ours))
     assert len(own) == len(theirs) > 40
     for expected, told in zip(theirs, own, strict=True):

@@ -397,6 +397,16 @@ def test_a_consumer_can_begin_with_the_newest_message_of_each_subject():
     assert found[-1].numbers[3] == 0
 
 
+def test_a_consumer_of_a_bucket_begins_with_one_revision_of_each_key():
+    h = served(("$KV.B.>",), "KV_B", max_msgs_per_subject=1)
+    for key in "klk":
+        publish(h, f"$KV.B.{key}", b"")
+    assert consumer(h, "watch", "KV_B", deliver_policy="all")["num_pending"] == 2
+    assert sequences(pull(h, "watch", 2, "KV_B")) == [2, 3]
+    publish(h, "$KV.B.l", b"")
+    assert sequences(pull(h, "watch", 1, "KV_B")) == [4]
+
+
 def test_a_consumer_can_begin_with_the_last_message_that_its_filter_lets_through():
     h = filled(6)
     consumer(h, "worker", deliver_policy="last", filter_subject="orders.0")

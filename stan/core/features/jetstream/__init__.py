@@ -44,7 +44,7 @@ class JetStreamFeature(BrokerFeature):
         self._listen()
 
     def lead_group(self, leadership: Leadership) -> None:
-        """Add the part that stores what is published to streams."""
+        """Add the parts of streams and of their consumers."""
         if self.on:
             leadership.keep(StreamDeletions(self.services, leadership))
             leadership.keep(ConsumerDeliveries(self.services, leadership))
@@ -68,7 +68,7 @@ class JetStreamFeature(BrokerFeature):
         self._listen()
 
     def meta_applied(self, change: pb.MetaChange, result: MetaResult) -> None:  # noqa: ARG002 - as BrokerFeature has it
-        """A stream came, changed or went: listen to its subjects, answer who has asked for that."""
+        """A stream came, changed or went: listen to its subjects, answer the clients that have asked for that."""
         if not result.stream:
             return
         self.parts.channels.reconfigure()
