@@ -371,6 +371,75 @@ async def test_both_answer_the_same_to_other_requests(broker, original):
     assert not differ, "\n".join(map(str, differ))
 
 
+async def pulled(client, consumer, payload, until):
+    """What comes to one request for messages, up to the first status or so many messages."""
+    inbox = client.new_inbox()
+    sub = await client.subscribe(inbox)
+    await client.publish(f"$JS.API.CONSUMER.MSG.NEXT.ORDERS.{consumer}", payload, reply=inbox)
+    found = []
+    while len(found) < until:
+        try:
+            message = await sub.next_msg(timeout=3)
+        except NothingCame:
+            break
+        numbers = message.reply.split(".")
+        headers = {str(getattr(key, "value", key)): value for key, value in (message.headers or {}).items()}
+        place = [int(one) for one in (*numbers[4:7], numbers[8])] if message.reply else []
+        found.append((message.subject if message.reply else "", place, headers, message.data))
+        if headers.get("Status", "100") != "100":
+            break
+    await sub.unsubscribe()
+    return found
+
+
+PULLS = [
+    ("a", b"", 1),
+    ("a", b'{"batch": 2, "no_wait": true}', 3),
+    ("a", b'{"batch": 9, "no_wait": true}', 9),
+    ("a", b'{"batch": 9, "no_wait": true}', 9),
+    ("a", b'{"batch": 5, "expires": 300000000}', 5),
+    ("a", b'{"batch": 5, "expires": 500000000, "idle_heartbeat": 200000000}', 5),
+    ("a", b'{"batch": 5, "expires": 300000000, "no_wait": true}', 5),
+    ("a", b'{"batch": 5, "expires": 500000000, "idle_heartbeat": 400000000}', 5),
+    ("a", b'{"batch": 1, "expires": -5}', 5),
+    ("limited", b'{"batch": 3}', 5),
+    ("limited", b'{"batch": 1, "max_bytes": 60}', 5),
+    ("limited", b'{"batch": 1, "expires": 2000000000}', 5),
+    ("limited", b'{"batch": 2, "no_wait": true}', 5),
+    ("pushes", b'{"batch": 1}', 5),
+    ("bytes", b'{"batch": 5, "max_bytes": 10, "no_wait": true}', 5),
+    ("bytes", b'{"batch": 5, "max_bytes": 100000, "no_wait": true}', 9),
+    ("sized", b'{"batch": 9, "no_wait": true}', 9),
+    ("nobody", b'{"batch": 1}', 5),
+]
+
+
+async def test_both_answer_the_same_to_requests_for_messages(broker, original):
+    consumers = {
+        "a": {},
+        "limited": {"max_batch": 2, "max_bytes": 50, "max_expires": 10**9},
+        "pushes": {"deliver_subject": "to.nobody"},
+        "bytes": {},
+        "sized": {"headers_only": True, "filter_subject": "orders.1"},
+    }
+    told = []
+    for url in (broker.url, original):
+        async with connected(url) as (client, js):
+            await fill(js, 5)
+            for name, config in consumers.items():
+                asked = {"durable_name": name, "name": name, "ack_policy": "explicit"} | config
+                document = json.dumps({"stream_name": "ORDERS", "config": asked}).encode()
+                answer = await client.request(f"$JS.API.CONSUMER.CREATE.ORDERS.{name}", document, timeout=5)
+                assert b"error" not in answer.data
+            told.append([await pulled(client, *one) for one in PULLS])
+    for question, own, theirs in zip(PULLS, *told, strict=True):
+        for one in (*own, *theirs):
+            one[2].pop("Nats-Subject", None)
+            if one[2].get("Status") == "503":
+                one[2].pop("Description", None)
+        assert own == theirs, question
+
+
 # --- clusters, restarts of NATS, and STAN's clients beside --------------------------------------------------------------------
 
 

@@ -226,7 +226,7 @@ class LiveConsumer:
                 until = at
                 continue
             if self._weighs:
-                weight += size_of(message, self.ack_prefix)
+                weight += size_of(message, self.ack_prefix, at)
                 if not self._takes(weight, at - first + 1):
                     break
             until = at
@@ -242,7 +242,7 @@ class LiveConsumer:
             return last
         weight, until = 0, first - 1
         for at, message in _messages(batch, first, last):
-            weight += size_of(message, self.ack_prefix)
+            weight += size_of(message, self.ack_prefix, at)
             if not self._takes(weight, at - first + 1):
                 break
             until = at
@@ -320,7 +320,7 @@ class LiveConsumer:
         if pull.limited:
             until = first - 1
             for at, message in _messages(batch, first, min(last, first + pull.left - 1)):
-                size = size_of(message, self.ack_prefix)
+                size = size_of(message, self.ack_prefix, at)
                 if until >= first and size > pull.bytes_left:
                     break
                 pull.bytes_left = max(0, pull.bytes_left - size)
