@@ -91,7 +91,7 @@ def test_heartbeats_come_while_a_request_waits():
 def test_a_request_with_a_limit_of_bytes_gets_no_more():
     h = filled()
     consumer(h, "worker")
-    found = pull(h, "worker", 5, max_bytes=140, expires=5 * SECOND)
+    found = pull(h, "worker", 5, max_bytes=100, expires=5 * SECOND)
 
     assert sequences(found) == [1]
     assert statuses(found) == ["409 Message Size Exceeds MaxBytes"]
