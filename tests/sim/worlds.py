@@ -33,6 +33,7 @@ WORLDS = {
     "stream-moves": ("tests.sim.stream_worlds", "StreamMoves"),
     "consumers": ("tests.sim.consumer_worlds", "NodeConsumers"),
     "cluster-consumers": ("tests.sim.consumer_worlds", "ClusterConsumers"),
+    "moved-consumers": ("tests.sim.consumer_worlds", "MovedConsumers"),
     "removals": ("tests.sim.removal_worlds", "NodeRemovals"),
     "cluster-removals": ("tests.sim.removal_worlds", "ClusterRemovals"),
     "silent": ("tests.sim.silent_worlds", "NodeSilent"),

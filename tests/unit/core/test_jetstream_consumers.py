@@ -356,6 +356,17 @@ def test_filters_choose_messages_by_subject():
     ]
 
 
+def test_a_key_cannot_bring_frames_of_its_own():
+    h = served()
+    h.connect()
+    h.publish("ORDERS", b"by stan", key_of=lambda _payload: b"a b\r\nLMSG _INBOX.other 1\r\nx")
+    consumer(h, "worker")
+    (one,) = pull(h, "worker")
+
+    assert (one.subject, one.payload) == ("a_b__LMSG__INBOX.other_1__x", b"by stan")
+    assert got(h, "_INBOX.other") == []
+
+
 # --- where it begins --------------------------------------------------------------------------------------------------------
 
 
