@@ -38,7 +38,7 @@ INACTIVE: Final = 5 * SECOND
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
-    """What a client wants of a consumer."""
+    """The wishes of a client about a consumer."""
 
     name: str
     durable: bool = False
@@ -133,7 +133,7 @@ class ConsumerConfig:
 
 
 def _set(**told: object) -> dict[str, object]:
-    """Those of the fields that have a value."""
+    """Keep the fields that have a value."""
     return {name: value for name, value in told.items() if value}
 
 
@@ -362,7 +362,7 @@ def _with_defaults(config: ConsumerConfig) -> ConsumerConfig:
     )
 
 
-def update_refusal(before: ConsumerConfig, wanted: ConsumerConfig) -> ApiError | None:
+def update_refusal(before: ConsumerConfig, after: ConsumerConfig) -> ApiError | None:
     """Why a consumer cannot get another configuration; None if it can."""
     fixed = {
         "deliver_policy": "deliver policy",
@@ -373,10 +373,10 @@ def update_refusal(before: ConsumerConfig, wanted: ConsumerConfig) -> ApiError |
         "flow_control": "flow control",
         "idle_heartbeat": "heart beats",
     }
-    if before.pushes != wanted.pushes:
-        kinds = ("pull", "push") if wanted.pushes else ("push", "pull")
+    if before.pushes != after.pushes:
+        kinds = ("pull", "push") if after.pushes else ("push", "pull")
         return errors.not_created("can not update {} consumer to {} based".format(*kinds))
     for name, words in fixed.items():
-        if getattr(before, name) != getattr(wanted, name):
+        if getattr(before, name) != getattr(after, name):
             return errors.not_created(f"{words} can not be updated")
     return None

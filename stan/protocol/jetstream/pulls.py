@@ -1,4 +1,4 @@
-"""What clients say to consumers: requests for messages, and acks. Pure."""
+"""Requests for messages of consumers, and acks. Pure."""
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple
