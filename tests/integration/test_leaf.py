@@ -4,7 +4,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import nats
-import pytest
 
 from stan.config import EmbeddedConfig, LogConfig
 from stan.core.base.interest import Interest
@@ -130,14 +129,3 @@ async def test_a_wrong_password_is_told_once():
 
         assert not edge.connection.up
         assert "Authorization Violation" in edge.notes[0][1]
-
-
-@pytest.mark.parametrize(
-    ("subject", "heard"),
-    [(b"a.b", True), (b"a.b.c", True), (b"a", False), (b"x.y.z", True), (b"x.z", False), (b"q.1.r.2", True)],
-)
-def test_interest_knows_nats_s_patterns(subject, heard):
-    interest = Interest()
-    interest.change([(True, b"a.>", b""), (True, b"x.*.z", b""), (True, b"q.*.r.*", b""), (True, b"x.z", b"group")])
-
-    assert interest.has(subject) is heard

@@ -1,4 +1,4 @@
-"""What leaves to NATS: the connection as the gateway sees it, and sends rendered into frames.
+"""The way out to NATS: the connection as the gateway sees it, and sends rendered into frames.
 
 sends ─► frames ─► may their groups send? ─► one write to the connection, one to the leafnode connection
 """
@@ -132,7 +132,7 @@ def _without(
 def _leave_by_leaf(
     broker: Broker, leaf: LeafPort | None, sends: list[Delivery | LeafFrames], quiet: Set[GroupId]
 ) -> list[Delivery]:
-    """Write what leaves by the leafnode connection, as one piece; returns deliveries that did not leave."""
+    """Write to the leafnode connection, as one piece; returns deliveries that did not leave."""
     rendered: list[bytes] = []
     most = broker.view.payload_bytes_max
     for send in sends:

@@ -8,7 +8,7 @@ from stan_protocol.channels import part_name
 from stan_protocol.scalars import SECOND
 
 from stan import limits
-from stan.config import Config
+from stan.config import Config, RequestLimits
 from stan.core.metadata.meta import MetaMachine
 from stan.permissions import Permissions
 from stan.policies import EPHEMERAL, PolicyRule
@@ -625,6 +625,14 @@ def test_a_request_that_needs_a_newer_api_is_refused(broker):
         broker.turn()
         answer = json.loads(js.answer_to(broker, f"reply.{level}").payload)
         assert answer.get("error", {}).get("err_code") == code
+
+
+def test_requests_about_streams_are_rated_as_those_of_operators_are():
+    broker = js.harness(requests=RequestLimits(rate=1))
+    codes = [answer.get("error", {}).get("err_code") for answer in (js.api(broker, "STREAM.NAMES") for _ in range(9))]
+    assert codes[0] is None
+    assert 10167 in codes
+    assert "error" not in js.api(broker, "INFO")
 
 
 def test_the_account_tells_which_cluster_answers(broker):

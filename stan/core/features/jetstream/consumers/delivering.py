@@ -27,6 +27,7 @@ from stan.core.services.services import Services
 from stan.core.state.consumers import CONSUMERS
 from stan.core.state.cursors import CursorKind
 from stan.protocol.jetstream import headers
+from stan.protocol.jetstream.consumers import ACK_ALL
 from stan.protocol.jetstream.errors import RequestError
 from stan.protocol.jetstream.pulls import PullRequest, pull_refusal, read_ack, read_pull
 from stan.protocol.jetstream.statuses import status_frame
@@ -75,6 +76,20 @@ class ConsumerDeliveries(LeaderPart):
             for name in of_channel:
                 self.find(uid, name)
 
+    def streams_changed(self) -> None:
+        """A stream has another configuration: filters may let through more, or less."""
+        for led in list(self._known.values()):
+            self._bound(led)
+
+    def drop_strays(self, known: bool) -> None:  # noqa: FBT001 - as read indexes call it
+        """Delete consumers whose stream has gone and left its channel behind. *known*: this node's metadata are new enough."""
+        if not known or self.leadership.ended:
+            return
+        streams = self.node.meta.streams.by_uid
+        for uid, of_channel in self.group.machine.consumers.by_channel.items():
+            for name in of_channel if uid not in streams else ():
+                self.change(lambda _result, _error: None, drop_consumer=pb.DropConsumer(uid=uid, name=name))
+
     def took_over(self, uid: ChannelUid) -> None:
         """The group has taken a channel over from another one."""
         for name in self.group.machine.consumers.of(uid):
@@ -111,7 +126,7 @@ class ConsumerDeliveries(LeaderPart):
         stream = self.node.meta.streams.by_uid.get(live.cursor.uid)
         if stream is not None:
             consumer.filters = () if let_all_through(config.filters, stream) else config.filters
-            chooses = consumer.filters or config.newest_until
+            chooses = consumer.filters or config.newest_until or stream.config.keeps_newest
             reading = self.leadership.part(StreamReading)
             consumer.known = WantedSubjects(reading, stream, consumer.filters) if chooses else None
         if config.pushes:
@@ -181,40 +196,51 @@ class ConsumerDeliveries(LeaderPart):
 
     # --- acks -------------------------------------------------------------------------------------------------------------
 
-    def ack(self, led: LedConsumer, sequence: int, frame: Frame) -> None:
-        """A client says something about a message."""
+    def acked(self, led: LedConsumer, sequences: list[int], replies: list[bytes]) -> None:
+        """Clients have acked messages; *replies*: where they want to hear once that is stored."""
+        live, member, consumer = led
+        self._note_client(consumer)
+        if consumer.acks:
+            sent = max(live.last_sent, live.ahead.maybe_sent_until)
+            known = [one for one in sequences if one <= sent]
+            if consumer.config.ack_policy == ACK_ALL:
+                ranges = [(1, max(known))] if known else []
+            else:
+                ranges = [(one, one) for one in known]
+            if ranges:
+                self.group.dispatch.acks.ack(member.sub.ack_place, ranges, self.node.clock.now, self.node.clock.wall)
+        self._answer_once_stored(replies)
+
+    def verdict(self, led: LedConsumer, sequence: int, frame: Frame) -> None:
+        """A client says something else about a message than that it is done."""
         said = read_ack(frame.payload)
         if said is None:
             return
-        live, member, consumer = led
-        clock, acks, place = self.node.clock, self.group.dispatch.acks, member.sub.ack_place
-        if not consumer.config.pushes and not consumer.pulls:
-            consumer.presence.idle_since = inactive_since(clock.now)
-        if consumer.acks and said.kind == wire.ACK:
-            first = 1 if consumer.config.ack_policy == "all" else sequence
-            if sequence <= live.last_sent or sequence <= live.ahead.maybe_sent_until:
-                acks.ack(place, [(first, sequence)], clock.now, clock.wall)
-        elif consumer.acks:
-            verdict = wire.Ack(
-                sequence=sequence,
-                kind=said.kind,  # type: ignore[arg-type]
-                delay=said.delay,
-                reason=said.reason,
-            )
-            acks.verdict(place, verdict, clock.now, clock.wall)
-        if said.next is not None:
-            if frame.reply:
-                self.pull(led, frame.reply, said.next)
-        elif frame.reply:
-            self._answer_once_stored(frame.reply)
+        replies = [frame.reply] if frame.reply and said.next is None else []
+        if said.kind == wire.ACK:
+            self.acked(led, [sequence], replies)
+        else:
+            self._note_client(led[2])
+            if led[2].acks:
+                verdict = wire.Ack(sequence=sequence, kind=said.kind, delay=said.delay, reason=said.reason)  # type: ignore[arg-type]
+                clock = self.node.clock
+                self.group.dispatch.acks.verdict(led[1].sub.ack_place, verdict, clock.now, clock.wall)
+            self._answer_once_stored(replies)
+        if said.next is not None and frame.reply:
+            self.pull(led, frame.reply, said.next)
 
-    def _answer_once_stored(self, reply: bytes) -> None:
-        """Answer an ack once an entry is committed that has it: the progress of the group is written before any change."""
-        if len(self._synced) >= limits.CONSUMER_SYNCED_MAX:
+    def _note_client(self, consumer: LiveConsumer) -> None:
+        """Somebody speaks to a consumer, though nobody asks for messages at the moment."""
+        if consumer.presence.idle_since and not consumer.config.pushes:
+            consumer.presence.idle_since = inactive_since(self.node.clock.now)
+
+    def _answer_once_stored(self, replies: list[bytes]) -> None:
+        """Answer acks once an entry is committed that has them: the progress of the group is written before any change."""
+        if not replies or len(self._synced) >= limits.STREAM_CONSUMER_SYNCED_MAX:
             return
-        self._synced.append(reply)
-        if len(self._synced) == 1:
+        if not self._synced:
             self.at(self.node.clock.now, self._store_acks)
+        self._synced += replies
 
     def _store_acks(self, _now: Nanos) -> None:
         replies, self._synced = self._synced, []
@@ -248,8 +274,8 @@ class ConsumerDeliveries(LeaderPart):
         times += [pull.made_at + limits.PULL_UNHEARD_MAX for pull in consumer.pulls if not pull.heard]
         if config.pushes and consumer.presence.active and config.idle_heartbeat:
             times.append(consumer.presence.told_at + config.idle_heartbeat)
-        if config.inactive_threshold and consumer.presence.idle_since:
-            times.append(consumer.presence.idle_since + config.inactive_threshold)
+        if config.inactive_threshold:
+            times.append((consumer.presence.idle_since or clock.now) + config.inactive_threshold)
         if consumer.presence.paused:
             times.append(clock.now + max(1, config.pause_until - clock.wall))
         return max(min(times, default=0), clock.now + 1) if times else 0
