@@ -44,6 +44,30 @@ TRACED_MESSAGES_MAX = 4096
 MIGRATION_WATCH = 1 * SECOND
 """A store that is migrated is watched for this long at least, in case a process still writes to it."""
 
+# --- logins --------------------------------------------------------------------------------------------------------
+LOGIN_USERS_MAX = 1000
+"""Users in the block `dashboard`."""
+LOGIN_NAME_CHARS_MAX = 256
+"""Of a user's name, also as a proxy sends it."""
+LOGIN_SECRET_CHARS_MAX = 1024
+"""Of a password or token that somebody sends."""
+LOGIN_TOKEN_CHARS_MIN = 16
+"""A token is the whole login, so it must not be guessed."""
+LOGIN_BYTES_MAX = 8 * KiB
+"""Of a request to log in."""
+LOGIN_WINDOW = 60 * SECOND
+"""Failed logins are counted for this long."""
+LOGIN_FAILURES_MAX = 10
+"""Failed logins from one address within LOGIN_WINDOW; further ones are refused unread."""
+LOGIN_FAILURES_ALL_MAX = 200
+"""Failed logins from all addresses together within LOGIN_WINDOW; further logins by password are refused unread."""
+SESSIONS_MAX = 512
+"""Sessions of browsers; a further one ends the oldest."""
+SESSIONS_OF_USER_MAX = 16
+"""Sessions of one user; a further one ends the oldest of that user."""
+SESSION_IDLE = 3600 * SECOND
+"""A session that nobody used for this long has ended."""
+
 # --- dashboard -----------------------------------------------------------------------------------------------------
 DASHBOARD_STREAMS_MAX = 16
 """Browsers that get news by a stream; further ones poll."""
@@ -83,6 +107,8 @@ DASHBOARD_LAG_TRENDS_MAX = 4000
 """Durables and queue groups whose lag is remembered for charts."""
 DASHBOARD_RATED_CHANNELS_MAX = 64
 """Channels whose rate is remembered for charts."""
+DASHBOARD_VIEWERS_MAX = 64
+"""Viewers whose part of the tables is remembered."""
 DASHBOARD_EVENTS_MAX = 200
 """Newest events that are remembered."""
 DASHBOARD_ACTION_BYTES_MAX = 1 * MiB

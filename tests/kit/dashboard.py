@@ -14,6 +14,8 @@ from stan.monitor.dashboard.api import Api
 from stan.monitor.dashboard.cluster_snapshot import ClusterHealth, ClusterSnapshot
 from stan.monitor.dashboard.routes import Dashboard
 from stan.monitor.guard import Guard
+from stan.monitor.login.authentication import Authentication
+from stan.monitor.login_routes import LoginRoutes
 from stan.monitor.view import NodeView
 from tests.kit.fake_cluster import FakeCluster
 
@@ -31,15 +33,16 @@ async def served(fake: FakeCluster, config: Config | None = None) -> AsyncIterat
     """Its address while it is served."""
     config = config or fake.config()
     view = NodeView(config, "server", None, WallNanos(0))
-    guard = Guard(config.monitor)
-    dashboard = Dashboard(view, guard, fake.complaints.append)
+    guard = Guard(config.monitor, Authentication(config))
+    dashboard = Dashboard(view, guard, fake.complaints.append, fake.notes.append)
     snapshot = ClusterSnapshot(
         fake.cluster_client(), ClusterHealth(list, fake.groups), fake.nodes[0], lambda: time.monotonic_ns() + fake.ahead
     )
     api = Api(snapshot, config)
     api.events.extend(fake.happened)
-    dashboard.serve(api)
+    dashboard.serve(api, snapshot)
     app = web.Application(middlewares=[guard.admit])
+    LoginRoutes(guard, fake.notes.append).add_to(app)
     dashboard.add_to(app)
 
     async def metrics(_request: web.Request) -> web.Response:

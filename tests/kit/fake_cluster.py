@@ -19,6 +19,8 @@ from stan_protocol.proto import wire_pb2 as wire
 
 from stan.config import Config, MonitorConfig, StoreConfig
 from stan.edge.nats.cluster_client import ClusterClient
+from stan.logins import Logins
+from stan.permissions import Permissions
 
 SECOND = 1_000_000_000
 
@@ -41,6 +43,7 @@ class FakeCluster:
     asked: list[str] = field(default_factory=list)
     happened: list[admin.Event] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)  # what the dashboard has put into the log
+    notes: list[str] = field(default_factory=list)  # the same: what is no error
     published: int = 0
     ahead: int = 0  # ns that the clock of who asks it is ahead: so long nobody did anything
     held: Callable[[str, bytes], bool] | None = None  # questions that are not answered yet
@@ -107,10 +110,17 @@ class FakeCluster:
         self.cursors.append(cursor)
         return cursor
 
-    def config(self, *, actions: bool = False, host: str = "127.0.0.1") -> Config:
+    def config(
+        self,
+        *,
+        actions: bool = False,
+        host: str = "127.0.0.1",
+        logins: Logins | None = None,
+        permissions: Permissions | None = None,
+    ) -> Config:
         """Of a node of it."""
-        monitor = MonitorConfig(host=host, dashboard_actions=actions)
-        return Config(store=StoreConfig(raft_groups=self.groups), monitor=monitor)
+        monitor = MonitorConfig(host=host, dashboard_actions=actions, logins=logins)
+        return Config(permissions=permissions, store=StoreConfig(raft_groups=self.groups), monitor=monitor)
 
     def cluster_client(self) -> ClusterClient:
         """What asks it."""

@@ -6,8 +6,9 @@ message. Others as of `ClusterClient.ask`.
 
 import asyncio
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, Final
 
 from stan_protocol.admin_types import ChannelStatus, CursorStatus, Event, NodeStatus
@@ -25,6 +26,8 @@ from stan.monitor.dashboard.formatting import millis, name_of_key
 from stan.monitor.dashboard.health_summary import sentence
 from stan.monitor.dashboard.message_rate import MessageRates
 from stan.monitor.dashboard.tables import BadQuestionError, TableQuery, chosen, number
+from stan.monitor.dashboard.visible import VisibleSnapshot, check_action, check_question, visible_events
+from stan.monitor.login.viewer import Viewer, everybody
 from stan.monitor.pages import UnknownNameError
 from stan.product import COMPATIBLE_VERSION, VERSION
 from stan.protocol.part_status import channel_faults, part_of, position_faults, summed_channels, summed_positions
@@ -59,11 +62,32 @@ class Api:
     """Answers the requests of the dashboard's pages."""
 
     def __init__(self, snapshot: ClusterSnapshot, config: Config, wall: Callable[[], int] = time.time_ns) -> None:
-        self.snapshot = snapshot
+        self.snapshot: ClusterSnapshot | VisibleSnapshot = snapshot
         self.events: deque[Event] = deque(maxlen=limits.DASHBOARD_EVENTS_MAX)
         self._config = config
         self._wall = wall
         self._message_rates = MessageRates(snapshot.cluster_client)
+        self._viewer = everybody(acts=True)
+        self._whole = snapshot
+        self._of_viewers: OrderedDict[str, Api] = OrderedDict()
+
+    def seen_by(self, viewer: Viewer) -> "Api":
+        """Return what answers *viewer*, with the channels that are there for it. It is remembered for the viewers of late."""
+        own = self._of_viewers.pop(viewer.name, None)
+        if own is None:
+            own = copy(self)
+            own.snapshot = self._whole if viewer.sees_all else VisibleSnapshot(self._whole, viewer)
+        own._viewer = viewer  # noqa: SLF001 - of this class
+        self._of_viewers[viewer.name] = own
+        if len(self._of_viewers) > limits.DASHBOARD_VIEWERS_MAX:
+            self._of_viewers.popitem(last=False)
+        return own
+
+    async def answer(self, name: str, query: Query) -> Json:
+        """Return the answer to the question *name*. Raises NotAllowedError: the viewer lacks a right."""
+        check_question(self._viewer, name, query)
+        document: Json = await getattr(self, name)(query)
+        return document
 
     # --- as a whole ---------------------------------------------------------------------------------------------------
 
@@ -79,6 +103,7 @@ class Api:
             if failed is not None and not isinstance(failed, StanError):
                 raise failed  # a missing answer is only shown among the problems
         table, cursors = snapshot.channels.recent, snapshot.cursors.recent
+        all_seen, events = self._viewer.sees_all, visible_events(list(self.events), self._viewer)
         return {
             **self.known(),
             "version": VERSION,
@@ -88,21 +113,22 @@ class Api:
             "messages": table.messages if table else None,
             "bytes": table.bytes if table else None,
             "durables": len(cursors.names) if cursors else None,
-            "clients": max((node.clients for node in snapshot.history.present()), default=0),
-            "history": [rows.sample(sample) for sample in snapshot.history.samples],
+            "clients": max((node.clients for node in snapshot.history.present()), default=0) if all_seen else None,
+            "history": [rows.sample(sample) for sample in snapshot.history.samples] if all_seen else [],
             "worst": [rows.cursor(row, cursors.at) for row in cursors.lagging] if cursors else None,
             "busiest": [_channel(table, row) for row in table.busiest] if table and table.compared else None,
-            "events": [rows.event(event) for event in list(self.events)[: -EVENTS_TOLD - 1 : -1]],
+            "events": [rows.event(event) for event in events[: -EVENTS_TOLD - 1 : -1]],
         }
 
     async def news(self, _query: Query) -> Json:
         """Return health and rates as `known` does, for pages that cannot use the stream of events."""
+        await self.snapshot.prepare()
         return self.known()
 
     def known(self) -> Json:
         """Return health and rates as known at this moment, without a request to the cluster."""
         inputs, problems = self.snapshot.health()
-        rates = self.snapshot.history.rates
+        rates = self.snapshot.history.rates if self._viewer.sees_all else None
         return {
             "now": millis(self._wall()),
             "state": rows.LEVELS[problems[0].severity] if problems else "ok" if inputs.nodes else "unknown",
@@ -275,7 +301,8 @@ class Api:
         return await explaining.explained(self.snapshot.cluster_client, name, cursor, sequence)
 
     async def payload(self, query: Query) -> bytes:
-        """Return the whole payload of a message."""
+        """Return the whole payload of a message. Raises NotAllowedError, too."""
+        check_question(self._viewer, "payload", query)
         name, sequence = name_of_key(query.get("name", "")), number(query, "sequence", 0, 1 << 62, 1)
         message = await messages.read_one(self.snapshot.cluster_client, name, sequence) if sequence else None
         if message is None:
@@ -317,7 +344,9 @@ class Api:
     # --- changes ------------------------------------------------------------------------------------------------------
 
     async def act(self, name: str, fields: Mapping[str, Any]) -> Json:
-        """Run an action of the operator; returns the sentence to show, as `text`. Cached answers are dropped."""
+        """Run an action of the operator; returns the sentence to show, as `text`. Cached answers are dropped. Raises
+        NotAllowedError: the viewer lacks the right."""
+        check_action(self._viewer, name, fields)
         try:
             sentence = await actions.act(self.snapshot.cluster_client, name, fields)
         finally:

@@ -84,7 +84,18 @@ class ClusterHealth:
             cursors: the newest table; None: not known at the moment.
             now: Unix ns.
         """
-        inputs = HealthInputs(
+        inputs = self._inputs(history, cursors, now)
+        return inputs, self._since.of(problems(inputs), now)
+
+    def judge_part(
+        self, history: NodeHistory, cursors: CursorTable | None, now: int
+    ) -> tuple[HealthInputs, list[Finding]]:
+        """Return the same for a part of the cursors; the beginnings of problems are those that `judge` has noted."""
+        inputs = self._inputs(history, cursors, now)
+        return inputs, self._since.known(problems(inputs), now)
+
+    def _inputs(self, history: NodeHistory, cursors: CursorTable | None, now: int) -> HealthInputs:
+        return HealthInputs(
             nodes=history.present(),
             answers=history.fresh(),
             members=history.members(),
@@ -98,7 +109,6 @@ class ClusterHealth:
             unreported=set(self.unreported.silent()) if cursors else set(),
             now=now,
         )
-        return inputs, self._since.of(problems(inputs), now)
 
 
 class ClusterSnapshot:
@@ -147,6 +157,13 @@ class ClusterSnapshot:
     def health(self) -> tuple[HealthInputs, list[Finding]]:
         """Return the result of `ClusterHealth.judge` for this moment."""
         return self._health.judge(self.history, self.cursors.recent, time.time_ns())
+
+    def health_of(self, cursors: CursorTable | None) -> tuple[HealthInputs, list[Finding]]:
+        """Return the health of the servers and of a part of the cursors."""
+        return self._health.judge_part(self.history, cursors, time.time_ns())
+
+    async def prepare(self) -> None:
+        """Do nothing: the tables of the whole cluster need no further work."""
 
     # --- asking -------------------------------------------------------------------------------------------------------
 

@@ -119,4 +119,11 @@ class FindingTimes:
         findings = list(findings)
         before = self._since
         self._since = {key: one.since or before.get(key, now) for one in findings for key in one.keys or (one.text,)}
-        return [one._replace(since=min(self._since[key] for key in one.keys or (one.text,))) for one in findings]
+        return self.known(findings, now)
+
+    def known(self, findings: Iterable[Finding], now: int) -> list[Finding]:
+        """Return the findings with the times that `of` has noted; *now* for others."""
+        return [
+            one._replace(since=min(self._since.get(key, one.since or now) for key in one.keys or (one.text,)))
+            for one in findings
+        ]

@@ -1,6 +1,6 @@
 // Registered clients.
 
-import { mayAct } from "./api.js";
+import { mayChangeAll } from "./api.js";
 import { listed } from "./channels.js";
 import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
@@ -19,6 +19,6 @@ export function clients(context) {
   const evict = (row) => confirm({ title: `Close the connection of ${row.name}?`,
     text: "As if it had closed it: its subscriptions end, its durables stay. It may connect again.", button: "Close it",
     action: "evict_client", make: () => ({ client: row.key }), done: context.refresh });
-  const columns = mayAct() ? [...COLUMNS, { name: "Change", cell: (row) => h("button", { type: "button", class: "small", onclick: () => evict(row) }, "Close…") }] : COLUMNS;
+  const columns = mayChangeAll() ? [...COLUMNS, { name: "Change", cell: (row) => h("button", { type: "button", class: "small", onclick: () => evict(row) }, "Close…") }] : COLUMNS;
   return listed(context, { title: "Clients", name: "clients", columns, keyOf: (row) => row.key, sort: "name", label: "Search clients" });
 }

@@ -1,6 +1,6 @@
 // The nodes, and which of them leads which group.
 
-import { ask, mayAct } from "./api.js";
+import { ask, mayChangeAll } from "./api.js";
 import { Query, shown } from "./query.js";
 import { bar } from "./chart.js";
 import { confirm } from "./dialog.js";
@@ -29,10 +29,10 @@ function page(data, context) {
         h("table", { class: "matrix" }, h("caption", { class: "unseen" }, "The role of each node in each group"),
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Group"),
           data.nodes.map((node) => h("th", { scope: "col" }, node.name)),
-          mayAct() && data.clustered && h("th", { scope: "col" }, "Change"))),
+          mayChangeAll() && data.clustered && h("th", { scope: "col" }, "Change"))),
         h("tbody", {}, numbers.map((number_) => h("tr", { "data-key": number_ }, h("th", { scope: "row" }, NAME(number_)),
           data.nodes.map((node) => cell(node, number_, data.nodes)),
-          mayAct() && data.clustered && h("td", {}, h("button", { type: "button", class: "small", onclick: () => stepDown(number_, context) }, "Hand over…")))))))),
+          mayChangeAll() && data.clustered && h("td", {}, h("button", { type: "button", class: "small", onclick: () => stepDown(number_, context) }, "Hand over…")))))))),
   ];
 }
 

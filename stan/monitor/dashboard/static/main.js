@@ -1,6 +1,6 @@
 // Which page is seen, by the address behind the #; and what stands around it: health, navigation, colours, news.
 
-import { begin } from "./api.js";
+import { begin, logOut, onUnknown, seesAll, user } from "./api.js";
 import { channel } from "./channel.js";
 import { channels } from "./channels.js";
 import { clients } from "./clients.js";
@@ -11,6 +11,7 @@ import { draw, h } from "./dom.js";
 import { durables } from "./durables.js";
 import { ago, clock, now, time } from "./format.js";
 import { Live } from "./live.js";
+import { login } from "./login.js";
 import { metrics } from "./metrics.js";
 import { overview } from "./overview.js";
 import * as theme from "./theme.js";
@@ -27,12 +28,14 @@ const PAGES = {
 };
 const OTHERS = { channel: ["", channel] };
 const ABOVE = { channel: "channels" };
+const OF_EVERYTHING = ["clients", "cluster", "metrics", "config"]; // not for those who may see some channels only
 const LIVE = { stream: "Live", poll: "Asking every few seconds", off: "Not live" };
 
 const main = document.getElementById("main");
 let page = null;
 let route = "";
 let planned = 0;
+let known = true; // the server knows who looks, or does not ask
 
 function read() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
@@ -65,6 +68,7 @@ function render() {
 }
 
 function turn() {
+  if (!known) return;
   const { path, params } = read();
   const name = path[0];
   const [, make] = PAGES[name] ?? OTHERS[name] ?? PAGES[""];
@@ -88,7 +92,8 @@ function turn() {
 
 function navigation(name) {
   const here = ABOVE[name] ?? (PAGES[name] ? name : "");
-  draw(document.getElementById("pages"), Object.entries(PAGES).map(([path, [text]]) =>
+  const pages = known ? Object.entries(PAGES).filter(([path]) => seesAll() || !OF_EVERYTHING.includes(path)) : [];
+  draw(document.getElementById("pages"), pages.map(([path, [text]]) =>
     h("li", {}, h("a", { href: `#/${path}`, "aria-current": path === here ? "page" : null }, text))));
 }
 
@@ -133,16 +138,55 @@ document.querySelector(".skip").onclick = (event) => {
   event.preventDefault();
   main.focus();
 };
-navigation(read().path[0]);
-try {
-  const { cluster: name, node } = await begin();
-  document.getElementById("cluster").textContent = node ? `${name} · ${node}` : name;
-} catch {
-  // it only shows then
+
+/** Show who looks, and the way out. */
+function who() {
+  const place = document.getElementById("user");
+  draw(place, known && user() ? [h("span", { class: "muted" }, user()), " ",
+    h("button", { type: "button", class: "quiet", id: "log-out", onclick: () => logOut().catch(() => {}).finally(askWho) }, "Log out")] : []);
 }
+
+/** In place of all pages: who is it? */
+function askWho() {
+  if (!known) return;
+  known = false;
+  live.stop();
+  page?.close();
+  route = "";
+  document.getElementById("lost").hidden = true;
+  document.getElementById("health").hidden = true;
+  main.toggleAttribute("data-lost", false);
+  main.replaceChildren();
+  page = login(context, start);
+  document.title = `${page.title} – stan`;
+  navigation("");
+  who();
+  context.redraw();
+}
+
+async function start() {
+  try {
+    const { cluster: name, node } = await begin();
+    document.getElementById("cluster").textContent = node ? `${name} · ${node}` : name;
+    if (!known) {
+      page = null;
+      main.replaceChildren();
+    }
+    known = true;
+    document.getElementById("health").hidden = false;
+  } catch {
+    // it only shows then, or asks who it is
+  }
+  if (!known) return;
+  who();
+  turn();
+  live.start();
+}
+
+onUnknown(askWho);
+navigation(read().path[0]);
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden && newsAt && now() - newsAt > OLD_MS) lost("Asking again", "unknown");
+  if (!document.hidden && known && newsAt && now() - newsAt > OLD_MS) lost("Asking again", "unknown");
 });
 addEventListener("hashchange", turn);
-turn();
-live.start();
+await start();

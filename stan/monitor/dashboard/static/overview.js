@@ -1,6 +1,6 @@
 // The first page: a sentence, what is wrong, what goes through, who lags, what happened.
 
-import { ask } from "./api.js";
+import { ask, seesAll } from "./api.js";
 import { Query, shown } from "./query.js";
 import { chart } from "./chart.js";
 import { h } from "./dom.js";
@@ -29,11 +29,11 @@ function page(data) {
         problem.link ? h("a", { href: problem.link }, problem.text) : problem.text,
         since(problem))))),
     h("section", { class: "facts eight", "aria-label": "In figures" },
-      fact("messages in", rate(into)), fact("messages out", rate(out)), fact("published", bytesIn === undefined ? "–" : `${size(Math.round(bytesIn))}/s`),
+      seesAll() && [fact("messages in", rate(into)), fact("messages out", rate(out)), fact("published", bytesIn === undefined ? "–" : `${size(Math.round(bytesIn))}/s`)],
       fact("channels", number(data.channels), "#/channels"), fact("messages kept", number(data.messages), "#/channels"),
         fact("stored", data.bytes === null ? "–" : size(data.bytes)),
-      fact("durables and others", number(data.durables), "#/durables"), fact("clients", number(data.clients), "#/clients")),
-    h("div", { class: "columns" },
+      fact("durables and others", number(data.durables), "#/durables"), seesAll() && fact("clients", number(data.clients), "#/clients")),
+    seesAll() && h("div", { class: "columns" },
       h("section", { class: "card" }, chart("Messages a second", [
         { name: "in", points: data.history.map((point) => [point[0], point[1]]) },
         { name: "out", points: data.history.map((point) => [point[0], point[2]]) }], rate)),
