@@ -107,6 +107,26 @@ DASHBOARD_LAG_TRENDS_MAX = 4000
 """Durables and queue groups whose lag is remembered for charts."""
 DASHBOARD_RATED_CHANNELS_MAX = 64
 """Channels whose rate is remembered for charts."""
+DASHBOARD_DECODED_BYTES_MAX = 64 * KiB
+"""Data of a message that is decoded by its schema; larger data is shown as it is."""
+DASHBOARD_DECODED_CHARS_MAX = 16 * KiB
+"""Characters of decoded data that are shown."""
+DASHBOARD_SCHEMAS_AGE = 10 * SECOND
+"""The schema of a channel is requested again after this."""
+DASHBOARD_SCHEMA_ANSWERS_MAX = 64
+"""Answers that the registered schemas may need."""
+DASHBOARD_SEARCHES_MAX = 4
+"""Searches that run at once on a node."""
+DASHBOARD_SEARCH_CHARS_MAX = 1024
+"""Of each text that is searched for."""
+DASHBOARD_SEARCH_MESSAGES_MAX = 500_000
+"""Messages that a search looks at."""
+DASHBOARD_SEARCH_BYTES_MAX = 512 * MiB
+"""Bytes of data that a search looks at."""
+DASHBOARD_SEARCH_TIME = 30 * SECOND
+"""A search ends after this."""
+DASHBOARD_SEARCH_FETCH_BYTES = 512 * KiB
+"""Bytes that a search requests at once: it tells its progress after each answer."""
 DASHBOARD_VIEWERS_MAX = 64
 """Viewers whose part of the tables is remembered."""
 DASHBOARD_EVENTS_MAX = 200

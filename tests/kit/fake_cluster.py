@@ -32,6 +32,7 @@ class FakeCluster:
     nodes: tuple[str, ...] = ("n1", "n2", "n3")
     groups: int = 8
     page: int = 2000
+    fetched: int = 500  # messages in one answer
     channels: dict[bytes, admin.ChannelStatus] = field(default_factory=dict)
     cursors: list[admin.CursorStatus] = field(default_factory=list)
     clients: list[admin.ClientStatus] = field(default_factory=list)
@@ -41,6 +42,7 @@ class FakeCluster:
     leaderless: set[int] = field(default_factory=set)
     changes: list[tuple[str, object]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    schemas: list[admin.SchemaStatus] = field(default_factory=list)
     happened: list[admin.Event] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)  # what the dashboard has put into the log
     notes: list[str] = field(default_factory=list)  # the same: what is no error
@@ -224,13 +226,28 @@ class FakeCluster:
         found = [message for message in found if not request.last or message.sequence <= request.last]
         answer = pb.FetchResponse(uid=row.uid, first_sequence=row.first_sequence, last_sequence=row.last_sequence)
         answer.next_sequence = (min(request.last, row.last_sequence) if request.last else row.last_sequence) + 1
-        for message in found[: request.max_messages]:
+        for message in found[: min(request.max_messages or self.fetched, self.fetched)]:
             body = message.SerializeToString()
             answer.runs.add(
                 first_sequence=message.sequence, count=1, timestamp=message.timestamp, position=len(answer.records)
             )
             answer.records += len(body).to_bytes(4, "little") + body
             answer.next_sequence = message.sequence + 1
+        yield answer
+
+    def _schemas(self, payload: bytes):
+        request = admin.SchemasRequest.FromString(payload)
+        found = [
+            one
+            for one in self.schemas
+            if request.pattern in (b"", one.pattern) and (not request.channel or _covers(one.pattern, request.channel))
+        ]
+        answer = admin.SchemasResponse()
+        for one in found:
+            added = answer.schemas.add()
+            added.CopyFrom(one)
+            if request.without_texts:
+                added.ClearField("text")
         yield answer
 
     def _admin_explain(self, payload: bytes):

@@ -14,18 +14,20 @@ from typing import Any, Final
 from stan_protocol.admin_types import ChannelStatus, CursorStatus, Event, NodeStatus
 from stan_protocol.channels import is_channel_name
 from stan_protocol.refusals import UNKNOWN_CHANNEL
-from stan_protocol.scalars import MILLISECOND, SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import Config
 from stan.core.base.names import text
 from stan.errors import Refused, StanError
-from stan.monitor.dashboard import actions, explaining, listing, messages, rows
+from stan.monitor.dashboard import actions, listing, rows
 from stan.monitor.dashboard.cluster_snapshot import ChannelTable, ClusterSnapshot, CursorTable, searched
 from stan.monitor.dashboard.formatting import millis, name_of_key
 from stan.monitor.dashboard.health_summary import sentence
+from stan.monitor.dashboard.message_answers import OF_MESSAGES, MessageAnswers
 from stan.monitor.dashboard.message_rate import MessageRates
-from stan.monitor.dashboard.tables import BadQuestionError, TableQuery, chosen, number
+from stan.monitor.dashboard.schemas import SchemaRegistry
+from stan.monitor.dashboard.tables import TableQuery, chosen
 from stan.monitor.dashboard.visible import VisibleSnapshot, check_action, check_question, visible_events
 from stan.monitor.login.viewer import Viewer, everybody
 from stan.monitor.pages import UnknownNameError
@@ -67,7 +69,9 @@ class Api:
         self._config = config
         self._wall = wall
         self._message_rates = MessageRates(snapshot.cluster_client)
+        self._registry = SchemaRegistry(snapshot.cluster_client)
         self._viewer = everybody(acts=True)
+        self.of_messages = MessageAnswers(snapshot.cluster_client, self._registry, self._viewer)
         self._whole = snapshot
         self._of_viewers: OrderedDict[str, Api] = OrderedDict()
 
@@ -78,6 +82,7 @@ class Api:
             own = copy(self)
             own.snapshot = self._whole if viewer.sees_all else VisibleSnapshot(self._whole, viewer)
         own._viewer = viewer  # noqa: SLF001 - of this class
+        own.of_messages = MessageAnswers(self._whole.cluster_client, self._registry, viewer)
         self._of_viewers[viewer.name] = own
         if len(self._of_viewers) > limits.DASHBOARD_VIEWERS_MAX:
             self._of_viewers.popitem(last=False)
@@ -86,7 +91,7 @@ class Api:
     async def answer(self, name: str, query: Query) -> Json:
         """Return the answer to the question *name*. Raises NotAllowedError: the viewer lacks a right."""
         check_question(self._viewer, name, query)
-        document: Json = await getattr(self, name)(query)
+        document: Json = await getattr(self.of_messages if name in OF_MESSAGES else self, name)(query)
         return document
 
     # --- as a whole ---------------------------------------------------------------------------------------------------
@@ -275,39 +280,6 @@ class Api:
             for one in summed_positions(positions)[: limits.DASHBOARD_ROWS_MAX]
         ]
         return document
-
-    async def messages(self, query: Query) -> Json:
-        """Return messages of a channel: from `sequence`, else from `time` (Unix ms), else the newest; `last`: the last sequence,
-        `limit`: messages at most."""
-        most = limits.DASHBOARD_MESSAGES_MAX
-        far = 1 << 62
-        question = messages.MessageQuery(
-            name_of_key(query.get("name", "")),
-            sequence=number(query, "sequence", 0, far, 1),
-            time=number(query, "time", 0, far // MILLISECOND) * MILLISECOND,
-            last=number(query, "last", 0, far, 1),
-            limit=number(query, "limit", 50, most, 1),
-        )
-        if question.sequence and question.last and question.last < question.sequence:
-            raise BadQuestionError("last: not below sequence")
-        return await messages.page(self.snapshot.cluster_client, question)
-
-    async def explain(self, query: Query) -> Json:
-        """Return the history of the message `sequence` of the position `cursor` (its id) of a channel."""
-        cursor, sequence = number(query, "cursor", 0, 1 << 62, 1), number(query, "sequence", 0, 1 << 62, 1)
-        if not cursor or not sequence:
-            raise BadQuestionError("cursor, sequence: from 1 on")
-        name = name_of_key(query.get("name", ""))
-        return await explaining.explained(self.snapshot.cluster_client, name, cursor, sequence)
-
-    async def payload(self, query: Query) -> bytes:
-        """Return the whole payload of a message. Raises NotAllowedError, too."""
-        check_question(self._viewer, "payload", query)
-        name, sequence = name_of_key(query.get("name", "")), number(query, "sequence", 0, 1 << 62, 1)
-        message = await messages.read_one(self.snapshot.cluster_client, name, sequence) if sequence else None
-        if message is None:
-            raise UnknownNameError("there is no such message")
-        return bytes(message.data)
 
     # --- servers ------------------------------------------------------------------------------------------------------
 

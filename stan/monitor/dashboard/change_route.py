@@ -18,7 +18,7 @@ from stan.monitor.guard import Guard
 from stan.monitor.json_answer import json_answer
 from stan.monitor.login.authentication import API, VIEWER
 
-Make = Callable[[Api], Awaitable[web.Response]]
+Make = Callable[[Api], Awaitable[web.StreamResponse]]
 Fields = dict[str, Any]
 
 
@@ -28,7 +28,7 @@ class ChangeRoute:
     def __init__(
         self,
         guard: Guard,
-        answered: Callable[[web.Request, Make, int], Awaitable[web.Response]],
+        answered: Callable[[web.Request, Make, int], Awaitable[web.StreamResponse]],
         note: Callable[[str], None],
     ) -> None:
         self._guard = guard
@@ -39,7 +39,7 @@ class ChangeRoute:
         """Add the path to *app*."""
         app.router.add_post(API + "actions/{name}", self._act)
 
-    async def _act(self, request: web.Request) -> web.Response:
+    async def _act(self, request: web.Request) -> web.StreamResponse:
         if refusal := self._guard.refuses_change(request.headers, request[VIEWER]):
             return json_answer({"error": refusal}, 403)
         fields = await _fields(request)

@@ -24,6 +24,7 @@ from stan.monitor.dashboard.api import Api
 from stan.monitor.dashboard.change_route import ChangeRoute
 from stan.monitor.dashboard.cluster_snapshot import ClusterHealth, ClusterSnapshot
 from stan.monitor.dashboard.failed_answers import ERRORS, failed_answer
+from stan.monitor.dashboard.search_route import SearchRoute
 from stan.monitor.guard import HEADERS, TOKEN_HEADER, Guard
 from stan.monitor.json_answer import encoded
 from stan.monitor.json_answer import json_answer as _json
@@ -45,6 +46,8 @@ QUESTIONS: Final = (
         "explain",
         "cluster",
         "options",
+        "schemas",
+        "schema",
     ),
 )
 """Methods of Api that answer with JSON."""
@@ -117,6 +120,7 @@ class Dashboard:
         app.router.add_get(f"{API}payload", self._payload)
         app.router.add_get(f"{API}session", self._session)
         app.router.add_get(f"{API}live", self._live)
+        SearchRoute(self._answered).add_to(app)
         ChangeRoute(self._guard, self._answered, self._note).add_to(app)
         app.router.add_route("*", API + "{path:.*}", self._nothing)
         app.on_shutdown.append(self._shutting)
@@ -141,8 +145,8 @@ class Dashboard:
 
     # --- questions ------------------------------------------------------------------------------------------------------
 
-    def _question(self, name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def answer(request: web.Request) -> web.Response:
+    def _question(self, name: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def answer(request: web.Request) -> web.StreamResponse:
             async def made(api: Api) -> web.Response:
                 return _json(await api.answer(name, request.query))
 
@@ -151,8 +155,8 @@ class Dashboard:
         return answer
 
     async def _answered(
-        self, request: web.Request, make: Callable[[Api], Awaitable[web.Response]], status: int = 404
-    ) -> web.Response:
+        self, request: web.Request, make: Callable[[Api], Awaitable[web.StreamResponse]], status: int = 404
+    ) -> web.StreamResponse:
         """Return the response of *make* for the viewer of *request*, or one with an error and its status; *status*: for other
         errors of the cluster."""
         if self._api is None:
@@ -164,9 +168,9 @@ class Dashboard:
         except ERRORS as error:
             return failed_answer(error, status)
 
-    async def _payload(self, request: web.Request) -> web.Response:
+    async def _payload(self, request: web.Request) -> web.StreamResponse:
         async def made(api: Api) -> web.Response:
-            body = await api.payload(request.query)
+            body = await api.of_messages.payload(request.query)
             kind = {"Content-Type": "application/octet-stream", "Content-Disposition": 'attachment; filename="message"'}
             return web.Response(body=body, headers={**HEADERS, **kind, "Cache-Control": "no-store"})
 

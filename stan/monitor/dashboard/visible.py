@@ -22,9 +22,9 @@ from stan.status.findings import Finding
 
 T = TypeVar("T")
 
-OF_ONE_CHANNEL: Final = frozenset({"channel", "messages", "explain", "payload"})
+OF_ONE_CHANNEL: Final = frozenset({"channel", "messages", "explain", "payload", "search"})
 """Questions about the channel that their parameter `name` says."""
-OF_ITS_MESSAGES: Final = frozenset({"messages", "payload"})
+OF_ITS_MESSAGES: Final = frozenset({"messages", "payload", "search"})
 OF_EVERYTHING: Final = frozenset({"clients", "cluster", "options"})
 """Questions about what belongs to no channel."""
 

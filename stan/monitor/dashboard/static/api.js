@@ -42,6 +42,23 @@ export async function metrics(signal) {
   return response.text();
 }
 
+/** The lines of JSON of a long answer, one after the other as they come. */
+export async function* lines(where, signal) {
+  const response = await fetch(where, { signal, cache: "no-store" }).catch((error) => {
+    throw unreachable(error);
+  });
+  if (!response.ok) await answered(response);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split("\n");
+    rest = parts.pop();
+    for (const part of parts) yield JSON.parse(part);
+  }
+}
+
 export async function begin() {
   session = await ask("session");
   return session;

@@ -14,6 +14,7 @@ import { Live } from "./live.js";
 import { login } from "./login.js";
 import { metrics } from "./metrics.js";
 import { overview } from "./overview.js";
+import { schema, schemas } from "./schemas.js";
 import * as theme from "./theme.js";
 
 const PAGES = {
@@ -21,13 +22,14 @@ const PAGES = {
   channels: ["Channels", channels],
   durables: ["Durables", durables],
   deadletters: ["Dead letters", deadLetters],
+  schemas: ["Schemas", schemas],
   clients: ["Clients", clients],
   cluster: ["Cluster", cluster],
   metrics: ["Metrics", metrics],
   config: ["Configuration", config],
 };
-const OTHERS = { channel: ["", channel] };
-const ABOVE = { channel: "channels" };
+const OTHERS = { channel: ["", channel], schema: ["", schema] };
+const ABOVE = { channel: "channels", schema: "schemas" };
 const OF_EVERYTHING = ["clients", "cluster", "metrics", "config"]; // not for those who may see some channels only
 const LIVE = { stream: "Live", poll: "Asking every few seconds", off: "Not live" };
 
