@@ -69,7 +69,7 @@ def test_a_page_asks_who_it_is_and_goes_on_where_it_was_asked_for(page, real):
     log_in(page, "alice", "of-alice")
     page.until(lambda: page.texts("tbody th") == ["orders.eu"], "what she may see")
     page.sees("alice", "#user")
-    assert page.texts(".side a") == ["Overview", "Channels", "Durables", "Dead letters"]
+    assert page.texts(".side a") == ["Overview", "Channels", "Durables", "Dead letters", "Schemas"]
     page.until(lambda: page.text("#live") == "live", "news come")
     assert page.find("#create") is None
     assert 'Audit: "alice" has logged in from 127.0.0.1' in real[0].log()
