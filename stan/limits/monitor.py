@@ -127,6 +127,14 @@ DASHBOARD_SEARCH_TIME = 30 * SECOND
 """A search ends after this."""
 DASHBOARD_SEARCH_FETCH_BYTES = 512 * KiB
 """Bytes that a search requests at once: it tells its progress after each answer."""
+DASHBOARD_LAG_IDLE_TICK = 300 * SECOND
+"""Interval between two polls of the subscriptions while no browser watches, for the history of their lag."""
+DASHBOARD_CHART_POINTS_MAX = 360
+"""Points of a chart of the history."""
+DASHBOARD_OVERVIEW_SPAN = 600 * SECOND
+"""The charts of the overview show this long."""
+HISTORY_SAVE_INTERVAL = 60 * SECOND
+"""The history of the dashboard is written at this interval; a crash costs as much of it."""
 DASHBOARD_VIEWERS_MAX = 64
 """Viewers whose part of the tables is remembered."""
 DASHBOARD_EVENTS_MAX = 200

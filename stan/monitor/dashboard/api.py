@@ -12,29 +12,27 @@ from copy import copy
 from typing import Any, Final
 
 from stan_protocol.admin_types import ChannelStatus, CursorStatus, Event, NodeStatus
-from stan_protocol.channels import is_channel_name
-from stan_protocol.refusals import UNKNOWN_CHANNEL
 from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import Config
 from stan.core.base.names import text
-from stan.errors import Refused, StanError
-from stan.monitor.dashboard import actions, listing, rows
+from stan.errors import StanError
+from stan.monitor.dashboard import actions, rows
+from stan.monitor.dashboard.channel_answer import ChannelAnswer
 from stan.monitor.dashboard.cluster_snapshot import ChannelTable, ClusterSnapshot, CursorTable, searched
 from stan.monitor.dashboard.formatting import millis, name_of_key
 from stan.monitor.dashboard.health_summary import sentence
+from stan.monitor.dashboard.history_answers import history_answer, lately
 from stan.monitor.dashboard.message_answers import OF_MESSAGES, MessageAnswers
 from stan.monitor.dashboard.message_rate import MessageRates
 from stan.monitor.dashboard.schemas import SchemaRegistry
 from stan.monitor.dashboard.tables import TableQuery, chosen
 from stan.monitor.dashboard.visible import VisibleSnapshot, check_action, check_question, visible_events
 from stan.monitor.login.viewer import Viewer, everybody
-from stan.monitor.pages import UnknownNameError
 from stan.product import COMPATIBLE_VERSION, VERSION
-from stan.protocol.part_status import channel_faults, part_of, position_faults, summed_channels, summed_positions
-from stan.status.groups import commits_of, groups_of
-from stan.status.positions import WORST_FIRST, worst_of
+from stan.protocol.part_status import part_of
+from stan.status.positions import WORST_FIRST
 
 Json = dict[str, Any]
 Query = Mapping[str, str]
@@ -119,11 +117,19 @@ class Api:
             "bytes": table.bytes if table else None,
             "durables": len(cursors.names) if cursors else None,
             "clients": max((node.clients for node in snapshot.history.present()), default=0) if all_seen else None,
-            "history": [rows.sample(sample) for sample in snapshot.history.samples] if all_seen else [],
+            "history": lately(snapshot.history.measured, self._wall()) if all_seen else [],
             "worst": [rows.cursor(row, cursors.at) for row in cursors.lagging] if cursors else None,
             "busiest": [_channel(table, row) for row in table.busiest] if table and table.compared else None,
             "events": [rows.event(event) for event in events[: -EVENTS_TOLD - 1 : -1]],
         }
+
+    async def channel(self, query: Query) -> Json:
+        """Return one channel by its key, its message rate over the last minutes, and its cursors with their lag trends."""
+        return await ChannelAnswer(self.snapshot, self._message_rates, self._wall).answer(query)
+
+    async def history(self, query: Query) -> Json:
+        """Return the figures of the cluster over `span`: hour or week."""
+        return history_answer(self.snapshot.history.measured, query, self._wall())
 
     async def news(self, _query: Query) -> Json:
         """Return health and rates as `known` does, for pages that cannot use the stream of events."""
@@ -217,69 +223,6 @@ class Api:
             for row in (clients.rows[at] for at in shown)
         ]
         return {**_page(page, listed, matching, len(names), table), "missing": [], "cut": clients.cut}
-
-    # --- one channel --------------------------------------------------------------------------------------------------
-
-    async def channel(self, query: Query) -> Json:
-        """Return one channel by its key, its message rate over the last minutes, and its cursors with their lag trends."""
-        name = name_of_key(query.get("name", ""))
-        asking = self.snapshot.cluster_client
-        if not is_channel_name(name):
-            raise UnknownNameError(UNKNOWN_CHANNEL)
-        try:
-            channels, cursors = await asyncio.gather(listing.channels(asking, name), listing.cursors(asking, name))
-        except Refused as error:  # the servers do not accept the name
-            raise UnknownNameError(str(error)) from None
-        row = next((row for row in channels.rows if row.name == text(name)), None)
-        if row is None:
-            return await self._parted(name)
-        now, lag_trends = self._wall(), self.snapshot.lag_trends
-        lag_trends.note(cursors.rows, now)
-        pace = await self._message_rates.of(name, row.uid, now)
-        document = rows.channel(row, None, max([one.waiting for one in cursors.rows], default=0), len(cursors.rows))
-        document["pace"] = [[millis(at), round(rate, 1)] for at, rate in pace]
-        document["rate"] = document["pace"][-1][1]
-        document["durables"] = [
-            rows.cursor(one, now, lag_trends.left_s(one))
-            | {
-                "trend": [[millis(at), lag] for at, lag in lag_trends.points(one)],
-                "windows": [[millis(at), window] for at, window in lag_trends.windows(one)],
-            }
-            for one in cursors.rows[: limits.DASHBOARD_ROWS_MAX]
-        ]
-        return document
-
-    async def _parted(self, name: bytes) -> Json:
-        """Return a channel that has parts: sums, its parts with their leaders, their faults, and their positions."""
-        asking, pattern, channel = self.snapshot.cluster_client, name + b".*", text(name)
-        channels, cursors = await asyncio.gather(listing.channels(asking, pattern), listing.cursors(asking, pattern))
-        parts = sorted(
-            (row for row in channels.rows if part_of(row).channel == channel), key=lambda row: int(part_of(row).number)
-        )
-        if not parts:
-            raise UnknownNameError(UNKNOWN_CHANNEL)
-        positions = [one for one in cursors.rows if part_of(one).channel == channel]
-        groups = groups_of(self.snapshot.health()[0])
-        leaders = {group.number: group.leader.replace("(alone)", "this node") for group in groups}
-        now, table = self._wall(), self.snapshot.channels.recent
-        rates = table.rates if table else {}
-        lags = {
-            row.name: max([one.waiting for one in positions if one.channel == row.name], default=0) for row in parts
-        }
-        total = summed_channels(parts)[0].total
-        document = rows.channel(total, rates.get(channel), max(lags.values()), len(positions))
-        document["parts"] = [
-            rows.channel(row, rates.get(row.name), lags[row.name], 0) | {"leader": leaders.get(row.group, "")}
-            for row in parts
-        ]
-        document["of"] = int(part_of(parts[0]).parts)
-        faults = (*channel_faults(parts, commits_of(groups), now), *position_faults(positions))
-        document["faults"] = [{"text": fault.text, "level": "busy" if fault.passing else "warn"} for fault in faults]
-        document["durables"] = [
-            rows.cursor(one.total, now, of=worst_of(one.parts or [one.total], now)) | {"parts": len(one.parts) or 1}
-            for one in summed_positions(positions)[: limits.DASHBOARD_ROWS_MAX]
-        ]
-        return document
 
     # --- servers ------------------------------------------------------------------------------------------------------
 

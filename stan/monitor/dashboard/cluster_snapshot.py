@@ -147,7 +147,8 @@ class ClusterSnapshot:
         """Poll the cluster for ever: often while a browser watches or a node has failed to answer, else seldom."""
         while True:
             watched = self.browsers.begin_round()
-            for cached in (self.nodes, self.cursors) if watched else (self.nodes,):
+            lag_due = self.cursors.age >= limits.DASHBOARD_LAG_IDLE_TICK
+            for cached in (self.nodes, self.cursors) if watched or lag_due else (self.nodes,):
                 with contextlib.suppress(StanError):
                     await cached.get()
             self.health()
@@ -189,6 +190,9 @@ class ClusterSnapshot:
         self._health.unreported.note(cursors.missing, begun)
         now = time.time_ns()
         self.lag_trends.note(cursors.rows, now)
+        if not cursors.missing:
+            waiting = [row.waiting for row in cursors.rows]
+            self.history.measured.note(now, {"lag": sum(waiting), "worst_lag": max(waiting, default=0)})
         states: list[PositionState] = []
         names: list[str] = []
         time_slice = CooperativeYield()

@@ -4,7 +4,6 @@ Sends no requests: its owner notes the answers of each round. The age of an answ
 not answer if it failed to do so several times in a row. Times are ns, monotonic of the clock it is given, or Unix.
 """
 
-from collections import deque
 from collections.abc import Iterable
 from typing import Generic, NamedTuple, TypeVar
 
@@ -12,6 +11,7 @@ from stan_protocol.admin_types import NodeStatus
 from stan_protocol.scalars import SECOND
 
 from stan import limits
+from stan.monitor.dashboard.measured_history import MeasuredHistory
 
 K = TypeVar("K", str, int)
 
@@ -68,7 +68,7 @@ class NodeHistory:
 
     def __init__(self, me: str = "") -> None:
         self.reports: dict[str, NodeReport] = {}
-        self.samples: deque[Throughput] = deque(maxlen=limits.DASHBOARD_SAMPLES_MAX)
+        self.measured = MeasuredHistory()
         self.rates: Throughput | None = None  # as of the last round; None: not known
         self._me = me
         self._nodes: Failures[str] = Failures()
@@ -92,7 +92,7 @@ class NodeHistory:
         self.rates = None if rates is None else Throughput(wall, **rates)
         if self.rates is not None and present <= answered.keys():
             # Only of rounds that all present nodes answered: otherwise the traffic would seem to drop.
-            self.samples.append(self.rates)
+            self.measured.note(wall, _figures(self.rates, self.present()))
 
     def _rates(self, answers: Iterable[NodeStatus]) -> dict[str, float] | None:
         """Sum the traffic per second of the nodes, each since its answer before; None if no node answered twice."""
@@ -138,3 +138,12 @@ class NodeHistory:
     def fresh(self) -> list[NodeStatus]:
         """The status of each node that answered the last round with a valid result, ordered by name."""
         return [status for status in self.present() if status.node not in self._nodes]
+
+
+def _figures(rates: Throughput, nodes: list[NodeStatus]) -> dict[str, float]:
+    """Return the figures of a round for the history."""
+    figures: dict[str, float] = {name: getattr(rates, name) for name in _COUNTERS}
+    figures["clients"] = max((node.clients for node in nodes), default=0)
+    figures["memory"] = sum(node.rss for node in nodes)
+    used = [1 - node.disk_free / node.disk_total for node in nodes if node.disk_total]
+    return {**figures, "disk_used": max(used)} if used else figures

@@ -12,18 +12,16 @@ from importlib.resources import files
 from typing import Any, Final
 
 from aiohttp import web
-from stan_protocol.admin_types import Event
 from stan_protocol.scalars import SECOND
 
 from stan import limits
-from stan.edge.nats.cluster_client import ClusterClient, subscribe_events
 from stan.edge.process import BrokerProcess
 from stan.edge.standby.standby import STANDBY
-from stan.monitor import health
 from stan.monitor.dashboard.api import Api
 from stan.monitor.dashboard.change_route import ChangeRoute
-from stan.monitor.dashboard.cluster_snapshot import ClusterHealth, ClusterSnapshot
+from stan.monitor.dashboard.cluster_snapshot import ClusterSnapshot
 from stan.monitor.dashboard.failed_answers import ERRORS, failed_answer
+from stan.monitor.dashboard.polling import Polling, polled_by
 from stan.monitor.dashboard.search_route import SearchRoute
 from stan.monitor.guard import HEADERS, TOKEN_HEADER, Guard
 from stan.monitor.json_answer import encoded
@@ -36,6 +34,7 @@ API: Final = "/api/v1/"
 QUESTIONS: Final = (
     *(
         "overview",
+        "history",
         "news",
         "channels",
         "durables",
@@ -70,35 +69,21 @@ class Dashboard:
         self._guard = guard
         self._files = _load()
         self._api: Api | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._polling: Polling | None = None
         self.streams: set[web.RequestHandler] = set()  # connections that get news
         self._shut = asyncio.Event()
         view.when_open(self._opened)
 
     def _opened(self, node: BrokerProcess) -> None:
         """Start to answer requests: there is a node now with a connection to the cluster."""
-        config = self._view.config
-        cluster_client = ClusterClient(node.gateway.own_requests, config.cluster_id, limits.DASHBOARD_PATIENCE / SECOND)
-        judged = ClusterHealth(lambda: health.ready(self._view), config.store.raft_groups)
-        snapshot = ClusterSnapshot(cluster_client, judged, self._name())
-        api = Api(snapshot, config)
-
-        subscribe_events(node.gateway, lambda event: api.events.append(Event.from_pb(event)))
+        api, snapshot = polled_by(self._view, node, self._name())
         self.serve(api, snapshot)
 
     def serve(self, api: Api, snapshot: ClusterSnapshot) -> None:
         """Answer requests with *api* from now on, and begin to poll the cluster."""
         self._api = api
-        self._looking = asyncio.get_running_loop().create_task(self._look(snapshot))
-
-    async def _look(self, snapshot: ClusterSnapshot) -> None:
-        """Poll the cluster for ever, whatever fails: otherwise the pages would stop changing."""
-        while True:
-            try:
-                await snapshot.run()
-            except Exception as error:  # noqa: BLE001 - an error must end neither the broker nor the dashboard
-                self._error(f"Error looking at the cluster for the dashboard: {type(error).__name__}: {error}")
-                await asyncio.sleep(limits.DASHBOARD_IDLE_TICK / SECOND)
+        self._polling = Polling(snapshot, self._view.config.store, self._error)
+        self._polling.start()
 
     def _name(self) -> str:
         """Return this node's name in its cluster; "" for a standalone broker."""
@@ -106,10 +91,9 @@ class Dashboard:
         return "" if node is None or self._view.config.cluster is None else node.storage.node_id
 
     async def close(self) -> None:
-        """Stop polling the cluster."""
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        """Stop polling the cluster, and write the history."""
+        if self._polling is not None:
+            await self._polling.stop()
 
     def add_to(self, app: web.Application) -> None:
         """Add the dashboard's paths to *app*."""

@@ -25,7 +25,7 @@ T = TypeVar("T")
 OF_ONE_CHANNEL: Final = frozenset({"channel", "messages", "explain", "payload", "search"})
 """Questions about the channel that their parameter `name` says."""
 OF_ITS_MESSAGES: Final = frozenset({"messages", "payload", "search"})
-OF_EVERYTHING: Final = frozenset({"clients", "cluster", "options"})
+OF_EVERYTHING: Final = frozenset({"clients", "cluster", "options", "history"})
 """Questions about what belongs to no channel."""
 
 
