@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 
 from aiohttp import web
+from stan_protocol.admin_types import Event
 from stan_protocol.scalars import WallNanos
 
 from stan.config import Config
@@ -19,13 +20,7 @@ from stan.monitor.login_routes import LoginRoutes
 from stan.monitor.view import NodeView
 from tests.kit.fake_cluster import FakeCluster
 
-METRICS = """# HELP stan_clients Registered clients, as every node knows them
-# TYPE stan_clients gauge
-stan_clients 3.0
-# HELP stan_group_leads 1: this node leads the group
-# TYPE stan_group_leads gauge
-stan_group_leads{group="1"} 1.0
-"""
+METRICS = "stan_clients 3.0\n"
 
 
 @contextlib.asynccontextmanager
@@ -39,7 +34,7 @@ async def served(fake: FakeCluster, config: Config | None = None) -> AsyncIterat
         fake.cluster_client(), ClusterHealth(list, fake.groups), fake.nodes[0], lambda: time.monotonic_ns() + fake.ahead
     )
     api = Api(snapshot, config)
-    api.events.extend(fake.happened)
+    api.events.extend(map(Event.from_pb, fake.happened))
     dashboard.serve(api, snapshot)
     app = web.Application(middlewares=[guard.admit])
     LoginRoutes(guard, fake.notes.append).add_to(app)

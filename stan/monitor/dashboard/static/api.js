@@ -34,14 +34,6 @@ export async function ask(name, params, signal) {
   return answered(response);
 }
 
-export async function metrics(signal) {
-  const response = await fetch("/metrics", { signal, cache: "no-store" }).catch((error) => {
-    throw unreachable(error);
-  });
-  if (!response.ok) throw new Error(`The server answers ${response.status}`);
-  return response.text();
-}
-
 /** The lines of JSON of a long answer, one after the other as they come. */
 export async function* lines(where, signal) {
   const response = await fetch(where, { signal, cache: "no-store" }).catch((error) => {

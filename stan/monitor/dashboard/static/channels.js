@@ -4,7 +4,7 @@ import { ask, mayAct } from "./api.js";
 import { Query, shown } from "./query.js";
 import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
-import { ago, lasting, many, now, number, rate, size, time } from "./format.js";
+import { ago, lasting, many, now, number, rate, size, stamp } from "./format.js";
 import { pager, search, table } from "./table.js";
 
 const LIMIT = 50;
@@ -56,7 +56,7 @@ export function listed(context, { title, name, columns, keyOf, sort, label, filt
       shown(query, (data) => [gaps(data),
         h("p", { class: "muted", role: "status" },
           params.search || params.state ? `${number(data.matching)} of ${number(data.total)}` : `${number(data.total)} in all`,
-          now() - data.at > OLD_MS && `, as of ${time(data.at)}`),
+          now() - data.at > OLD_MS && `, as of ${stamp(data.at)}`),
         data.rows.length ? table(title, columns, data.rows, keyOf,
           { sort: params.sort || sort, by: (next) => go({ sort: next }) }) : h("p", { class: "empty" },
           data.total ? "Nothing matches." : "There is nothing yet."),

@@ -5,7 +5,7 @@ import { Query, shown } from "./query.js";
 import { bar } from "./chart.js";
 import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
-import { ago, now, number, size, time } from "./format.js";
+import { ago, now, number, size, stamp } from "./format.js";
 import { level } from "./table.js";
 
 const NAME = (group) => (group ? `Group ${group}` : "Metadata");
@@ -47,8 +47,8 @@ function card(node) {
   const used = 1 - node.disk_free / (node.disk_total || 1);
   return h("article", { class: `card node ${bad ? "bad" : "ok"}`, "data-key": node.id },
     h("h2", {}, h("span", { class: "dot" }), node.name, node.replica && h("small", { class: "muted" }, " read replica")),
-    node.silent ? level("bad", `does not answer since ${time(node.silent)} (${ago(node.silent)})`)
-      : now() - node.asked > OLD_MS ? level("warn", `as it was at ${time(node.asked)} (${ago(node.asked)})`)
+    node.silent ? level("bad", `does not answer since ${stamp(node.silent)} (${ago(node.silent)})`)
+      : now() - node.asked > OLD_MS ? level("warn", `as it was at ${stamp(node.asked)} (${ago(node.asked)})`)
         : node.not_ready.length ? h("ul", {}, node.not_ready.map((why) => h("li", {}, why)))
           : level("ok", "ready"),
     h("dl", {}, h("dt", {}, "Up"), h("dd", {}, node.started ? ago(node.started).replace(" ago", "") : "–"), h("dt", {}, "Version"),

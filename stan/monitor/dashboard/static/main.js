@@ -9,7 +9,7 @@ import { config } from "./config.js";
 import { deadLetters } from "./deadletters.js";
 import { draw, h } from "./dom.js";
 import { durables } from "./durables.js";
-import { ago, clock, now, time } from "./format.js";
+import { ago, clock, now, stamp } from "./format.js";
 import { Live } from "./live.js";
 import { login } from "./login.js";
 import { metrics } from "./metrics.js";
@@ -113,7 +113,7 @@ let newsAt = 0;
 function lost(text, state = "bad") {
   const notice = document.getElementById("lost");
   notice.hidden = !text;
-  notice.textContent = !text ? "" : `${text}.${newsAt ? ` What is shown is as it was at ${time(newsAt)} (${ago(newsAt)}).` : ""}`;
+  notice.textContent = !text ? "" : `${text}.${newsAt ? ` What is shown is as it was at ${stamp(newsAt)} (${ago(newsAt)}).` : ""}`;
   main.toggleAttribute("data-lost", Boolean(text));
   if (text) health(state, text);
 }
