@@ -135,6 +135,10 @@ DASHBOARD_OVERVIEW_SPAN = 600 * SECOND
 """The charts of the overview show this long."""
 HISTORY_SAVE_INTERVAL = 60 * SECOND
 """The history of the dashboard is written at this interval; a crash costs as much of it."""
+DASHBOARD_NODE_NEWS_MAX = 50
+"""Of nodes that stop to answer, and answer again, that are remembered."""
+DASHBOARD_RED_AFTER = 5 * SECOND
+"""A problem that is younger is shown as a warning, whatever it is: much of it passes by itself."""
 DASHBOARD_VIEWERS_MAX = 64
 """Viewers whose part of the tables is remembered."""
 DASHBOARD_EVENTS_MAX = 200

@@ -343,7 +343,7 @@ def test_pages_are_told_to_those_who_hear_them(page):
     page.open("#/channel/orders")
     page.until(lambda: page.texts(".message"))
     unnamed = """return [...document.querySelectorAll('button, a[href], input, select, textarea, [role=img], table')]
-        .filter((e) => !(e.innerText?.trim() || e.getAttribute('aria-label') || e.labels?.length || e.caption))
+        .filter((e) => !(e.textContent?.trim() || e.getAttribute('aria-label') || e.labels?.length || e.caption))
         .map((e) => e.outerHTML)"""
     assert page.script(unnamed) == []
     landmarks = (
@@ -369,7 +369,7 @@ def test_page_of_ten_thousand_channels_is_drawn(page, fake):
 def test_nothing_can_be_changed_unless_it_is_switched_on(page):
     page.open("#/channel/orders")
     page.until(lambda: page.texts(".message"))
-    for selector in ("#purge", "#delete", "#publish", ".actions", ".message button"):
+    for selector in ("#purge", "#delete", "#publish", ".menu", ".message button"):
         assert page.find(selector) is None
 
 
@@ -481,11 +481,13 @@ def test_real_server_shows_a_stuck_durable_and_is_changed_from_the_dashboard(dri
         page.sees("5 of 5 messages are sent and not acked", "tbody")
         page.click("tbody a", "orders")
         page.until(lambda: page.texts(".message .about a:first-child")[:1] == ["#30"])
-        page.click(".actions button", "Pause")
+        page.click("tbody .menu")
+        page.click(".choices button", "Pause")
         page.sees("Nothing is sent to it until it is resumed", "dialog")
         page.click("dialog button", "Cancel")
         page.until(lambda: page.find("dialog[open]") is None)
-        page.click(".actions button", "Pause")
+        page.click("tbody .menu")
+        page.click(".choices button", "Pause")
         page.click("dialog .danger", "Pause")
         page.sees("It is paused: nothing is sent", "tbody")
         page.click("#publish")

@@ -28,7 +28,7 @@ from stan.monitor.dashboard.message_answers import OF_MESSAGES, MessageAnswers
 from stan.monitor.dashboard.message_rate import MessageRates
 from stan.monitor.dashboard.schemas import SchemaRegistry
 from stan.monitor.dashboard.tables import TableQuery, chosen
-from stan.monitor.dashboard.visible import VisibleSnapshot, check_action, check_question, visible_events
+from stan.monitor.dashboard.visible import VisibleSnapshot, check_action, check_question, latest, visible_events
 from stan.monitor.login.viewer import Viewer, everybody
 from stan.product import COMPATIBLE_VERSION, VERSION
 from stan.protocol.part_status import part_of
@@ -105,10 +105,13 @@ class Api:
             failed = one.exception()
             if failed is not None and not isinstance(failed, StanError):
                 raise failed  # a missing answer is only shown among the problems
-        table, cursors = snapshot.channels.recent, snapshot.cursors.recent
+        table, cursors = snapshot.channels.last, snapshot.cursors.last
+        current = snapshot.channels.recent is not None and snapshot.cursors.recent is not None
+        old = [one.at for one in (table, cursors) if one is not None and not current]
         all_seen, events = self._viewer.sees_all, visible_events(list(self.events), self._viewer)
         return {
             **self.known(),
+            "old": millis(min(old, default=0)),
             "version": VERSION,
             "compatible": COMPATIBLE_VERSION,
             "cluster_id": self._config.cluster_id,
@@ -120,12 +123,18 @@ class Api:
             "history": lately(snapshot.history.measured, self._wall()) if all_seen else [],
             "worst": [rows.cursor(row, cursors.at) for row in cursors.lagging] if cursors else None,
             "busiest": [_channel(table, row) for row in table.busiest] if table and table.compared else None,
-            "events": [rows.event(event) for event in events[: -EVENTS_TOLD - 1 : -1]],
+            "events": self._happened(events),
         }
 
     async def channel(self, query: Query) -> Json:
         """Return one channel by its key, its message rate over the last minutes, and its cursors with their lag trends."""
         return await ChannelAnswer(self.snapshot, self._message_rates, self._wall).answer(query)
+
+    def _happened(self, events: list[Event]) -> list[Json]:
+        """Return the newest events, the newest first, with those of nodes that this one has seen itself."""
+        told = [rows.event(event) for event in events[: -EVENTS_TOLD - 1 : -1]]
+        told += [rows.node_news(news) for news in self.snapshot.history.news] if self._viewer.sees_all else []
+        return sorted(told, key=lambda event: -(event["time"] or 0))[:EVENTS_TOLD]
 
     async def history(self, query: Query) -> Json:
         """Return the figures of the cluster over `span`: hour or week."""
@@ -153,7 +162,7 @@ class Api:
     async def channels(self, query: Query) -> Json:
         """Return a page of the table of channels; parameters: `search`, `sort` (descending with `-`), `offset`, `limit`."""
         page = TableQuery.of(query, CHANNEL_ORDERS, "name")
-        table = await self.snapshot.channels.get()
+        table = await latest(self.snapshot.channels)
         order = CHANNEL_ORDERS[page.order]
         shown, matching = chosen(table.names, page, lambda at: order(table, at))
         listed = [_channel(table, table.rows[at]) for at in shown]
@@ -163,7 +172,7 @@ class Api:
         """Return a page of the table of durables, queue groups and subscriptions; parameters as of `channels`, and `state` (a
         state's word) and `channel` (a channel's key) to filter by."""
         page = TableQuery.of(query, CURSOR_ORDERS, "state")
-        table = await self.snapshot.cursors.get()
+        table = await latest(self.snapshot.cursors)
         state, channel = query.get("state", ""), text(name_of_key(query.get("channel", "")))
         words: dict[str, int] = {}
         for each in table.states:

@@ -45,6 +45,11 @@ class Cached(Generic[T]):
         return await asyncio.shield(asking)
 
     @property
+    def last(self) -> T | None:
+        """The last answer, however old it is; None: there was none, or a change has made it wrong."""
+        return self._last if self._until else None
+
+    @property
     def age(self) -> int:
         """Time since the last answer was made, or since the cache was, in ns."""
         return self._clock() - self._made_at

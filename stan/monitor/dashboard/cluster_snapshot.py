@@ -30,6 +30,8 @@ from stan.protocol.part_status import summed_channels
 from stan.status.findings import Finding
 from stan.status.positions import STUCK, PositionState, state_of
 
+SEARCHED_MEMBERS_MAX = 8
+"""Members of a queue group by whose clients a search finds it."""
 TOLD = 5
 """Rows of the short lists of the overview."""
 NODES_WAIT_S = limits.DASHBOARD_NODES_WAIT / SECOND
@@ -92,7 +94,7 @@ class ClusterHealth:
     ) -> tuple[HealthInputs, list[Finding]]:
         """Return the same for a part of the cursors; the beginnings of problems are those that `judge` has noted."""
         inputs = self._inputs(history, cursors, now)
-        return inputs, self._since.known(problems(inputs), now)
+        return inputs, self._since.settled(problems(inputs), now)
 
     def _inputs(self, history: NodeHistory, cursors: CursorTable | None, now: int) -> HealthInputs:
         return HealthInputs(
@@ -198,7 +200,8 @@ class ClusterSnapshot:
         time_slice = CooperativeYield()
         for row in cursors.rows:
             states.append(state_of(row, now))
-            names.append(searched(row.channel, row.durable_name, row.queue_group, row.client_id))
+            clients = [member.client_id for member in row.members[:SEARCHED_MEMBERS_MAX]]
+            names.append(searched(row.channel, row.durable_name, row.queue_group, row.client_id, *clients))
             await time_slice.yield_if_due()
         stuck = [row for row, state in zip(cursors.rows, states, strict=True) if state.word == STUCK]
         lagging = nlargest(TOLD, (row for row in cursors.rows if row.waiting), key=lambda row: row.waiting)

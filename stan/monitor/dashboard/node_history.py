@@ -4,6 +4,7 @@ Sends no requests: its owner notes the answers of each round. The age of an answ
 not answer if it failed to do so several times in a row. Times are ns, monotonic of the clock it is given, or Unix.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Generic, NamedTuple, TypeVar
 
@@ -32,6 +33,14 @@ class Throughput(NamedTuple):
     messages_out: float
     bytes_in: float
     bytes_out: float
+
+
+class NodeNews(NamedTuple):
+    """A node has stopped to answer, or answers again."""
+
+    at: int  # Unix ns
+    node: str
+    answers: bool
 
 
 class Failures(Generic[K]):
@@ -72,6 +81,7 @@ class NodeHistory:
         self.rates: Throughput | None = None  # as of the last round; None: not known
         self._me = me
         self._nodes: Failures[str] = Failures()
+        self.news: deque[NodeNews] = deque(maxlen=limits.DASHBOARD_NODE_NEWS_MAX)
         self._rounds: Failures[str] = Failures()  # rounds without an answer of this node itself
 
     def note(self, answers: Iterable[NodeStatus], refused: Iterable[str], now: int, wall: int) -> None:
@@ -88,11 +98,19 @@ class NodeHistory:
         there = answered.keys() | set(refused)
         self._rounds.note([] if self._me in there else [self._me], wall)
         if self._me in there:
+            silent = self.silent()
             self._nodes.note(sorted({*self.members(), *self.reports} - there), wall)
+            self._note_news(silent, wall)
         self.rates = None if rates is None else Throughput(wall, **rates)
         if self.rates is not None and present <= answered.keys():
             # Only of rounds that all present nodes answered: otherwise the traffic would seem to drop.
             self.measured.note(wall, _figures(self.rates, self.present()))
+
+    def _note_news(self, before: dict[str, int], wall: int) -> None:
+        """Note the members that have stopped to answer, or answer again; *before*: those that were silent, and since when."""
+        silent = self.silent()
+        self.news += [NodeNews(silent[name], name, answers=False) for name in sorted(silent.keys() - before.keys())]
+        self.news += [NodeNews(wall, name, answers=True) for name in sorted(before.keys() - silent.keys())]
 
     def _rates(self, answers: Iterable[NodeStatus]) -> dict[str, float] | None:
         """Sum the traffic per second of the nodes, each since its answer before; None if no node answered twice."""

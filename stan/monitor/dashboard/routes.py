@@ -50,6 +50,7 @@ QUESTIONS: Final = (
     ),
 )
 """Methods of Api that answer with JSON."""
+NO_PAGE: Final = f"The dashboard has no such page: it begins at {PAGES}"
 STANDS_BY: Final = "this server stands by: ask the active one of its fault tolerance group"
 _TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
@@ -98,7 +99,7 @@ class Dashboard:
     def add_to(self, app: web.Application) -> None:
         """Add the dashboard's paths to *app*."""
         app.router.add_get("/dashboard", self._to_pages)
-        app.router.add_get(PAGES + "{name:[a-z.-]*}", self._file)
+        app.router.add_get(PAGES + "{name:.*}", self._file)
         for name in QUESTIONS:
             app.router.add_get(API + name, self._question(name))
         app.router.add_get(f"{API}payload", self._payload)
@@ -120,7 +121,7 @@ class Dashboard:
     async def _file(self, request: web.Request) -> web.Response:
         name = request.match_info["name"] or "index.html"
         if name not in self._files:
-            return web.Response(status=404, text="404 page not found\n", headers=HEADERS)
+            return web.Response(status=404, text=f"{NO_PAGE}\n", headers=HEADERS)
         kind, tag, body = self._files[name]
         headers = {**HEADERS, "ETag": tag, "Cache-Control": "no-cache"}
         if request.headers.get("If-None-Match") == tag:

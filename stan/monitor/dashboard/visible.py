@@ -11,6 +11,7 @@ from stan_protocol.admin_types import ChannelStatus, CursorStatus, Event
 from stan_protocol.refusals import UNKNOWN_CHANNEL
 
 from stan.core.base.names import raw
+from stan.errors import Unanswered
 from stan.monitor.dashboard.cached import Cached
 from stan.monitor.dashboard.cluster_snapshot import TOLD, ChannelTable, ClusterSnapshot, CursorTable
 from stan.monitor.dashboard.formatting import name_of_key
@@ -82,10 +83,26 @@ class VisibleTable(Generic[T]):
         table, made = self._table.recent, self._made
         return made[1] if made is not None and table is made[0] else None
 
+    @property
+    def last(self) -> T | None:
+        """The part of the last table, however old it is; None: not known, or not made yet."""
+        table, made = self._table.last, self._made
+        return made[1] if made is not None and table is made[0] else None
+
     async def _part_of(self, table: T) -> T:
         if self._made is None or self._made[0] is not table:
             self._made = (table, await self._part(table))
         return self._made[1]
+
+
+async def latest(table: Cached[T] | VisibleTable[T]) -> T:
+    """Return a recent table, or if the cluster does not answer the last one, whose time the page shows. Errors as of `get`."""
+    try:
+        return await table.get()
+    except Unanswered:
+        if table.last is None:
+            raise
+        return table.last
 
 
 class VisibleSnapshot:

@@ -3,12 +3,12 @@
 import { mayChangeAll } from "./api.js";
 import { listed } from "./channels.js";
 import { confirm } from "./dialog.js";
-import { h } from "./dom.js";
+import { h, named } from "./dom.js";
 import { number } from "./format.js";
 import { level } from "./table.js";
 
 const COLUMNS = [
-  { name: "Client", sort: "name", cell: (row) => row.name },
+  { name: "Client", sort: "name", cell: (row) => named(row.name) },
   { name: "State", cell: (row) => (row.failing ? level("warn", "does not answer heartbeats") : level("ok", "connected")) },
   { name: "Subscriptions", sort: "subscriptions", number: true, cell: (row) => h("a", { href: `#/durables?search=${encodeURIComponent(row.name)}` }, number(row.subscriptions)) },
   { name: "Worst lag", sort: "lag", number: true, cell: (row) => number(row.lag) },

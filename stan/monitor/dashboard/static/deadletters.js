@@ -3,11 +3,11 @@
 import { mayAct } from "./api.js";
 import { listed } from "./channels.js";
 import { confirm } from "./dialog.js";
-import { h } from "./dom.js";
+import { h, named } from "./dom.js";
 import { ago, many, number, size } from "./format.js";
 
 const COLUMNS = [
-  { name: "Channel", sort: "name", cell: (row) => h("a", { href: `#/channel/${row.key}` }, row.name) },
+  { name: "Channel", sort: "name", cell: (row) => h("a", { href: `#/channel/${row.key}` }, named(row.name)) },
   { name: "Messages", sort: "messages", number: true, cell: (row) => number(row.messages) },
   { name: "Size", sort: "bytes", number: true, cell: (row) => size(row.bytes) },
   { name: "Given up by", cell: (row) => row.sources.map((source) => h("div", {},

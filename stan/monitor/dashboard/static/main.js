@@ -64,6 +64,13 @@ const context = {
   },
 };
 
+/** A page that is none. */
+function unknown({ path }) {
+  const draw_ = () => [h("div", { class: "head" }, h("h1", {}, "There is no such page")),
+    h("p", {}, `Nothing is called "${path.join("/")}" here. `, h("a", { href: "#/" }, "To the overview"))];
+  return { title: "No such page", draw: draw_, refresh: () => {}, close: () => {} };
+}
+
 function render() {
   planned = 0;
   if (page) draw(main, [page.draw()]);
@@ -73,7 +80,7 @@ function turn() {
   if (!known) return;
   const { path, params } = read();
   const name = path[0];
-  const [, make] = PAGES[name] ?? OTHERS[name] ?? PAGES[""];
+  const [, make] = PAGES[name] ?? OTHERS[name] ?? ["", unknown];
   const same = page !== null && route === path.join("/");
   Object.assign(context, { path, params });
   if (same) {
@@ -93,7 +100,7 @@ function turn() {
 }
 
 function navigation(name) {
-  const here = ABOVE[name] ?? (PAGES[name] ? name : "");
+  const here = ABOVE[name] ?? name;
   const pages = known ? Object.entries(PAGES).filter(([path]) => seesAll() || !OF_EVERYTHING.includes(path)) : [];
   draw(document.getElementById("pages"), pages.map(([path, [text]]) =>
     h("li", {}, h("a", { href: `#/${path}`, "aria-current": path === here ? "page" : null }, text))));

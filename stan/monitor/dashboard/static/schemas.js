@@ -2,12 +2,12 @@
 
 import { ask } from "./api.js";
 import { Query, shown } from "./query.js";
-import { h } from "./dom.js";
+import { h, named } from "./dom.js";
 import { moment, size } from "./format.js";
 import { table } from "./table.js";
 
 const COLUMNS = [
-  { name: "Channels", cell: (row) => h("a", { href: `#/schema/${row.key}` }, row.pattern) },
+  { name: "Channels", cell: (row) => h("a", { href: `#/schema/${row.key}` }, named(row.pattern)) },
   { name: "Version", number: true, cell: (row) => row.version },
   { name: "Kind", cell: (row) => [row.kind, row.message && h("small", { class: "muted" }, row.message)] },
   { name: "Promise", cell: (row) => row.compatibility },
