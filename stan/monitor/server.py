@@ -191,7 +191,12 @@ class Server:
         target = request.raw_path  # that begins otherwise would name another server
         if (cleaned := _cleaned(target)) != target:
             return web.Response(status=301, headers={"Location": cleaned, **_readers(request)})
-        if embedded is None or request.path.startswith(f"{ROOT}/") or not target.startswith("/"):
+        if (
+            embedded is None
+            or request.path.startswith(f"{ROOT}/")
+            or not target.startswith("/")
+            or _cleaned(request.path) != request.path  # written so that it is another path only once it is decoded
+        ):
             return _plain(404, "404 page not found")
         if pages is None:
             return _plain(503, "nats-server does not run")

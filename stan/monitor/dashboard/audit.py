@@ -22,7 +22,8 @@ def audit_line(who: str, address: str, name: str, fields: Mapping[str, Any], out
         outcome: the sentence that the person reads.
     """
     told = " ".join(f"{_short(field)}={_value(field, value)}" for field, value in list(fields.items())[:12])
-    return f"Audit: {go_quote(who) if who else 'somebody'} at {address}: {_short(name)} {told}: {outcome}"
+    change = f"{_short(name)} {told}".strip()
+    return f"Audit: {go_quote(who) if who else 'somebody'} at {address}: {change}: {outcome}"
 
 
 def _value(field: str, value: object) -> str:

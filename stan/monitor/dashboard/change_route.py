@@ -41,6 +41,9 @@ class ChangeRoute:
 
     async def _act(self, request: web.Request) -> web.StreamResponse:
         if refusal := self._guard.refuses_change(request.headers, request[VIEWER]):
+            if request[VIEWER].name:
+                who, name = request[VIEWER].name, request.match_info["name"]
+                self._note(audit_line(who, request.remote or "", name, {}, f"refused: {refusal}"))
             return json_answer({"error": refusal}, 403)
         fields = await _fields(request)
         if isinstance(fields, web.Response):

@@ -6,6 +6,7 @@ tell of all channels, are for those who may see all channels. Pages of other sit
 their requests.
 """
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -24,8 +25,10 @@ VIEWER: Any = web.RequestKey("viewer", Viewer) if hasattr(web, "RequestKey") els
 API: Final = "/api/v1/"
 LOGIN: Final = f"{API}login"
 LOGOUT: Final = f"{API}logout"
-_OPEN: Final = frozenset({"/dashboard", LOGIN, "/healthz", "/streaming/isFTActive"})
-_OPEN_BELOW: Final = ("/dashboard/", "/healthz/")
+_OPEN: Final = re.compile(
+    rf"/dashboard(?:/(?:[a-z]+(?:[.-][a-z]+)*)?)?|/healthz(?:/(?:live|startup|ready))?|/streaming/isFTActive|{LOGIN}"
+)
+"""Paths for everybody, each as a whole: a prefix could be followed by a way up to other pages."""
 _BEARER: Final = "bearer "
 LOG_IN: Final = "log in first"
 NOT_ALL: Final = "this page tells of all channels, and you may not see all of them"
@@ -66,7 +69,7 @@ class Authentication:
         if self._people is None:
             request[VIEWER] = self._anybody
             return
-        if path in _OPEN or path.startswith(_OPEN_BELOW):
+        if _OPEN.fullmatch(path):
             return
         if request.headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"} and (
             request.headers.get("Sec-Fetch-Mode") != "navigate"

@@ -255,6 +255,7 @@ async def test_a_reading_user_changes_nothing(fake, browser):
     found = await browser.act("purge", {"channel": "public.news", "keep": 0}, 403)
     assert found["error"] == "you may only look: your role is read"
     assert not fake.changes
+    assert 'Audit: "guest" at 127.0.0.1: purge: refused: you may only look: your role is read' in fake.notes
 
 
 async def test_changes_are_in_the_log_with_who_made_them(fake, browser):
