@@ -139,11 +139,10 @@ class Logins:
                 yield f"{user.where}: the rights of {name} are in permissions: leave out channels"
             if nats is None and permissions is not None and not user.channels:
                 yield f"{user.where}: {name} is no user of permissions: add channels that it may see"
-            if nats is not None and user.password and clear_password(nats):
+            if nats is not None and user.password and nats.password:
                 yield f"{user.where}: the password of {name} is in permissions: leave it out here"
-            if not (user.token or user.password or self.proxy is not None or (nats and clear_password(nats))):
-                reason = "no password that can be checked" if nats is not None else "no password and no token"
-                yield f"{user.where}: {name} has {reason}: add a token, or a password"
+            if not (user.token or user.password or self.proxy is not None or (nats and nats.password)):
+                yield f"{user.where}: {name} has no password and no token: add a token, or a password"
 
 
 def clear_password(user: NatsUser) -> str:

@@ -55,6 +55,8 @@ LOGIN_TOKEN_CHARS_MIN = 16
 """A token is the whole login, so it must not be guessed."""
 LOGIN_BYTES_MAX = 8 * KiB
 """Of a request to log in."""
+LOGIN_CHECKS_MAX = 4
+"""Passwords that NATS checks at once."""
 LOGIN_WINDOW = 60 * SECOND
 """Failed logins are counted for this long."""
 LOGIN_FAILURES_MAX = 10

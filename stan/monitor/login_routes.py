@@ -42,7 +42,11 @@ class LoginRoutes:
         name, token = fields.get("user", ""), fields.get("token", "")
         address = request.remote or ""
         try:
-            viewer = self._authentication.log_in(address, name=name, password=fields.get("password", ""), token=token)
+            viewer = (
+                self._authentication.log_in(address, token)
+                if token
+                else await self._authentication.log_in_by_password(address, name, fields.get("password", ""))
+            )
         except NotAdmittedError as refused:
             self._note(f"Audit: login from {address} refused: {refused}")
             return json_answer({"error": str(refused)}, refused.status, refused.headers)

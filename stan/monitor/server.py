@@ -19,6 +19,7 @@ from stan_protocol.scalars import SECOND, WallNanos
 from stan import limits
 from stan.config import MonitorConfig
 from stan.edge.log import ServerLog
+from stan.edge.nats.password_check import is_password
 from stan.errors import StartError
 from stan.monitor import health
 from stan.monitor.dashboard.routes import Dashboard
@@ -63,7 +64,7 @@ class Server:
         self._log = log
         self._wall = wall
         self._pages = Pages(view)
-        self._guard = Guard(config, Authentication(view.config))
+        self._guard = Guard(config, Authentication(view.config, self._is_password))
         self._dashboard = Dashboard(view, self._guard, log.error, log.info)
         self._logins = LoginRoutes(self._guard, log.info)
         self._listener: Listener | None = None
@@ -110,6 +111,12 @@ class Server:
             await self._listener.close()
         if self._runner is not None:
             await self._runner.cleanup()
+
+    async def _is_password(self, user: str, password: str) -> bool:
+        """Return True if NATS takes this password."""
+        config, embedded = self._view.config.nats, self._view.embedded
+        urls = config.urls or (() if embedded is None else (embedded.url,))
+        return bool(urls) and await is_password(config, urls, user, password)
 
     def _application(self) -> web.Application:
         app = web.Application(middlewares=[self._survive, self._guard.admit])

@@ -1,10 +1,13 @@
 """Logins to the pages of a real server: no way around them, health for everybody, and a configuration that is refused."""
 
 import http.client
+import json
 import subprocess
 
 import pytest
 
+from stan.config import NatsConfig
+from stan.edge.nats.password_check import is_password
 from tests.kit.ports import free_port
 from tests.kit.server import COMMAND, ROOT, StanServer
 
@@ -87,3 +90,47 @@ def test_mistakes_end_the_start_with_their_lines(tmp_path):
     assert run.returncode == 1
     assert f'{file}:4: "a" has no password and no token' in run.stderr
     assert f'{file}:5: the token of "b" is shorter than 16 characters' in run.stderr
+
+
+HASH = "$2b$04$abcdefghijklmnopqrstuuQdlWcjpxqT5yQtTz6Y8v4C9XmS7iBXC"
+PASSWORD = "of-hashed"  # noqa: S105 - of a test
+HASHED = f"""
+streaming {{
+  permissions {{ users: [{{ user: hashed, password: "{HASH}" }}], allow: [{{ user: hashed, admin_read: ">" }}] }}
+  dashboard {{ users: [{{ user: hashed }}] }}
+}}
+"""
+
+
+def logged_in(url, password):
+    host, port = url.removeprefix("http://").split(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=20)
+    headers = {"Origin": url, "Content-Type": "application/json"}
+    connection.request("POST", "/api/v1/login", json.dumps({"user": "hashed", "password": password}), headers)
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def test_hashed_password_is_checked_by_nats(tmp_path):
+    (tmp_path / "stan.conf").write_text(HASHED)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with StanServer(tmp_path, "-c", str(tmp_path / "stan.conf"), "-m", str(port)):
+        assert logged_in(url, "wrong") == 401
+        assert logged_in(url, HASH) == 401
+        assert logged_in(url, PASSWORD) == 200
+
+
+async def test_nats_that_takes_any_password_lets_nobody_in(tmp_path):
+    with StanServer(tmp_path, store="MEMORY") as server:
+        assert not await is_password(NatsConfig(), (server.url,), "hashed", PASSWORD)
+        assert not await is_password(NatsConfig(), (f"nats://127.0.0.1:{free_port()}",), "hashed", PASSWORD)
+
+
+async def test_logins_in_the_url_of_nats_open_nothing(tmp_path):
+    flags = ("--user", "broker", "--pass", "of-broker")
+    with StanServer(tmp_path, *flags, store="MEMORY") as server:
+        url = server.url.replace("nats://", "nats://broker:of-broker@")
+        assert not await is_password(NatsConfig(), (url,), "hashed", PASSWORD)
+        assert await is_password(NatsConfig(), (url,), "broker", "of-broker")

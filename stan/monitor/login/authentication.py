@@ -6,9 +6,10 @@ tell of all channels, are for those who may see all channels. Pages of other sit
 their requests.
 """
 
+import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from aiohttp import web
@@ -19,6 +20,8 @@ from stan.monitor.login.failed_tries import FailedTries
 from stan.monitor.login.people import People
 from stan.monitor.login.sessions import BrowserSessions
 from stan.monitor.login.viewer import Viewer, everybody
+
+AskNats = Callable[[str, str], Awaitable[bool]]
 
 VIEWER: Any = web.RequestKey("viewer", Viewer) if hasattr(web, "RequestKey") else "stan.viewer"
 """Key of a request under which its viewer stands; aiohttp before 3.14 has no keys but texts."""
@@ -48,8 +51,12 @@ class NotAdmittedError(Exception):
 class Authentication:
     """Lets requests in, and knows who sends each."""
 
-    def __init__(self, config: Config, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        """*clock*: monotonic ns."""
+    def __init__(
+        self, config: Config, ask_nats: AskNats | None = None, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        """*ask_nats*: returns True if NATS takes a user's password; *clock*: monotonic ns."""
+        self._ask_nats = ask_nats
+        self._asking = asyncio.Semaphore(limits.LOGIN_CHECKS_MAX)
         monitor = config.monitor
         self._anybody = everybody(acts=monitor.dashboard_actions)
         self._people = None if monitor.logins is None else People(monitor.logins, config.permissions)
@@ -93,7 +100,7 @@ class Authentication:
             return people.by_proxy(request.headers.getall(people.proxy_header))
         given = request.headers.get("Authorization", "")
         if given.lower().startswith(_BEARER):
-            return self.log_in(address, token=given[len(_BEARER) :].strip())
+            return self.log_in(address, given[len(_BEARER) :].strip())
         user = self._sessions.use(request.cookies.get(self.cookie, ""))
         return people.named(user) if user else None
 
@@ -104,18 +111,35 @@ class Authentication:
         except NotAdmittedError:
             return False
 
-    def log_in(self, address: str, *, name: str = "", password: str = "", token: str = "") -> Viewer | None:
-        """Return the person with this password or token; None, and one more failed try of *address*: nobody has it. Raises
-        NotAdmittedError: too many tries have failed."""
-        wait_s = self._tries.wait_s(address, guessable=not token)
-        if wait_s:
-            raise NotAdmittedError(429, TOO_OFTEN.format(seconds=wait_s), {"Retry-After": str(wait_s)})
+    def log_in(self, address: str, token: str) -> Viewer | None:
+        """Return the person with this token; None, and one more failed try of *address*: nobody has it. Raises NotAdmittedError:
+        too many tries have failed."""
+        self._check_tries(address, guessable=False)
         viewer = None
-        if self._people is not None and max(map(len, (name, password, token))) <= limits.LOGIN_SECRET_CHARS_MAX:
-            viewer = self._people.by_token(token) if token else self._people.by_password(name, password)
+        if self._people is not None and len(token) <= limits.LOGIN_SECRET_CHARS_MAX:
+            viewer = self._people.by_token(token)
         if viewer is None:
             self._tries.note(address)
         return viewer
+
+    async def log_in_by_password(self, address: str, name: str, password: str) -> Viewer | None:
+        """Return the person with this name and password; otherwise as `log_in`. A try counts as failed while it is checked."""
+        self._check_tries(address, guessable=True)
+        self._tries.note(address)
+        if self._people is None or max(len(name), len(password)) > limits.LOGIN_SECRET_CHARS_MAX:
+            return None
+        viewer = self._people.by_password(name, password)
+        if viewer is None and password and self._ask_nats is not None and self._people.has_hash(name):
+            async with self._asking:
+                viewer = self._people.named(name) if await self._ask_nats(name, password) else None
+        if viewer is not None:
+            self._tries.forgive(address)
+        return viewer
+
+    def _check_tries(self, address: str, *, guessable: bool) -> None:
+        wait_s = self._tries.wait_s(address, guessable=guessable)
+        if wait_s:
+            raise NotAdmittedError(429, TOO_OFTEN.format(seconds=wait_s), {"Retry-After": str(wait_s)})
 
     def begin(self, viewer: Viewer) -> str:
         """Begin a session; returns the value of its cookie."""

@@ -34,6 +34,13 @@ class FailedTries:
         if source in self._failed or len(self._failed) < limits.LOGIN_FAILURES_ALL_MAX:
             self._failed[source] = self._failed.get(source, 0) + 1
 
+    def forgive(self, address: str) -> None:
+        """Take back one failed login of *address*: it was none."""
+        source = source_of(address)
+        if self._failed.get(source):
+            self._failed[source] -= 1
+            self._all -= 1
+
     def _turn(self) -> None:
         if self._clock() - self._began >= limits.LOGIN_WINDOW:
             self._began, self._failed, self._all = self._clock(), {}, 0

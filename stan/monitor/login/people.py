@@ -22,6 +22,7 @@ class People:
         nats = {} if permissions is None else {user.name: user for user in permissions.users}
         self._viewers: dict[str, Viewer] = {}
         self._passwords: dict[str, bytes] = {}
+        self._hashed: set[str] = set()
         self._tokens: list[tuple[bytes, str]] = []
         for user in logins.users:
             known = nats.get(user.name)
@@ -30,6 +31,8 @@ class People:
             else:
                 self._viewers[user.name] = limited(user.name, channels_of(user), acts=user.acts)
             password = user.password or ("" if known is None else clear_password(known))
+            if known is not None and known.password and not password:
+                self._hashed.add(user.name)
             if password:
                 self._passwords[user.name] = _digest(password)
             if user.token:
@@ -46,6 +49,10 @@ class People:
         expected = self._passwords.get(name)
         same = hmac.compare_digest(expected or bytes(32), _digest(password))
         return self._viewers.get(name) if same and expected is not None else None
+
+    def has_hash(self, name: str) -> bool:
+        """Return True if only NATS can check the password of this user."""
+        return name in self._hashed
 
     def by_token(self, token: str) -> Viewer | None:
         """Return the user with this token; all tokens are compared, whichever fits."""

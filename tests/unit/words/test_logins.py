@@ -11,7 +11,8 @@ from stan.settings.settings import Parsed, parse
 TOKEN = "0123456789abcdef"  # noqa: S105 - of a test
 PERMISSIONS = """
 permissions {
-  users: [{ user: alice, password: secret }, { user: hashed, password: "$2a$11$abcdefghijklmnopqrstuv" }]
+  users: [{ user: alice, password: secret }, { user: hashed, password: "$2a$11$abcdefghijklmnopqrstuv" }
+    { user: keyed, nkey: UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4 }]
   allow: [{ user: alice, admin_read: "orders.>" }, { user: hashed, admin_read: ">" }]
 }
 """
@@ -46,6 +47,10 @@ def test_everything_of_the_block_is_read():
         addresses=("10.0.0.0/8", "::1"), header="X-Email", channels=("public.>",), where="s.conf:3"
     )
     assert logins.session_ns == 8 * 3600 * 10**9
+
+
+def test_user_with_a_hashed_password_needs_nothing_more():
+    assert not complaints("store: memory; dashboard { users: [{ user: hashed }] }" + PERMISSIONS)
 
 
 def test_session_lasts_twelve_hours_unless_configured():
@@ -120,8 +125,8 @@ def test_session_lasts_twelve_hours_unless_configured():
             's.conf:1: "bob" is no user of permissions: add channels that it may see',
         ),
         (
-            "dashboard { users: [{ user: hashed }] }" + PERMISSIONS,
-            's.conf:1: "hashed" has no password that can be checked: add a token, or a password',
+            "dashboard { users: [{ user: keyed }] }" + PERMISSIONS,
+            's.conf:1: "keyed" has no password and no token: add a token, or a password',
         ),
     ],
 )
