@@ -16,7 +16,7 @@ from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import Config
-from stan.core.base.names import text
+from stan.core.base.names import raw, text
 from stan.errors import StanError
 from stan.monitor.dashboard import actions, rows
 from stan.monitor.dashboard.channel_answer import ChannelAnswer
@@ -28,7 +28,14 @@ from stan.monitor.dashboard.message_answers import OF_MESSAGES, MessageAnswers
 from stan.monitor.dashboard.message_rate import MessageRates
 from stan.monitor.dashboard.schemas import SchemaRegistry
 from stan.monitor.dashboard.tables import TableQuery, chosen
-from stan.monitor.dashboard.visible import VisibleSnapshot, check_action, check_question, latest, visible_events
+from stan.monitor.dashboard.visible import (
+    VisibleSnapshot,
+    check_action,
+    check_question,
+    latest,
+    rights_of,
+    visible_events,
+)
 from stan.monitor.login.viewer import Viewer, everybody
 from stan.product import COMPATIBLE_VERSION, VERSION
 from stan.protocol.part_status import part_of
@@ -128,7 +135,8 @@ class Api:
 
     async def channel(self, query: Query) -> Json:
         """Return one channel by its key, its message rate over the last minutes, and its cursors with their lag trends."""
-        return await ChannelAnswer(self.snapshot, self._message_rates, self._wall).answer(query)
+        document = await ChannelAnswer(self.snapshot, self._message_rates, self._wall).answer(query)
+        return document | {"may": rights_of(self._viewer, name_of_key(query.get("name", "")))}
 
     def _happened(self, events: list[Event]) -> list[Json]:
         """Return the newest events, the newest first, with those of nodes that this one has seen itself."""
@@ -184,7 +192,10 @@ class Api:
         order = CURSOR_ORDERS[page.order]
         shown, matching = chosen(table.names, page, lambda at: order(table, at), keep)
         left_s = self.snapshot.lag_trends.left_s
-        listed = [rows.cursor(row, table.at, left_s(row)) for row in map(table.listing.rows.__getitem__, shown)]
+        listed = [
+            rows.cursor(row, table.at, left_s(row)) | {"may": self._viewer.changes(raw(row.channel))}
+            for row in map(table.listing.rows.__getitem__, shown)
+        ]
         return {**_page(page, listed, matching, len(table.names), table), "states": words}
 
     async def dead_letters(self, query: Query) -> Json:
@@ -204,7 +215,11 @@ class Api:
         order = CHANNEL_ORDERS[page.order]
         shown, matching = chosen(table.names, page, lambda at: order(table, at), keep)
         listed = [
-            {**_channel(table, row), "sources": [rows.source(one) for one in sources.get(row.name, [])[:SOURCES_TOLD]]}
+            {
+                **_channel(table, row),
+                "may": self._viewer.redrives(raw(row.name)),
+                "sources": [rows.source(one) for one in sources.get(row.name, [])[:SOURCES_TOLD]],
+            }
             for row in (table.rows[at] for at in shown)
         ]
         total = sum(map(keep, range(len(table.names))))

@@ -54,10 +54,20 @@ def check_action(viewer: Viewer, name: str, fields: Mapping[str, Any]) -> None:
         allowed = viewer.changes_all
     elif name == "publish":
         allowed = viewer.publishes(channel)
-    else:  # where a redrive puts messages, only the messages tell
-        allowed = viewer.changes(channel) and (name != "redrive" or viewer.publishes_all)
+    else:
+        allowed = viewer.redrives(channel) if name == "redrive" else viewer.changes(channel)
     if not allowed:
         raise NotAllowedError("you may not change this")
+
+
+def rights_of(viewer: Viewer, channel: bytes) -> dict[str, bool]:
+    """Return what *viewer* may do with a channel, for the buttons of its page."""
+    return {
+        "read": viewer.reads(channel),
+        "change": viewer.changes(channel),
+        "publish": viewer.publishes(channel),
+        "redrive": viewer.redrives(channel),
+    }
 
 
 class VisibleTable(Generic[T]):

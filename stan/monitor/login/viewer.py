@@ -44,6 +44,10 @@ class Viewer:
         """Return True if this viewer may publish to a channel."""
         return self.acts and self._rights(Right.PUBLISH, whole_of(channel))
 
+    def redrives(self, channel: bytes) -> bool:
+        """Return True if this viewer may put dead letters of a channel back: where they go, only the messages tell."""
+        return self.changes(channel) and self.publishes_all
+
     @property
     def changes_all(self) -> bool:
         """True if this viewer may change clients and leaderships, which belong to no channel."""

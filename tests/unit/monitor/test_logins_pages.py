@@ -249,6 +249,15 @@ async def test_an_acting_user_changes_what_its_rights_allow(fake, browser):
     assert len(fake.changes) == 1
 
 
+async def test_pages_know_what_a_user_may_do_with_a_channel(browser):
+    await browser.log_in("alice")
+    eu, us = [(await browser.ask(f"channel?name=orders.{place}"))["may"] for place in ("eu", "us")]
+    assert eu == {"read": True, "change": True, "publish": False, "redrive": False}
+    assert us == {"read": False, "change": False, "publish": False, "redrive": False}
+    rows = (await browser.ask("durables?sort=name"))["rows"]
+    assert [(row["channel"], row["may"]) for row in rows] == [("orders.eu", True), ("orders.us", False)]
+
+
 async def test_a_reading_user_changes_nothing(fake, browser):
     await browser.log_in("guest")
     assert (await browser.ask("session"))["token"] == ""

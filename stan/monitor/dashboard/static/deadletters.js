@@ -29,7 +29,7 @@ export function redrive(key, name, first, last, done) {
 
 export function deadLetters(context) {
   const columns = mayAct() ? [...COLUMNS, { name: "Change",
-    cell: (row) => row.messages > 0 && h("button",
+    cell: (row) => row.may && row.messages > 0 && h("button",
     { type: "button", class: "small", onclick: () => redrive(row.key, row.name, row.first, row.last, context.refresh) },
     "Put back…") }] : COLUMNS;
   return listed(context, { title: "Dead letters", name: "dead_letters", columns, keyOf: (row) => row.key, sort: "name", label: "Search dead letter channels" });

@@ -24,7 +24,7 @@ function members(row) {
   return h("details", { "data-key": "members" }, h("summary", {}, many(row.members.length, "member")),
     h("ul", { class: "members" }, row.members.map((member) => h("li", { "data-key": member.subscription },
     `${member.client}: ${number(member.pending)} of ${number(member.window)} in flight${cut(member)}`,
-    `${member.active ? ", active" : ""}${member.failing ? ", not answering" : ""} `, mayAct() && h("button", { type: "button", class: "small", onclick: () => evict(member) }, "Put out…")))));
+    `${member.active ? ", active" : ""}${member.failing ? ", not answering" : ""} `, mayAct() && row.may !== false && h("button", { type: "button", class: "small", onclick: () => evict(member) }, "Put out…")))));
 }
 
 const owner = (row) => (row.client && row.client !== row.name && row.members.length < 2 ? [" of ", named(row.client)] : "");
@@ -44,7 +44,7 @@ export const COLUMNS = [
 
 /** What can be done with one, where something may be done. */
 export function actions(row, done) {
-  if (!mayAct()) return null;
+  if (!mayAct() || row.may === false) return null;
   const which = { channel: row.channel_key, cursor: row.cursor };
   const name = `${row.name} on ${row.channel}`;
   const ask = (action, title, text, button, fields, make) =>

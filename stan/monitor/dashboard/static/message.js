@@ -6,8 +6,8 @@ import { h } from "./dom.js";
 import { moment, number, size } from "./format.js";
 import { bytes, laidOut, viewed } from "./payload.js";
 
-/** *key*, *name*: of its channel; *view*: how data is shown; *remove*(sequence), *changed*(): what can be done with it. */
-export function messageLine(message, { key, name, view, remove, changed }) {
+/** *key*, *name*, *may*: of its channel; *view*: how data is shown; *remove*(sequence), *changed*(): what can be done with it. */
+export function messageLine(message, { key, name, may, view, remove, changed }) {
   const deadLetter = message.headers.some(([header]) => header === "stan-channel");
   return h("li", { class: "message", "data-key": message.sequence, "data-sequence": message.sequence },
     h("div", { class: "about" }, h("a", { href: `#/channel/${key}?seq=${message.sequence}`, title: "Address of this message" },
@@ -16,8 +16,8 @@ export function messageLine(message, { key, name, view, remove, changed }) {
       message.key && h("span", { class: "key" }, `key ${message.key}`),
       message.reply && h("span", { class: "muted" }, `reply ${message.reply}`),
       !message.whole && h("a", { href: address("payload", { name: key, sequence: message.sequence }) }, "load all of it"),
-      mayAct() && deadLetter && h("button", { type: "button", class: "small", onclick: () => redrive(key, name, message.sequence, message.sequence, changed) }, "Put back…"),
-      mayAct() && remove && h("button", { type: "button", class: "small", onclick: () => remove(message.sequence) }, "Delete…")),
+      mayAct() && may.redrive && deadLetter && h("button", { type: "button", class: "small", onclick: () => redrive(key, name, message.sequence, message.sequence, changed) }, "Put back…"),
+      mayAct() && may.change && h("button", { type: "button", class: "small", onclick: () => remove(message.sequence) }, "Delete…")),
     message.headers.length > 0 && h("dl", { class: "headers" }, message.headers.map(([header, value]) => [h("dt", {}, header), h("dd", {}, value)]),
       message.more_headers > 0 && [h("dt", {}, "…"), h("dd", {}, `${number(message.more_headers)} more`)]),
     decoded(message, view) ?? payload(message, view));

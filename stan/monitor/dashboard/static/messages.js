@@ -26,7 +26,7 @@ export function messages(key, context, changed) {
     else if (context.params.at) want({ time: Number(context.params.at) });
     else want({});
   };
-  const find = search(key, context, (message, name) => line(message, name));
+  const find = search(key, context, (message, channel) => line(message, channel));
   const from = (params) => context.query(params, navigate);
   navigate();
   const remove = (sequence, name) => confirm({ title: `Delete message ${number(sequence)} of ${name}?`,
@@ -55,18 +55,18 @@ export function messages(key, context, changed) {
     from({ seq: Math.max(query.data.first, first - LIMIT), to: first - 1 });
   }
 
-  const line = (message, name) => messageLine(message, { key, name, view, remove: (sequence) => remove(sequence, name),
+  const line = (message, channel) => messageLine(message, { key, name: channel.name, may: channel.may, view, remove: (sequence) => remove(sequence, channel.name),
     changed: () => { query.want({ ...query.params }); changed(); } });
 
-  const list = (name) => (data) => {
+  const list = (channel) => (data) => {
     const found = newest ? [...data.messages].reverse() : data.messages;
     return [h("p", { class: "muted", role: "status", id: "shown-range" },
       found.length ? `Sequences ${number(data.messages[0].sequence)} to ${number(data.messages.at(-1).sequence)}${newest ? ", newest first" : ""}` : "No messages here."),
-      h("ol", { class: "messages" }, found.map((message) => line(message, name)))];
+      h("ol", { class: "messages" }, found.map((message) => line(message, channel)))];
   };
 
   return {
-    draw: (channel) => h("section", { class: "card", id: "messages", "aria-label": "Messages" }, h("h2", {}, "Messages"), find.draw(channel.name), controls(), shown(query, list(channel.name))),
+    draw: (channel) => h("section", { class: "card", id: "messages", "aria-label": "Messages" }, h("h2", {}, "Messages"), find.draw(channel), controls(), shown(query, list(channel))),
     refresh: () => { if (query.phase === "failed" || (newest && follow)) query.refresh(); },
     newest: () => query.want({ ...query.params }),
     navigate, close: () => { query.close(); find.close(); },

@@ -7,7 +7,7 @@ import { many, number, size, span } from "./format.js";
 const FIELDS = ["text", "key", "header", "sequence", "since", "until"];
 const millis = (text) => (text ? new Date(text).getTime() || "" : "");
 
-/** *line*(message, name) makes an element of a message. */
+/** *line*(message, channel) makes an element of a message. */
 export function search(key, context, line) {
   let asked = null; // what was searched for last
   let found = [];
@@ -74,14 +74,14 @@ export function search(key, context, line) {
     return looked.done && !looked.next ? `${count} in ${far}.` : `${count} in ${far}; the search ended at sequence ${number(looked.sequence)}.`;
   }
 
-  const results = (name) => asked && h("div", { class: "found", "data-key": "found" },
+  const results = (channel) => asked && h("div", { class: "found", "data-key": "found" },
     error && h("p", { class: "notice bad", role: "alert" }, error),
     h("p", { class: "muted", role: "status", id: "searched" }, progress()),
-    h("ol", { class: "messages" }, found.map((message) => line(message, name))),
+    h("ol", { class: "messages" }, found.map((message) => line(message, channel))),
     !stop && looked?.next > 0 && h("button", { type: "button", id: "go-on", onclick: () => run({ ...asked, sequence: looked.next, since: "" }, true) }, "Go on from there"));
 
   return {
-    draw: (name) => h("details", { class: "finder", "data-key": "finder" }, h("summary", {}, "Search messages"), form(), results(name)),
+    draw: (channel) => h("details", { class: "finder", "data-key": "finder" }, h("summary", {}, "Search messages"), form(), results(channel)),
     close: end,
   };
 }
