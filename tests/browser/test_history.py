@@ -45,7 +45,7 @@ def test_charts_share_a_time_axis_have_a_scale_and_show_where_nothing_is_known(d
         times = "return [...document.querySelectorAll('.times')].map((e) => e.textContent)"
         page.until(lambda: len(page.script(times)) >= 3)
         assert len(set(page.script(times)[:3])) == 1
-        assert page.texts(".chart .zone")[0].startswith("UTC")
+        assert page.texts(".chart .axis span")[0].startswith("UTC")
 
 
 def test_real_server_shows_what_was_before_its_restart(driver, tmp_path):

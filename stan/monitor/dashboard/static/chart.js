@@ -68,10 +68,9 @@ export function chart(title, series, show, { begin, end, gap = 0, base = 10, mos
         [0, 0.25, 0.5, 0.75].map((part) => s("line", { class: "grid", x1: 0, x2: WIDTH, y1: y(top * (1 - part)), y2: y(top * (1 - part)) })),
         axis.found.map((at) => s("line", { class: "grid", x1: x(at), x2: x(at), y1: 0, y2: HEIGHT })),
         series.map(lines))),
-    s("svg", { class: "times", "aria-hidden": "true" },
+    h("div", { class: "axis muted" }, h("span", {}, zone(last)), s("svg", { class: "times", "aria-hidden": "true" },
       axis.found.map((at) => s("text", { x: `${((100 * x(at)) / WIDTH).toFixed(2)}%`, y: "1em", "text-anchor": x(at) < 30 ? "start" : x(at) > WIDTH - 30 ? "end" : "middle" },
-        axis.step >= 1440 * MINUTE ? day(at).slice(5) : clockTime(at, axis.step < MINUTE)))),
-    h("small", { class: "muted zone" }, zone(last)));
+        axis.step >= 1440 * MINUTE ? day(at).slice(5) : clockTime(at, axis.step < MINUTE))))));
 }
 
 /** A bar that is filled in part. */
