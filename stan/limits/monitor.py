@@ -141,6 +141,8 @@ DASHBOARD_NODE_NEWS_MAX = 50
 """Of nodes that stop to answer, and answer again, that are remembered."""
 DASHBOARD_RED_AFTER = 5 * SECOND
 """A problem that is younger is shown as a warning, whatever it is: much of it passes by itself."""
+LAGS_SAVE_INTERVAL = 300 * SECOND
+"""The same for the lag of single durables and queue groups."""
 DASHBOARD_VIEWERS_MAX = 64
 """Viewers whose part of the tables is remembered."""
 DASHBOARD_EVENTS_MAX = 200

@@ -57,6 +57,7 @@ class ChannelAnswer:
             rows.cursor(one, now, lag_trends.left_s(one))
             | {
                 "trend": [[millis(at), lag] for at, lag in lag_trends.points(one)],
+                "week": [[millis(at), lag] for at, lag in lag_trends.history.points(one)],
                 "windows": [[millis(at), window] for at, window in lag_trends.windows(one)],
             }
             for one in cursors.rows[: limits.DASHBOARD_ROWS_MAX]

@@ -193,6 +193,7 @@ class ClusterSnapshot:
         now = time.time_ns()
         self.lag_trends.note(cursors.rows, now)
         if not cursors.missing:
+            self.lag_trends.history.note(cursors.rows, now)
             waiting = [row.waiting for row in cursors.rows]
             self.history.measured.note(now, {"lag": sum(waiting), "worst_lag": max(waiting, default=0)})
         states: list[PositionState] = []

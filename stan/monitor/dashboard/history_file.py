@@ -1,7 +1,7 @@
-"""The file of the measured history, in the data directory of the node: read once at start, written again and again as a whole.
+"""The files of the histories, in the data directory of the node: read once at start, written again and again as a whole.
 
 Promises: the event loop waits for no disk; a file that is damaged, or cannot be read or written, costs only the history: the log
-says so once. A crash costs the last HISTORY_SAVE_INTERVAL at most, and leaves the old file or the new one, as it is renamed into
+says so once. A crash costs the last interval at most, and leaves the old file or the new one, as it is renamed into
 its place.
 """
 
@@ -11,28 +11,47 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import StoreConfig
-from stan.monitor.dashboard.measured_history import FILE_BYTES_MAX, MeasuredHistory
+from stan.monitor.dashboard.lag_history import LAG_FILE_BYTES_MAX
+from stan.monitor.dashboard.measured_history import FILE_BYTES_MAX
 
-NAME: Final = "dashboard-history"
+FIGURES: Final = "dashboard-history"
+LAGS: Final = "dashboard-lags"
 
 
-def history_path(store: StoreConfig) -> Path | None:
-    """Return where the history of a node with this store lies; None: it is in memory only."""
+class History(Protocol):
+    """The contents of such a file."""
+
+    def encoded(self) -> bytes:
+        """Return it as bytes."""
+
+    def restore(self, data: bytes, now: int) -> None:
+        """Take over what `encoded` has given; *now*: Unix ns. Raises ValueError."""
+
+
+def history_path(store: StoreConfig, name: str = FIGURES) -> Path | None:
+    """Return where a history of a node with this store lies; None: it is in memory only."""
     if store.kind == "sql":
-        return None if store.source is None else store.source.with_name(f"{store.source.name}.{NAME}")
-    return None if store.kind == "memory" or store.directory is None else store.directory / NAME
+        return None if store.source is None else store.source.with_name(f"{store.source.name}.{name}")
+    return None if store.kind == "memory" or store.directory is None else store.directory / name
 
 
 class HistoryFile:
-    """Keeps *history* in a file. *path*: None for none; *error*: called with a line for the log."""
+    """Keeps *history* in a file. *path*: None for none; *error*: called with a line for the log; *interval*: ns."""
 
-    def __init__(self, path: Path | None, history: MeasuredHistory, error: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        history: History,
+        error: Callable[[str], None],
+        interval: int = limits.HISTORY_SAVE_INTERVAL,
+    ) -> None:
+        self._interval = interval
         self._path = path
         self._history = history
         self._error = error
@@ -44,7 +63,7 @@ class HistoryFile:
             return
         await self._read(self._path)
         while True:
-            await asyncio.sleep(limits.HISTORY_SAVE_INTERVAL / SECOND)
+            await asyncio.sleep(self._interval / SECOND)
             await self.save()
 
     async def save(self) -> None:
@@ -71,7 +90,7 @@ class HistoryFile:
 
 def _bytes_of(path: Path) -> bytes:
     with path.open("rb") as file:
-        return file.read(FILE_BYTES_MAX + 1)
+        return file.read(max(FILE_BYTES_MAX, LAG_FILE_BYTES_MAX) + 1)
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -13,7 +13,7 @@ from stan.edge.process import BrokerProcess
 from stan.monitor import health
 from stan.monitor.dashboard.api import Api
 from stan.monitor.dashboard.cluster_snapshot import ClusterHealth, ClusterSnapshot
-from stan.monitor.dashboard.history_file import HistoryFile, history_path
+from stan.monitor.dashboard.history_file import LAGS, HistoryFile, history_path
 from stan.monitor.view import NodeView
 
 
@@ -30,25 +30,28 @@ def polled_by(view: NodeView, node: BrokerProcess, name: str) -> tuple[Api, Clus
 
 
 class Polling:
-    """Polls the cluster, and writes the history of the figures. *error*: called with a line for the log."""
+    """Polls the cluster, and writes the histories of figures and lags. *error*: called with a line for the log."""
 
     def __init__(self, snapshot: ClusterSnapshot, store: StoreConfig, error: Callable[[str], None]) -> None:
         self._snapshot = snapshot
         self._error = error
-        self._history = HistoryFile(history_path(store), snapshot.history.measured, error)
+        figures = HistoryFile(history_path(store), snapshot.history.measured, error)
+        lags = HistoryFile(history_path(store, LAGS), snapshot.lag_trends.history, error, limits.LAGS_SAVE_INTERVAL)
+        self._files = (figures, lags)
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Begin."""
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._poll()), loop.create_task(self._history.run())]
+        self._tasks = [loop.create_task(each) for each in (self._poll(), *(file.run() for file in self._files))]
 
     async def stop(self) -> None:
         """End, and write the history once more."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._history.save()
+        for file in self._files:
+            await file.save()
 
     async def _poll(self) -> None:
         """Poll for ever, whatever fails: otherwise the pages would stop changing."""

@@ -137,12 +137,11 @@ async def test_figures_of_the_cluster_survive_a_restart(tmp_path, monkeypatch):
             assert answer.status == 400
 
 
-async def test_a_file_that_cannot_be_used_costs_only_the_history_and_is_told_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "HISTORY_SAVE_INTERVAL", SECOND // 100)
+async def test_a_file_that_cannot_be_used_costs_only_the_history_and_is_told_once(tmp_path):
     path = tmp_path / "gone" / "dashboard-history"
     lines: list[str] = []
     history = MeasuredHistory()
-    task = asyncio.create_task(HistoryFile(path, history, lines.append).run())
+    task = asyncio.create_task(HistoryFile(path, history, lines.append, SECOND // 100).run())
 
     async def told():
         return bool(lines)
@@ -159,7 +158,7 @@ async def test_a_file_that_cannot_be_used_costs_only_the_history_and_is_told_onc
     await asyncio.gather(task, return_exceptions=True)
     assert len(lines) == 1
     path.write_bytes(b"nonsense")
-    task = asyncio.create_task(HistoryFile(path, history, lines.append).run())
+    task = asyncio.create_task(HistoryFile(path, history, lines.append, SECOND // 100).run())
 
     async def begins_again():
         return any("begins again" in line for line in lines)

@@ -6,7 +6,7 @@ import { bar, chart } from "./chart.js";
 import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
 import { COLUMNS, actions } from "./durables.js";
-import { ago, lasting, many, number, rate, size, span } from "./format.js";
+import { ago, lasting, many, now, number, rate, size, span } from "./format.js";
 import { messages } from "./messages.js";
 import { table } from "./table.js";
 import { parted } from "./parted.js";
@@ -93,11 +93,14 @@ function compacted(told, fact) {
     fact("tombstones that wait", held));
 }
 
+const WEEK_MS = 7 * 86400000;
+const WEEK_GAP_MS = 900000; // a step without a large lag is not there
 const page = (context, query) => (data) => {
   const { limits } = data;
   const age = data.first_time && data.messages ? (Date.now() - data.first_time) / 1000 : 0;
   const fact = (name, value, extra) => h("div", { class: "fact" }, h("b", {}, value), h("span", { class: "muted" }, name), extra);
   const lags = data.durables.filter((row) => row.trend.length > 1).sort((a, b) => b.lag - a.lag).slice(0, 4);
+  const weeks = data.durables.filter((row) => row.week.length > 1).sort((a, b) => b.lag - a.lag).slice(0, 4);
   const cut = data.durables.filter((row) => row.windows.length > 1 && row.windows.some(([, window]) => window < row.window)).slice(0, 4);
   return [
     h("section", { class: "facts", "aria-label": "In figures" },
@@ -114,6 +117,8 @@ const page = (context, query) => (data) => {
     h("div", { class: "columns" },
       h("section", { class: "card" }, chart("Published a second", [{ name: "in", points: data.pace }], rate)),
       h("section", { class: "card" }, chart("Lag", lags.map((row) => ({ name: row.name, points: row.trend })), number)),
+      weeks.length > 0 && h("section", { class: "card", id: "week" }, chart("Lag over a week", weeks.map((row) => ({ name: row.name, points: row.week })), number,
+        { begin: now() - WEEK_MS, end: now(), gap: WEEK_GAP_MS })),
       cut.length > 0 && h("section", { class: "card" }, chart("Adaptive window", cut.map((row) => ({ name: row.name, points: row.windows })), number))),
     h("section", { class: "card" }, h("h2", {}, "Who reads it"), data.durables.length
       ? table("Durables, queue groups and subscriptions",
