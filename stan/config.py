@@ -8,6 +8,7 @@ file, the environment or the command line. Secrets are left out of every repr.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -20,6 +21,7 @@ from stan_protocol.units import go_duration
 from stan import limits as bounds
 from stan.errors import ConfigError
 from stan.labels import NO_LABELS, Labels
+from stan.logins import Logins
 from stan.permissions import Permissions
 from stan.policies import PolicyRule, policy_complaints
 
@@ -254,10 +256,19 @@ class MonitorConfig:
     key: Path | None = None
     dashboard_actions: bool = option("dashboard_actions", False)  # the dashboard may change things, not only show them
     hosts: tuple[str, ...] = ()  # further names by which it may be asked, lower case; "*.name": all below it, "*": any
+    logins: Logins | None = None  # None: whoever reaches the pages sees everything
 
-    def complaints(self) -> list[str]:
-        """Return the mistakes in these settings that show without the others."""
-        found = []
+    @property
+    def on_loopback(self) -> bool:
+        """True if only this machine reaches the pages."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host.lower() == "localhost"
+
+    def complaints(self, permissions: Permissions | None = None) -> list[str]:
+        """Return the mistakes in these settings that show without the others but *permissions*."""
+        found = [] if self.logins is None else self.logins.complaints(permissions)
         if not -1 <= self.port <= 65535:
             found.append(f"port must be between -1 and 65535, not {self.port}")
         if self.port and self.secure and not (self.certificate and self.key):
@@ -458,7 +469,7 @@ class Config:
             found.append("heartbeat interval and timeout must be above 0 and the fail count not below 0")
         if not -1 <= self.embedded.port <= 65535:
             found.append(f"port must be between -1 and 65535, not {self.embedded.port}")
-        return found + self.monitor.complaints() + self.tracing.complaints()
+        return found + self.monitor.complaints(self.permissions) + self.tracing.complaints()
 
     def _reply_complaints(self) -> Iterator[str]:
         """Yield the mistakes in the subjects to which acks of publishes may go."""

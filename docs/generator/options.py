@@ -6,7 +6,9 @@ from typing import Final
 from stan_protocol.units import go_duration
 
 from docs.generator.markdown import code, codes, page, shown, table
+from stan.logins import SESSION_DEFAULT
 from stan.permissions import NatsUser
+from stan.settings.dashboard import PROXY_KEYS, USER_KEYS
 from stan.settings.file_schema import (
     CHANNEL,
     CLUSTER,
@@ -155,6 +157,19 @@ def _permissions() -> Iterator[str]:
     )
 
 
+def _logins() -> Iterator[str]:
+    yield "### Logins to the pages"
+    yield "In the block `dashboard`; see [dashboard](../dashboard.md#logins)."
+    yield table(
+        ("key", "value"),
+        [
+            (code("users"), f"a list of users, each with {codes(USER_KEYS)}"),
+            (code("proxy"), f"a proxy that names people, with {codes(PROXY_KEYS)}"),
+            (code("session"), f"how long a login holds (default: {go_duration(SESSION_DEFAULT)})"),
+        ],
+    )
+
+
 def _environment() -> Iterator[str]:
     yield "## Variables of the environment"
     rows = [
@@ -186,4 +201,4 @@ def options() -> str:
     ]
     for name, title, keys in BLOCKS:
         parts += _block(name, title, keys)
-    return page("Options of the server", *parts, *_permissions(), *_environment())
+    return page("Options of the server", *parts, *_permissions(), *_logins(), *_environment())

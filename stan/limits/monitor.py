@@ -44,6 +44,32 @@ TRACED_MESSAGES_MAX = 4096
 MIGRATION_WATCH = 1 * SECOND
 """A store that is migrated is watched for this long at least, in case a process still writes to it."""
 
+# --- logins --------------------------------------------------------------------------------------------------------
+LOGIN_USERS_MAX = 1000
+"""Users in the block `dashboard`."""
+LOGIN_NAME_CHARS_MAX = 256
+"""Of a user's name, also as a proxy sends it."""
+LOGIN_SECRET_CHARS_MAX = 1024
+"""Of a password or token that somebody sends."""
+LOGIN_TOKEN_CHARS_MIN = 16
+"""A token is the whole login, so it must not be guessed."""
+LOGIN_BYTES_MAX = 8 * KiB
+"""Of a request to log in."""
+LOGIN_CHECKS_MAX = 4
+"""Passwords that NATS checks at once."""
+LOGIN_WINDOW = 60 * SECOND
+"""Failed logins are counted for this long."""
+LOGIN_FAILURES_MAX = 10
+"""Failed logins from one address within LOGIN_WINDOW; further ones are refused unread."""
+LOGIN_FAILURES_ALL_MAX = 200
+"""Failed logins from all addresses together within LOGIN_WINDOW; further logins by password are refused unread."""
+SESSIONS_MAX = 512
+"""Sessions of browsers; a further one ends the oldest."""
+SESSIONS_OF_USER_MAX = 16
+"""Sessions of one user; a further one ends the oldest of that user."""
+SESSION_IDLE = 3600 * SECOND
+"""A session that nobody used for this long has ended."""
+
 # --- dashboard -----------------------------------------------------------------------------------------------------
 DASHBOARD_STREAMS_MAX = 16
 """Browsers that get news by a stream; further ones poll."""
@@ -83,6 +109,42 @@ DASHBOARD_LAG_TRENDS_MAX = 4000
 """Durables and queue groups whose lag is remembered for charts."""
 DASHBOARD_RATED_CHANNELS_MAX = 64
 """Channels whose rate is remembered for charts."""
+DASHBOARD_DECODED_BYTES_MAX = 64 * KiB
+"""Data of a message that is decoded by its schema; larger data is shown as it is."""
+DASHBOARD_DECODED_CHARS_MAX = 16 * KiB
+"""Characters of decoded data that are shown."""
+DASHBOARD_SCHEMAS_AGE = 10 * SECOND
+"""The schema of a channel is requested again after this."""
+DASHBOARD_SCHEMA_ANSWERS_MAX = 64
+"""Answers that the registered schemas may need."""
+DASHBOARD_SEARCHES_MAX = 4
+"""Searches that run at once on a node."""
+DASHBOARD_SEARCH_CHARS_MAX = 1024
+"""Of each text that is searched for."""
+DASHBOARD_SEARCH_MESSAGES_MAX = 500_000
+"""Messages that a search looks at."""
+DASHBOARD_SEARCH_BYTES_MAX = 512 * MiB
+"""Bytes of data that a search looks at."""
+DASHBOARD_SEARCH_TIME = 30 * SECOND
+"""A search ends after this."""
+DASHBOARD_SEARCH_FETCH_BYTES = 512 * KiB
+"""Bytes that a search requests at once: it tells its progress after each answer."""
+DASHBOARD_LAG_IDLE_TICK = 300 * SECOND
+"""Interval between two polls of the subscriptions while no browser watches, for the history of their lag."""
+DASHBOARD_CHART_POINTS_MAX = 360
+"""Points of a chart of the history."""
+DASHBOARD_OVERVIEW_SPAN = 600 * SECOND
+"""The charts of the overview show this long."""
+HISTORY_SAVE_INTERVAL = 60 * SECOND
+"""The history of the dashboard is written at this interval; a crash costs as much of it."""
+DASHBOARD_NODE_NEWS_MAX = 50
+"""Of nodes that stop to answer, and answer again, that are remembered."""
+DASHBOARD_RED_AFTER = 5 * SECOND
+"""A problem that is younger is shown as a warning, whatever it is: much of it passes by itself."""
+LAGS_SAVE_INTERVAL = 300 * SECOND
+"""The same for the lag of single durables and queue groups."""
+DASHBOARD_VIEWERS_MAX = 64
+"""Viewers whose part of the tables is remembered."""
 DASHBOARD_EVENTS_MAX = 200
 """Newest events that are remembered."""
 DASHBOARD_ACTION_BYTES_MAX = 1 * MiB

@@ -3,8 +3,8 @@
 - The server answers to addresses, to names of this machine and to configured names (`http_hosts`), wherever it listens: a site
   whose name points here (DNS rebinding) reads nothing.
 - A `callback` (JSONP) is the name of a function, no script. Pages that show inboxes are for pages of our own only.
-- A request for a change also needs the option, a request made by our own page (Origin, Sec-Fetch-Site), and the token of this
-  process, which other sites cannot read.
+- A request for a change also needs the option, or a role where there are logins; it has to come from our own page (Origin,
+  Sec-Fetch-Site), with the token of this process, which other sites cannot read.
 """
 
 import hmac
@@ -20,6 +20,8 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from stan.config import MonitorConfig
+from stan.monitor.login.authentication import LOGIN, Authentication, NotAdmittedError
+from stan.monitor.login.viewer import Viewer
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -37,6 +39,8 @@ HEADERS: Final = {
 }
 NOT_OURS: Final = "this server is asked by a name that is not its own: --http_hosts tells it of more names"
 NO_FUNCTION: Final = "callback is not the name of a function"
+NO_CALLBACK: Final = "there are no callbacks for people who have logged in: pages of other sites could use them"
+ONLY_READS: Final = "you may only look: your role is read"
 _FUNCTION: Final = re.compile(r"[A-Za-z0-9_.$]{1,256}")
 OPEN: Final = frozenset({"/streaming/serverz", "/streaming/storez", "/streaming/channelsz", "/varz", "/healthz"})
 """Pages that other sites may read, as in NATS Streaming: they contain figures and names, no inboxes."""
@@ -47,8 +51,9 @@ OFF: Final = "the dashboard only shows: start the server with --dashboard_action
 class Guard:
     """Checks each HTTP request before a page handles it."""
 
-    def __init__(self, config: MonitorConfig) -> None:
-        self.actions = config.dashboard_actions
+    def __init__(self, config: MonitorConfig, authentication: Authentication) -> None:
+        """*authentication* finds who sends a request."""
+        self.authentication = authentication
         self.token = secrets.token_urlsafe(32)
         self._names = {"localhost", config.host.lower(), socket.gethostname().lower(), *config.hosts}
         self._below = tuple(name[1:] for name in (*config.hosts, "*.localhost") if name.startswith("*"))
@@ -61,20 +66,33 @@ class Guard:
     async def admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Check the requests of all pages."""
         if refusal := self.refuses(request.headers):
-            if request.path.startswith("/api/"):
-                return web.Response(
-                    status=403, text=json.dumps({"error": refusal}), content_type="application/json", headers=HEADERS
-                )
-            return web.Response(status=403, text=f"{refusal}\n", headers=HEADERS)
-        if not all(map(_FUNCTION.fullmatch, filter(None, request.query.getall("callback", [])))):
-            return web.Response(status=400, text=f"{NO_FUNCTION}\n", headers=HEADERS)
+            return _refused(request, 403, refusal)
+        callbacks = list(filter(None, request.query.getall("callback", [])))
+        if not all(map(_FUNCTION.fullmatch, callbacks)):
+            return _refused(request, 400, NO_FUNCTION)
+        if callbacks and self.authentication.has_logins:
+            return _refused(request, 403, NO_CALLBACK)
+        try:
+            self.authentication.admit(request)
+        except NotAdmittedError as refused:
+            return _refused(request, refused.status, str(refused), refused.headers)
         return await handler(request)
 
-    def refuses_change(self, headers: Mapping[str, str]) -> str:
-        """Return why a change is not made; empty: it may be."""
+    def refuses_change(self, headers: Mapping[str, str], viewer: Viewer) -> str:
+        """Return why a change by *viewer* is not made; empty: it may be."""
+        if not viewer.acts:
+            return ONLY_READS if self.authentication.has_logins else OFF
+        if refusal := self.refuses_post(headers):
+            return refusal
+        if not hmac.compare_digest(
+            headers.get(TOKEN_HEADER, "").encode("utf-8", "surrogateescape"), self.token.encode()
+        ):
+            return "the server was started again meanwhile: load the page again"
+        return ""
+
+    def refuses_post(self, headers: Mapping[str, str]) -> str:
+        """Return why a request that may change something, or logs in, is not our own page's; empty: it is."""
         host, origin = headers.get("Host", ""), headers.get("Origin", "")
-        if not self.actions:
-            return OFF
         if not self._known(host):
             return NOT_OURS
         if (
@@ -84,10 +102,6 @@ class Guard:
             return "changes are made by the dashboard's own pages only"
         if not headers.get("Content-Type", "").startswith("application/json"):
             return "changes come as JSON"
-        if not hmac.compare_digest(
-            headers.get(TOKEN_HEADER, "").encode("utf-8", "surrogateescape"), self.token.encode()
-        ):
-            return "the server was started again meanwhile: load the page again"
         return ""
 
     def _known(self, host: str) -> bool:
@@ -97,6 +111,14 @@ class Guard:
         except ValueError:
             return False
         return _is_address(name) or name in self._names or name.endswith(self._below)
+
+
+def _refused(request: web.Request, status: int, text: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    told = {**HEADERS, **(headers or {})}
+    if request.path.startswith("/api/"):
+        document = json.dumps({"error": text, "login": LOGIN if status == 401 else ""})
+        return web.Response(status=status, text=document, content_type="application/json", headers=told)
+    return web.Response(status=status, text=f"{text}\n", headers=told)
 
 
 def readable_by_all(path: str, query: Mapping[str, str]) -> bool:

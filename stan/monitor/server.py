@@ -19,12 +19,15 @@ from stan_protocol.scalars import SECOND, WallNanos
 from stan import limits
 from stan.config import MonitorConfig
 from stan.edge.log import ServerLog
+from stan.edge.nats.password_check import is_password
 from stan.errors import StartError
 from stan.monitor import health
 from stan.monitor.dashboard.routes import Dashboard
 from stan.monitor.guard import CORS, Guard, Handler, readable_by_all
 from stan.monitor.legacy_metrics import legacy_metrics
 from stan.monitor.listener import Listener
+from stan.monitor.login.authentication import Authentication
+from stan.monitor.login_routes import LoginRoutes
 from stan.monitor.metrics import exposition, metrics
 from stan.monitor.page_format import pretty
 from stan.monitor.pages import Pages, Query, UnknownNameError
@@ -61,8 +64,9 @@ class Server:
         self._log = log
         self._wall = wall
         self._pages = Pages(view)
-        self._guard = Guard(config)
-        self._dashboard = Dashboard(view, self._guard, log.error)
+        self._guard = Guard(config, Authentication(view.config, self._is_password))
+        self._dashboard = Dashboard(view, self._guard, log.error, log.info)
+        self._logins = LoginRoutes(self._guard, log.info)
         self._listener: Listener | None = None
         self._runner: web.AppRunner | None = None
         self._session: aiohttp.ClientSession | None = None
@@ -92,7 +96,7 @@ class Server:
             raise StartError(f"unable to start monitoring server on {where}: {reason.lower()}") from error
         scheme = "https" if config.secure else "http"
         self._view.pages = f"{scheme}://{where.rpartition(':')[0]}:{self.port}"
-        if config.dashboard_actions:
+        if config.dashboard_actions and config.logins is None:
             self._log.warning(f"Whoever reaches {where} may change things there: --dashboard_actions is on")
         self._log.info(f"Starting {scheme} monitor on {where.rpartition(':')[0]}:{self.port}")
         near = "127.0.0.1" if config.host in ("", "0.0.0.0", "::") else where.rpartition(":")[0]  # noqa: S104 - a question
@@ -107,6 +111,12 @@ class Server:
             await self._listener.close()
         if self._runner is not None:
             await self._runner.cleanup()
+
+    async def _is_password(self, user: str, password: str) -> bool:
+        """Return True if NATS takes this password."""
+        config, embedded = self._view.config.nats, self._view.embedded
+        urls = config.urls or (() if embedded is None else (embedded.url,))
+        return bool(urls) and await is_password(config, urls, user, password)
 
     def _application(self) -> web.Application:
         app = web.Application(middlewares=[self._survive, self._guard.admit])
@@ -124,6 +134,7 @@ class Server:
         for name, reasons in (("live", health.live), ("startup", health.startup), ("ready", health.ready)):
             app.router.add_route("*", f"/healthz/{name}", self._health(reasons))
         app.router.add_route("*", "/metrics", self._metrics)
+        self._logins.add_to(app)
         self._dashboard.add_to(app)
         app.router.add_route("*", "/{path:.*}", self._of_nats)
         return app
@@ -187,7 +198,12 @@ class Server:
         target = request.raw_path  # that begins otherwise would name another server
         if (cleaned := _cleaned(target)) != target:
             return web.Response(status=301, headers={"Location": cleaned, **_readers(request)})
-        if embedded is None or request.path.startswith(f"{ROOT}/") or not target.startswith("/"):
+        if (
+            embedded is None
+            or request.path.startswith(f"{ROOT}/")
+            or not target.startswith("/")
+            or _cleaned(request.path) != request.path  # written so that it is another path only once it is decoded
+        ):
             return _plain(404, "404 page not found")
         if pages is None:
             return _plain(503, "nats-server does not run")

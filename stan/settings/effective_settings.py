@@ -69,6 +69,8 @@ def effective_settings(config: Config, values: SettingsReader) -> Iterator[Setti
     yield from (setting for path, setting in of_nats if path not in OF_NATS)
     if config.permissions is not None:
         yield Setting("permissions", config.permissions.text(), sources.get("permissions", "default"))
+    if config.monitor.logins is not None:
+        yield Setting("dashboard", config.monitor.logins.text(), config.monitor.logins.where)
     yield from values.file.overrides
 
 

@@ -198,7 +198,7 @@ SHARED_BLOCKS = {"tls": TLS.keys(), "cluster": CLUSTER.keys()}
 COMMON_KEYS = frozenset({"insecure"})
 """Those of these keys that NATS has, too."""
 
-STREAMING = {"streaming", "permissions", "policies", *TOP, *SECTIONS} - SHARED_BLOCKS.keys()
+STREAMING = {"streaming", "permissions", "policies", "dashboard", *TOP, *SECTIONS} - SHARED_BLOCKS.keys()
 
 LOGGED: Final = _keys(
     {

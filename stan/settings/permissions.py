@@ -9,7 +9,8 @@ from typing import Final
 from stan_protocol.refusals import go_quote
 
 from stan.permissions import NatsUser, Permissions, Right, Rule
-from stan.settings.nats_conf import ConfNode, Document
+from stan.settings.nats_conf import ConfNode
+from stan.settings.node_reader import NodeReader
 
 RIGHTS: Final = {
     "publish": Right.PUBLISH,
@@ -41,38 +42,8 @@ def read_permissions(node: ConfNode) -> Permissions:
     return Permissions(rules, users, reader.complaints)
 
 
-class _Reader:
-    """Typed access to nodes; collects mistakes."""
-
-    def __init__(self) -> None:
-        self.complaints: list[str] = []
-
-    def complain(self, node: ConfNode, text: str) -> None:
-        self.complaints.append(f"{node.place}: {text}")
-
-    def map(self, node: ConfNode, what: str) -> Document:
-        if isinstance(node.data, dict):
-            return node.data
-        self.complain(node, f"expected {what} to be a map in braces")
-        return {}
-
-    def items(self, node: ConfNode, name: str) -> list[ConfNode]:
-        if isinstance(node.data, list):
-            return node.data
-        self.complain(node, f"expected {name} to be a list in brackets")
-        return []
-
-    def text(self, node: ConfNode, name: str) -> str:
-        if isinstance(node.data, int) and not isinstance(node.data, bool):
-            return str(node.data)
-        if isinstance(node.data, str) and node.data:
-            return node.data
-        self.complain(node, f"expected {name} to be a string that is not empty")
-        return ""
-
-    def texts(self, node: ConfNode, name: str) -> tuple[str, ...]:
-        nodes = node.data if isinstance(node.data, list) else [node]
-        return tuple(filter(None, (self.text(one, name) for one in nodes)))
+class _Reader(NodeReader):
+    """Reads users and rules."""
 
     def user(self, node: ConfNode) -> NatsUser:
         texts: dict[str, str] = {}

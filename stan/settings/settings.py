@@ -140,7 +140,7 @@ def parse(
 
 
 def _config(values: SettingsReader) -> Config:
-    nats = nats_settings(values)
+    nats, monitor = nats_settings(values), _monitor(values)
     return filled(
         Config,
         values,
@@ -150,14 +150,14 @@ def _config(values: SettingsReader) -> Config:
         heartbeat=filled(HeartbeatConfig, values),
         nats=nats,
         embedded=embedded_settings(values),
-        monitor=_monitor(values),
+        monitor=monitor,
         tracing=filled(TracingConfig, values),
         log=_log(values),
         cluster=_cluster(values),
         encryption=_encryption(values),
         permissions=_permissions(values),
         policies=tuple(values.file.policies),
-        notices=tuple(_notices(values, nats)),
+        notices=tuple(_notices(values, nats, monitor)),
     )
 
 
@@ -244,6 +244,7 @@ def _monitor(values: SettingsReader) -> MonitorConfig:
         certificate=values.path("tlscert") or files.get("cert_file"),
         key=values.path("tlskey") or files.get("key_file"),
         hosts=tuple(name.lower() for name in values.names("http_hosts")),
+        logins=values.file.logins,
     )
 
 
@@ -266,7 +267,16 @@ def _refused(values: SettingsReader) -> list[str]:
     ]
 
 
-def _notices(values: SettingsReader, nats: NatsConfig) -> Iterator[str]:
+def _login_notices(values: SettingsReader, monitor: MonitorConfig) -> Iterator[str]:
+    if monitor.logins is None:
+        return
+    if not monitor.port:
+        yield f"{values.name('dashboard')} has no effect without a monitoring port: -m"
+    loopback = monitor.on_loopback or not monitor.port
+    yield from monitor.logins.notices(secure=monitor.secure, loopback=loopback, actions=monitor.dashboard_actions)
+
+
+def _notices(values: SettingsReader, nats: NatsConfig, monitor: MonitorConfig) -> Iterator[str]:
     ignored = [values.name(flag.key) for flag in TABLE if flag.ignored and flag.key in values.given]
     yield from values.file.notices
     if nats.tls is not None and nats.tls.skip_verify:
@@ -274,6 +284,7 @@ def _notices(values: SettingsReader, nats: NatsConfig) -> Iterator[str]:
     ignored += [f"{name} ({where})" for name, where in values.file.ignored]
     if values.file.permissions is not None:
         yield from values.file.permissions.notices()
+    yield from _login_notices(values, monitor)
     if values.sources.get("encryption_key") == "flag":
         yield "Others on this machine may have seen the encryption key of the command line: NATS_STREAMING_ENCRYPTION_KEY"
     if values.flag("encrypt") and values.text("store").upper() == "MEMORY":

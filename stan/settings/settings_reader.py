@@ -8,6 +8,7 @@ from typing import NamedTuple, cast
 from stan_protocol.units import parse_size
 
 from stan.config import ChannelOverride, Setting
+from stan.logins import Logins
 from stan.permissions import Permissions
 from stan.policies import PolicyRule
 from stan.settings.file_schema import DEFAULTS, ENVIRONMENT, FILE_ONLY
@@ -52,6 +53,7 @@ class FileSettings:
     complaints: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     permissions: Permissions | None = None
+    logins: Logins | None = None
     policies: list[PolicyRule] = field(default_factory=list)
     nats: NatsPart = field(default_factory=NatsPart)
 

@@ -14,6 +14,7 @@ from stan_protocol.refusals import go_quote
 from stan_protocol.units import go_duration, parse_duration
 
 from stan.config import ChannelOverride, Setting
+from stan.settings.dashboard import read_logins
 from stan.settings.file_schema import (
     CHANNEL,
     COMMON_KEYS,
@@ -204,6 +205,10 @@ class _Section:
             if name.lower() == "permissions":
                 self._settings.permissions = read_permissions(node)
                 self._settings.places["permissions"] = KeyPlace(name, node.place)
+                continue
+            if name.lower() == "dashboard":
+                self._settings.logins = read_logins(node)
+                self._settings.places["dashboard"] = KeyPlace(name, node.place)
                 continue
             if name.lower() == "policies":
                 self._policies(node)

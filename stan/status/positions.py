@@ -85,6 +85,14 @@ def in_vain(cursor: CursorStatus, now_ns: int) -> bool:
     return bool(lag(cursor)) and _word(cursor, now_ns) in IN_VAIN
 
 
+def ack_overdue(cursor: CursorStatus, now_ns: int) -> bool:
+    """Return True if nothing was acked for longer than one ack wait, though members have messages: it may be stuck soon."""
+    if not cursor.pending or not cursor.oldest_pending:
+        return False
+    wait = max((member.ack_wait_s for member in cursor.members), default=cursor.ack_wait_s)
+    return now_ns - max(cursor.oldest_pending, cursor.last_ack) > max(wait, 1) * SECOND
+
+
 def offline_long(cursor: CursorStatus, now_ns: int) -> bool:
     """Return True if the last ack is so long ago that a position without a member is probably forgotten."""
     return bool(cursor.last_ack) and now_ns - cursor.last_ack > OFFLINE_NS

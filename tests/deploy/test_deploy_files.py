@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from stan.monitor.guard import Guard
+from stan.monitor.login.authentication import Authentication
 from stan.settings.nats_conf import load
 from stan.settings.settings import parse
 from tests.kit.server import ROOT
@@ -103,7 +104,8 @@ def test_every_node_of_the_three_agrees_about_the_peers(kind):
 @pytest.mark.usefixtures("_node_of_the_environment")
 @pytest.mark.parametrize("kind", ["compose", "kubernetes"])
 def test_pages_answer_to_the_names_by_which_they_are_asked_for(kind):
-    guard = Guard(parse(["-c", str(DEPLOY / kind / "stan.conf")], load, {}).config.monitor)
+    config = parse(["-c", str(DEPLOY / kind / "stan.conf")], load, {}).config
+    guard = Guard(config.monitor, Authentication(config))
     (prometheus,) = documents(DEPLOY / "prometheus" / "prometheus.yml")
     (job,) = prometheus["scrape_configs"]
     names = [f"{name}.stan-nodes{rest}" for name in NODES for rest in ("", ".stan.svc", ".stan.svc.cluster.local")]

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 
 from aiohttp import web
+from stan_protocol.admin_types import Event
 from stan_protocol.scalars import WallNanos
 
 from stan.config import Config
@@ -14,16 +15,12 @@ from stan.monitor.dashboard.api import Api
 from stan.monitor.dashboard.cluster_snapshot import ClusterHealth, ClusterSnapshot
 from stan.monitor.dashboard.routes import Dashboard
 from stan.monitor.guard import Guard
+from stan.monitor.login.authentication import Authentication
+from stan.monitor.login_routes import LoginRoutes
 from stan.monitor.view import NodeView
 from tests.kit.fake_cluster import FakeCluster
 
-METRICS = """# HELP stan_clients Registered clients, as every node knows them
-# TYPE stan_clients gauge
-stan_clients 3.0
-# HELP stan_group_leads 1: this node leads the group
-# TYPE stan_group_leads gauge
-stan_group_leads{group="1"} 1.0
-"""
+METRICS = "stan_clients 3.0\n"
 
 
 @contextlib.asynccontextmanager
@@ -31,15 +28,16 @@ async def served(fake: FakeCluster, config: Config | None = None) -> AsyncIterat
     """Its address while it is served."""
     config = config or fake.config()
     view = NodeView(config, "server", None, WallNanos(0))
-    guard = Guard(config.monitor)
-    dashboard = Dashboard(view, guard, fake.complaints.append)
+    guard = Guard(config.monitor, Authentication(config))
+    dashboard = Dashboard(view, guard, fake.complaints.append, fake.notes.append)
     snapshot = ClusterSnapshot(
         fake.cluster_client(), ClusterHealth(list, fake.groups), fake.nodes[0], lambda: time.monotonic_ns() + fake.ahead
     )
     api = Api(snapshot, config)
-    api.events.extend(fake.happened)
-    dashboard.serve(api)
+    api.events.extend(map(Event.from_pb, fake.happened))
+    dashboard.serve(api, snapshot)
     app = web.Application(middlewares=[guard.admit])
+    LoginRoutes(guard, fake.notes.append).add_to(app)
     dashboard.add_to(app)
 
     async def metrics(_request: web.Request) -> web.Response:

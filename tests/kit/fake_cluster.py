@@ -19,6 +19,8 @@ from stan_protocol.proto import wire_pb2 as wire
 
 from stan.config import Config, MonitorConfig, StoreConfig
 from stan.edge.nats.cluster_client import ClusterClient
+from stan.logins import Logins
+from stan.permissions import Permissions
 
 SECOND = 1_000_000_000
 
@@ -30,6 +32,7 @@ class FakeCluster:
     nodes: tuple[str, ...] = ("n1", "n2", "n3")
     groups: int = 8
     page: int = 2000
+    fetched: int = 500  # messages in one answer
     channels: dict[bytes, admin.ChannelStatus] = field(default_factory=dict)
     cursors: list[admin.CursorStatus] = field(default_factory=list)
     clients: list[admin.ClientStatus] = field(default_factory=list)
@@ -39,8 +42,10 @@ class FakeCluster:
     leaderless: set[int] = field(default_factory=set)
     changes: list[tuple[str, object]] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    schemas: list[admin.SchemaStatus] = field(default_factory=list)
     happened: list[admin.Event] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)  # what the dashboard has put into the log
+    notes: list[str] = field(default_factory=list)  # the same: what is no error
     published: int = 0
     ahead: int = 0  # ns that the clock of who asks it is ahead: so long nobody did anything
     held: Callable[[str, bytes], bool] | None = None  # questions that are not answered yet
@@ -107,10 +112,17 @@ class FakeCluster:
         self.cursors.append(cursor)
         return cursor
 
-    def config(self, *, actions: bool = False, host: str = "127.0.0.1") -> Config:
+    def config(
+        self,
+        *,
+        actions: bool = False,
+        host: str = "127.0.0.1",
+        logins: Logins | None = None,
+        permissions: Permissions | None = None,
+    ) -> Config:
         """Of a node of it."""
-        monitor = MonitorConfig(host=host, dashboard_actions=actions)
-        return Config(store=StoreConfig(raft_groups=self.groups), monitor=monitor)
+        monitor = MonitorConfig(host=host, dashboard_actions=actions, logins=logins)
+        return Config(permissions=permissions, store=StoreConfig(raft_groups=self.groups), monitor=monitor)
 
     def cluster_client(self) -> ClusterClient:
         """What asks it."""
@@ -214,13 +226,28 @@ class FakeCluster:
         found = [message for message in found if not request.last or message.sequence <= request.last]
         answer = pb.FetchResponse(uid=row.uid, first_sequence=row.first_sequence, last_sequence=row.last_sequence)
         answer.next_sequence = (min(request.last, row.last_sequence) if request.last else row.last_sequence) + 1
-        for message in found[: request.max_messages]:
+        for message in found[: min(request.max_messages or self.fetched, self.fetched)]:
             body = message.SerializeToString()
             answer.runs.add(
                 first_sequence=message.sequence, count=1, timestamp=message.timestamp, position=len(answer.records)
             )
             answer.records += len(body).to_bytes(4, "little") + body
             answer.next_sequence = message.sequence + 1
+        yield answer
+
+    def _schemas(self, payload: bytes):
+        request = admin.SchemasRequest.FromString(payload)
+        found = [
+            one
+            for one in self.schemas
+            if request.pattern in (b"", one.pattern) and (not request.channel or _covers(one.pattern, request.channel))
+        ]
+        answer = admin.SchemasResponse()
+        for one in found:
+            added = answer.schemas.add()
+            added.CopyFrom(one)
+            if request.without_texts:
+                added.ClearField("text")
         yield answer
 
     def _admin_explain(self, payload: bytes):

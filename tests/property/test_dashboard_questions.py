@@ -5,11 +5,13 @@ import json
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stan.config import MonitorConfig
+from stan.config import Config, MonitorConfig
 from stan.monitor.dashboard.actions import ACTIONS
 from stan.monitor.dashboard.formatting import key_of, name_of_key
 from stan.monitor.dashboard.tables import BadQuestionError, TableQuery, number
 from stan.monitor.guard import Guard
+from stan.monitor.login.authentication import Authentication
+from stan.monitor.login.viewer import everybody
 
 FIELDS = sorted(
     {"channel", "cursor", "sequence", "up_to", "keep", "to", "time", "text", "uid", "group", "client", "subscription"}
@@ -72,6 +74,7 @@ def test_any_text_is_a_key_and_any_name_has_one(text, name):
 @example("127.0.0.1", "http://[")
 @example("localhost:99999999", "null")
 def test_headers_of_any_form_are_judged(host, origin):
-    guard = Guard(MonitorConfig(dashboard_actions=True))
+    config = MonitorConfig(dashboard_actions=True)
+    guard = Guard(config, Authentication(Config(monitor=config)))
     guard.refuses({"Host": host})
-    assert guard.refuses_change({"Host": host, "Origin": origin})  # there is no token
+    assert guard.refuses_change({"Host": host, "Origin": origin}, everybody(acts=True))  # there is no token

@@ -7,7 +7,7 @@ Source: Avro specification 1.11, Schema Declaration, Binary Encoding, Schema Res
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -243,11 +243,10 @@ def checker(schema: AvroType) -> Callable[[bytes], str]:
     """Return a function that checks the data of a message: it returns the path to the misfit, and the reason; "" if it fits."""
 
     def check(data: bytes) -> str:
-        walk = _Walk(data)
+        walk = DatumWalk(data)
         try:
             walk.value(schema, None, SCHEMA_DEPTH_MAX)
-            if walk.at != len(data):
-                raise Misfit(None, f"{len(data) - walk.at} bytes are left over")
+            walk.end()
         except Misfit as misfit:
             return str(misfit)
         return ""
@@ -255,69 +254,88 @@ def checker(schema: AvroType) -> Callable[[bytes], str]:
     return check
 
 
-class _Walk:
-    """A walk through one datum."""
+class DatumWalk:
+    """A walk through one datum. All methods step over what they name, and raise Misfit if it is not there."""
 
     def __init__(self, data: bytes) -> None:
         self.at = 0
         self._data = data
         self._steps = STEPS_PER_BYTE * len(data) + STEPS_LEAST
 
-    def value(self, schema: AvroType, path: Path, depth: int) -> None:
-        """Step over one value."""
+    def end(self) -> None:
+        """Check that nothing is left over."""
+        if self.at != len(self._data):
+            raise Misfit(None, f"{len(self._data) - self.at} bytes are left over")
+
+    def step(self, path: Path, depth: int) -> None:
+        """Count one value; there are only so many for so many bytes."""
         self._steps -= 1
         if self._steps < 0 or not depth:
             raise Misfit(path, "has more items than bytes" if depth else "is nested too deeply")
+
+    def value(self, schema: AvroType, path: Path, depth: int) -> None:
+        """Step over one value."""
+        self.step(path, depth)
         if schema.kind in SIZES or schema.kind == "fixed":
-            self._bytes(SIZES.get(schema.kind, schema.size), path)
-        elif schema.kind in ("bytes", "string"):
-            self._text(schema.kind, path)
+            self.take(SIZES.get(schema.kind, schema.size), path)
+        elif schema.kind == "string":
+            self.text(path)
+        elif schema.kind == "bytes":
+            self.take(self.long(path), path)
         elif schema.kind in ("array", "map"):
             self._items(schema, path, depth)
         elif schema.kind == "record":
             for one in schema.fields:
                 self.value(one.type, (path, one.name), depth - 1)
         elif schema.kind == "union":
-            self.value(schema.parts[self._index(schema.parts, "branch", path)], path, depth - 1)
+            self.value(schema.parts[self.index(schema.parts, "branch", path)], path, depth - 1)
         else:
-            self._number(schema, path)
+            self.number(schema, path)
 
-    def _number(self, schema: AvroType, path: Path) -> None:
+    def number(self, schema: AvroType, path: Path) -> None:
+        """Step over a boolean, an enum, an int or a long."""
         if schema.kind == "boolean":
-            if self._bytes(1, path) not in (b"\0", b"\1"):
+            if self.take(1, path) not in (b"\0", b"\1"):
                 raise Misfit(path, "is no boolean")
         elif schema.kind == "enum":
-            self._index(schema.symbols, "symbol", path)
-        elif not -(1 << 31) <= self._long(path) < 1 << 31 and schema.kind == "int":
+            self.index(schema.symbols, "symbol", path)
+        elif not -(1 << 31) <= self.long(path) < 1 << 31 and schema.kind == "int":
             raise Misfit(path, "is no int")
 
-    def _index(self, of: Sequence[object], what: str, path: Path) -> int:
-        at = self._long(path)
+    def index(self, of: Sequence[object], what: str, path: Path) -> int:
+        """Return the place of a branch or symbol."""
+        at = self.long(path)
         if not 0 <= at < len(of):
             raise Misfit(path, f"is no {what}")
         return at
 
     def _items(self, schema: AvroType, path: Path, depth: int) -> None:
+        for each in self.places(path):
+            if schema.kind == "map":
+                self.text(each)
+            self.value(schema.parts[0], each, depth - 1)
+
+    def places(self, path: Path) -> Iterator[tuple[Path, int]]:
+        """Yield the path of each item of an array or map, where the item begins."""
         place = 0
-        while count := self._long(path):
+        while count := self.long(path):
             if count < 0:  # with the bytes of the block
-                self._long(path)
+                self.long(path)
             for _ in range(abs(count)):
-                each = path, place
-                if schema.kind == "map":
-                    self._text("string", each)
-                self.value(schema.parts[0], each, depth - 1)
+                yield path, place
                 place += 1
 
-    def _text(self, kind: str, path: Path) -> None:
-        text = self._bytes(self._long(path), path)
-        if kind == "string":
-            try:
-                text.decode()
-            except UnicodeDecodeError:
-                raise Misfit(path, "is no text in UTF-8") from None
+    def text(self, path: Path) -> bytes:
+        """Return a text in UTF-8."""
+        text = self.take(self.long(path), path)
+        try:
+            text.decode()
+        except UnicodeDecodeError:
+            raise Misfit(path, "is no text in UTF-8") from None
+        return text
 
-    def _bytes(self, size: int, path: Path) -> bytes:
+    def take(self, size: int, path: Path) -> bytes:
+        """Return so many bytes."""
         end = self.at + size
         if size < 0 or end > len(self._data):
             raise Misfit(path, "is cut off")
@@ -325,7 +343,8 @@ class _Walk:
         self.at = end
         return data
 
-    def _long(self, path: Path) -> int:
+    def long(self, path: Path) -> int:
+        """Return a whole number."""
         number = 0
         for place in range(LONG_BYTES_MAX):
             if self.at == len(self._data):

@@ -1,6 +1,5 @@
 """`stan find`: messages of channels by their contents, keys and headers, as a bounded search from a place on."""
 
-import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +19,15 @@ from stan.cli.support.message_format import FORMAT_HELP, parsed_format
 from stan.cli.support.options import injected
 from stan.cli.support.session import no_channel, session
 from stan.cli.support.terminal import err
+from stan.status.message_search import (
+    BadConditionError,
+    Condition,
+    SearchTally,
+    has_header,
+    has_key,
+    has_pattern,
+    has_text,
+)
 
 FOUND_MAX: Final = 20
 SCAN_MAX: Final = 1_000_000
@@ -29,7 +37,7 @@ SCAN_MAX: Final = 1_000_000
 class Search:
     """The messages that are wanted, and how many are looked at."""
 
-    matches: tuple[Callable[[stan_client.Message], bool], ...]
+    conditions: tuple[Condition, ...]
     first: int
     since_ns: int
     until_ns: int
@@ -62,12 +70,11 @@ def find(
     Exit code 1: there is none. When not all was looked at, the last line on stderr says from where to go on.
     """
     checked_pattern(channel)
-    matches = [*_of_data(text, regex, ignore_case=ignore_case), *map(_of_header, header or [])]
-    matches += [partial(_has_key, key.encode("utf-8", "surrogateescape"))] if key else []
-    if not matches:
+    conditions = _conditions(text, regex, key, header or [], ignore_case=ignore_case)
+    if not conditions:
         raise CliError("Say what to find: TEXT, --regex, --key or --header.", EXIT_USAGE)
     search = Search(
-        matches=tuple(matches),
+        conditions=tuple(conditions),
         first=first,
         since_ns=at_time("--since", since) if since else 0,
         until_ns=at_time("--until", until) if until else 0,
@@ -78,57 +85,35 @@ def find(
     run(_find(target, channel, search, show))
 
 
-def _of_data(text: str, regex: str, *, ignore_case: bool) -> list[Callable[[stan_client.Message], bool]]:
-    patterns = []
-    if text:
-        patterns.append(re.escape(text.encode("utf-8", "surrogateescape")))
-    if regex:
-        patterns.append(regex.encode("utf-8", "surrogateescape"))
+def _conditions(text: str, regex: str, key: str, headers: list[str], *, ignore_case: bool) -> list[Condition]:
+    conditions = [has_text(text, ignore_case=ignore_case)] if text else []
     try:
-        read = [re.compile(pattern, re.IGNORECASE if ignore_case else 0) for pattern in patterns]
-    except re.error as error:
+        conditions += [has_pattern(regex, ignore_case=ignore_case)] if regex else []
+    except BadConditionError as error:
         raise CliError(f"--regex: {regex!r} is none: {error}.", EXIT_USAGE) from None
-    return [partial(_has_data, one) for one in read]
-
-
-def _has_data(pattern: re.Pattern[bytes], message: stan_client.Message) -> bool:
-    return pattern.search(message.data) is not None
-
-
-def _has_key(key: bytes, message: stan_client.Message) -> bool:
-    return message.key == key
-
-
-def _of_header(text: str) -> Callable[[stan_client.Message], bool]:
-    name, equals, value = text.partition("=")
-    if not name:
-        raise CliError(f"--header: {text!r} is not NAME or NAME=VALUE.", EXIT_USAGE)
-    return partial(_has_header, name, value.encode("utf-8", "surrogateescape") if equals else None)
-
-
-def _has_header(name: str, content: bytes | None, message: stan_client.Message) -> bool:
-    value = message.headers.get(name)
-    return value is not None and content in (None, value)
+    try:
+        conditions += map(has_header, headers)
+    except BadConditionError as error:
+        raise CliError(f"--header: {error}.", EXIT_USAGE) from None
+    return [*conditions, *([has_key(key)] if key else [])]
 
 
 async def _find(target: Target, pattern: str, search: Search, show: Callable[[stan_client.Message], None]) -> int:
-    matched = looked_at = 0
+    tally = SearchTally(search.conditions, matches_max=search.limit, messages_max=search.scan)
     rest = ""
     async with session(target) as direct:
         for name in await _channels(direct, pattern):
             async for message in _messages(direct, name, search):
-                if looked_at == search.scan or matched == search.limit:
+                if tally.is_full:
                     rest = f"; the search ended in {name}, go on there with --seq {message.sequence}"
                     break
-                looked_at += 1
-                if all(matches(message) for matches in search.matches):
-                    matched += 1
+                if tally.take(message):
                     show(message)
             if rest:
                 break
-    counts = f"{counted(matched, 'match', 'matches')} in {counted(looked_at, 'message')}"
+    counts = f"{counted(tally.matches, 'match', 'matches')} in {counted(tally.messages, 'message')}"
     err.print(f"{counts}{rest}.", markup=False, highlight=False, soft_wrap=True)
-    return 0 if matched else EXIT_FAILED
+    return 0 if tally.matches else EXIT_FAILED
 
 
 async def _channels(direct: stan_client.Direct, pattern: str) -> list[str]:

@@ -1,6 +1,5 @@
 """`stan schema`: schemas of the messages of channels: the registered versions, and the compatibility of a new one."""
 
-import json
 from datetime import UTC, datetime
 from difflib import unified_diff
 from pathlib import Path
@@ -10,7 +9,6 @@ import stan_client
 import typer
 from stan_protocol.admin_types import SchemaStatus
 from stan_protocol.scalars import SECOND
-from stan_protocol.schemas import protobuf
 from stan_protocol.schemas.kinds import Compatibility, SchemaError, SchemaKind, word
 from stan_protocol.schemas.rules import SchemaText, compared
 from stan_protocol.units import counted, format_size
@@ -23,6 +21,7 @@ from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, on_cluster
 from stan.cli.support.terminal import write
 from stan.limits import SCHEMA_BYTES_MAX
+from stan.status.schema_shown import shown_text
 
 KINDS: Final = {word(kind): kind for kind in SchemaKind}
 PROMISES: Final = {word(promise): promise for promise in Compatibility}
@@ -100,13 +99,6 @@ def show_(pattern: Pattern, *, number: Version = 0, target: Target) -> None:
         write([shown_text(await _version(direct, pattern, number)).removesuffix("\n")])
 
     on_cluster(target, main)
-
-
-def shown_text(version: SchemaStatus) -> str:
-    """Return a version for people: JSON indented, descriptors as text of protobuf."""
-    if version.kind == SchemaKind.PROTOBUF:
-        return f"# message {version.message}\n{protobuf.shown(version.text)}"
-    return json.dumps(json.loads(version.text), indent=2, ensure_ascii=False) + "\n"
 
 
 @app.command("check")

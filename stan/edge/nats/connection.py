@@ -113,7 +113,7 @@ class NatsConnection(RepairedClient):
             options["user_credentials"] = str(config.credentials)
         if config.nkey_seed_file:
             options["nkeys_seed"] = str(config.nkey_seed_file)
-        options |= _login(config)
+        options |= login_options(config)
         self._first.own = own
         self._alone = _is_alone(config)
         self._secure = requires_tls(urls, options)
@@ -129,7 +129,7 @@ class NatsConnection(RepairedClient):
         Raises:
             OSError: certificates cannot be read.
         """
-        login = _login(config)
+        login = login_options(config)
         self._alone = _is_alone(config)
         self._secure = requires_tls((server.uri.geturl() for server in self._server_pool), login)
         self.options.pop("tls", None)
@@ -323,7 +323,7 @@ def hint(config: NatsConfig, error: Exception) -> str:
     return ""
 
 
-def _login(config: NatsConfig) -> dict[str, Any]:
+def login_options(config: NatsConfig) -> dict[str, Any]:
     """Options of nats-py with our identity, and the trusted certificates."""
     options: dict[str, Any] = {}
     if config.user:

@@ -6,30 +6,40 @@ message. Others as of `ClusterClient.ask`.
 
 import asyncio
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, Final
 
 from stan_protocol.admin_types import ChannelStatus, CursorStatus, Event, NodeStatus
-from stan_protocol.channels import is_channel_name
-from stan_protocol.refusals import UNKNOWN_CHANNEL
-from stan_protocol.scalars import MILLISECOND, SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import Config
-from stan.core.base.names import text
-from stan.errors import Refused, StanError
-from stan.monitor.dashboard import actions, explaining, listing, messages, rows
+from stan.core.base.names import raw, text
+from stan.errors import StanError
+from stan.monitor.dashboard import actions, rows
+from stan.monitor.dashboard.channel_answer import ChannelAnswer
 from stan.monitor.dashboard.cluster_snapshot import ChannelTable, ClusterSnapshot, CursorTable, searched
 from stan.monitor.dashboard.formatting import millis, name_of_key
 from stan.monitor.dashboard.health_summary import sentence
+from stan.monitor.dashboard.history_answers import history_answer, lately
+from stan.monitor.dashboard.message_answers import OF_MESSAGES, MessageAnswers
 from stan.monitor.dashboard.message_rate import MessageRates
-from stan.monitor.dashboard.tables import BadQuestionError, TableQuery, chosen, number
-from stan.monitor.pages import UnknownNameError
+from stan.monitor.dashboard.schemas import SchemaRegistry
+from stan.monitor.dashboard.tables import TableQuery, chosen
+from stan.monitor.dashboard.visible import (
+    VisibleSnapshot,
+    check_action,
+    check_question,
+    latest,
+    rights_of,
+    visible_events,
+)
+from stan.monitor.login.viewer import Viewer, everybody
 from stan.product import COMPATIBLE_VERSION, VERSION
-from stan.protocol.part_status import channel_faults, part_of, position_faults, summed_channels, summed_positions
-from stan.status.groups import commits_of, groups_of
-from stan.status.positions import WORST_FIRST, worst_of
+from stan.protocol.part_status import part_of
+from stan.status.positions import WORST_FIRST
 
 Json = dict[str, Any]
 Query = Mapping[str, str]
@@ -59,11 +69,35 @@ class Api:
     """Answers the requests of the dashboard's pages."""
 
     def __init__(self, snapshot: ClusterSnapshot, config: Config, wall: Callable[[], int] = time.time_ns) -> None:
-        self.snapshot = snapshot
+        self.snapshot: ClusterSnapshot | VisibleSnapshot = snapshot
         self.events: deque[Event] = deque(maxlen=limits.DASHBOARD_EVENTS_MAX)
         self._config = config
         self._wall = wall
         self._message_rates = MessageRates(snapshot.cluster_client)
+        self._registry = SchemaRegistry(snapshot.cluster_client)
+        self._viewer = everybody(acts=True)
+        self.of_messages = MessageAnswers(snapshot.cluster_client, self._registry, self._viewer)
+        self._whole = snapshot
+        self._of_viewers: OrderedDict[str, Api] = OrderedDict()
+
+    def seen_by(self, viewer: Viewer) -> "Api":
+        """Return what answers *viewer*, with the channels that are there for it. It is remembered for the viewers of late."""
+        own = self._of_viewers.pop(viewer.name, None)
+        if own is None:
+            own = copy(self)
+            own.snapshot = self._whole if viewer.sees_all else VisibleSnapshot(self._whole, viewer)
+        own._viewer = viewer  # noqa: SLF001 - of this class
+        own.of_messages = MessageAnswers(self._whole.cluster_client, self._registry, viewer)
+        self._of_viewers[viewer.name] = own
+        if len(self._of_viewers) > limits.DASHBOARD_VIEWERS_MAX:
+            self._of_viewers.popitem(last=False)
+        return own
+
+    async def answer(self, name: str, query: Query) -> Json:
+        """Return the answer to the question *name*. Raises NotAllowedError: the viewer lacks a right."""
+        check_question(self._viewer, name, query)
+        document: Json = await getattr(self.of_messages if name in OF_MESSAGES else self, name)(query)
+        return document
 
     # --- as a whole ---------------------------------------------------------------------------------------------------
 
@@ -78,9 +112,13 @@ class Api:
             failed = one.exception()
             if failed is not None and not isinstance(failed, StanError):
                 raise failed  # a missing answer is only shown among the problems
-        table, cursors = snapshot.channels.recent, snapshot.cursors.recent
+        table, cursors = snapshot.channels.last, snapshot.cursors.last
+        current = snapshot.channels.recent is not None and snapshot.cursors.recent is not None
+        old = [one.at for one in (table, cursors) if one is not None and not current]
+        all_seen, events = self._viewer.sees_all, visible_events(list(self.events), self._viewer)
         return {
             **self.known(),
+            "old": millis(min(old, default=0)),
             "version": VERSION,
             "compatible": COMPATIBLE_VERSION,
             "cluster_id": self._config.cluster_id,
@@ -88,21 +126,37 @@ class Api:
             "messages": table.messages if table else None,
             "bytes": table.bytes if table else None,
             "durables": len(cursors.names) if cursors else None,
-            "clients": max((node.clients for node in snapshot.history.present()), default=0),
-            "history": [rows.sample(sample) for sample in snapshot.history.samples],
+            "clients": max((node.clients for node in snapshot.history.present()), default=0) if all_seen else None,
+            "history": lately(snapshot.history.measured, self._wall()) if all_seen else [],
             "worst": [rows.cursor(row, cursors.at) for row in cursors.lagging] if cursors else None,
             "busiest": [_channel(table, row) for row in table.busiest] if table and table.compared else None,
-            "events": [rows.event(event) for event in list(self.events)[: -EVENTS_TOLD - 1 : -1]],
+            "events": self._happened(events),
         }
+
+    async def channel(self, query: Query) -> Json:
+        """Return one channel by its key, its message rate over the last minutes, and its cursors with their lag trends."""
+        document = await ChannelAnswer(self.snapshot, self._message_rates, self._wall).answer(query)
+        return document | {"may": rights_of(self._viewer, name_of_key(query.get("name", "")))}
+
+    def _happened(self, events: list[Event]) -> list[Json]:
+        """Return the newest events, the newest first, with those of nodes that this one has seen itself."""
+        told = [rows.event(event) for event in events[: -EVENTS_TOLD - 1 : -1]]
+        told += [rows.node_news(news) for news in self.snapshot.history.news] if self._viewer.sees_all else []
+        return sorted(told, key=lambda event: -(event["time"] or 0))[:EVENTS_TOLD]
+
+    async def history(self, query: Query) -> Json:
+        """Return the figures of the cluster over `span`: hour or week."""
+        return history_answer(self.snapshot.history.measured, query, self._wall())
 
     async def news(self, _query: Query) -> Json:
         """Return health and rates as `known` does, for pages that cannot use the stream of events."""
+        await self.snapshot.prepare()
         return self.known()
 
     def known(self) -> Json:
         """Return health and rates as known at this moment, without a request to the cluster."""
         inputs, problems = self.snapshot.health()
-        rates = self.snapshot.history.rates
+        rates = self.snapshot.history.rates if self._viewer.sees_all else None
         return {
             "now": millis(self._wall()),
             "state": rows.LEVELS[problems[0].severity] if problems else "ok" if inputs.nodes else "unknown",
@@ -116,7 +170,7 @@ class Api:
     async def channels(self, query: Query) -> Json:
         """Return a page of the table of channels; parameters: `search`, `sort` (descending with `-`), `offset`, `limit`."""
         page = TableQuery.of(query, CHANNEL_ORDERS, "name")
-        table = await self.snapshot.channels.get()
+        table = await latest(self.snapshot.channels)
         order = CHANNEL_ORDERS[page.order]
         shown, matching = chosen(table.names, page, lambda at: order(table, at))
         listed = [_channel(table, table.rows[at]) for at in shown]
@@ -126,7 +180,7 @@ class Api:
         """Return a page of the table of durables, queue groups and subscriptions; parameters as of `channels`, and `state` (a
         state's word) and `channel` (a channel's key) to filter by."""
         page = TableQuery.of(query, CURSOR_ORDERS, "state")
-        table = await self.snapshot.cursors.get()
+        table = await latest(self.snapshot.cursors)
         state, channel = query.get("state", ""), text(name_of_key(query.get("channel", "")))
         words: dict[str, int] = {}
         for each in table.states:
@@ -138,7 +192,10 @@ class Api:
         order = CURSOR_ORDERS[page.order]
         shown, matching = chosen(table.names, page, lambda at: order(table, at), keep)
         left_s = self.snapshot.lag_trends.left_s
-        listed = [rows.cursor(row, table.at, left_s(row)) for row in map(table.listing.rows.__getitem__, shown)]
+        listed = [
+            rows.cursor(row, table.at, left_s(row)) | {"may": self._viewer.changes(raw(row.channel))}
+            for row in map(table.listing.rows.__getitem__, shown)
+        ]
         return {**_page(page, listed, matching, len(table.names), table), "states": words}
 
     async def dead_letters(self, query: Query) -> Json:
@@ -158,7 +215,11 @@ class Api:
         order = CHANNEL_ORDERS[page.order]
         shown, matching = chosen(table.names, page, lambda at: order(table, at), keep)
         listed = [
-            {**_channel(table, row), "sources": [rows.source(one) for one in sources.get(row.name, [])[:SOURCES_TOLD]]}
+            {
+                **_channel(table, row),
+                "may": self._viewer.redrives(raw(row.name)),
+                "sources": [rows.source(one) for one in sources.get(row.name, [])[:SOURCES_TOLD]],
+            }
             for row in (table.rows[at] for at in shown)
         ]
         total = sum(map(keep, range(len(table.names))))
@@ -186,101 +247,6 @@ class Api:
             for row in (clients.rows[at] for at in shown)
         ]
         return {**_page(page, listed, matching, len(names), table), "missing": [], "cut": clients.cut}
-
-    # --- one channel --------------------------------------------------------------------------------------------------
-
-    async def channel(self, query: Query) -> Json:
-        """Return one channel by its key, its message rate over the last minutes, and its cursors with their lag trends."""
-        name = name_of_key(query.get("name", ""))
-        asking = self.snapshot.cluster_client
-        if not is_channel_name(name):
-            raise UnknownNameError(UNKNOWN_CHANNEL)
-        try:
-            channels, cursors = await asyncio.gather(listing.channels(asking, name), listing.cursors(asking, name))
-        except Refused as error:  # the servers do not accept the name
-            raise UnknownNameError(str(error)) from None
-        row = next((row for row in channels.rows if row.name == text(name)), None)
-        if row is None:
-            return await self._parted(name)
-        now, lag_trends = self._wall(), self.snapshot.lag_trends
-        lag_trends.note(cursors.rows, now)
-        pace = await self._message_rates.of(name, row.uid, now)
-        document = rows.channel(row, None, max([one.waiting for one in cursors.rows], default=0), len(cursors.rows))
-        document["pace"] = [[millis(at), round(rate, 1)] for at, rate in pace]
-        document["rate"] = document["pace"][-1][1]
-        document["durables"] = [
-            rows.cursor(one, now, lag_trends.left_s(one))
-            | {
-                "trend": [[millis(at), lag] for at, lag in lag_trends.points(one)],
-                "windows": [[millis(at), window] for at, window in lag_trends.windows(one)],
-            }
-            for one in cursors.rows[: limits.DASHBOARD_ROWS_MAX]
-        ]
-        return document
-
-    async def _parted(self, name: bytes) -> Json:
-        """Return a channel that has parts: sums, its parts with their leaders, their faults, and their positions."""
-        asking, pattern, channel = self.snapshot.cluster_client, name + b".*", text(name)
-        channels, cursors = await asyncio.gather(listing.channels(asking, pattern), listing.cursors(asking, pattern))
-        parts = sorted(
-            (row for row in channels.rows if part_of(row).channel == channel), key=lambda row: int(part_of(row).number)
-        )
-        if not parts:
-            raise UnknownNameError(UNKNOWN_CHANNEL)
-        positions = [one for one in cursors.rows if part_of(one).channel == channel]
-        groups = groups_of(self.snapshot.health()[0])
-        leaders = {group.number: group.leader.replace("(alone)", "this node") for group in groups}
-        now, table = self._wall(), self.snapshot.channels.recent
-        rates = table.rates if table else {}
-        lags = {
-            row.name: max([one.waiting for one in positions if one.channel == row.name], default=0) for row in parts
-        }
-        total = summed_channels(parts)[0].total
-        document = rows.channel(total, rates.get(channel), max(lags.values()), len(positions))
-        document["parts"] = [
-            rows.channel(row, rates.get(row.name), lags[row.name], 0) | {"leader": leaders.get(row.group, "")}
-            for row in parts
-        ]
-        document["of"] = int(part_of(parts[0]).parts)
-        faults = (*channel_faults(parts, commits_of(groups), now), *position_faults(positions))
-        document["faults"] = [{"text": fault.text, "level": "busy" if fault.passing else "warn"} for fault in faults]
-        document["durables"] = [
-            rows.cursor(one.total, now, of=worst_of(one.parts or [one.total], now)) | {"parts": len(one.parts) or 1}
-            for one in summed_positions(positions)[: limits.DASHBOARD_ROWS_MAX]
-        ]
-        return document
-
-    async def messages(self, query: Query) -> Json:
-        """Return messages of a channel: from `sequence`, else from `time` (Unix ms), else the newest; `last`: the last sequence,
-        `limit`: messages at most."""
-        most = limits.DASHBOARD_MESSAGES_MAX
-        far = 1 << 62
-        question = messages.MessageQuery(
-            name_of_key(query.get("name", "")),
-            sequence=number(query, "sequence", 0, far, 1),
-            time=number(query, "time", 0, far // MILLISECOND) * MILLISECOND,
-            last=number(query, "last", 0, far, 1),
-            limit=number(query, "limit", 50, most, 1),
-        )
-        if question.sequence and question.last and question.last < question.sequence:
-            raise BadQuestionError("last: not below sequence")
-        return await messages.page(self.snapshot.cluster_client, question)
-
-    async def explain(self, query: Query) -> Json:
-        """Return the history of the message `sequence` of the position `cursor` (its id) of a channel."""
-        cursor, sequence = number(query, "cursor", 0, 1 << 62, 1), number(query, "sequence", 0, 1 << 62, 1)
-        if not cursor or not sequence:
-            raise BadQuestionError("cursor, sequence: from 1 on")
-        name = name_of_key(query.get("name", ""))
-        return await explaining.explained(self.snapshot.cluster_client, name, cursor, sequence)
-
-    async def payload(self, query: Query) -> bytes:
-        """Return the whole payload of a message."""
-        name, sequence = name_of_key(query.get("name", "")), number(query, "sequence", 0, 1 << 62, 1)
-        message = await messages.read_one(self.snapshot.cluster_client, name, sequence) if sequence else None
-        if message is None:
-            raise UnknownNameError("there is no such message")
-        return bytes(message.data)
 
     # --- servers ------------------------------------------------------------------------------------------------------
 
@@ -317,7 +283,9 @@ class Api:
     # --- changes ------------------------------------------------------------------------------------------------------
 
     async def act(self, name: str, fields: Mapping[str, Any]) -> Json:
-        """Run an action of the operator; returns the sentence to show, as `text`. Cached answers are dropped."""
+        """Run an action of the operator; returns the sentence to show, as `text`. Cached answers are dropped. Raises
+        NotAllowedError: the viewer lacks the right."""
+        check_action(self._viewer, name, fields)
         try:
             sentence = await actions.act(self.snapshot.cluster_client, name, fields)
         finally:

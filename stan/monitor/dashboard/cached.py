@@ -25,7 +25,7 @@ class Cached(Generic[T]):
         self._kept_ns = kept_ns
         self._clock = clock
         self._asking: asyncio.Future[T] | None = None
-        self._made_at = 0
+        self._made_at = clock()
         self._until = 0
         self._changes = 0
         self._last: T | None = None
@@ -43,6 +43,16 @@ class Cached(Generic[T]):
             done, _ = await asyncio.wait({asking}, timeout=limits.DASHBOARD_WAIT / SECOND)
             return asking.result() if done else self._last
         return await asyncio.shield(asking)
+
+    @property
+    def last(self) -> T | None:
+        """The last answer, however old it is; None: there was none, or a change has made it wrong."""
+        return self._last if self._until else None
+
+    @property
+    def age(self) -> int:
+        """Time since the last answer was made, or since the cache was, in ns."""
+        return self._clock() - self._made_at
 
     @property
     def recent(self) -> T | None:

@@ -30,6 +30,8 @@ from stan.protocol.part_status import summed_channels
 from stan.status.findings import Finding
 from stan.status.positions import STUCK, PositionState, state_of
 
+SEARCHED_MEMBERS_MAX = 8
+"""Members of a queue group by whose clients a search finds it."""
 TOLD = 5
 """Rows of the short lists of the overview."""
 NODES_WAIT_S = limits.DASHBOARD_NODES_WAIT / SECOND
@@ -84,7 +86,18 @@ class ClusterHealth:
             cursors: the newest table; None: not known at the moment.
             now: Unix ns.
         """
-        inputs = HealthInputs(
+        inputs = self._inputs(history, cursors, now)
+        return inputs, self._since.of(problems(inputs), now)
+
+    def judge_part(
+        self, history: NodeHistory, cursors: CursorTable | None, now: int
+    ) -> tuple[HealthInputs, list[Finding]]:
+        """Return the same for a part of the cursors; the beginnings of problems are those that `judge` has noted."""
+        inputs = self._inputs(history, cursors, now)
+        return inputs, self._since.settled(problems(inputs), now)
+
+    def _inputs(self, history: NodeHistory, cursors: CursorTable | None, now: int) -> HealthInputs:
+        return HealthInputs(
             nodes=history.present(),
             answers=history.fresh(),
             members=history.members(),
@@ -98,7 +111,6 @@ class ClusterHealth:
             unreported=set(self.unreported.silent()) if cursors else set(),
             now=now,
         )
-        return inputs, self._since.of(problems(inputs), now)
 
 
 class ClusterSnapshot:
@@ -137,7 +149,8 @@ class ClusterSnapshot:
         """Poll the cluster for ever: often while a browser watches or a node has failed to answer, else seldom."""
         while True:
             watched = self.browsers.begin_round()
-            for cached in (self.nodes, self.cursors) if watched else (self.nodes,):
+            lag_due = self.cursors.age >= limits.DASHBOARD_LAG_IDLE_TICK
+            for cached in (self.nodes, self.cursors) if watched or lag_due else (self.nodes,):
                 with contextlib.suppress(StanError):
                     await cached.get()
             self.health()
@@ -147,6 +160,13 @@ class ClusterSnapshot:
     def health(self) -> tuple[HealthInputs, list[Finding]]:
         """Return the result of `ClusterHealth.judge` for this moment."""
         return self._health.judge(self.history, self.cursors.recent, time.time_ns())
+
+    def health_of(self, cursors: CursorTable | None) -> tuple[HealthInputs, list[Finding]]:
+        """Return the health of the servers and of a part of the cursors."""
+        return self._health.judge_part(self.history, cursors, time.time_ns())
+
+    async def prepare(self) -> None:
+        """Do nothing: the tables of the whole cluster need no further work."""
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -172,12 +192,17 @@ class ClusterSnapshot:
         self._health.unreported.note(cursors.missing, begun)
         now = time.time_ns()
         self.lag_trends.note(cursors.rows, now)
+        if not cursors.missing:
+            self.lag_trends.history.note(cursors.rows, now)
+            waiting = [row.waiting for row in cursors.rows]
+            self.history.measured.note(now, {"lag": sum(waiting), "worst_lag": max(waiting, default=0)})
         states: list[PositionState] = []
         names: list[str] = []
         time_slice = CooperativeYield()
         for row in cursors.rows:
             states.append(state_of(row, now))
-            names.append(searched(row.channel, row.durable_name, row.queue_group, row.client_id))
+            clients = [member.client_id for member in row.members[:SEARCHED_MEMBERS_MAX]]
+            names.append(searched(row.channel, row.durable_name, row.queue_group, row.client_id, *clients))
             await time_slice.yield_if_due()
         stuck = [row for row, state in zip(cursors.rows, states, strict=True) if state.word == STUCK]
         lagging = nlargest(TOLD, (row for row in cursors.rows if row.waiting), key=lambda row: row.waiting)

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from stan_protocol.admin_types import CursorStatus, NodeStatus
 from stan_protocol.units import counted
 
+from stan import limits
 from stan.status.findings import GROUP, LEADER, NODE, Finding, check_groups, check_nodes, check_positions, listed
 from stan.status.groups import groups_of
 from stan.status.positions import name_of
@@ -115,8 +116,25 @@ class FindingTimes:
         self._since: dict[str, int] = {}
 
     def of(self, findings: Iterable[Finding], now: int) -> list[Finding]:
-        """Return the findings with the times at which they began, or were first seen; *now*: Unix ns."""
+        """Note the findings of *now* (Unix ns), and return them as `settled` does."""
         findings = list(findings)
         before = self._since
         self._since = {key: one.since or before.get(key, now) for one in findings for key in one.keys or (one.text,)}
-        return [one._replace(since=min(self._since[key] for key in one.keys or (one.text,))) for one in findings]
+        return self.settled(findings, now)
+
+    def settled(self, findings: Iterable[Finding], now: int) -> list[Finding]:
+        """Return the findings with their times, the worst first; young ones are no worse than ATTENTION."""
+        timed = [
+            one._replace(severity=min(one.severity, Severity.ATTENTION))
+            if now - one.since < limits.DASHBOARD_RED_AFTER
+            else one
+            for one in self.known(findings, now)
+        ]
+        return sorted(timed, key=lambda one: -one.severity)
+
+    def known(self, findings: Iterable[Finding], now: int) -> list[Finding]:
+        """Return the findings with the times that `of` has noted; *now* for others."""
+        return [
+            one._replace(since=min(self._since.get(key, one.since or now) for key in one.keys or (one.text,)))
+            for one in findings
+        ]

@@ -10,6 +10,7 @@ from stan_protocol.admin_types import CursorStatus
 from stan_protocol.scalars import SECOND
 
 from stan import limits
+from stan.monitor.dashboard.lag_history import LagHistory
 from stan.status.positions import window_now
 
 LOOK_BACK: Final = 30 * SECOND
@@ -24,6 +25,7 @@ class LagTrends:
     """The lag and the window of each cursor over time, newest points only. Times are Unix ns."""
 
     def __init__(self) -> None:
+        self.history = LagHistory()
         self._points: OrderedDict[Key, Points] = OrderedDict()
 
     def note(self, rows: Iterable[CursorStatus], now: int) -> None:

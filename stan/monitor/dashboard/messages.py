@@ -15,7 +15,9 @@ from stan_protocol.proto import wire_pb2 as wire
 from stan import limits
 from stan.edge.nats.cluster_client import ClusterClient
 from stan.monitor.dashboard.formatting import millis
+from stan.monitor.dashboard.schemas import ChannelSchema
 from stan.monitor.page_format import shown
+from stan.monitor.view import CooperativeYield
 
 Json = dict[str, Any]
 
@@ -30,8 +32,9 @@ class MessageQuery(NamedTuple):
     limit: int = 50  # messages at most
 
 
-async def page(cluster_client: ClusterClient, query: MessageQuery) -> Json:
-    """Return messages ordered by sequence, and the first and last sequence of the channel. Errors as of `ClusterClient.ask`."""
+async def page(cluster_client: ClusterClient, query: MessageQuery, schema: ChannelSchema) -> Json:
+    """Return messages ordered by sequence, decoded by *schema*, and the first and last sequence of the channel. Errors as of
+    `ClusterClient.ask`."""
     request = pb.FetchRequest(channel=query.channel, max_messages=query.limit, last=query.last)
     if query.sequence:
         request.from_sequence = query.sequence
@@ -41,9 +44,12 @@ async def page(cluster_client: ClusterClient, query: MessageQuery) -> Json:
         request.newest = query.limit
     shown: list[Json] = []
     first = last = 0
+    time_slice = CooperativeYield()
     for _ in range(limits.DASHBOARD_FETCHES_MAX):
         answer = await cluster_client.ask("fetch", request, pb.FetchResponse)
-        shown += [_shown(message) for message in _messages(answer)]
+        for message in messages_of(answer):
+            shown.append(shown_message(message, schema))
+            await time_slice.yield_if_due()
         if answer.last_sequence:  # 0 if a large message left no room for it in the answer
             first, last = int(answer.first_sequence), int(answer.last_sequence)
         elif shown:
@@ -64,16 +70,18 @@ async def read_one(cluster_client: ClusterClient, channel: bytes, sequence: int)
     """Return one message in full; None if it does not exist. Errors as of `ClusterClient.ask`."""
     request = pb.FetchRequest(channel=channel, from_sequence=sequence, last=sequence, max_messages=1)
     answer = await cluster_client.ask("fetch", request, pb.FetchResponse)
-    return next(_messages(answer), None)
+    return next(messages_of(answer), None)
 
 
-def _messages(answer: pb.FetchResponse) -> Iterator[wire.MsgProto]:
+def messages_of(answer: pb.FetchResponse) -> Iterator[wire.MsgProto]:
+    """Yield the messages of an answer."""
     runs = answer.runs or ([pb.Run(count=1)] if answer.records else [])  # none beside a very large message
     for body in messages(answer.records, runs):
         yield wire.MsgProto.FromString(body)
 
 
-def _shown(message: wire.MsgProto) -> Json:
+def shown_message(message: wire.MsgProto, schema: ChannelSchema) -> Json:
+    """Return a message for the browser, with its data as *schema* decodes it."""
     data = message.data[: limits.DASHBOARD_PREVIEW_BYTES]
     return {
         "sequence": message.sequence,
@@ -81,6 +89,7 @@ def _shown(message: wire.MsgProto) -> Json:
         "size": len(message.data),
         "data": base64.b64encode(data).decode(),
         "whole": len(data) == len(message.data),
+        "decoded": schema.shown(message),
         "reply": shown(message.reply),
         "key": _short(message.key),
         "headers": [

@@ -12,6 +12,7 @@ from stan_protocol.admin_types import NodeStatus
 from stan_protocol.scalars import SECOND
 
 from stan import limits
+from stan.monitor.dashboard.measured_history import MeasuredHistory
 
 K = TypeVar("K", str, int)
 
@@ -32,6 +33,14 @@ class Throughput(NamedTuple):
     messages_out: float
     bytes_in: float
     bytes_out: float
+
+
+class NodeNews(NamedTuple):
+    """A node has stopped to answer, or answers again."""
+
+    at: int  # Unix ns
+    node: str
+    answers: bool
 
 
 class Failures(Generic[K]):
@@ -68,10 +77,11 @@ class NodeHistory:
 
     def __init__(self, me: str = "") -> None:
         self.reports: dict[str, NodeReport] = {}
-        self.samples: deque[Throughput] = deque(maxlen=limits.DASHBOARD_SAMPLES_MAX)
+        self.measured = MeasuredHistory()
         self.rates: Throughput | None = None  # as of the last round; None: not known
         self._me = me
         self._nodes: Failures[str] = Failures()
+        self.news: deque[NodeNews] = deque(maxlen=limits.DASHBOARD_NODE_NEWS_MAX)
         self._rounds: Failures[str] = Failures()  # rounds without an answer of this node itself
 
     def note(self, answers: Iterable[NodeStatus], refused: Iterable[str], now: int, wall: int) -> None:
@@ -88,11 +98,19 @@ class NodeHistory:
         there = answered.keys() | set(refused)
         self._rounds.note([] if self._me in there else [self._me], wall)
         if self._me in there:
+            silent = self.silent()
             self._nodes.note(sorted({*self.members(), *self.reports} - there), wall)
+            self._note_news(silent, wall)
         self.rates = None if rates is None else Throughput(wall, **rates)
         if self.rates is not None and present <= answered.keys():
             # Only of rounds that all present nodes answered: otherwise the traffic would seem to drop.
-            self.samples.append(self.rates)
+            self.measured.note(wall, _figures(self.rates, self.present()))
+
+    def _note_news(self, before: dict[str, int], wall: int) -> None:
+        """Note the members that have stopped to answer, or answer again; *before*: those that were silent, and since when."""
+        silent = self.silent()
+        self.news += [NodeNews(silent[name], name, answers=False) for name in sorted(silent.keys() - before.keys())]
+        self.news += [NodeNews(wall, name, answers=True) for name in sorted(before.keys() - silent.keys())]
 
     def _rates(self, answers: Iterable[NodeStatus]) -> dict[str, float] | None:
         """Sum the traffic per second of the nodes, each since its answer before; None if no node answered twice."""
@@ -138,3 +156,12 @@ class NodeHistory:
     def fresh(self) -> list[NodeStatus]:
         """The status of each node that answered the last round with a valid result, ordered by name."""
         return [status for status in self.present() if status.node not in self._nodes]
+
+
+def _figures(rates: Throughput, nodes: list[NodeStatus]) -> dict[str, float]:
+    """Return the figures of a round for the history."""
+    figures: dict[str, float] = {name: getattr(rates, name) for name in _COUNTERS}
+    figures["clients"] = max((node.clients for node in nodes), default=0)
+    figures["memory"] = sum(node.rss for node in nodes)
+    used = [1 - node.disk_free / node.disk_total for node in nodes if node.disk_total]
+    return {**figures, "disk_used": max(used)} if used else figures

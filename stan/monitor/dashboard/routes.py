@@ -7,26 +7,26 @@ the pages in no frame.
 import asyncio
 import contextlib
 import hashlib
-import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from typing import Any, Final
 
 from aiohttp import web
-from stan_protocol.admin_types import Event
 from stan_protocol.scalars import SECOND
 
 from stan import limits
-from stan.edge.nats.cluster_client import ClusterClient, subscribe_events
 from stan.edge.process import BrokerProcess
 from stan.edge.standby.standby import STANDBY
-from stan.errors import StanError, Unanswered
-from stan.monitor import health
 from stan.monitor.dashboard.api import Api
-from stan.monitor.dashboard.cluster_snapshot import ClusterHealth, ClusterSnapshot
-from stan.monitor.dashboard.tables import BadQuestionError
+from stan.monitor.dashboard.change_route import ChangeRoute
+from stan.monitor.dashboard.cluster_snapshot import ClusterSnapshot
+from stan.monitor.dashboard.failed_answers import ERRORS, failed_answer
+from stan.monitor.dashboard.polling import Polling, polled_by
+from stan.monitor.dashboard.search_route import SearchRoute
 from stan.monitor.guard import HEADERS, TOKEN_HEADER, Guard
-from stan.monitor.pages import UnknownNameError
+from stan.monitor.json_answer import encoded
+from stan.monitor.json_answer import json_answer as _json
+from stan.monitor.login.authentication import VIEWER
 from stan.monitor.view import NodeView
 
 PAGES: Final = "/dashboard/"
@@ -34,6 +34,7 @@ API: Final = "/api/v1/"
 QUESTIONS: Final = (
     *(
         "overview",
+        "history",
         "news",
         "channels",
         "durables",
@@ -44,9 +45,12 @@ QUESTIONS: Final = (
         "explain",
         "cluster",
         "options",
+        "schemas",
+        "schema",
     ),
 )
 """Methods of Api that answer with JSON."""
+NO_PAGE: Final = f"The dashboard has no such page: it begins at {PAGES}"
 STANDS_BY: Final = "this server stands by: ask the active one of its fault tolerance group"
 _TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
@@ -56,42 +60,31 @@ Json = dict[str, Any]
 class Dashboard:
     """The HTTP routes of the dashboard."""
 
-    def __init__(self, view: NodeView, guard: Guard, error: Callable[[str], None]) -> None:
-        """*guard* has admitted every request that comes here; *error*: called with a line for the log."""
+    def __init__(
+        self, view: NodeView, guard: Guard, error: Callable[[str], None], note: Callable[[str], None] | None = None
+    ) -> None:
+        """*guard* has admitted every request that comes here; *error* and *note*: called with a line for the log."""
+        self._note = note or error
         self._view = view
         self._error = error
         self._guard = guard
         self._files = _load()
         self._api: Api | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._polling: Polling | None = None
         self.streams: set[web.RequestHandler] = set()  # connections that get news
         self._shut = asyncio.Event()
         view.when_open(self._opened)
 
     def _opened(self, node: BrokerProcess) -> None:
         """Start to answer requests: there is a node now with a connection to the cluster."""
-        config = self._view.config
-        cluster_client = ClusterClient(node.gateway.own_requests, config.cluster_id, limits.DASHBOARD_PATIENCE / SECOND)
-        judged = ClusterHealth(lambda: health.ready(self._view), config.store.raft_groups)
-        snapshot = ClusterSnapshot(cluster_client, judged, self._name())
-        api = Api(snapshot, config)
+        api, snapshot = polled_by(self._view, node, self._name())
+        self.serve(api, snapshot)
 
-        subscribe_events(node.gateway, lambda event: api.events.append(Event.from_pb(event)))
-        self.serve(api)
-
-    def serve(self, api: Api) -> None:
+    def serve(self, api: Api, snapshot: ClusterSnapshot) -> None:
         """Answer requests with *api* from now on, and begin to poll the cluster."""
         self._api = api
-        self._looking = asyncio.get_running_loop().create_task(self._look(api.snapshot))
-
-    async def _look(self, snapshot: ClusterSnapshot) -> None:
-        """Poll the cluster for ever, whatever fails: otherwise the pages would stop changing."""
-        while True:
-            try:
-                await snapshot.run()
-            except Exception as error:  # noqa: BLE001 - an error must end neither the broker nor the dashboard
-                self._error(f"Error looking at the cluster for the dashboard: {type(error).__name__}: {error}")
-                await asyncio.sleep(limits.DASHBOARD_IDLE_TICK / SECOND)
+        self._polling = Polling(snapshot, self._view.config.store, self._error)
+        self._polling.start()
 
     def _name(self) -> str:
         """Return this node's name in its cluster; "" for a standalone broker."""
@@ -99,21 +92,21 @@ class Dashboard:
         return "" if node is None or self._view.config.cluster is None else node.storage.node_id
 
     async def close(self) -> None:
-        """Stop polling the cluster."""
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        """Stop polling the cluster, and write the history."""
+        if self._polling is not None:
+            await self._polling.stop()
 
     def add_to(self, app: web.Application) -> None:
         """Add the dashboard's paths to *app*."""
         app.router.add_get("/dashboard", self._to_pages)
-        app.router.add_get(PAGES + "{name:[a-z.-]*}", self._file)
+        app.router.add_get(PAGES + "{name:.*}", self._file)
         for name in QUESTIONS:
             app.router.add_get(API + name, self._question(name))
         app.router.add_get(f"{API}payload", self._payload)
         app.router.add_get(f"{API}session", self._session)
         app.router.add_get(f"{API}live", self._live)
-        app.router.add_post(API + "actions/{name}", self._act)
+        SearchRoute(self._answered).add_to(app)
+        ChangeRoute(self._guard, self._answered, self._note).add_to(app)
         app.router.add_route("*", API + "{path:.*}", self._nothing)
         app.on_shutdown.append(self._shutting)
 
@@ -128,7 +121,7 @@ class Dashboard:
     async def _file(self, request: web.Request) -> web.Response:
         name = request.match_info["name"] or "index.html"
         if name not in self._files:
-            return web.Response(status=404, text="404 page not found\n", headers=HEADERS)
+            return web.Response(status=404, text=f"{NO_PAGE}\n", headers=HEADERS)
         kind, tag, body = self._files[name]
         headers = {**HEADERS, "ETag": tag, "Cache-Control": "no-cache"}
         if request.headers.get("If-None-Match") == tag:
@@ -137,43 +130,44 @@ class Dashboard:
 
     # --- questions ------------------------------------------------------------------------------------------------------
 
-    def _question(self, name: str) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def answer(request: web.Request) -> web.Response:
+    def _question(self, name: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def answer(request: web.Request) -> web.StreamResponse:
             async def made(api: Api) -> web.Response:
-                document: Json = await getattr(api, name)(request.query)
-                return _json(document)
+                return _json(await api.answer(name, request.query))
 
-            return await self._answered(made)
+            return await self._answered(request, made)
 
         return answer
 
-    async def _answered(self, make: Callable[[Api], Awaitable[web.Response]], status: int = 404) -> web.Response:
-        """Return the response of *make*, or one with an error and its status; *status*: for other errors of the cluster."""
+    async def _answered(
+        self, request: web.Request, make: Callable[[Api], Awaitable[web.StreamResponse]], status: int = 404
+    ) -> web.StreamResponse:
+        """Return the response of *make* for the viewer of *request*, or one with an error and its status; *status*: for other
+        errors of the cluster."""
         if self._api is None:
             standby = self._view.ft_state == STANDBY
             return _json({"error": STANDS_BY if standby else "the store is not open yet"}, 503)
         self._api.snapshot.browsers.note()
         try:
-            return await make(self._api)
-        except Unanswered as error:
-            return _json({"error": f"The cluster does not answer now: {error}"}, 503)
-        except (BadQuestionError, UnknownNameError, StanError) as error:
-            wrong = {BadQuestionError: 400, UnknownNameError: 404}
-            return _json({"error": str(error)}, wrong.get(type(error), status))
+            return await make(self._api.seen_by(request[VIEWER]))
+        except ERRORS as error:
+            return failed_answer(error, status)
 
-    async def _payload(self, request: web.Request) -> web.Response:
+    async def _payload(self, request: web.Request) -> web.StreamResponse:
         async def made(api: Api) -> web.Response:
-            body = await api.payload(request.query)
+            body = await api.of_messages.payload(request.query)
             kind = {"Content-Type": "application/octet-stream", "Content-Disposition": 'attachment; filename="message"'}
             return web.Response(body=body, headers={**HEADERS, **kind, "Cache-Control": "no-store"})
 
-        return await self._answered(made)
+        return await self._answered(request, made)
 
-    async def _session(self, _request: web.Request) -> web.Response:
-        """Answer with the session's settings: if the page may change anything, and the token for it."""
-        may = self._guard.actions
+    async def _session(self, request: web.Request) -> web.Response:
+        """Answer with the session's settings: who looks, if the page may change anything, and the token for it."""
+        viewer = request[VIEWER]
+        may = viewer.acts
         config = self._view.config
         document = {"cluster": config.cluster_id, "node": self._name(), "actions": may, "header": TOKEN_HEADER}
+        document |= {"user": viewer.name, "all": viewer.sees_all, "changes_all": viewer.changes_all}
         return _json({**document, "token": self._guard.token if may else ""})
 
     async def _nothing(self, _request: web.Request) -> web.Response:
@@ -188,16 +182,16 @@ class Dashboard:
             return _json({"error": "enough pages listen to news already; ask instead"}, 503)
 
         if self._api is None or len(self.streams) >= limits.DASHBOARD_STREAMS_MAX:
-            return await self._answered(refused)
-        api = self._api
+            return await self._answered(request, refused)
+        api = self._api.seen_by(request[VIEWER])
         self.streams.add(request.protocol)
         try:
             kind = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
             response = web.StreamResponse(headers={**HEADERS, **kind})
             await response.prepare(request)
-            while not self._shut.is_set():
+            while not self._shut.is_set() and self._guard.authentication.is_still_known(request):
                 api.snapshot.browsers.note()
-                await response.write(b"data: %b\n\n" % _encoded(api.known()))
+                await response.write(b"data: %b\n\n" % encoded(await api.news({})))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(limits.DASHBOARD_TICK / SECOND):
                         await self._shut.wait()
@@ -206,40 +200,6 @@ class Dashboard:
         finally:
             self.streams.discard(request.protocol)
         return response
-
-    # --- changes --------------------------------------------------------------------------------------------------------
-
-    async def _act(self, request: web.Request) -> web.Response:
-        refusal = self._guard.refuses_change(request.headers)
-        if refusal:
-            return _json({"error": refusal}, 403)
-        if (request.content_length or 0) > limits.DASHBOARD_ACTION_BYTES_MAX:
-            return _json({"error": "the request is too large"}, 413)
-        try:
-            async with asyncio.timeout(limits.HTTP_HEAD_TIMEOUT / SECOND):
-                fields = json.loads(await request.read())
-        except TimeoutError:
-            return _json({"error": "the request does not end"}, 408)
-        except web.HTTPRequestEntityTooLarge:
-            return _json({"error": "the request is too large"}, 413)
-        except (ValueError, RecursionError):
-            fields = None
-        if not isinstance(fields, dict):
-            return _json({"error": "a JSON object is missing"}, 400)
-
-        async def made(api: Api) -> web.Response:
-            return _json(await api.act(request.match_info["name"], fields))
-
-        return await self._answered(made, 409)
-
-
-def _encoded(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
-
-
-def _json(value: Mapping[str, Any], status: int = 200) -> web.Response:
-    headers = {**HEADERS, "Content-Type": "application/json", "Cache-Control": "no-store"}
-    return web.Response(status=status, body=_encoded(value), headers=headers)
 
 
 def _load() -> dict[str, tuple[str, str, bytes]]:

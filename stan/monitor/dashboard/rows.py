@@ -7,11 +7,23 @@ from stan_protocol.admin_types import ChannelStatus, ClientStatus, CursorKind, C
 from stan_protocol.scalars import SECOND
 
 from stan.monitor.dashboard.formatting import key_of, millis, shown
-from stan.monitor.dashboard.node_history import Throughput
+from stan.monitor.dashboard.node_history import NodeNews, Throughput
 from stan.policies import COMMITS, SYNCED
 from stan.protocol.part_status import part_of
 from stan.status.findings import Finding
-from stan.status.positions import KINDS, STUCK, name_of, state_of, why, window, window_now
+from stan.status.positions import (
+    FULL,
+    KINDS,
+    QUEUES,
+    STUCK,
+    PositionState,
+    ack_overdue,
+    name_of,
+    state_of,
+    why,
+    window,
+    window_now,
+)
 from stan.troubles import Severity
 
 Json = dict[str, Any]
@@ -102,11 +114,11 @@ def cursor(row: CursorStatus, now: int, left_s: float | None = None, *, of: Curs
         "name": _name(row),
         "durable": shown(row.durable_name),
         "queue": shown(row.queue_group),
-        "client": shown(row.client_id or (row.members[0].client_id if row.members else "")),
+        "client": "" if row.kind in QUEUES else shown(_client(row)),
         "kind": KINDS.get(row.kind, "?"),
         "state": state.word,
         "text": shown(why(judged, now, left_s)[0]),
-        "level": LEVELS[state.severity],
+        "level": _level(state, judged, now),
         "paused": row.paused,
         "lag": row.waiting,
         "held_back": row.held_back,
@@ -139,10 +151,18 @@ def cursor(row: CursorStatus, now: int, left_s: float | None = None, *, of: Curs
     }
 
 
+def _level(state: PositionState, row: CursorStatus, now: int) -> str:
+    """Return the class of a state; a full window becomes yellow once acks are overdue, before the position counts as stuck."""
+    return LEVELS[Severity.ATTENTION if state.word == FULL and ack_overdue(row, now) else state.severity]
+
+
+def _client(row: CursorStatus) -> str:
+    return row.client_id or (row.members[0].client_id if row.members else "")
+
+
 def _name(row: CursorStatus) -> str:
     """Return the name for people: of a plain subscription its client's."""
-    client = row.client_id or (row.members[0].client_id if row.members else "")
-    return (shown(name_of(row)) if row.kind != CursorKind.PLAIN else shown(client)) or "(no name)"
+    return shown(name_of(row) if row.kind != CursorKind.PLAIN else _client(row)) or "(no name)"
 
 
 def source(row: CursorStatus) -> Json:
@@ -224,6 +244,13 @@ def sample(row: Throughput) -> list[float | int | None]:
         millis(row.wall),
         *(round(number, 1) for number in (row.messages_in, row.messages_out, row.bytes_in, row.bytes_out)),
     ]
+
+
+def node_news(row: NodeNews) -> Json:
+    """Return an event of the cluster that this node has seen itself."""
+    said = f"node {row.node or 'this node'} {'answers again' if row.answers else 'does not answer'}"
+    kind = "node_back" if row.answers else "node_silent"
+    return {"time": millis(row.at), "node": row.node, "kind": kind, "text": said, "channel": "", "channel_key": ""}
 
 
 def event(row: Event) -> Json:

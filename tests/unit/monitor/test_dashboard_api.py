@@ -49,6 +49,7 @@ def _patience(monkeypatch):
     monkeypatch.setattr(api, "WHOLE_WAIT_S", 20.0)
     monkeypatch.setattr(limits, "DASHBOARD_WAIT", 20 * SECOND)
     monkeypatch.setattr(limits, "DASHBOARD_COST_RATIO", 0)
+    monkeypatch.setattr(limits, "DASHBOARD_RED_AFTER", 0)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from stan import limits
 from stan.monitor.dashboard.formatting import key_of, name_of_key
 from stan.monitor.dashboard.health_summary import FindingTimes, HealthInputs, problems, sentence
 from stan.monitor.dashboard.lag_trend import LagTrends
+from stan.monitor.dashboard.measured_history import COLUMNS
 from stan.monitor.dashboard.node_history import NodeHistory
 from stan.status.findings import listed
 from stan.troubles import Severity
@@ -225,8 +226,9 @@ def test_rates_are_those_between_two_answers_and_a_restart_is_no_burst():
     again = NodeStatus(node="n1", server_id="b", now=NOW + 4 * SECOND, messages_in=5)
     for at, status in enumerate((first, second, again)):
         history.note([status], [], at + 1, status.now)
-    (sample,) = history.samples
-    assert (sample.messages_in, sample.bytes_in) == (250, 5)
+    (sample,) = history.measured.tiers["hour"].points
+    figures = dict(zip(COLUMNS, sample.values, strict=True))
+    assert (figures["messages_in"], figures["bytes_in"]) == (250, 5)
 
 
 # --- words --------------------------------------------------------------------------------------------------------------

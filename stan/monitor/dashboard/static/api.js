@@ -1,6 +1,10 @@
 // Questions to the server, and changes. Promises: an error is one sentence; a change carries the token of this server's process.
 
-let session = { actions: false, token: "", header: "" };
+let session = { actions: false, token: "", header: "", user: "", all: true, changes_all: false };
+let unknown = () => {};
+
+/** *call*() whenever the server does not know who asks. */
+export const onUnknown = (call) => (unknown = call);
 
 async function answered(response) {
   let body;
@@ -9,6 +13,7 @@ async function answered(response) {
   } catch {
     body = { error: `The server answers ${response.status} ${response.statusText}` };
   }
+  if (response.status === 401 && body.login) unknown();
   if (!response.ok) throw new Error(body.error || `The server answers ${response.status}`);
   return body;
 }
@@ -29,12 +34,21 @@ export async function ask(name, params, signal) {
   return answered(response);
 }
 
-export async function metrics(signal) {
-  const response = await fetch("/metrics", { signal, cache: "no-store" }).catch((error) => {
+/** The lines of JSON of a long answer, one after the other as they come. */
+export async function* lines(where, signal) {
+  const response = await fetch(where, { signal, cache: "no-store" }).catch((error) => {
     throw unreachable(error);
   });
-  if (!response.ok) throw new Error(`The server answers ${response.status}`);
-  return response.text();
+  if (!response.ok) await answered(response);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split("\n");
+    rest = parts.pop();
+    for (const part of parts) yield JSON.parse(part);
+  }
 }
 
 export async function begin() {
@@ -43,11 +57,18 @@ export async function begin() {
 }
 
 export const mayAct = () => session.actions;
+export const mayChangeAll = () => session.actions && session.changes_all;
+export const seesAll = () => session.all;
+export const user = () => session.user;
 
-export async function act(name, fields) {
-  const headers = { "Content-Type": "application/json", [session.header]: session.token };
-  const response = await fetch(`/api/v1/actions/${name}`, { method: "POST", headers, body: JSON.stringify(fields) }).catch((error) => {
+async function post(path, fields, headers = {}) {
+  const told = { "Content-Type": "application/json", ...headers };
+  const response = await fetch(`/api/v1/${path}`, { method: "POST", headers: told, body: JSON.stringify(fields) }).catch((error) => {
     throw unreachable(error);
   });
   return answered(response);
 }
+
+export const logIn = (fields) => post("login", fields);
+export const logOut = () => post("logout", {});
+export const act = (name, fields) => post(`actions/${name}`, fields, { [session.header]: session.token });

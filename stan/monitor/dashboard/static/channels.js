@@ -3,11 +3,12 @@
 import { ask, mayAct } from "./api.js";
 import { Query, shown } from "./query.js";
 import { confirm } from "./dialog.js";
-import { h } from "./dom.js";
-import { ago, lasting, many, now, number, rate, size, time } from "./format.js";
+import { h, named } from "./dom.js";
+import { ago, lasting, many, now, number, rate, size, stamp } from "./format.js";
 import { pager, search, table } from "./table.js";
 
 const LIMIT = 50;
+const GREY_MS = 75000; // lists are made again within a minute, unless nobody answers
 const OLD_MS = 8000; // it is said of what time it is
 
 /** How many parts a channel has that are told of: `4 parts`, `2 of 4 parts`. */
@@ -22,7 +23,7 @@ function parts(row) {
 }
 
 const COLUMNS = [
-  { name: "Channel", sort: "name", cell: (row) => [h("a", { href: `#/channel/${row.key}` }, row.name), parts(row)] },
+  { name: "Channel", sort: "name", cell: (row) => [h("a", { href: `#/channel/${row.key}` }, named(row.name)), parts(row)] },
   { name: "Messages", sort: "messages", number: true, cell: (row) => number(row.messages) },
   { name: "Size", sort: "bytes", number: true, cell: (row) => size(row.bytes) },
   { name: "Newest", sort: "last", number: true, cell: (row) => (row.parts ? "–" : number(row.last)) },
@@ -56,10 +57,10 @@ export function listed(context, { title, name, columns, keyOf, sort, label, filt
       shown(query, (data) => [gaps(data),
         h("p", { class: "muted", role: "status" },
           params.search || params.state ? `${number(data.matching)} of ${number(data.total)}` : `${number(data.total)} in all`,
-          now() - data.at > OLD_MS && `, as of ${time(data.at)}`),
-        data.rows.length ? table(title, columns, data.rows, keyOf,
+          now() - data.at > OLD_MS && `, as of ${stamp(data.at)}`),
+        h("div", { class: now() - data.at > GREY_MS ? "old" : "" }, data.rows.length ? table(title, columns, data.rows, keyOf,
           { sort: params.sort || sort, by: (next) => go({ sort: next }) }) : h("p", { class: "empty" },
-          data.total ? "Nothing matches." : "There is nothing yet."),
+          data.total ? "Nothing matches." : "There is nothing yet.")),
         pager(data, LIMIT, (offset) => go({ offset: offset || "" }))]),
     ];
   };

@@ -1,11 +1,11 @@
 // The nodes, and which of them leads which group.
 
-import { ask, mayAct } from "./api.js";
+import { ask, mayChangeAll } from "./api.js";
 import { Query, shown } from "./query.js";
 import { bar } from "./chart.js";
 import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
-import { ago, now, number, size, time } from "./format.js";
+import { ago, now, number, size, stamp } from "./format.js";
 import { level } from "./table.js";
 
 const NAME = (group) => (group ? `Group ${group}` : "Metadata");
@@ -29,10 +29,11 @@ function page(data, context) {
         h("table", { class: "matrix" }, h("caption", { class: "unseen" }, "The role of each node in each group"),
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Group"),
           data.nodes.map((node) => h("th", { scope: "col" }, node.name)),
-          mayAct() && data.clustered && h("th", { scope: "col" }, "Change"))),
+          mayChangeAll() && data.clustered && h("th", { scope: "col" }, "Change"))),
         h("tbody", {}, numbers.map((number_) => h("tr", { "data-key": number_ }, h("th", { scope: "row" }, NAME(number_)),
           data.nodes.map((node) => cell(node, number_, data.nodes)),
-          mayAct() && data.clustered && h("td", {}, h("button", { type: "button", class: "small", onclick: () => stepDown(number_, context) }, "Hand over…")))))))),
+          mayChangeAll() && data.clustered && h("td", {}, data.nodes.some((node) => !node.silent && node.groups[number_]?.role === "leader")
+            && h("button", { type: "button", class: "small", onclick: () => stepDown(number_, context) }, "Hand over…")))))))),
   ];
 }
 
@@ -47,11 +48,11 @@ function card(node) {
   const used = 1 - node.disk_free / (node.disk_total || 1);
   return h("article", { class: `card node ${bad ? "bad" : "ok"}`, "data-key": node.id },
     h("h2", {}, h("span", { class: "dot" }), node.name, node.replica && h("small", { class: "muted" }, " read replica")),
-    node.silent ? level("bad", `does not answer since ${time(node.silent)} (${ago(node.silent)})`)
-      : now() - node.asked > OLD_MS ? level("warn", `as it was at ${time(node.asked)} (${ago(node.asked)})`)
+    node.silent ? level("bad", `does not answer since ${stamp(node.silent)} (${ago(node.silent)})`)
+      : now() - node.asked > OLD_MS ? level("warn", `as it was at ${stamp(node.asked)} (${ago(node.asked)})`)
         : node.not_ready.length ? h("ul", {}, node.not_ready.map((why) => h("li", {}, why)))
           : level("ok", "ready"),
-    h("dl", {}, h("dt", {}, "Up"), h("dd", {}, node.started ? ago(node.started).replace(" ago", "") : "–"), h("dt", {}, "Version"),
+    h("dl", { class: node.silent ? "old" : "" }, h("dt", {}, "Up"), h("dd", {}, node.silent || !node.started ? "–" : ago(node.started).replace(" ago", "")), h("dt", {}, "Version"),
       h("dd", {}, node.product || "–"), ...(node.labels ? [h("dt", {}, "Labels"), h("dd", {}, node.labels)] : []),
       h("dt", {}, "Memory"), h("dd", {}, node.rss ? size(node.rss) : "–"), h("dt", {}, "Disk left"),
       h("dd", {}, node.disk_total ? [size(node.disk_free), bar(used, `${Math.round(used * 100)} % used`, used >= 0.95 ? "bad" : used >= 0.85 ? "warn" : "")] : "–"),
@@ -67,5 +68,5 @@ function cell(node, group, nodes) {
   return h("td", { class: `${of.role} ${of.trouble ? "bad" : ""}`, title: `${words}; term ${of.term}, entry ${number(of.applied)}${of.hash ? `, hash ${of.hash}` : ""}` },
     h("span", { "aria-hidden": "true" }, MARKS[of.role] ?? "·"), " ",
       h("span", { class: of.role === "leader" ? "" : "muted" }, of.role), behind ? h("small", {}, ` −${number(behind)}`) : null,
-      of.trouble && h("small", { class: "why" }, of.trouble));
+      of.trouble && [" ", h("small", { class: "why" }, of.trouble)]);
 }

@@ -3,11 +3,11 @@
 import { mayAct } from "./api.js";
 import { listed } from "./channels.js";
 import { confirm } from "./dialog.js";
-import { h } from "./dom.js";
+import { h, named } from "./dom.js";
 import { ago, many, number, size } from "./format.js";
 
 const COLUMNS = [
-  { name: "Channel", sort: "name", cell: (row) => h("a", { href: `#/channel/${row.key}` }, row.name) },
+  { name: "Channel", sort: "name", cell: (row) => h("a", { href: `#/channel/${row.key}` }, named(row.name)) },
   { name: "Messages", sort: "messages", number: true, cell: (row) => number(row.messages) },
   { name: "Size", sort: "bytes", number: true, cell: (row) => size(row.bytes) },
   { name: "Given up by", cell: (row) => row.sources.map((source) => h("div", {},
@@ -29,7 +29,7 @@ export function redrive(key, name, first, last, done) {
 
 export function deadLetters(context) {
   const columns = mayAct() ? [...COLUMNS, { name: "Change",
-    cell: (row) => row.messages > 0 && h("button",
+    cell: (row) => row.may && row.messages > 0 && h("button",
     { type: "button", class: "small", onclick: () => redrive(row.key, row.name, row.first, row.last, context.refresh) },
     "Put back…") }] : COLUMNS;
   return listed(context, { title: "Dead letters", name: "dead_letters", columns, keyOf: (row) => row.key, sort: "name", label: "Search dead letter channels" });

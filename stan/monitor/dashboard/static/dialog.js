@@ -9,6 +9,29 @@ export function toast(text, level = "ok") {
   setTimeout(() => line.remove(), level === "ok" ? 6000 : 12000);
 }
 
+/** A button that leads to what can be done with one thing; *choices*: [[text, call], …]. */
+export function menu(title, choices) {
+  const open = () => {
+    const dialog = document.getElementById("dialog");
+    const back = document.activeElement;
+    const close = () => {
+      dialog.close();
+      draw(dialog, []);
+      back?.focus?.();
+    };
+    dialog.oncancel = (event) => {
+      event.preventDefault();
+      close();
+    };
+    dialog.replaceChildren(h("h2", { id: "dialog-title" }, title), h("div", { class: "choices" },
+      choices.filter(Boolean).map(([text, call]) => h("button", { type: "button", onclick: () => { close(); call(); } }, text))),
+    h("div", { class: "buttons" }, h("button", { type: "button", onclick: close }, "Cancel")));
+    dialog.showModal();
+    dialog.querySelector("button").focus();
+  };
+  return h("button", { type: "button", class: "small menu", "aria-haspopup": "dialog", onclick: open }, "Change…");
+}
+
 /**
  * Say what will happen, ask for values, and do it when it is confirmed.
  * *fields*: [{name, label, type, value, min}]; *make*(values) gives what the action is asked with; *word*: to be typed first.

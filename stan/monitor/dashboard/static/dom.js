@@ -29,6 +29,15 @@ export function s(tag, attributes, ...children) {
 const keyOf = (node) => (node.nodeType === 1 ? node.getAttribute("data-key") : null);
 const alike = (a, b) => a.nodeType === b.nodeType && a.nodeName === b.nodeName && keyOf(a) === keyOf(b);
 
+const WHOLE_MAX = 24; // characters that have room in one line, on a phone as well
+const PIECES = /[^.\-_/:]*[.\-_/:]?/g;
+
+/** A name: whole in one line if it is short, else broken behind its dots, dashes and the like. */
+export function named(text) {
+  if (text.length <= WHOLE_MAX) return h("span", { class: "whole" }, text);
+  return h("span", { class: "pieces" }, text.match(PIECES).flatMap((piece) => [piece, h("wbr")]));
+}
+
 /** Make the children of an element be these, changing as little as possible. */
 export function draw(parent, children) {
   const fresh = document.createElement("div");

@@ -3,8 +3,8 @@
 import { mayAct } from "./api.js";
 import { bar } from "./chart.js";
 import { listed } from "./channels.js";
-import { confirm } from "./dialog.js";
-import { h } from "./dom.js";
+import { confirm, menu } from "./dialog.js";
+import { h, named } from "./dom.js";
 import { explain } from "./explain.js";
 import { ago, many, number } from "./format.js";
 import { level } from "./table.js";
@@ -24,14 +24,14 @@ function members(row) {
   return h("details", { "data-key": "members" }, h("summary", {}, many(row.members.length, "member")),
     h("ul", { class: "members" }, row.members.map((member) => h("li", { "data-key": member.subscription },
     `${member.client}: ${number(member.pending)} of ${number(member.window)} in flight${cut(member)}`,
-    `${member.active ? ", active" : ""}${member.failing ? ", not answering" : ""} `, mayAct() && h("button", { type: "button", class: "small", onclick: () => evict(member) }, "Put out…")))));
+    `${member.active ? ", active" : ""}${member.failing ? ", not answering" : ""} `, mayAct() && row.may !== false && h("button", { type: "button", class: "small", onclick: () => evict(member) }, "Put out…")))));
 }
 
-const owner = (row) => (row.client && row.client !== row.name && row.members.length < 2 ? ` of ${row.client}` : "");
+const owner = (row) => (row.client && row.client !== row.name && row.members.length < 2 ? [" of ", named(row.client)] : "");
 
 export const COLUMNS = [
-  { name: "Name", sort: "name", cell: (row) => [h("b", {}, row.name), h("small", { class: "muted" }, row.kind, owner(row)), members(row)] },
-  { name: "Channel", cell: (row) => h("a", { href: `#/channel/${row.channel_key}` }, row.channel) },
+  { name: "Name", sort: "name", cell: (row) => [h("b", {}, named(row.name)), h("small", { class: "muted" }, row.kind, owner(row)), members(row)] },
+  { name: "Channel", cell: (row) => h("a", { href: `#/channel/${row.channel_key}` }, named(row.channel)) },
   { name: "State", sort: "state", cell: (row) => state(row) },
   { name: "Lag", sort: "lag", number: true, cell: (row) => [number(row.lag),
     row.held_back > 0 && h("small", { class: "muted" }, `${number(row.held_back)} held back by the order by key`)] },
@@ -44,13 +44,13 @@ export const COLUMNS = [
 
 /** What can be done with one, where something may be done. */
 export function actions(row, done) {
-  if (!mayAct()) return null;
+  if (!mayAct() || row.may === false) return null;
   const which = { channel: row.channel_key, cursor: row.cursor };
   const name = `${row.name} on ${row.channel}`;
   const ask = (action, title, text, button, fields, make) =>
     confirm({ action, title, text, button, fields, done, make: (values) => ({ ...which, ...(make ? make(values) : {}) }) });
-  const deed = (text, call) => h("button", { type: "button", class: "small", onclick: call }, text);
-  return h("div", { class: "actions" },
+  const deed = (text, call) => [text, call];
+  return menu(name, [
     row.paused
       ? deed("Resume…", () => ask("resume", `Resume ${name}?`, `It gets what is waiting: ${many(row.lag, "message")}.`, "Resume"))
       : deed("Pause…", () => ask("pause", `Pause ${name}?`, "Nothing is sent to it until it is resumed; acks count.", "Pause")),
@@ -62,7 +62,7 @@ export function actions(row, done) {
       [{ name: "sequence", label: "Sequence", type: "number", min: 1, value: row.acked + 1 }], (values) => ({ sequence: Number(values.sequence) }))),
     row.pending > 0 && deed("Send again…", () => ask("redeliver", `Send what is pending for ${name} again?`,
       `${many(row.pending, "message")}, flagged as redelivered.`, "Send again")),
-    deed("Delete…", () => ask("delete_cursor", `Delete ${name}?`, "Its position is lost, and its members get nothing any more. This cannot be taken back.", "Delete")));
+    deed("Delete…", () => ask("delete_cursor", `Delete ${name}?`, "Its position is lost, and its members get nothing any more. This cannot be taken back.", "Delete"))]);
 }
 
 export function durables(context) {

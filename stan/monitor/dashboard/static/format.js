@@ -41,11 +41,28 @@ export function time(moment) {
   return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
 
+/** How far the clock of this browser is from UTC at a moment: `UTC`, `UTC+02:00`. */
+export function zone(value) {
+  const minutes = -new Date(value).getTimezoneOffset();
+  if (!minutes) return "UTC";
+  const far = Math.abs(minutes);
+  return `UTC${minutes < 0 ? "−" : "+"}${two(Math.floor(far / 60))}:${two(far % 60)}`;
+}
+
+/** A time of today for a sentence, with its zone. */
+export const stamp = (value) => (value ? `${time(value)} ${zone(value)}` : "–");
+
+export const clockTime = (value, seconds) => (seconds ? time(value) : time(value).slice(0, 5));
+
+export function day(value) {
+  const date = new Date(value);
+  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+}
+
 export function moment(value) {
   if (!value) return "–";
   const date = new Date(value);
-  const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
-  return `${day} ${time(value)}.${two(date.getMilliseconds(), 3)}`;
+  return `${day(value)} ${time(value)}.${two(date.getMilliseconds(), 3)} ${zone(value)}`;
 }
 
 export const many = (count, what) => `${number(count)} ${what}${count === 1 ? "" : "s"}`;

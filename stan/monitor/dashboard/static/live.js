@@ -9,12 +9,16 @@ const SILENT_MS = 8000; // a stream tells something every two seconds; no news f
 export class Live {
   /** *heard*(news), *lost*(text); *how*("stream" | "poll" | "off"). */
   constructor(heard, lost, how) {
-    Object.assign(this, { heard, lost, how, stream: null, timer: 0, silence: 0, streamAt: 0 });
-    document.addEventListener("visibilitychange", () => (document.hidden ? this.stop() : this.start()));
+    Object.assign(this, { heard, lost, how, stream: null, timer: 0, silence: 0, streamAt: 0, wanted: false });
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden) this.pause();
+      else if (this.wanted) this.start();
+    });
   }
 
   start() {
-    this.stop();
+    this.pause();
+    this.wanted = true;
     this.streamAt = Date.now() + AGAIN_MS;
     const stream = (this.stream = new EventSource("/api/v1/live"));
     const watch = () => {
@@ -39,7 +43,13 @@ export class Live {
     };
   }
 
+  /** No news until `start`. */
   stop() {
+    this.wanted = false;
+    this.pause();
+  }
+
+  pause() {
     this.stream?.close();
     this.stream = null;
     clearTimeout(this.timer);
@@ -51,9 +61,11 @@ export class Live {
   async poll() {
     try {
       const news = await ask("news", {}, AbortSignal.timeout(SILENT_MS));
+      if (!this.wanted) return;
       this.how("poll");
       this.heard(news);
     } catch (error) {
+      if (!this.wanted) return;
       this.how("off");
       this.lost(error.name === "TimeoutError" ? "The server does not answer" : error.message);
     }

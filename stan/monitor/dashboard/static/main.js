@@ -1,6 +1,6 @@
 // Which page is seen, by the address behind the #; and what stands around it: health, navigation, colours, news.
 
-import { begin } from "./api.js";
+import { begin, logOut, onUnknown, seesAll, user } from "./api.js";
 import { channel } from "./channel.js";
 import { channels } from "./channels.js";
 import { clients } from "./clients.js";
@@ -9,10 +9,12 @@ import { config } from "./config.js";
 import { deadLetters } from "./deadletters.js";
 import { draw, h } from "./dom.js";
 import { durables } from "./durables.js";
-import { ago, clock, now, time } from "./format.js";
+import { ago, clock, now, stamp } from "./format.js";
 import { Live } from "./live.js";
+import { login } from "./login.js";
 import { metrics } from "./metrics.js";
 import { overview } from "./overview.js";
+import { schema, schemas } from "./schemas.js";
 import * as theme from "./theme.js";
 
 const PAGES = {
@@ -20,19 +22,22 @@ const PAGES = {
   channels: ["Channels", channels],
   durables: ["Durables", durables],
   deadletters: ["Dead letters", deadLetters],
+  schemas: ["Schemas", schemas],
   clients: ["Clients", clients],
   cluster: ["Cluster", cluster],
   metrics: ["Metrics", metrics],
   config: ["Configuration", config],
 };
-const OTHERS = { channel: ["", channel] };
-const ABOVE = { channel: "channels" };
+const OTHERS = { channel: ["", channel], schema: ["", schema] };
+const ABOVE = { channel: "channels", schema: "schemas" };
+const OF_EVERYTHING = ["clients", "cluster", "metrics", "config"]; // not for those who may see some channels only
 const LIVE = { stream: "Live", poll: "Asking every few seconds", off: "Not live" };
 
 const main = document.getElementById("main");
 let page = null;
 let route = "";
 let planned = 0;
+let known = true; // the server knows who looks, or does not ask
 
 function read() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
@@ -59,15 +64,23 @@ const context = {
   },
 };
 
+/** A page that is none. */
+function unknown({ path }) {
+  const draw_ = () => [h("div", { class: "head" }, h("h1", {}, "There is no such page")),
+    h("p", {}, `Nothing is called "${path.join("/")}" here. `, h("a", { href: "#/" }, "To the overview"))];
+  return { title: "No such page", draw: draw_, refresh: () => {}, close: () => {} };
+}
+
 function render() {
   planned = 0;
   if (page) draw(main, [page.draw()]);
 }
 
 function turn() {
+  if (!known) return;
   const { path, params } = read();
   const name = path[0];
-  const [, make] = PAGES[name] ?? OTHERS[name] ?? PAGES[""];
+  const [, make] = PAGES[name] ?? OTHERS[name] ?? ["", unknown];
   const same = page !== null && route === path.join("/");
   Object.assign(context, { path, params });
   if (same) {
@@ -87,8 +100,9 @@ function turn() {
 }
 
 function navigation(name) {
-  const here = ABOVE[name] ?? (PAGES[name] ? name : "");
-  draw(document.getElementById("pages"), Object.entries(PAGES).map(([path, [text]]) =>
+  const here = ABOVE[name] ?? name;
+  const pages = known ? Object.entries(PAGES).filter(([path]) => seesAll() || !OF_EVERYTHING.includes(path)) : [];
+  draw(document.getElementById("pages"), pages.map(([path, [text]]) =>
     h("li", {}, h("a", { href: `#/${path}`, "aria-current": path === here ? "page" : null }, text))));
 }
 
@@ -106,7 +120,7 @@ let newsAt = 0;
 function lost(text, state = "bad") {
   const notice = document.getElementById("lost");
   notice.hidden = !text;
-  notice.textContent = !text ? "" : `${text}.${newsAt ? ` What is shown is as it was at ${time(newsAt)} (${ago(newsAt)}).` : ""}`;
+  notice.textContent = !text ? "" : `${text}.${newsAt ? ` What is shown is as it was at ${stamp(newsAt)} (${ago(newsAt)}).` : ""}`;
   main.toggleAttribute("data-lost", Boolean(text));
   if (text) health(state, text);
 }
@@ -133,16 +147,55 @@ document.querySelector(".skip").onclick = (event) => {
   event.preventDefault();
   main.focus();
 };
-navigation(read().path[0]);
-try {
-  const { cluster: name, node } = await begin();
-  document.getElementById("cluster").textContent = node ? `${name} · ${node}` : name;
-} catch {
-  // it only shows then
+
+/** Show who looks, and the way out. */
+function who() {
+  const place = document.getElementById("user");
+  draw(place, known && user() ? [h("span", { class: "muted" }, user()), " ",
+    h("button", { type: "button", class: "quiet", id: "log-out", onclick: () => logOut().catch(() => {}).finally(askWho) }, "Log out")] : []);
 }
+
+/** In place of all pages: who is it? */
+function askWho() {
+  if (!known) return;
+  known = false;
+  live.stop();
+  page?.close();
+  route = "";
+  document.getElementById("lost").hidden = true;
+  document.getElementById("health").hidden = true;
+  main.toggleAttribute("data-lost", false);
+  main.replaceChildren();
+  page = login(context, start);
+  document.title = `${page.title} – stan`;
+  navigation("");
+  who();
+  context.redraw();
+}
+
+async function start() {
+  try {
+    const { cluster: name, node } = await begin();
+    document.getElementById("cluster").textContent = node ? `${name} · ${node}` : name;
+    if (!known) {
+      page = null;
+      main.replaceChildren();
+    }
+    known = true;
+    document.getElementById("health").hidden = false;
+  } catch {
+    // it only shows then, or asks who it is
+  }
+  if (!known) return;
+  who();
+  turn();
+  live.start();
+}
+
+onUnknown(askWho);
+navigation(read().path[0]);
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden && newsAt && now() - newsAt > OLD_MS) lost("Asking again", "unknown");
+  if (!document.hidden && known && newsAt && now() - newsAt > OLD_MS) lost("Asking again", "unknown");
 });
 addEventListener("hashchange", turn);
-turn();
-live.start();
+await start();

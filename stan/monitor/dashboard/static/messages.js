@@ -1,12 +1,12 @@
 // The messages of a channel: the newest, from a sequence, from a time; as text, JSON or bytes.
 
-import { address, ask, mayAct } from "./api.js";
+import { ask } from "./api.js";
 import { Query, shown } from "./query.js";
-import { bytes, viewed } from "./payload.js";
-import { redrive } from "./deadletters.js";
 import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
-import { moment, number, size } from "./format.js";
+import { number } from "./format.js";
+import { messageLine } from "./message.js";
+import { search } from "./search.js";
 
 const LIMIT = 20;
 const VIEWS = { auto: "Auto", text: "Text", json: "JSON", hex: "Hex" };
@@ -26,6 +26,7 @@ export function messages(key, context, changed) {
     else if (context.params.at) want({ time: Number(context.params.at) });
     else want({});
   };
+  const find = search(key, context, (message, channel) => line(message, channel));
   const from = (params) => context.query(params, navigate);
   navigate();
   const remove = (sequence, name) => confirm({ title: `Delete message ${number(sequence)} of ${name}?`,
@@ -54,40 +55,20 @@ export function messages(key, context, changed) {
     from({ seq: Math.max(query.data.first, first - LIMIT), to: first - 1 });
   }
 
-  const line = (message, name) => h("li", { class: "message", "data-key": message.sequence, "data-sequence": message.sequence },
-    h("div", { class: "about" }, h("a", { href: `#/channel/${key}?seq=${message.sequence}`, title: "Address of this message" },
-      `#${number(message.sequence)}`), h("time", { class: "muted" }, moment(message.time)),
-      h("span", { class: "muted" }, size(message.size)),
-      message.key && h("span", { class: "key" }, `key ${message.key}`),
-      message.reply && h("span", { class: "muted" }, `reply ${message.reply}`),
-      !message.whole && h("a", { href: address("payload", { name: key, sequence: message.sequence }) }, "load all of it"),
-      mayAct() && message.headers.some(([header]) => header === "stan-channel") && h("button",
-        { type: "button", class: "small", onclick: () => redrive(key, name, message.sequence, message.sequence,
-        () => { query.want({ ...query.params }); changed(); }) }, "Put back…"),
-      mayAct() && h("button", { type: "button", class: "small", onclick: () => remove(message.sequence, name) }, "Delete…")),
-    message.headers.length > 0 && h("dl", { class: "headers" }, message.headers.map(([header, value]) => [h("dt", {}, header), h("dd", {}, value)]),
-      message.more_headers > 0 && [h("dt", {}, "…"), h("dd", {}, `${number(message.more_headers)} more`)]),
-    payload(message));
+  const line = (message, channel) => messageLine(message, { key, name: channel.name, may: channel.may, view, remove: (sequence) => remove(sequence, channel.name),
+    changed: () => { query.want({ ...query.params }); changed(); } });
 
-  function payload(message) {
-    const data = bytes(message.data);
-    if (!data.length) return h("p", { class: "muted empty-payload" }, "empty");
-    const { kind, text } = viewed(data, view);
-    return h("pre", { class: `payload ${kind}`, tabindex: "0", "aria-label": `Message ${message.sequence} as ${kind}` }, text,
-      message.whole ? "" : `\n… ${number(message.size)} bytes in all`);
-  }
-
-  const list = (name) => (data) => {
+  const list = (channel) => (data) => {
     const found = newest ? [...data.messages].reverse() : data.messages;
     return [h("p", { class: "muted", role: "status", id: "shown-range" },
       found.length ? `Sequences ${number(data.messages[0].sequence)} to ${number(data.messages.at(-1).sequence)}${newest ? ", newest first" : ""}` : "No messages here."),
-      h("ol", { class: "messages" }, found.map((message) => line(message, name)))];
+      h("ol", { class: "messages" }, found.map((message) => line(message, channel)))];
   };
 
   return {
-    draw: (channel) => h("section", { class: "card", id: "messages", "aria-label": "Messages" }, h("h2", {}, "Messages"), controls(), shown(query, list(channel.name))),
+    draw: (channel) => h("section", { class: "card", id: "messages", "aria-label": "Messages" }, h("h2", {}, "Messages"), find.draw(channel), controls(), shown(query, list(channel))),
     refresh: () => { if (query.phase === "failed" || (newest && follow)) query.refresh(); },
     newest: () => query.want({ ...query.params }),
-    navigate, close: () => query.close(),
+    navigate, close: () => { query.close(); find.close(); },
   };
 }

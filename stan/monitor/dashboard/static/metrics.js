@@ -1,46 +1,52 @@
-// What /metrics tells of this node, readable.
+// Figures of the cluster as charts with one time axis, over an hour or a week; those of this node as text are behind a link.
 
-import { metrics as ask } from "./api.js";
-import { Query, shown } from "./query.js";
+import { ask } from "./api.js";
+import { chart } from "./chart.js";
 import { h } from "./dom.js";
-import { number } from "./format.js";
-import { search, table } from "./table.js";
+import { number, rate, size } from "./format.js";
+import { Query, shown } from "./query.js";
 
-const SHOWN_MAX = 300;
-const LINE = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)/;
-
-/** Samples of the text form: {name, labels, value, help}. */
-export function parsed(text) {
-  const help = new Map();
-  const found = [];
-  for (const line of text.split("\n")) {
-    const told = /^# HELP (\S+) (.*)/.exec(line);
-    if (told) help.set(told[1], told[2]);
-    const sample = line.startsWith("#") ? null : LINE.exec(line);
-    if (sample && !sample[1].endsWith("_bucket")) found.push({ name: sample[1], labels: sample[2] ?? "", value: Number(sample[3]),
-      help: help.get(sample[1]) ?? help.get(sample[1].replace(/_(sum|count|total)$/, "")) ?? "" });
-  }
-  return found;
-}
-
-const COLUMNS = [
-  { name: "Metric", cell: (row) => [h("code", {}, row.name), h("small", { class: "muted" }, row.help)] },
-  { name: "Of", cell: (row) => h("code", { class: "labels" }, row.labels) },
-  { name: "Value", number: true, cell: (row) => (Number.isInteger(row.value) ? number(row.value) : String(row.value)) },
+const SPANS = { hour: "An hour", week: "A week" };
+const GAPS_MS = { hour: 90000, week: 1800000 }; // nodes are asked every ten seconds at least, durables every five minutes
+const EVERY_MS = { hour: 6000, week: 60000 };
+const bytes = (value) => size(Math.round(value));
+const CHARTS = [
+  ["Messages a second", { in: "messages_in", out: "messages_out" }, rate, {}],
+  ["Bytes a second", { in: "bytes_in", out: "bytes_out" }, (value) => `${bytes(value)}/s`, { base: 1024 }],
+  ["Lag, in messages", { "all together": "lag", "the largest": "worst_lag" }, (value) => number(Math.round(value)), { gap: 900000 }],
+  ["Clients", { registered: "clients" }, (value) => number(Math.round(value * 10) / 10), {}],
+  ["Memory of all servers", { used: "memory" }, bytes, { base: 1024 }],
+  ["Disk", { "the fullest": "disk_used" }, (value) => `${Math.round(100 * value)} %`, { most: 1 }],
 ];
 
 export function metrics(context) {
-  const query = new Query((_, signal) => ask(signal), context.redraw);
-  query.want({});
-  const draw = () => [
-    h("div", { class: "head" }, h("h1", {}, "Metrics"), h("a", { href: "/metrics" }, "/metrics for Prometheus")),
-    h("div", { class: "tools" }, search("Search metrics", context.params.search ?? "", (text) => context.query({ search: text }))),
-    shown(query, (text) => {
-      const words = (context.params.search ?? "").toLowerCase().split(/\s+/);
-      const rows = parsed(text).filter((row) => words.every((word) => `${row.name} ${row.labels} ${row.help}`.toLowerCase().includes(word)));
-      return [h("p", { class: "muted", role: "status" }, `${number(rows.length)} of this node${rows.length > SHOWN_MAX ? `, the first ${SHOWN_MAX} shown` : ""}`),
-        table("Metrics of this node", COLUMNS, rows.slice(0, SHOWN_MAX), (row) => `${row.name}{${row.labels}}`)];
-    }),
-  ];
-  return { title: "Metrics", draw, refresh: () => query.refresh(), navigate: context.redraw, close: () => query.close() };
+  let asked = 0;
+  const query = new Query((params, signal) => ask("history", params, signal), context.redraw);
+  const span = () => (context.params.span in SPANS ? context.params.span : "hour");
+  const want = () => {
+    asked = Date.now();
+    query.want({ span: span() });
+  };
+  want();
+  const choice = () => h("fieldset", { class: "views" }, h("legend", { class: "unseen" }, "Span"), Object.entries(SPANS).map(([value, name]) =>
+    h("label", {}, h("input", { type: "radio", name: "span", value, checked: value === span(), onchange: () => context.query({ span: value }) }), name)));
+  const page = (data) => {
+    const column = (name) => data.columns.indexOf(name) + 1;
+    const series = (names) => Object.entries(names).map(([name, of]) => ({ name, points: data.points.map((point) => [point[0], point[column(of)]]) }));
+    return h("div", { class: "columns charts" }, CHARTS.map(([title, names, show, more]) => h("section", { class: "card", "data-key": title },
+      chart(title, series(names), show, { begin: data.begin, end: data.end, gap: Math.max(GAPS_MS[span()], more.gap ?? 0), ...more, ...(span() === "week" ? { gap: GAPS_MS.week } : {}) }))));
+  };
+  return {
+    title: "Metrics",
+    draw: () => [
+      h("div", { class: "head" }, h("h1", {}, "Metrics"), choice(), h("a", { href: "/metrics", id: "raw" }, "All of this node as text, for Prometheus")),
+      shown(query, page)],
+    refresh: () => {
+      if (Date.now() - asked < EVERY_MS[span()]) return;
+      asked = Date.now();
+      query.refresh();
+    },
+    navigate: want,
+    close: () => query.close(),
+  };
 }

@@ -1,7 +1,7 @@
 // A channel with parts: its sums, where its parts are, what is wrong with them, and who reads them. Messages are on the pages of the parts.
 
 import { partsOf } from "./channels.js";
-import { h } from "./dom.js";
+import { h, named } from "./dom.js";
 import { state } from "./durables.js";
 import { ago, number, rate, size } from "./format.js";
 import { table } from "./table.js";
@@ -9,7 +9,7 @@ import { table } from "./table.js";
 const share = (part, all) => (all ? `${Math.floor((100 * part) / all)} %` : "–");
 
 const columns = (all) => [
-  { name: "Part", cell: (row) => h("a", { href: `#/channel/${row.key}` }, row.name) },
+  { name: "Part", cell: (row) => h("a", { href: `#/channel/${row.key}` }, named(row.name)) },
   { name: "Group", cell: (row) => [`${row.group} `, h("span", { class: "muted" }, row.leader || "without a leader")] },
   { name: "Messages", number: true, cell: (row) => number(row.messages) },
   { name: "Share", number: true, cell: (row) => share(row.messages, all) },
@@ -21,7 +21,7 @@ const columns = (all) => [
 ];
 
 const readers = (of) => [
-  { name: "Name", cell: (row) => [h("b", {}, row.name), h("small", { class: "muted" }, row.kind)] },
+  { name: "Name", cell: (row) => [h("b", {}, named(row.name)), h("small", { class: "muted" }, row.kind)] },
   { name: "Parts", number: true, cell: (row) => `${number(row.parts)} of ${number(of)}` },
   { name: "State", cell: (row) => state(row) },
   { name: "Lag", number: true, cell: (row) => number(row.lag) },
