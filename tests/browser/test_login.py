@@ -63,6 +63,7 @@ def test_a_page_asks_who_it_is_and_goes_on_where_it_was_asked_for(page, real):
     page.open("#/channels")
     page.sees("Log in", "h1")
     assert page.texts(".side a") == []
+    page.until(lambda: page.script("return document.activeElement.name") == "user", "one can type at once")
     log_in(page, "alice", "wrong")
     page.sees("no such user, or a wrong password or token", ".notice.bad")
     assert page.script("return document.querySelector('[name=password]').value") == ""

@@ -45,12 +45,12 @@ class Polling:
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(each) for each in (self._poll(), *(file.run() for file in self._files))]
 
-    async def stop(self) -> None:
-        """End, and write the history once more."""
+    async def stop(self, *, save: bool) -> None:
+        """End; *save*: write the histories once more."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for file in self._files:
+        for file in self._files if save else ():
             await file.save()
 
     async def _poll(self) -> None:

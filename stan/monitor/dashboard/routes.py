@@ -93,8 +93,9 @@ class Dashboard:
 
     async def close(self) -> None:
         """Stop polling the cluster, and write the history."""
-        if self._polling is not None:
-            await self._polling.stop()
+        node = self._view.node
+        if self._polling is not None:  # a node that has crashed may have lost its store to another one
+            await self._polling.stop(save=node is None or not node.crash.done())
 
     def add_to(self, app: web.Application) -> None:
         """Add the dashboard's paths to *app*."""

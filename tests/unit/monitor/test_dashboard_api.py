@@ -509,6 +509,27 @@ async def test_every_answer_has_the_rules_for_browsers(page):
             assert "Access-Control-Allow-Origin" not in answer.headers
 
 
+@pytest.mark.parametrize("path", ["nothing", "a/b", "..%2fapp.css", "app.css.map"])
+async def test_file_that_is_none_says_so(page, path):
+    async with page.session.get(f"{page.url}/dashboard/{path}") as answer:
+        assert answer.status == 404
+        assert await answer.text() == "The dashboard has no such page: it begins at /dashboard/\n"
+
+
+async def test_lists_known_last_stay_while_nobody_answers(fake, page, monkeypatch):
+    fake.add_channel(b"orders", 7)
+    before = await page.get("channels")
+    monkeypatch.setattr(limits, "DASHBOARD_WAIT", SECOND // 100)
+    fake.leaderless = set(range(1, 9))
+    fake.ahead += 200 * SECOND
+    again = await page.get("channels")
+    assert [row["name"] for row in again["rows"]] == ["orders"]
+    assert again["at"] == before["at"]
+    overview = await page.get("overview")
+    assert (overview["channels"], overview["messages"]) == (1, 7)
+    assert overview["old"] == before["at"]
+
+
 async def test_files_are_kept_by_browsers_while_they_do_not_change(page):
     async with page.session.get(f"{page.url}/dashboard") as answer:
         assert str(answer.url) == f"{page.url}/dashboard/"

@@ -171,6 +171,7 @@ function askWho() {
   navigation("");
   who();
   context.redraw();
+  requestAnimationFrame(() => document.querySelector("[name=user]")?.focus());
 }
 
 async function start() {
