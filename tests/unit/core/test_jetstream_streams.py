@@ -542,6 +542,16 @@ def test_direct_answers_are_the_messages_themselves(broker):
     assert "hdrs" not in js.api(broker, "STREAM.MSG.GET.T", {"seq": 1, "no_hdr": True})["message"]
 
 
+def test_a_key_cannot_bring_headers_of_its_own(broker):
+    create(broker, "T", ["t.>"], allow_direct=True)
+    broker.connect()
+    broker.publish("T", b"1", key_of=lambda _payload: b"t.x\r\nadmin: yes\r\n\r\nPUB")
+    answer = js.direct(broker, "DIRECT.GET.T", {"seq": 1})
+    assert answer.payload == b"1"
+    assert answer.header["Nats-Subject"] == "t.x  admin: yes    PUB"
+    assert "admin" not in answer.header
+
+
 @pytest.mark.parametrize(
     ("asked", "purged", "left"),
     [
