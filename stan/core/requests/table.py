@@ -78,6 +78,11 @@ def _with_more(request: extension.StageRequest | extension.CommitRequest) -> lis
     return [request.channel, *(share.channel for share in request.more)]
 
 
+def _with_like(request: admin.CreateCursorRequest) -> list[bytes]:
+    """The channel of a new position, and the one that its model is said to be of."""
+    return list({request.which.channel or ALL, request.like.channel or request.which.channel or ALL})
+
+
 class RequestKind(NamedTuple):
     """One row of the table."""
 
@@ -249,7 +254,7 @@ _ROWS: Final = (
     _changing("redeliver", admin.RedeliverRequest, placed_by=_WHICH, of_logs=POSITIONS),
     _changing("pause", admin.PauseRequest, placed_by=_WHICH, of_logs=POSITIONS),
     _changing("resume", admin.ResumeRequest, placed_by=_WHICH, of_logs=POSITIONS),
-    _changing("create_cursor", admin.CreateCursorRequest, placed_by=_WHICH, of_logs=POSITIONS),
+    _changing("create_cursor", admin.CreateCursorRequest, placed_by=_WHICH, channels=_with_like, of_logs=POSITIONS),
     _changing("delete_cursor", admin.DeleteCursorRequest, placed_by=_WHICH),
     _changing("evict_member", admin.EvictMemberRequest),
     _changing("purge", admin.PurgeRequest),
