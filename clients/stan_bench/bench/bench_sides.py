@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import stan_client
 from stan_client.transport.connection import ClientConnection
@@ -31,7 +31,7 @@ Place = contextlib.AbstractAsyncContextManager[Target]
 
 
 class Side(Protocol):
-    """One of the two servers, reachable."""
+    """A server of a comparison, reachable."""
 
     server: ComparedServer
 
@@ -120,9 +120,9 @@ class JetStreamSide:
         stream = f"stan-bench-{name}"
         with in_time(self.server, work):
             async with asyncio.timeout(work.timeout_s):
-                leader = await self.api.create_stream(stream, self.replicas)
                 self.server.channels.append(stream)
                 try:
+                    leader = await self.api.create_stream(stream, self.replicas)
                     near = replace(self.target, server=self.urls.get(leader, self.target.server))
                     return await Bench(
                         near, replace(work, channel=stream, clients="jetstream-", replica=""), name
@@ -162,7 +162,7 @@ async def other_jetstream(target: Target, replicas: int) -> AsyncIterator[Side]:
         except stan_client.ServerError as error:
             raise CliError(f"--compare-jetstream: {url}: {error}.") from None
         title = f"JetStream, sync_interval as configured there, {counted(replicas, 'replica')}"
-        facts: dict[str, Any] = {"jetstream": "", "replicas": replicas}
+        facts = {"jetstream": "as configured there", "replicas": replicas}
         server = ComparedServer(letter="B", url=url, title=title, facts=facts, holders="stream")
         yield JetStreamSide(server, target, api, replicas)
 

@@ -1,11 +1,10 @@
 """The few requests of JetStream's API that a benchmark makes: a stream of its own, and a push consumer of it.
 
-Plain requests over NATS, so that any server that answers them may be measured. A stream is its own subject, its name is one that
-nobody else has, and it is removed by whoever has made it.
+Plain requests over NATS, so that any server that answers them may be measured. A stream is its own subject, under a name that
+nobody else has; the benchmark that has made it removes it.
 """
 
 import json
-import re
 from typing import Any, Final
 
 from stan_client.errors import ServerError
@@ -17,7 +16,18 @@ PREFIX: Final = "$JS.API"
 ANSWER_S: Final = 15.0
 """How long an answer is waited for."""
 
-NO_RESPONDERS: Final = re.compile("no responders")
+STREAM_NOT_FOUND: Final = 10059
+"""JetStream's number for that error."""
+
+
+class JetStreamRefusedError(ServerError):
+    """An answer that is an error."""
+
+    def __init__(self, request: str, error: Any) -> None:
+        """*error*: as it stands in the answer."""
+        fields = error if isinstance(error, dict) else {}
+        super().__init__(f"JetStream refuses {request.lower()}: {fields.get('description', error)}")
+        self.number = fields.get("err_code", 0)
 
 
 class JetStreamApi:
@@ -37,13 +47,13 @@ class JetStreamApi:
             message = await self._nats.request(f"{PREFIX}.{request}", payload, timeout=ANSWER_S)
             answer: dict[str, Any] = json.loads(message.data)
         except NatsError as error:
-            if NO_RESPONDERS.search(str(error)):
+            if "no responders" in str(error):
                 raise ServerError("no JetStream answers there: enable it, for this account, too") from None
             raise ServerError(f"JetStream does not answer {request.lower()}: {error}") from None
         except ValueError:
             raise ServerError(f"JetStream answers {request.lower()} with what is no JSON") from None
         if "error" in answer:
-            raise ServerError(f"JetStream refuses {request.lower()}: {_reason(answer)}")
+            raise JetStreamRefusedError(request, answer["error"])
         return answer
 
     async def create_stream(self, name: str, replicas: int) -> str:
@@ -53,8 +63,12 @@ class JetStreamApi:
         return str((answer.get("cluster") or {}).get("leader") or "")
 
     async def delete_stream(self, name: str) -> None:
-        """Remove a stream with its consumers."""
-        await self.ask(f"STREAM.DELETE.{name}")
+        """Remove a stream with its consumers; one that is not there is removed."""
+        try:
+            await self.ask(f"STREAM.DELETE.{name}")
+        except JetStreamRefusedError as refusal:
+            if refusal.number != STREAM_NOT_FOUND:
+                raise
 
     async def create_consumer(self, stream: str, inbox: str, *, window: int, ack_wait_s: int, new_only: bool) -> None:
         """Make a consumer that pushes to *inbox*, at most *window* messages without ack, and ends with its subscriber."""
@@ -67,8 +81,3 @@ class JetStreamApi:
             "replay_policy": "instant",
         }
         await self.ask(f"CONSUMER.CREATE.{stream}", {"stream_name": stream, "config": config})
-
-
-def _reason(answer: dict[str, Any]) -> str:
-    error = answer["error"]
-    return str(error.get("description", error)) if isinstance(error, dict) else str(error)
