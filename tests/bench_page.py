@@ -71,11 +71,14 @@ class Runs:
 def _cells(group: dict[str, Any]) -> str:
     rates = [f"{group[letter]['msgs_per_s']:,.0f}" for letter in "ab"]
     if "latency_ms" in group["a"]:
-        rates = [
-            f"{rate} ({group[letter]['latency_ms']['p50']:,.3g} ms)" for letter, rate in zip("ab", rates, strict=True)
-        ]
+        rates = [f"{rate} ({_ms(group[letter])})" for letter, rate in zip("ab", rates, strict=True)]
     ratio = group["ratio"]
     return f"{rates[0]} | {rates[1]} | **{ratio['of_medians']:.2f}** ({ratio['min']:.2f} to {ratio['max']:.2f})"
+
+
+def _ms(shown: dict[str, Any]) -> str:
+    p50 = shown["latency_ms"]["p50"]
+    return f"{p50:.2f} ms" if p50 < 10 else f"{p50:,.0f} ms"
 
 
 def original(runs: Runs) -> Iterator[str]:

@@ -20,7 +20,7 @@ STREAM_NOT_FOUND: Final = 10059
 """JetStream's number for that error."""
 
 
-class JetStreamRefusal(ServerError):
+class JetStreamRefusedError(ServerError):
     """An answer that is an error."""
 
     def __init__(self, request: str, error: Any) -> None:
@@ -53,7 +53,7 @@ class JetStreamApi:
         except ValueError:
             raise ServerError(f"JetStream answers {request.lower()} with what is no JSON") from None
         if "error" in answer:
-            raise JetStreamRefusal(request, answer["error"])
+            raise JetStreamRefusedError(request, answer["error"])
         return answer
 
     async def create_stream(self, name: str, replicas: int) -> str:
@@ -66,7 +66,7 @@ class JetStreamApi:
         """Remove a stream with its consumers; one that is not there is removed."""
         try:
             await self.ask(f"STREAM.DELETE.{name}")
-        except JetStreamRefusal as refusal:
+        except JetStreamRefusedError as refusal:
             if refusal.number != STREAM_NOT_FOUND:
                 raise
 
