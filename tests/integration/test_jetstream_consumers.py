@@ -583,3 +583,27 @@ async def test_without_the_address_of_that_listener_the_log_says_what_is_missing
 async def test_an_embedded_nats_that_wants_a_password_takes_the_leafnode_connection(tmp_path):
     with StanServer(tmp_path, "-jetstream_api", "-user", "me", "-pass", "secret") as server:
         assert await consumes(server.url.replace("//", "//me:secret@"))
+
+
+async def test_a_consumer_goes_on_at_the_position_that_a_backup_has(tmp_path):
+    def stan(url, *arguments):
+        command = [sys.executable, "-m", "stan.cli.main", *arguments, "-s", url, "-c", "test-cluster"]
+        subprocess.run(command, capture_output=True, check=True)
+
+    backup = str(tmp_path / "backup")
+    for life in ("before", "after"):
+        (tmp_path / life).mkdir()
+        with StanServer(tmp_path / life, "-jetstream_api") as server:
+            if life == "after":
+                await asyncio.to_thread(stan, server.url, "restore", backup, "--yes")
+            async with connected(server.url) as (_, js):
+                if life == "before":
+                    await fill(js, 5)
+                sub = await js.pull_subscribe("orders.*", durable="worker")
+                found = await fetched(sub, 3 if life == "before" else 2)
+                for one in found:
+                    await one.ack_sync(timeout=5)
+            if life == "before":
+                await asyncio.to_thread(stan, server.url, "backup", backup)
+
+    assert [(one.data, one.metadata.num_delivered) for one in found] == [(b"4", 1), (b"5", 1)]

@@ -4,6 +4,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import nats
+from psutil import Process
 
 from stan.config import EmbeddedConfig, LogConfig
 from stan.core.base.interest import Interest
@@ -129,3 +130,14 @@ async def test_a_wrong_password_is_told_once():
 
         assert not edge.connection.up
         assert "Authorization Violation" in edge.notes[0][1]
+
+
+async def test_the_listener_is_on_the_loopback_interface_and_each_start_makes_a_password():
+    seen = []
+    for _ in range(2):
+        async with connected() as (embedded, _edge, _client):
+            seen.append(embedded.leafnode)
+            assert embedded.leafnode.password not in " ".join(Process(embedded.pid).cmdline())
+
+    assert [one.host for one in seen] == ["127.0.0.1"] * 2
+    assert len({one.password for one in seen}) == 2

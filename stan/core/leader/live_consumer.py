@@ -185,8 +185,8 @@ class LiveConsumer:
         return told
 
     def forget_deaf(self, now: Nanos) -> None:
-        """Forget the requests of clients that do not listen any more, or never did."""
-        for pull in list(self.pulls):
+        """Forget the requests of clients that do not listen any more, or never did; nobody knows while the connection is away."""
+        for pull in list(self.pulls) if self.leaf.up else ():
             if self.leaf.interest.has(pull.inbox):
                 pull.heard = True
             elif pull.heard or now - pull.made_at > limits.PULL_UNHEARD_MAX:

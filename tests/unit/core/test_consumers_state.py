@@ -89,6 +89,15 @@ def test_whoever_removes_the_position_removes_the_consumer():
     assert not machine.consumers.of(UID)
 
 
+def test_the_member_of_a_consumer_cannot_be_closed():
+    machine = GroupMachine(1)
+    member = made(machine).joined
+    result = machine.apply(pb.GroupChange(leave=pb.Leave(subscription_id=member.subscription_id)), 2)
+
+    assert result.error
+    assert machine.subscriptions.by_id == {member.subscription_id: member}
+
+
 def test_a_position_from_a_backup_is_taken_over():
     machine = GroupMachine(1)
     restored = Cursor(machine.new_id(), UID, CursorKind.DURABLE, b"worker", CONSUMERS, 40)

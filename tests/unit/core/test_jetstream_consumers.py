@@ -334,6 +334,21 @@ def test_nothing_leaves_while_the_leafnode_connection_is_away():
     assert sequences(got(h, "to.me")) == [1]
 
 
+def test_a_request_outlasts_a_leafnode_connection():
+    h = filled(0)
+    consumer(h, "worker")
+    pull(h, "worker", 2, inbox="_INBOX.a.1", expires=60 * SECOND, idle_heartbeat=2 * SECOND)
+    h.broker.stops.step_leaf([], up=False, forgotten=True)
+    h.pass_time(5)
+    publish(h, "orders.x", b"meanwhile")
+    h.broker.stops.step_leaf([(True, b"_INBOX.a.1", b"")], up=True, forgotten=True)
+    h.turn()
+    h.pass_time(5)
+    publish(h, "orders.x", b"later")
+
+    assert sequences(got(h, "_INBOX.a.1")) == [1, 2]
+
+
 def test_headers_alone_tell_the_size_of_what_was_left_out():
     h = filled(1)
     consumer(h, "worker", headers_only=True)

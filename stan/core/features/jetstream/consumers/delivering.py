@@ -155,6 +155,7 @@ class ConsumerDeliveries(LeaderPart):
                 self._look_who_listens(led)
             if came_up:
                 self.group.dispatch.cursors.schedule(live)
+                self._arm(led)
 
     def _look_who_listens(self, led: LedConsumer) -> None:
         _, _, consumer = led
@@ -271,7 +272,8 @@ class ConsumerDeliveries(LeaderPart):
     def _next_at(self, consumer: LiveConsumer) -> int:
         config, clock = consumer.config, self.node.clock
         times = [pull.next_at for pull in consumer.pulls if pull.next_at]
-        times += [pull.made_at + limits.PULL_UNHEARD_MAX for pull in consumer.pulls if not pull.heard]
+        if self.leaf.up:
+            times += [pull.made_at + limits.PULL_UNHEARD_MAX for pull in consumer.pulls if not pull.heard]
         if config.pushes and consumer.presence.active and config.idle_heartbeat:
             times.append(consumer.presence.told_at + config.idle_heartbeat)
         if config.inactive_threshold:
