@@ -108,7 +108,7 @@ class SimPort:
 class InterestFollower(Protocol):
     """A connection that learns which subjects somebody subscribes to."""
 
-    def tell(self, subject: str, *, begins: bool) -> None:
+    def interest_changed(self, subject: str, *, begins: bool) -> None:
         """Note that somebody subscribes to *subject* now, or nobody any more."""
 
 
@@ -297,7 +297,7 @@ class SimNats:
         """Note what a connection subscribes to."""
         if subject not in self._exact and subject not in self._wild:
             for follower in self.followers:
-                follower.tell(subject, begins=True)
+                follower.interest_changed(subject, begins=True)
         if subject.endswith((".>", ".*")) or "*" in subject:
             if subject not in self._wild:
                 self._matching.clear()
@@ -313,7 +313,7 @@ class SimNats:
             del table[subject]
             self._matching.clear()
             for follower in self.followers:
-                follower.tell(subject, begins=False)
+                follower.interest_changed(subject, begins=False)
 
     def unsubscribe_sid(self, port: SimPort, sid: int) -> None:
         """Forget a subscription of a connection by its sid."""

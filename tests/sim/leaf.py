@@ -20,7 +20,7 @@ class SimLeaf(SimPort):
             return False
         self.nats.followers[self] = None
         for subject in self.nats.subjects():
-            self.tell(subject, begins=True)
+            self.interest_changed(subject, begins=True)
         self.inward.send(self.run, self._hear)
         return True
 
@@ -31,7 +31,7 @@ class SimLeaf(SimPort):
         self.run(self._lost)
         return True
 
-    def tell(self, subject, *, begins):
+    def interest_changed(self, subject, *, begins):
         """NATS has interest in a subject, or no more."""
         self.inward.send(self.run, self._hear, (begins, subject.encode(), b""))
 

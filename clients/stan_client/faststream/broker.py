@@ -67,7 +67,7 @@ class StanLoggerStorage(DefaultLoggerStorage):
 
 
 class StanRegistrator(Registrator[Message, StanConfig]):
-    """What a broker and a router have in common: subscribers and publishers."""
+    """The common part of a broker and a router: subscribers and publishers."""
 
     def subscriber(  # type: ignore[override] # each broker of FastStream has its own arguments
         self,

@@ -59,7 +59,7 @@ class StanSubscriberConfig(SubscriberUsecaseConfig):
 
     @property
     def ack_policy(self) -> AckPolicy:
-        """What becomes of a message whose handler fails: by default it comes again, as the operator's policy says."""
+        """The fate of a message whose handler fails: by default it comes again, as the operator's policy says."""
         policies = (self._ack_policy, self._outer_config.ack_policy)
         return next((policy for policy in policies if policy is not EMPTY), AckPolicy.NACK_ON_ERROR)
 
@@ -154,7 +154,7 @@ class StanSubscriber(TasksMixin, SubscriberUsecase[Message]):
         self._post_start()
 
     async def stop(self) -> None:
-        """Handle what has begun, and close the subscription; a durable one stays on the server."""
+        """Finish the messages in hand, and close the subscription; a durable one stays on the server."""
         await super().stop()
         subscription, self._subscription = self._subscription, None
         if subscription is not None and not subscription.closed:
@@ -169,9 +169,9 @@ class StanSubscriber(TasksMixin, SubscriberUsecase[Message]):
 
     async def _consume_all(self) -> None:
         async for message in await self._subscribed():
-            await self._take(message)
+            await self._dispatch_message(message)
 
-    async def _take(self, message: Message) -> None:
+    async def _dispatch_message(self, message: Message) -> None:
         await self.consume(message)
 
     async def _processed(self, message: Message) -> StanMessage:
@@ -212,7 +212,7 @@ class ConcurrentStanSubscriber(ConcurrentMixin[Message], StanSubscriber):
         await super().start()
         self.start_consume_task()
 
-    async def _take(self, message: Message) -> None:
+    async def _dispatch_message(self, message: Message) -> None:
         await self._put_msg(message)
 
 

@@ -1,4 +1,4 @@
-"""What FastStream publishes goes through the client, or back to who has asked."""
+"""Publishes for FastStream by way of the client; an answer goes back to its request."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Handlers of a StanBroker without a broker: what is published goes to the handlers at once."""
+"""Handlers of a StanBroker without a broker: published messages go to the handlers at once."""
 
 import itertools
 from collections.abc import Generator, Iterator, Sequence

@@ -233,7 +233,7 @@ class _Link(asyncio.Protocol):
             if line[:4] in (b"LMSG", b"HMSG"):  # we have subscribed to nothing
                 self._break_off("it sent a message")
                 return
-            self._take(line)
+            self._read_line(line)
         self._rest = data[at:]
         if len(self._rest) > limits.LEAF_LINE_BYTES_MAX:
             self._break_off("it sent a line that is too long")
@@ -247,7 +247,7 @@ class _Link(asyncio.Protocol):
 
     # --- protocol -----------------------------------------------------------------------------------------------------------
 
-    def _take(self, line: bytes) -> None:
+    def _read_line(self, line: bytes) -> None:
         verb, _, rest = line.partition(b" ")
         if verb in (b"LS+", b"LS-"):
             subject, _, behind = rest.partition(b" ")

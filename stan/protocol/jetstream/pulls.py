@@ -64,7 +64,7 @@ def pull_refusal(request: PullRequest, config: ConsumerConfig) -> bytes:
 
 
 class Said(NamedTuple):
-    """What a client says about a message."""
+    """An ack of a client, of any kind."""
 
     kind: int  # wire.ACK, NAK, WORKING or REJECT
     delay: int = 0  # ns, of NAK
@@ -73,7 +73,7 @@ class Said(NamedTuple):
 
 
 def read_ack(payload: bytes) -> Said | None:
-    """What the payload of an ack says; None: that is not known."""
+    """The ack that a payload encodes; None: it is none."""
     word, _, rest = payload.partition(b" ")
     if word in (b"", b"+ACK", b"+OK"):
         return Said(wire.ACK)
