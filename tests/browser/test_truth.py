@@ -1,10 +1,16 @@
-"""The dashboard tells no untruth: opened under load, after a minute of nobody, with servers that freeze or die."""
+"""The dashboard tells no untruth: opened under load, after a minute of nobody, with servers that freeze or die, by a person
+who may see a part, and on a full disk.
+
+`STAN_OPENINGS=200` in the environment has each of these tests open as often, instead of 10 times.
+"""
 
 import asyncio
 import contextlib
 import json
+import os
 import re
 import signal
+import sys
 import threading
 import time
 
@@ -12,16 +18,17 @@ import pytest
 import stan_client
 
 from tests.browser.chromium import Page, browser
+from tests.conformance.wire import speaking
 from tests.kit.cluster import StanCluster
 from tests.kit.dashboard import served_aside
 from tests.kit.fake_cluster import SECOND, FakeCluster
 from tests.kit.ports import free_port
 from tests.kit.server import NatsServer, StanServer
 
-pytestmark = pytest.mark.timeout(300)
-OPENINGS = 10
+OPENINGS = int(os.environ.get("STAN_OPENINGS", "10"))  # of each test
 OPENINGS_SLOW = 100
 MINUTE = 60 * SECOND
+pytestmark = pytest.mark.timeout(300 + 10 * OPENINGS)
 GONE = re.compile(r"not answer|does not hear|is known yet|no connection to NATS")
 NEWS = """
 const [many, done] = arguments, found = [], stream = new EventSource("/api/v1/live");
@@ -79,14 +86,15 @@ def changes(log):
     return len(re.findall(r"group \d+: leads", log))
 
 
-def untruths(page, times, log=str, news=1):
+def untruths(page, times, log=str, news=1, *, hashes=("#/", "#/cluster")):
     """Openings of a cluster in which nobody died that tell something else.
 
-    *log*: of its nodes. Where the machine is short of CPU leaders may change indeed: what is said of that is true then."""
+    *log*: of its nodes; *hashes*: the overview, and a page that is opened in turn with it. Where the machine is short of CPU
+    leaders may change indeed: what is said of that is true then."""
     found, before = [], changes(log())
     for at in range(times):
-        states, health, lost = opened(page, ("#/", "#/cluster")[at % 2], news)
-        told = page.text("#sentence") if at % 2 == 0 else page.text(".nodes")
+        states, health, lost = opened(page, hashes[at % 2], news)
+        told = page.text("#sentence") if at % 2 == 0 else page.text("main")
         now = changes(log())
         well = {state for state, _ in states} == {"ok"} and health == "Healthy"
         said = " ".join([told, *(sentence for _, sentence in states)])
@@ -147,6 +155,71 @@ def test_each_of_three_nodes_under_load_tells_the_truth(driver, three):
             page.open()
             page.until(lambda page=page: page.text("#health") == "Healthy")
             assert untruths(page, OPENINGS // 2, log_of(cluster)) == []
+
+
+# --- a person who may see a part ----------------------------------------------------------------------------------------
+
+
+PERSON = """
+streaming {
+  permissions { users: [{ user: load, password: of-load }, { user: alice, password: of-alice }], allow: [
+    { user: load, publish: ">", subscribe: ">", durable: ">" }
+    { user: alice, admin_read: "load.1", subscribe: "load.1" }
+  ] }
+  dashboard { users: [{ user: alice }] }
+}
+"""
+
+
+def test_each_opening_of_a_person_who_may_see_one_channel_tells_the_truth_and_nothing_else(driver, tmp_path):
+    port = free_port()
+    (tmp_path / "stan.conf").write_text(PERSON)
+    with StanServer(tmp_path, "-c", str(tmp_path / "stan.conf"), "-m", str(port)) as server:
+        page = Page(driver, f"http://127.0.0.1:{port}")
+        driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
+        with load(server.url.replace("nats://", "nats://load:of-load@")):
+            page.open()
+            page.type("[name=user]", "alice")
+            page.type("[name=password]", "of-alice")
+            page.click("#log-in")
+            page.until(lambda: page.text("#health") == "Healthy")
+            page.open("#/channels")
+            page.until(lambda: page.texts("tbody th") == ["load.1"], "what she may see")
+            assert untruths(page, OPENINGS, server.log, hashes=("#/", "#/channels")) == []
+            page.open("#/durables")
+            page.until(lambda: page.find("[data-phase=loaded]"))
+            assert "reader" not in page.text("main"), "the durable of another channel"
+
+
+# --- a full disk --------------------------------------------------------------------------------------------------------
+
+
+def test_each_opening_of_a_server_with_a_full_disk_says_so(driver, tmp_path):
+    full, port = tmp_path / "full", free_port()
+    command = (sys.executable, "-m", "tests.kit.full_disk", str(full))
+
+    async def fill(url):
+        async with speaking(url) as wire:
+            session = await wire.connect("writer")
+            assert await session.publish("orders", b"there is room") == [""]
+            full.touch()
+            assert await session.publish("orders", b"there is none") == ["stan: no space left on the server's disk"]
+
+    with StanServer(tmp_path, "-m", str(port), command=command) as server:
+        page = Page(driver, f"http://127.0.0.1:{port}").open()
+        page.until(lambda: page.text("#health") == "Healthy")
+        asyncio.run(fill(server.url))
+        page.until(lambda: page.text("#health") == "Trouble", "it is known")
+        said = [opened(page, ("#/", "#/cluster")[at % 2]) for at in range(OPENINGS)]
+        assert {(state, health) for news, health, _ in said for state, _ in news} == {("bad", "Trouble")}
+        assert all("No space left on device" in sentence for news, _, _ in said for _, sentence in news), said
+        assert {lost for _, _, lost in said} == {""}
+        full.unlink()
+        page.until(lambda: page.text("#health") == "Healthy", "there is room again")
+        assert untruths(page, OPENINGS) == []
+
+
+# --- often --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -63,10 +63,18 @@ def jetstream(story: str) -> Program:
 
 def _javascript(folder: str, program: str) -> Program:
     """A program with the packages that its folder names."""
+    source = HERE / folder
+    modules = node_modules(source)
+    node = shutil.which("node")
+    assert node is not None
+    return Program(folder, (node, str(source / program)), {"NODE_PATH": str(modules)})
+
+
+def node_modules(source: Path) -> Path:
+    """The packages that `package.json` and its lock in *source* name, by npm, in a cache outside the repository."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
-        pytest.skip("the JavaScript client needs node and npm on PATH (Debian: apt-get install nodejs npm)")
-    source = HERE / folder
+        pytest.skip("packages of JavaScript need node and npm on PATH (Debian: apt-get install nodejs npm)")
     files = [source / "package.json", source / "package-lock.json"]
 
     def install(new: Path) -> list[str]:
@@ -74,8 +82,7 @@ def _javascript(folder: str, program: str) -> Program:
             shutil.copy(file, new)
         return [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
 
-    installed = cached(folder, files, install)
-    return Program(folder, (node, str(source / program)), {"NODE_PATH": str(installed / "node_modules")})
+    return cached(source.name, files, install) / "node_modules"
 
 
 def python() -> Program:
