@@ -1,6 +1,8 @@
 """Acks of consumers' messages, and answers of clients to flow control: to the leader of the group."""
 
-from stan_protocol.frames import Frame
+from typing import ClassVar
+
+from stan_protocol.frames import Frame, StreamAcks
 
 from stan.core.base.interest import Change
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
@@ -12,9 +14,13 @@ from stan.protocol.jetstream.pulls import ACK_SUBJECTS, FLOW_SUBJECTS, read_ack_
 class ConsumerAcks:
     """Takes the frames of acks, and what the leafnode connection tells."""
 
+    SUBJECT: ClassVar[str] = ACK_SUBJECTS
+    """Of acks that come as batches, if they can."""
+
     def __init__(self, services: Services) -> None:
         self.faults, self.leading, self.node = services.faults, services.leading, services.node
         self.placement = services.placement
+        services.listening.take_acks = self._acked_together
         if services.node.config.jetstream_api:
             services.leaf.followers.append(self._interest_changed)
 
@@ -33,6 +39,17 @@ class ConsumerAcks:
         found = None if part is None else part.find(stream.uid, place.consumer)
         if part is not None and found is not None:
             self.faults.within(group, part.ack, found, place.sequence, frame)
+
+    def _acked_together(self, acks: StreamAcks) -> None:
+        """Acks for one consumer, of which none wants an answer."""
+        stream = self.node.meta.streams.by_name.get(acks.stream.decode(errors="replace"))
+        if stream is None:
+            return
+        group = self.placement.group_number(stream.channel)
+        part = self.leading.part(group, ConsumerDeliveries)
+        found = None if part is None else part.find(stream.uid, acks.consumer)
+        if part is not None and found is not None:
+            self.faults.within(group, part.done, found, acks.ranges)
 
     def _flow_answered(self, frame: Frame) -> None:
         for part in self.leading.all_parts(ConsumerDeliveries):

@@ -5,6 +5,7 @@ acks ─► the cursor's acks; those whose senders want to know are answered onc
 """
 
 from collections.abc import Iterable
+from collections.abc import Sequence as Seq
 from functools import partial
 from typing import ClassVar
 
@@ -28,7 +29,7 @@ from stan.core.state.consumers import CONSUMERS
 from stan.core.state.cursors import CursorKind
 from stan.protocol.jetstream import headers
 from stan.protocol.jetstream.errors import RequestError
-from stan.protocol.jetstream.pulls import PullRequest, pull_refusal, read_ack, read_pull
+from stan.protocol.jetstream.pulls import PullRequest, Said, pull_refusal, read_ack, read_pull
 from stan.protocol.jetstream.statuses import status_frame
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -186,27 +187,48 @@ class ConsumerDeliveries(LeaderPart):
         said = read_ack(frame.payload)
         if said is None:
             return
+        if said.kind == wire.ACK:
+            self.done(led, [(sequence, sequence)])
+        else:
+            self._verdict(led, sequence, said)
+        if said.next is not None:
+            if frame.reply:
+                self.pull(led, frame.reply, said.next)
+        elif frame.reply:
+            self._answer_once_stored(frame.reply)
+
+    def done(self, led: LedConsumer, ranges: Seq[tuple[int, int]]) -> None:
+        """Messages are done; those that cannot have been sent are left out."""
         live, member, consumer = led
-        clock, acks, place = self.node.clock, self.group.dispatch.acks, member.sub.ack_place
-        if not consumer.config.pushes and not consumer.pulls:
-            consumer.presence.idle_since = inactive_since(clock.now)
-        if consumer.acks and said.kind == wire.ACK:
-            first = 1 if consumer.config.ack_policy == "all" else sequence
-            if sequence <= live.last_sent or sequence <= live.ahead.maybe_sent_until:
-                acks.ack(place, [(first, sequence)], clock.now, clock.wall)
-        elif consumer.acks:
+        clock = self.node.clock
+        self._is_there(consumer)
+        if not consumer.acks:
+            return
+        sent = max(live.last_sent, live.ahead.maybe_sent_until)
+        ranges = [(first, min(last, sent)) for first, last in ranges if first <= sent]
+        if ranges and consumer.config.ack_policy == "all":
+            ranges = [(1, max(last for _, last in ranges))]
+        if ranges:
+            self.group.dispatch.acks.ack(member.sub.ack_place, ranges, clock.now, clock.wall)
+
+    def _verdict(self, led: LedConsumer, sequence: int, said: Said) -> None:
+        """A client says something else of a message than that it is done."""
+        _, member, consumer = led
+        self._is_there(consumer)
+        if consumer.acks:
             verdict = wire.Ack(
                 sequence=sequence,
                 kind=said.kind,  # type: ignore[arg-type]
                 delay=said.delay,
                 reason=said.reason,
             )
-            acks.verdict(place, verdict, clock.now, clock.wall)
-        if said.next is not None:
-            if frame.reply:
-                self.pull(led, frame.reply, said.next)
-        elif frame.reply:
-            self._answer_once_stored(frame.reply)
+            clock = self.node.clock
+            self.group.dispatch.acks.verdict(member.sub.ack_place, verdict, clock.now, clock.wall)
+
+    def _is_there(self, consumer: LiveConsumer) -> None:
+        """A client says something: it begins now to be without requests, if it has none."""
+        if not consumer.config.pushes and not consumer.pulls:
+            consumer.presence.idle_since = inactive_since(self.node.clock.now)
 
     def _answer_once_stored(self, reply: bytes) -> None:
         """Answer an ack once an entry is committed that has it: the progress of the group is written before any change."""

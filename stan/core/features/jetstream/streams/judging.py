@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final, NamedTuple
 
-from stan_protocol.frames import Frame
+from stan_protocol.frames import Frame, StreamMessages
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import TOO_MANY_DELETED, go_quote
 from stan_protocol.scalars import SECOND
@@ -18,6 +18,7 @@ from stan import limits
 from stan.config import ChannelLimits
 from stan.core.base.names import raw, text
 from stan.core.base.payload_limit import MESSAGE_ROOM
+from stan.core.features.jetstream.streams.batches import BatchInFlight
 from stan.core.features.jetstream.streams.subjects import SubjectIndex, digest
 from stan.core.metadata.streams import Stream
 from stan.core.publishing.live_channel import LiveChannel
@@ -68,6 +69,9 @@ class InFlight:
 
     count: int = 0
     subjects: dict[bytes, int] = field(default_factory=dict)  # the sequence that the newest of each gets
+    batches: list[BatchInFlight] = field(
+        default_factory=list
+    )  # of messages without ids, whose subjects are not in `subjects`
     ids: dict[bytes, list[bytes]] = field(default_factory=dict)  # and the reply subjects of messages with the same id
     last_id: bytes = b""  # of the newest
 
@@ -77,6 +81,24 @@ class InFlight:
         self.last_id = message_id
         if message_id:
             self.ids[digest(message_id)] = []
+
+    def begin_batch(self, first: int, messages: StreamMessages) -> BatchInFlight:
+        """Note a batch; *first*: the sequence of its first message."""
+        batch = BatchInFlight(first, messages)
+        self.batches.append(batch)
+        self.count += messages.count
+        self.last_id = b""
+        return batch
+
+    def end_batch(self, batch: BatchInFlight) -> None:
+        """Forget a batch."""
+        self.batches.remove(batch)
+        self.count -= batch.messages.count
+
+    def newest(self, subject: bytes) -> int:
+        """The sequence that the newest message of a subject gets; 0: none is on its way. Cost: O(batches)."""
+        of_batches = (batch.newest_of(subject) for batch in self.batches)
+        return max(self.subjects.get(subject, 0), max(of_batches, default=0))
 
     def end(self, subject: bytes, message_id: bytes, sequence: int) -> list[bytes]:
         """Forget a message; returns the reply subjects of those with the same id."""
@@ -141,6 +163,18 @@ class Judge:
         all_before = rollup == b"all" or (rollup == b"sub" and self.stream.config.is_literal)
         return Judgement(body, message_id, checked, all_before, replaces)
 
+    def lets_through(self, messages: StreamMessages, sequence: int) -> bool:
+        """True if nothing stands against a batch of messages without headers, of which the first gets *sequence*; else some of
+        them may be refused."""
+        config, name = self.stream.config, self.channel.info.name
+        room = self.nats.message_payload_max(name) - MESSAGE_ROOM - len(name)
+        return (
+            bool(messages.subject) == config.is_literal
+            and not 0 <= config.max_msg_size < messages.largest
+            and messages.largest + limits.KEY_BYTES_MAX + _HEADER_ROOM <= room
+            and self._too_many(sequence + messages.count - 1, len(messages.bodies)) is None
+        )
+
     # --- headers --------------------------------------------------------------------------------------------------------
 
     def _expected_stream(self, _frame: Frame, fields: Mapping[bytes, bytes], *_: int) -> ApiError | None:
@@ -172,7 +206,7 @@ class Judge:
             if last <= self._log.last_sequence:  # none is on its way
                 last = min(last, below_newest(self._deleted, last, 1) + 1)
             return last if self._is_there(last) and self.stream.overlaps(subject) else 0
-        on_its_way = self.in_flight.subjects.get(raw(subject), 0)
+        on_its_way = self.in_flight.newest(raw(subject))
         return on_its_way or max(self.index.newest_there(subject, self._is_there), default=0)
 
     def _is_there(self, sequence: int) -> bool:
@@ -218,7 +252,7 @@ class Judge:
 
     def _rollup_of_subject(self, subject: bytes) -> ApiError | None:
         known = self.index.sequences(subject) if self.index is not None else None
-        if known is None or subject in self.in_flight.subjects:
+        if known is None or self.in_flight.newest(subject):
             return NOT_READY
         if len(known) > limits.STREAM_REPLACED_MAX:
             return no_rollup(f"more than {limits.STREAM_REPLACED_MAX} messages have the subject")

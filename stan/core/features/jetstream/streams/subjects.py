@@ -14,6 +14,7 @@ from stan import limits
 from stan.core.base.names import raw, text
 from stan.core.metadata.streams import Stream
 from stan.protocol.jetstream.headers import MSG_ID
+from stan.protocol.kernel import server as kernel
 
 _DIGEST: Final = 16
 
@@ -68,6 +69,20 @@ class SubjectIndex:
             self.ids.pop(digest(message_id), None)
             self.ids[digest(message_id)] = Stored(sequence, at)
         self.through = max(self.through, sequence)
+
+    def note_batch(self, records: bytes | memoryview, first: int, count: int) -> bool:
+        """Add *count* messages in one pass; False, and nothing is added, if they have headers or have to be looked at one by one.
+        *records*: each behind its length; *first*: sequence of the first."""
+        newest = kernel.newest_keys(records, first)
+        if newest is None or self.earlier is not None or len(self.newest) + len(newest) > limits.STREAM_INDEXED_MAX:
+            return False
+        if self.by_key:
+            if b"" in newest:
+                return False
+            self.newest.update(newest)
+        self.last_id = b""
+        self.through = max(self.through, first + count - 1)
+        return True
 
     def _note_earlier(self, subject: bytes) -> None:
         """The newest message of a subject is so no longer."""
