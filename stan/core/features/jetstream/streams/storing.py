@@ -150,7 +150,7 @@ class StreamStoring(StoringPart):
                 self._store_singly(stream, channel, singly((messages,)))
             else:
                 done = partial(self._stored_batch, stream, in_flight.begin_batch(first, messages))
-                self._check(stream, channel, RowBatch(messages.bodies, messages.count, done))
+                self._check(stream, channel, RowBatch(messages.bodies, messages.count, done, lasting=True))
 
     def _store_singly(self, stream: Stream, channel: LiveChannel, frames: Iterable[Frame]) -> None:
         """Store messages that are judged one by one."""
