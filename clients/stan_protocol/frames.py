@@ -149,20 +149,26 @@ class StreamSubject(NamedTuple):
 
 @dataclass(slots=True)
 class StreamMessages:
-    """The messages without headers for one stream in one read, in order of arrival."""
+    """The messages for one stream in one read, in order of arrival; those without headers that NATS's own server understands,
+    except Nats-Msg-Id."""
 
     stream: str
     subject: bytes
     """Of all; b"": each has its subject as its key."""
     count: int
     bodies: bytes
-    """Per message: u32 little-endian length, then MsgProto's fields data (4) and key (17) as encoded, absent when empty."""
+    """Per message: u32 little-endian length, then MsgProto's fields data (4), headers (16) and key (17) as encoded, absent when
+    empty."""
     replies: bytes
     """Per message: u32 little-endian length, then its reply subject; b"" when none has any."""
     payload_bytes: int
     """Sum of the NATS payload sizes."""
     largest: int
-    """Bytes of the largest payload."""
+    """Bytes of the largest payload with its header block."""
+    largest_body: int
+    """Bytes of the largest message in `bodies`."""
+    ids: list[bytes] = field(default_factory=list)
+    """Per message: the value of Nats-Msg-Id, b"" if it has none; empty when none has any."""
 
 
 @dataclass(slots=True)

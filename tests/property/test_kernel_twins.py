@@ -303,6 +303,10 @@ wire_fields = st.builds(
     data=small,
     key=st.sampled_from([b"", b"k", b"orders.new"]),
     timestamp=sequences.map(lambda at: at >> 1),
+    headers=st.lists(
+        st.builds(wire_pb2.Header, key=st.sampled_from([b"Nats-Msg-Id", b"Nats-Msg-Id", b"A", b""]), value=small),
+        max_size=2,
+    ),
 ).map(wire_pb2.MsgProto.SerializeToString)
 ORDERS, LITERAL, CONSUMERS = 100_001, 100_002, 100_003
 STREAMS = {
@@ -310,8 +314,30 @@ STREAMS = {
     ORDERS + 9: StreamSubject("ORDERS", keyed=True),
     LITERAL: StreamSubject("ONE", keyed=False),
 }
+header_lines = st.sampled_from(
+    [
+        *(b"A: b", b"A: b", b"a-b: " + b"c" * 130, b"A:b", b"A:  b", b"A: b ", b"A: \t", b"A: ", b": b", b"", b"A"),
+        *(b"Nats-Msg-Id: 1", b"Nats-Msg-Id: 2", b"Nats-Msg-Id: ", b"Nats-Msg-Id: " + b"i" * 40, b"nats-msg-id: 3"),
+        *(b"Nats-TTL: 1s", b"Nats-", b"Nats-Msg-Id", b"Nats-Msg-Ids: 4", b"A: b\rc: d", b"A: " + b"h" * 65_000),
+    ]
+)
+blocks = (
+    st.just(b"")
+    | st.sampled_from([b"NATS/1.0\r\nNats-Msg-Id: %d\r\nA: b\r\n\r\n" % number for number in range(4)])
+    | st.builds(
+        lambda first, lines, end: b"".join(line + b"\r\n" for line in (first, *lines)) + end,
+        st.sampled_from([b"NATS/1.0", b"NATS/1.0", b"NATS/1.0", b"NATS/1.0 503", b"NATS/1"]),
+        st.lists(header_lines, max_size=3) | st.just([b"A: b"] * 4000),
+        st.sampled_from([b"\r\n", b"\r\n", b"\r\n", b"", b"\r", b"\r\n\r\n"]),
+    )
+)
 replies = st.sampled_from(
     [
+        b"",
+        b"_INBOX.a.1",
+        b"_INBOX.a.1",
+        b"_INBOX.a.2",
+        b"_INBOX.a.2",
         b"",
         b"_INBOX.a.1",
         b"_INBOX.a.2",
@@ -335,11 +361,14 @@ ack_tails = st.builds(
     st.sampled_from([5, 5, 5, 4, 6]),
 )
 to_streams = st.builds(
-    frame,
-    st.sampled_from([b"orders.new", b"orders.old", b"o\xff", b"o" * 1025]),
-    st.sampled_from([ORDERS, ORDERS + 9, LITERAL, LITERAL + 7]),
+    lambda to, *more: frame(*to, *more),
+    st.tuples(
+        st.sampled_from([b"orders.new", b"orders.new", b"orders.old", b"o\xff", b"o" * 1025]),
+        st.sampled_from([ORDERS, ORDERS + 9, LITERAL + 7]),
+    )
+    | st.just((b"one", LITERAL)),
     replies,
-    st.sampled_from([b"", b"", b"", b"NATS/1.0\r\nA: b\r\n\r\n"]),
+    blocks,
     small | st.binary(min_size=126, max_size=130),
 )
 to_consumers = st.builds(
@@ -392,21 +421,24 @@ def test_scan_twins_agree_about_streams_and_consumers(frames, rules, most, chang
 def test_scan_of_streams_has_each_message_once_in_order(twin, frames):
     scans, at = scanned(twin, b"".join(frames))
     assert at == len(b"".join(frames))
-    arrived: list[tuple[bytes, bytes, bytes]] = []
+    arrived: list[tuple[bytes, bytes, bytes, bytes]] = []
     for scan in scans:
         for batch in scan.streams:
             bodies = [wire_pb2.MsgProto.FromString(body) for body in packed(batch.bodies)]
             asked = packed(batch.replies) if batch.replies else [b""] * batch.count
             assert len(bodies) == len(asked) == batch.count
             assert batch.payload_bytes == sum(len(body.data) for body in bodies)
-            assert batch.largest == max(len(body.data) for body in bodies)
-            arrived += [
-                (body.key or batch.subject, reply, body.data) for body, reply in zip(bodies, asked, strict=True)
-            ]
-        arrived += [(one.subject, one.reply, one.payload) for one in scan.others if one.sid != CONSUMERS]
+            headers = [block_of(body) for body in bodies]
+            sizes = (len(body.data) + len(block) for body, block in zip(bodies, headers, strict=True))
+            assert batch.largest in sizes
+            assert batch.largest_body == max(body.ByteSize() for body in bodies)
+            assert (batch.ids or [b""] * batch.count) == [id_of(body) for body in bodies]
+            each = zip(bodies, asked, headers, strict=True)
+            arrived += [(body.key or batch.subject, reply, block, body.data) for body, reply, block in each]
+        arrived += [(one.subject, one.reply, one.header, one.payload) for one in scan.others if one.sid != CONSUMERS]
     whole = [server_py.scan(one, 0, PUB, ACK, PREFIX).others[0] for one in frames]
     wanted = [one for one in whole if one.sid != CONSUMERS]
-    assert sorted(arrived) == sorted((one.subject, one.reply, one.payload) for one in wanted)
+    assert sorted(arrived) == sorted((one.subject, one.reply, one.header, one.payload) for one in wanted)
     acked = [
         at for scan in scans for acks in scan.consumers for first, last in acks.ranges for at in range(first, last + 1)
     ]
@@ -414,6 +446,17 @@ def test_scan_of_streams_has_each_message_once_in_order(twin, frames):
         one for one in whole if one.sid == CONSUMERS and one not in [other for scan in scans for other in scan.others]
     ]
     assert sorted(acked) == sorted(int(one.subject.split(b".")[5]) for one in plain)
+
+
+def block_of(body: wire_pb2.MsgProto) -> bytes:
+    """The header block of a stored message."""
+    lines = [b"%b: %b\r\n" % (header.key, header.value) for header in body.headers]
+    return b"NATS/1.0\r\n" + b"".join(lines) + b"\r\n" if lines else b""
+
+
+def id_of(body: wire_pb2.MsgProto) -> bytes:
+    """The Nats-Msg-Id of a stored message."""
+    return next((header.value for header in body.headers if header.key == b"Nats-Msg-Id"), b"")
 
 
 def packed(texts: bytes) -> list[bytes]:
@@ -435,9 +478,9 @@ def test_stream_acks_twins_agree(subjects, begins, first, cut):
     st.integers(0, 1 << 62),
     st.integers(0, 3),
 )
-def test_newest_keys_twins_agree(parts, first, cut):
+def test_noted_twins_agree(parts, first, cut):
     data = records(parts)
-    same(server_py, _stan_kernel, "newest_keys", data[: len(data) - cut], first)
+    same(server_py, _stan_kernel, "noted", data[: len(data) - cut], first)
 
 
 @both

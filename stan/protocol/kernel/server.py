@@ -39,7 +39,7 @@ __all__ = [
     "joined",
     "leaf_frames",
     "merged",
-    "newest_keys",
+    "noted",
     "number",
     "refuse",
     "scan",
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
         joined,
         leaf_frames,
         merged,
-        newest_keys,
+        noted,
         scan,
         settle,
         shared,
@@ -89,5 +89,5 @@ else:
     flat = _module.flat
     merged = _module.merged
     disjoint = _module.disjoint
-    newest_keys = _module.newest_keys
+    noted = _module.noted
     stream_acks = _module.stream_acks

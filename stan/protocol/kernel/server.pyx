@@ -13,7 +13,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp, memcpy
 
 from wire_c cimport (
-    LINES, Buffer, Field, Line, RawFrame, Span, decimal_size, fits, get_decimal, get_u32, get_u64, get_varint, is_header,
+    LINES, Buffer, Field, Line, RawFrame, Span, decimal_size, fits, get_decimal, get_u32, get_u64, get_varint, is_header, put_varint,
     line_of, long_text_size, next_field, next_frame, number_size, put, put_crlf, put_decimal, put_long_text, put_number, put_pub, put_pub_to,
     put_text, put_u32, record_size, reserve, same, text_size,
 )
@@ -152,6 +152,12 @@ cdef class _Run:
         return StreamAcks(self.group, self.key, self.ranges)
 
 
+cdef struct Headers:
+    # of a message for a stream of JetStream
+    Py_ssize_t size  # as encoded
+    Span id  # Nats-Msg-Id; empty: it has none
+
+
 cdef class _Stream:
     """The messages for one stream of JetStream."""
 
@@ -159,11 +165,13 @@ cdef class _Stream:
     cdef bytes subject  # of all; b"": each has its own, as its key
     cdef bint keyed
     cdef bint replied  # some message has a reply subject
+    cdef list ids  # empty if none has any; else of all up to the last that has one
     cdef Buffer bodies
     cdef Buffer replies
     cdef Py_ssize_t count
     cdef Py_ssize_t payload_bytes
     cdef Py_ssize_t largest
+    cdef Py_ssize_t largest_body
 
     def __dealloc__(self):
         free(self.bodies.at)
@@ -178,6 +186,8 @@ cdef class _Stream:
             _bytes(self.replies.at, self.replies.used) if self.replied else b"",
             self.payload_bytes,
             self.largest,
+            self.largest_body,
+            self.ids + [b""] * (self.count - len(self.ids)) if self.ids else [],
         )
 
 
@@ -384,10 +394,11 @@ cdef class _Scanner:
         """Take a frame that is neither a publish nor an ack; 0 if it is one of JetStream's behind another frame: scan must stop."""
         cdef Span named
         cdef uint64_t sequence = 0
-        if not self.jetstream or frame.header.size > 0:
+        cdef Headers headers
+        if not self.jetstream:
             return self.frame(self.others, frame)
         if frame.sid == self.consumer_sid:
-            if not _is_consumer_ack(frame, &named, &sequence):
+            if frame.header.size > 0 or not _is_consumer_ack(frame, &named, &sequence):
                 return self.frame(self.others, frame)
             return 0 if self.others else self.consumer_ack(named, sequence)
         if frame.sid != self.stream_sid:
@@ -397,9 +408,10 @@ cdef class _Scanner:
             self.stream_subject is None
             or frame.subject.size > KEY_MAX
             or (frame.reply.size > 0 and not (self.answers(frame.reply) and _is_subject(frame.reply)))
+            or not _headers(frame.header, &headers)
         ):
             return self.frame(self.others, frame)
-        return 0 if self.others else self.stream_message(frame)
+        return 0 if self.others else self.stream_message(frame, &headers)
 
     cdef int consumer_ack(self, Span named, uint64_t sequence) except -1:
         """Add an ack to the ranges of its consumer; *named*: its subject up to the consumer's name."""
@@ -418,7 +430,7 @@ cdef class _Scanner:
             self.consumer = run
         return self.acked(run, sequence)
 
-    cdef int stream_message(self, RawFrame* frame) except -1:
+    cdef int stream_message(self, RawFrame* frame, Headers* headers) except -1:
         """Add a message to those of its stream."""
         cdef _Stream stream = self.stream
         cdef Py_ssize_t size
@@ -428,12 +440,23 @@ cdef class _Scanner:
             stream = self.streams.get(name)
             if stream is None:
                 stream = self.streams[name] = _Stream()
+                stream.ids = []
                 stream.name, stream.keyed, stream.subject = name, keyed, b"" if keyed else _text(frame.subject)
                 self.more_work += BATCH_WORK
             self.stream = stream
-        size = text_size(frame.payload.size) + (long_text_size(frame.subject.size) if stream.keyed else 0)
+        size = text_size(frame.payload.size) + headers.size
+        if stream.keyed:
+            size += long_text_size(frame.subject.size)
+        if size > stream.largest_body:
+            stream.largest_body = size
         out = put_u32(reserve(&stream.bodies, <size_t> size + 4), <uint64_t> size)
         out = put_text(out, 4, frame.payload.at, frame.payload.size)
+        if headers.size > 0:
+            out = _put_stored_headers(out, frame.header)
+        if headers.id.size > 0:
+            while len(stream.ids) < stream.count:
+                stream.ids.append(b"")
+            stream.ids.append(_text(headers.id))
         if stream.keyed:
             put_long_text(out, 17, frame.subject.at, frame.subject.size)
         stream.bodies.used += <size_t> size + 4
@@ -443,8 +466,8 @@ cdef class _Scanner:
         stream.replied |= frame.reply.size > 0
         stream.count += 1
         stream.payload_bytes += frame.payload.size
-        if frame.payload.size > stream.largest:
-            stream.largest = frame.payload.size
+        if frame.header.size + frame.payload.size > stream.largest:
+            stream.largest = frame.header.size + frame.payload.size
         return 1
 
     cdef _Run run_of(self, Span subject):
@@ -524,6 +547,84 @@ cdef bint _is_subject(Span text) noexcept:
         elif byte == 32 or byte == 9 or byte == 13 or byte == 10 or byte == 0:
             return False
     return True
+
+
+cdef inline const uint8_t* _line_end(const uint8_t* at, const uint8_t* end) noexcept:
+    """Where the CRLF behind the line at *at* stands; NULL if there is none."""
+    while at < end:
+        at = <const uint8_t*> memchr(at, 13, <size_t> (end - at))
+        if at == NULL or end - at < 2:
+            return NULL
+        if at[1] == 10:
+            return at
+        at += 1
+    return NULL
+
+
+cdef inline bint _is_blank(uint8_t byte) noexcept:
+    return byte == 32 or byte == 9
+
+
+cdef bint _header_line(const uint8_t* at, const uint8_t* stop, Span* name, Span* value) noexcept:
+    """Cut a line `<name>: <value>`; False if it is another."""
+    cdef const uint8_t* colon = <const uint8_t*> memchr(at, 58, <size_t> (stop - at))
+    if colon == NULL or colon == at or stop - colon < 2 or colon[1] != 32:
+        return False
+    name.at, name.size = at, colon - at
+    value.at, value.size = colon + 2, stop - colon - 2
+    return value.size == 0 or not (_is_blank(value.at[0]) or _is_blank((stop - 1)[0]))
+
+
+cdef bint _headers(Span block, Headers* headers) noexcept:
+    """See streams_py.header_fields; False: the message has to be looked at alone."""
+    cdef const uint8_t* at = block.at
+    cdef const uint8_t* end = block.at + block.size
+    cdef const uint8_t* stop
+    cdef Span name, value
+    cdef Py_ssize_t count = 0, size
+    cdef bint named = False
+    headers.size = headers.id.size = 0
+    headers.id.at = end
+    if block.size == 0:
+        return True
+    if block.size < 12 or memcmp(at, b"NATS/1.0\r\n", 10) != 0:
+        return False
+    at += 10
+    while True:
+        stop = _line_end(at, end)
+        if stop == NULL:
+            return False
+        if stop == at:
+            break
+        if not _header_line(at, stop, &name, &value):
+            return False
+        if name.size >= 5 and memcmp(name.at, b"Nats-", 5) == 0:
+            if named or not same(name, <const uint8_t*> b"Nats-Msg-Id", 11):
+                return False
+            named = True
+            headers.id = value
+        size = text_size(name.size) + text_size(value.size)
+        headers.size += long_text_size(size)
+        count += 1
+        at = stop + 2
+    return count > 0 and stop + 2 == end and block.size + 16 * count <= HEADERS_MAX
+
+
+cdef uint8_t* _put_stored_headers(uint8_t* out, Span block) noexcept:
+    """The fields of a header block that `_headers` has read, as a message has them."""
+    cdef const uint8_t* at = block.at + 10
+    cdef const uint8_t* end = block.at + block.size
+    cdef const uint8_t* stop = _line_end(at, end)
+    cdef Span name, value
+    while stop > at:
+        _header_line(at, stop, &name, &value)
+        out[0], out[1] = 0x82, 1
+        out = put_varint(out + 2, <uint64_t> (text_size(name.size) + text_size(value.size)))
+        out = put_text(out, 1, name.at, name.size)
+        out = put_text(out, 2, value.at, value.size)
+        at = stop + 2
+        stop = _line_end(at, end)
+    return out
 
 
 cdef bint _is_consumer_ack(RawFrame* frame, Span* named, uint64_t* sequence) noexcept:
@@ -1709,40 +1810,59 @@ def stream_acks(bytes replies not None, bytes begins not None, uint64_t first):
         free(out.at)
 
 
-def newest_keys(records, uint64_t first):
-    """See streams_py.newest_keys."""
+def noted(records, uint64_t first):
+    """See streams_py.noted."""
     cdef Py_buffer view
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     try:
-        return _newest_keys(<const uint8_t*> view.buf, view.len, first)
+        return _noted(<const uint8_t*> view.buf, view.len, first)
     finally:
         PyBuffer_Release(&view)
 
 
-cdef dict _newest_keys(const uint8_t* at, Py_ssize_t length, uint64_t sequence):
+cdef tuple _noted(const uint8_t* at, Py_ssize_t length, uint64_t sequence):
     cdef const uint8_t* end = at + length
     cdef const uint8_t* stop
     cdef dict newest = {}
+    cdef list ids = []  # empty as long as no message has any
     cdef bytes key = None  # of the message before
-    cdef bint headers = False
-    cdef Field field
-    cdef Span text
+    cdef Span text, message_id
+    cdef Py_ssize_t count = 0
     while at < end:
         stop = at + 4 + record_size(at, end)
-        at += 4
-        text.at, text.size = at, 0
-        while at < stop:
-            at = next_field(at, stop, &field)
-            if at == NULL:
-                raise ValueError("record is no message")
-            if field.number == 16:
-                headers = True
-            elif field.number == 17 and field.wire == 2:
-                text = field.text
-        if headers:
-            return None
+        if not _key_and_id(at + 4, stop, &text, &message_id):
+            raise ValueError("record is no message")
         if key is None or not same(text, _start(key), PyBytes_GET_SIZE(key)):
             key = _text(text)
         newest[key] = sequence
+        if message_id.size > 0:
+            ids.extend([b""] * (count - len(ids)))
+            ids.append(_text(message_id))
+        at = stop
         sequence += 1
-    return newest
+        count += 1
+    if ids:
+        ids.extend([b""] * (count - len(ids)))
+    return newest, ids
+
+
+cdef bint _key_and_id(const uint8_t* at, const uint8_t* end, Span* key, Span* message_id) noexcept:
+    """The key and the Nats-Msg-Id of a stored message; False if it is none."""
+    cdef Field field
+    cdef Span name, value
+    cdef bint named = False
+    key.at = message_id.at = end
+    key.size = message_id.size = 0
+    while at < end:
+        at = next_field(at, end, &field)
+        if at == NULL:
+            return False
+        if field.wire == 2 and field.number == 17:
+            key[0] = field.text
+        elif field.wire == 2 and field.number == 16:
+            if not _header_of(field.text, &name, &value):
+                return False
+            if not named and same(name, <const uint8_t*> b"Nats-Msg-Id", 11):
+                named = True
+                message_id[0] = value
+    return True

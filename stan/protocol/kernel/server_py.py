@@ -58,7 +58,8 @@ from stan.limits import (
     ZSTD_MAGIC,
 )
 from stan.protocol.kernel.leaf_py import leaf_frames as leaf_frames  # noqa: PLC0414 - a part of the contract
-from stan.protocol.kernel.streams_py import newest_keys as newest_keys  # noqa: PLC0414
+from stan.protocol.kernel.streams_py import MSG_ID, header_fields
+from stan.protocol.kernel.streams_py import noted as noted  # noqa: PLC0414
 from stan.protocol.kernel.streams_py import stream_acks as stream_acks  # noqa: PLC0414
 
 if TYPE_CHECKING:
@@ -213,7 +214,18 @@ def _read_publish(payload: bytes) -> _Publish:
 class _Stream:
     """The messages for one stream."""
 
-    __slots__ = ("bodies", "count", "largest", "name", "payload_bytes", "replied", "replies", "subject")
+    __slots__ = (
+        "bodies",
+        "count",
+        "ids",
+        "largest",
+        "largest_body",
+        "name",
+        "payload_bytes",
+        "replied",
+        "replies",
+        "subject",
+    )
 
     def __init__(self, name: str, subject: bytes) -> None:
         self.name = name
@@ -223,12 +235,15 @@ class _Stream:
         self.replies: list[bytes] = []
         self.replied = False
         self.payload_bytes = 0
-        self.largest = 0
+        self.largest = self.largest_body = 0
+        self.ids: list[bytes] = []
 
     def messages(self) -> StreamMessages:
         replies = b"".join(self.replies) if self.replied else b""
         bodies = b"".join(self.bodies)
-        return StreamMessages(self.name, self.subject, self.count, bodies, replies, self.payload_bytes, self.largest)
+        ids = self.ids if any(self.ids) else []
+        sizes = self.payload_bytes, self.largest, self.largest_body
+        return StreamMessages(self.name, self.subject, self.count, bodies, replies, *sizes, ids)
 
 
 _ACK_TOKENS = 9
@@ -261,16 +276,16 @@ class _JetStream:
     def taker(self, frame: Frame) -> Callable[[Frame], None] | None:
         """Return the function that takes a message for a stream, or the ack of a consumer; None if the frame is neither, or one
         that is handled alone."""
-        if frame.header or not frame.sid:
+        if not frame.sid:
             return None
         if frame.sid == self.consumer_sid:
             tokens = frame.subject.split(b".")
-            plain = not frame.reply and frame.payload in (b"", b"+ACK")
+            plain = not frame.reply and not frame.header and frame.payload in (b"", b"+ACK")
             return self.consumer_ack if plain and len(tokens) == _ACK_TOKENS and _is_number(tokens[5]) else None
         if frame.sid not in self.subjects or len(frame.subject) > KEY_BYTES_MAX:
             return None
         answered = not frame.reply or (is_subject(frame.reply) and self.rules.answers(frame.reply))
-        return self.stream_message if answered else None
+        return self.stream_message if answered and header_fields(frame.header) is not None else None
 
     def stream_message(self, frame: Frame) -> None:
         """Add a message to those of its stream."""
@@ -279,13 +294,17 @@ class _JetStream:
         if stream is None:
             stream = self.streams[name] = _Stream(name, b"" if keyed else frame.subject)
             self.work += BATCH_WORK
-        body = text(4, frame.payload) + (long_text(KEY_TAG, frame.subject) if keyed else b"")
+        fields = header_fields(frame.header) or []
+        encoded = b"".join(long_text(HEADER_TAG, text(1, key) + text(2, value)) for key, value in fields)
+        body = text(4, frame.payload) + encoded + (long_text(KEY_TAG, frame.subject) if keyed else b"")
         stream.count += 1
         stream.bodies += (_LENGTH.pack(len(body)), body)
         stream.replies += (_LENGTH.pack(len(frame.reply)), frame.reply)
         stream.replied |= bool(frame.reply)
         stream.payload_bytes += len(frame.payload)
-        stream.largest = max(stream.largest, len(frame.payload))
+        stream.largest_body = max(stream.largest_body, len(body))
+        stream.largest = max(stream.largest, len(frame.header) + len(frame.payload))
+        stream.ids.append(next((value for key, value in fields if key == MSG_ID), b""))
 
     def consumer_ack(self, frame: Frame) -> None:
         """Add this ack to the ranges of its consumer."""
@@ -487,8 +506,8 @@ def scan(
         rules: whether there are users, and which reply subjects a publish may have. A publish against them is malformed: its
             prepared ack would be sent wherever the publisher wants, in the broker's name.
         most: of `Scan.work`, about: one frame is always read. 0: no bound.
-        streams: by NATS subscription, the stream to which its frames belong; those with headers, a long subject, or a reply
-            subject that cannot be answered are left in `others`.
+        streams: by NATS subscription, the stream to which its frames belong; those with a long subject, a reply subject that
+            cannot be answered, or headers that `header_fields` does not take are left in `others`.
         consumer_sid: NATS subscription of acks to consumers of JetStream; 0 for none. Those with headers, a reply subject or
             another payload than +ACK are left in `others`.
 

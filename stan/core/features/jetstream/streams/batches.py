@@ -7,10 +7,11 @@ from stan_protocol.frames import Frame, StreamMessages
 from stan_protocol.kernel.wire_py import records_in
 from stan_protocol.proto import wire_pb2 as wire
 
+from stan.protocol.jetstream import headers
 from stan.protocol.kernel import server as kernel
 
 Arrived = Frame | StreamMessages
-"""What has arrived for a stream: a message, or some without headers."""
+"""What has arrived for a stream: a message, or some that need no look at each."""
 
 
 @dataclass(slots=True)
@@ -24,7 +25,7 @@ class BatchInFlight:
     def newest_of(self, subject: bytes) -> int:
         """The sequence of its newest message with a subject; 0: it has none. Cost: O(messages) at the first call."""
         if self.newest is None:
-            self.newest = kernel.newest_keys(self.messages.bodies, self.first) or {}
+            self.newest, _ = kernel.noted(self.messages.bodies, self.first)
         return self.newest.get(b"" if self.messages.subject == subject else subject, 0)
 
 
@@ -43,4 +44,5 @@ def singly(arrived: Iterable[Arrived]) -> Iterator[Frame]:
             continue
         bodies = (wire.MsgProto.FromString(one.bodies[start:end]) for start, end in records_in(one.bodies))
         for body, reply in zip(bodies, replies_of(one), strict=True):
-            yield Frame(0, one.subject or body.key, reply, b"", body.data)
+            fields = headers.of_message(body)
+            yield Frame(0, one.subject or body.key, reply, headers.render(fields) if fields else b"", body.data)

@@ -18,8 +18,8 @@ from stan import limits
 from stan.config import ChannelLimits
 from stan.core.base.names import raw, text
 from stan.core.base.payload_limit import MESSAGE_ROOM
-from stan.core.features.jetstream.streams.batches import BatchInFlight
-from stan.core.features.jetstream.streams.subjects import SubjectIndex, digest
+from stan.core.features.jetstream.streams.batches import Arrived, BatchInFlight
+from stan.core.features.jetstream.streams.subjects import SubjectIndex, digest, digests
 from stan.core.metadata.streams import Stream
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.services.services import Services
@@ -56,8 +56,11 @@ _ASKING: Final = (headers.MSG_ID, headers.EXPECTED_LAST_ID, headers.EXPECTED_LAS
 TTL_MIN: Final = SECOND
 
 
-def asks_index(stream: Stream, frame: Frame) -> bool:
-    """True if a message can be judged only by what the stream's index knows."""
+def asks_index(stream: Stream, arrived: Arrived) -> bool:
+    """True if what has arrived can be judged only by what the stream's index knows."""
+    if isinstance(arrived, StreamMessages):
+        return bool(arrived.ids)
+    frame = arrived
     if not frame.header:
         return False
     return any(name in frame.header for name in _ASKING) or (stream.config.rolls_up and headers.ROLLUP in frame.header)
@@ -69,10 +72,9 @@ class InFlight:
 
     count: int = 0
     subjects: dict[bytes, int] = field(default_factory=dict)  # the sequence that the newest of each gets
-    batches: list[BatchInFlight] = field(
-        default_factory=list
-    )  # of messages without ids, whose subjects are not in `subjects`
-    ids: dict[bytes, list[bytes]] = field(default_factory=dict)  # and the reply subjects of messages with the same id
+    batches: list[BatchInFlight] = field(default_factory=list)  # whose subjects are not in `subjects`
+    # And the reply subjects of messages with the same id; None: there was none.
+    ids: dict[bytes, list[bytes] | None] = field(default_factory=dict)
     last_id: bytes = b""  # of the newest
 
     def begin(self, subject: bytes, message_id: bytes, sequence: int) -> None:
@@ -80,20 +82,23 @@ class InFlight:
         self.subjects[subject] = sequence
         self.last_id = message_id
         if message_id:
-            self.ids[digest(message_id)] = []
+            self.ids[digest(message_id)] = None
 
     def begin_batch(self, first: int, messages: StreamMessages) -> BatchInFlight:
         """Note a batch; *first*: the sequence of its first message."""
         batch = BatchInFlight(first, messages)
         self.batches.append(batch)
         self.count += messages.count
-        self.last_id = b""
+        self.ids.update(dict.fromkeys(digests(messages.ids)))
+        self.last_id = messages.ids[-1] if messages.ids else b""
         return batch
 
-    def end_batch(self, batch: BatchInFlight) -> None:
-        """Forget a batch."""
+    def end_batch(self, batch: BatchInFlight) -> list[tuple[int, bytes]]:
+        """Forget a batch; returns the place of each message with an id that came once more, and the reply subject of that."""
         self.batches.remove(batch)
         self.count -= batch.messages.count
+        waiting = ((at, self.ids.pop(digest(one), None)) for at, one in enumerate(batch.messages.ids) if one)
+        return [(at, reply) for at, replies in waiting for reply in replies or ()]
 
     def newest(self, subject: bytes) -> int:
         """The sequence that the newest message of a subject gets; 0: none is on its way. Cost: O(batches)."""
@@ -104,7 +109,7 @@ class InFlight:
         """Forget a message; returns the reply subjects of those with the same id."""
         if self.subjects.get(subject) == sequence:
             del self.subjects[subject]
-        return self.ids.pop(digest(message_id), []) if message_id else []
+        return (self.ids.pop(digest(message_id), None) or []) if message_id else []
 
 
 class Judgement(NamedTuple):
@@ -164,16 +169,25 @@ class Judge:
         return Judgement(body, message_id, checked, all_before, replaces)
 
     def lets_through(self, messages: StreamMessages, sequence: int) -> bool:
-        """True if nothing stands against a batch of messages without headers, of which the first gets *sequence*; else some of
-        them may be refused."""
+        """True if nothing stands against a batch, of which the first message gets *sequence*; else some may be refused, or stored
+        already."""
         config, name = self.stream.config, self.channel.info.name
         room = self.nats.message_payload_max(name) - MESSAGE_ROOM - len(name)
         return (
             bool(messages.subject) == config.is_literal
             and not 0 <= config.max_msg_size < messages.largest
-            and messages.largest + limits.KEY_BYTES_MAX + _HEADER_ROOM <= room
+            and _LENGTH.size + messages.largest_body <= room
             and self._too_many(sequence + messages.count - 1, len(messages.bodies)) is None
+            and (not messages.ids or self._are_new(messages.ids))
         )
+
+    def _are_new(self, ids: list[bytes]) -> bool:
+        """True if no two of some messages have one id, and nobody else has it within the duplicate window."""
+        if self.index is None or len(self.index.ids) + len(self.in_flight.ids) + len(ids) > limits.STREAM_IDS_MAX:
+            return False
+        known = digests(ids)
+        new = set(known)
+        return len(new) == len(known) and new.isdisjoint(self.in_flight.ids) and new.isdisjoint(self.index.ids)
 
     # --- headers --------------------------------------------------------------------------------------------------------
 
@@ -221,9 +235,9 @@ class Judge:
         message_id = fields.get(headers.MSG_ID)
         if not message_id:
             return None
-        waiting = self.in_flight.ids.get(digest(message_id))
-        if waiting is not None:
-            waiting.append(frame.reply)
+        known = digest(message_id)
+        if known in self.in_flight.ids:
+            self.in_flight.ids[known] = [*(self.in_flight.ids[known] or ()), frame.reply]
             return Judgement(waits=True)
         if self.index is None:
             return NOT_READY

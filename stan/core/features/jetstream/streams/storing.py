@@ -75,11 +75,10 @@ class StreamStoring(StoringPart):
     def store(self, stream: Stream, arrived: Sequence[Arrived]) -> None:
         """Store the messages that have arrived, in their order."""
         self._count(arrived)
-        frames = (one for one in arrived if isinstance(one, Frame))
         reading = self.leadership.part(StreamReading)
         if stream.uid in self._queued:
             self._queue(stream, singly(arrived))
-        elif any(asks_index(stream, frame) for frame in frames) and reading.current(stream) is None:
+        elif any(asks_index(stream, one) for one in arrived) and reading.current(stream) is None:
             self._queue(stream, singly(arrived))
             reading.with_index(stream, partial(self._resume, stream.uid))
         else:
@@ -136,16 +135,16 @@ class StreamStoring(StoringPart):
                 self._store_batches(stream, channel, some)
 
     def _store_batches(self, stream: Stream, channel: LiveChannel, batches: Iterable[Arrived]) -> None:
-        """Store batches of messages without headers."""
+        """Store batches, each as it is if nothing stands against it."""
         for messages in batches:
             if stream.uid in self._queued:
                 self._queue(stream, singly((messages,)))
                 continue
             first = channel.next_sequence + channel.unsealed.count
             in_flight = self._in_flight.setdefault(stream.uid, InFlight())
-            judge = Judge(
-                self._services, stream, channel, self.channels.policies.room_of(channel.info), None, in_flight
-            )
+            index = self.leadership.part(StreamReading).index(stream.uid)
+            room = self.channels.policies.room_of(channel.info)
+            judge = Judge(self._services, stream, channel, room, index, in_flight)
             if isinstance(messages, Frame) or not judge.lets_through(messages, first):
                 self._store_singly(stream, channel, singly((messages,)))
             else:
@@ -241,17 +240,19 @@ class StreamStoring(StoringPart):
     def _stored_batch(self, stream: Stream, batch: BatchInFlight, stored: StoreResult) -> None:
         """A batch is stored, or not: answer."""
         in_flight = self._in_flight[stream.uid]
-        in_flight.end_batch(batch)
+        again = in_flight.end_batch(batch)
         if not in_flight.count:
             del self._in_flight[stream.uid]
-        if not batch.messages.replies:
-            return
         if stored.error:
-            for reply in replies_of(batch.messages):
+            for reply in (*replies_of(batch.messages), *(reply for _, reply in again)):
                 self._refuse(stream, reply, not_stored(stored.error))
-        else:
+            return
+        if batch.messages.replies:
             told = kernel.stream_acks(batch.messages.replies, _ack_begins(stream), stored.first)
             self._send(told, in_memory=stored.in_memory)
+        if again:
+            repeated = [(reply, stored.first + at, True) for at, reply in again]
+            self._acknowledge(stream, repeated, in_memory=stored.in_memory)
 
     def _acknowledge(self, stream: Stream, acks: Iterable[tuple[bytes, int, bool]], *, in_memory: bool = False) -> None:
         """Answer messages that are stored: the reply subject, the sequence, and whether it was stored before."""
