@@ -17,8 +17,8 @@ _HEADERS, _KEY = 16, 17
 
 
 def header_fields(block: bytes) -> list[tuple[bytes, bytes]] | None:
-    """The fields of a header block, b"" has none; None if its message has to be looked at alone: its lines, one at least, are not the
-    usual `<name>: <value>`, it is long, or it has a name that NATS's own server understands, except one Nats-Msg-Id."""
+    """The fields of a header block, b"" has none; None if its message has to be looked at alone: its lines, one at least, are not
+    the usual `<name>: <value>`, it is long, or it has a name that NATS's own server understands, except one Nats-Msg-Id."""
     if not block:
         return []
     first, *lines = block.split(b"\r\n")

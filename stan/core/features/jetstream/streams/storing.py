@@ -1,6 +1,7 @@
 """Messages published to streams, on the leader of their channels: from NATS messages to stored rows, and PubAcks.
 
-    NATS messages ─► judged one by one ─► rows of one batch ─► Publishing ─► committed ─► PubAcks
+    batches of the scan ─► nothing against any of them? ─► rows ─► Publishing ─► committed ─► PubAcks, by the kernel
+    NATS messages, and those of other batches ─► judged one by one ─► rows of one batch ─► Publishing ─► committed ─► PubAcks
                      (ids and subjects that they name are looked up in the stream's index, which is caught up first)
 
 Promises: a PubAck without error leaves only after the commit, and names the sequence; messages of one stream are stored in the
