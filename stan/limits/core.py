@@ -402,25 +402,25 @@ STREAM_NAMES_PAGE = 1024
 """... and with names alone."""
 
 # --- consumers of JetStream ----------------------------------------------------------------------------------------
-CONSUMERS_MAX = 10_000
+STREAM_CONSUMERS_MAX = 10_000
 """Of one stream."""
-CONSUMER_NAME_BYTES_MAX = 255
-CONSUMER_METADATA_BYTES_MAX = 16 * KiB
-CONSUMER_FILTERS_MAX = 32
-CONSUMER_BACKOFF_MAX = 64
-CONSUMER_ACK_PENDING_MAX = 100_000
+STREAM_CONSUMER_NAME_BYTES_MAX = 255
+STREAM_CONSUMER_METADATA_BYTES_MAX = 16 * KiB
+STREAM_CONSUMER_FILTERS_MAX = 32
+STREAM_CONSUMER_BACKOFF_MAX = 64
+STREAM_CONSUMER_ACK_PENDING_MAX = 100_000
 """Largest window; a consumer that wants none has this one."""
-CONSUMER_WAITING_MAX = 4_096
+STREAM_CONSUMER_WAITING_MAX = 4_096
 """Requests of pullers that wait for messages, of one consumer."""
-CONSUMER_BATCH_MAX = 1_000_000
+STREAM_CONSUMER_BATCH_MAX = 1_000_000
 """Messages that one of them may ask for."""
-CONSUMERS_PAGE = 256
+STREAM_CONSUMERS_PAGE = 256
 """Consumers in one answer with descriptions ..."""
-CONSUMER_NAMES_PAGE = 1024
+STREAM_CONSUMER_NAMES_PAGE = 1024
 """... and with names alone."""
 FLOW_BYTES_MAX = 4 * MiB
 """Bytes on the way to a client with flow control; above half of it the client is asked what has arrived."""
-CONSUMER_SYNCED_MAX = 65_536
+STREAM_CONSUMER_SYNCED_MAX = 65_536
 """Acks whose senders wait until they are stored, of one group."""
 PULL_UNHEARD_MAX = 2 * SECOND
 """For how long a request of a puller counts although NATS has told of no interest in its inbox."""

@@ -53,10 +53,20 @@ class Program:
 
 def javascript() -> Program:
     """The JavaScript driver, with npm's node-nats-streaming in a cache outside the repository."""
+    return _javascript("js", "driver.js")
+
+
+def jetstream(story: str) -> Program:
+    """A story of JetStream's JavaScript clients, likewise."""
+    return _javascript("jetstream", f"{story}.js")
+
+
+def _javascript(folder: str, program: str) -> Program:
+    """A program with the packages that its folder names."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         pytest.skip("the JavaScript client needs node and npm on PATH (Debian: apt-get install nodejs npm)")
-    source = HERE / "js"
+    source = HERE / folder
     files = [source / "package.json", source / "package-lock.json"]
 
     def install(new: Path) -> list[str]:
@@ -64,8 +74,8 @@ def javascript() -> Program:
             shutil.copy(file, new)
         return [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
 
-    installed = cached("js", files, install)
-    return Program("js", (node, str(source / "driver.js")), {"NODE_PATH": str(installed / "node_modules")})
+    installed = cached(folder, files, install)
+    return Program(folder, (node, str(source / program)), {"NODE_PATH": str(installed / "node_modules")})
 
 
 def python() -> Program:

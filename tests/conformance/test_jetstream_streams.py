@@ -5,6 +5,7 @@ What this broker does not do, or does in another way, is not asked here: see doc
 
 import asyncio
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ import pytest
 from nats.aio.client import Client
 
 from stan.edge.nats.nats_process import find_binary
+from tests.conformance.clients import Program, jetstream
 from tests.conformance.wire import unique
 from tests.kit.ports import accepts, free_port
 from tests.kit.server import StanServer, until
@@ -266,3 +268,18 @@ async def test_both_servers_answer_the_same(story, original, ours):
             await ask.client.close()
     for number, (theirs, own) in enumerate(zip(*told, strict=True)):
         assert own == theirs, f"answer {number}"
+
+
+def story_of(program: Program, url: str) -> list[object]:
+    """What the JavaScript clients tell of one server, step by step."""
+    command = [*program.command, url]
+    done = subprocess.run(command, capture_output=True, env=os.environ | program.env, timeout=120, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_clients_in_javascript_get_the_same_of_both_servers(original, ours):
+    program = jetstream("streams")
+    theirs, own = (story_of(program, url) for url in (original, ours))
+    assert len(own) == len(theirs) > 40
+    for expected, told in zip(theirs, own, strict=True):
+        assert told == expected

@@ -350,6 +350,8 @@ async def test_both_answer_the_same_to_other_requests(broker, original):
         ("CONSUMER.NAMES.ORDERS", None),
         ("CONSUMER.NAMES.ORDERS", {"offset": 5}),
         ("CONSUMER.LIST.ORDERS", None),
+        ("CONSUMER.NAMES.NOWHERE", None),
+        ("CONSUMER.LIST.NOWHERE", None),
         ("CONSUMER.PAUSE.ORDERS.nobody", {"pause_until": "2030-01-01T00:00:00Z"}),
         ("CONSUMER.PAUSE.ORDERS.e", None),
         ("CONSUMER.CREATE.ORDERS.e", b"{no json"),
@@ -367,6 +369,75 @@ async def test_both_answer_the_same_to_other_requests(broker, original):
             if mine != theirs:
                 differ.append((request, mine, theirs))
     assert not differ, "\n".join(map(str, differ))
+
+
+async def pulled(client, consumer, payload, until):
+    """What comes to one request for messages, up to the first status or so many messages."""
+    inbox = client.new_inbox()
+    sub = await client.subscribe(inbox)
+    await client.publish(f"$JS.API.CONSUMER.MSG.NEXT.ORDERS.{consumer}", payload, reply=inbox)
+    found = []
+    while len(found) < until:
+        try:
+            message = await sub.next_msg(timeout=3)
+        except NothingCame:
+            break
+        numbers = message.reply.split(".")
+        headers = {str(getattr(key, "value", key)): value for key, value in (message.headers or {}).items()}
+        place = [int(one) for one in (*numbers[4:7], numbers[8])] if message.reply else []
+        found.append((message.subject if message.reply else "", place, headers, message.data))
+        if headers.get("Status", "100") != "100":
+            break
+    await sub.unsubscribe()
+    return found
+
+
+PULLS = [
+    ("a", b"", 1),
+    ("a", b'{"batch": 2, "no_wait": true}', 3),
+    ("a", b'{"batch": 9, "no_wait": true}', 9),
+    ("a", b'{"batch": 9, "no_wait": true}', 9),
+    ("a", b'{"batch": 5, "expires": 300000000}', 5),
+    ("a", b'{"batch": 5, "expires": 500000000, "idle_heartbeat": 200000000}', 5),
+    ("a", b'{"batch": 5, "expires": 300000000, "no_wait": true}', 5),
+    ("a", b'{"batch": 5, "expires": 500000000, "idle_heartbeat": 400000000}', 5),
+    ("a", b'{"batch": 1, "expires": -5}', 5),
+    ("limited", b'{"batch": 3}', 5),
+    ("limited", b'{"batch": 1, "max_bytes": 60}', 5),
+    ("limited", b'{"batch": 1, "expires": 2000000000}', 5),
+    ("limited", b'{"batch": 2, "no_wait": true}', 5),
+    ("pushes", b'{"batch": 1}', 5),
+    ("bytes", b'{"batch": 5, "max_bytes": 10, "no_wait": true}', 5),
+    ("bytes", b'{"batch": 5, "max_bytes": 100000, "no_wait": true}', 9),
+    ("sized", b'{"batch": 9, "no_wait": true}', 9),
+    ("nobody", b'{"batch": 1}', 5),
+]
+
+
+async def test_both_answer_the_same_to_requests_for_messages(broker, original):
+    consumers = {
+        "a": {},
+        "limited": {"max_batch": 2, "max_bytes": 50, "max_expires": 10**9},
+        "pushes": {"deliver_subject": "to.nobody"},
+        "bytes": {},
+        "sized": {"headers_only": True, "filter_subject": "orders.1"},
+    }
+    told = []
+    for url in (broker.url, original):
+        async with connected(url) as (client, js):
+            await fill(js, 5)
+            for name, config in consumers.items():
+                asked = {"durable_name": name, "name": name, "ack_policy": "explicit"} | config
+                document = json.dumps({"stream_name": "ORDERS", "config": asked}).encode()
+                answer = await client.request(f"$JS.API.CONSUMER.CREATE.ORDERS.{name}", document, timeout=5)
+                assert b"error" not in answer.data
+            told.append([await pulled(client, *one) for one in PULLS])
+    for question, own, theirs in zip(PULLS, *told, strict=True):
+        for one in (*own, *theirs):
+            one[2].pop("Nats-Subject", None)
+            if one[2].get("Status") == "503":
+                one[2].pop("Description", None)
+        assert own == theirs, question
 
 
 # --- clusters, restarts of NATS, and STAN's clients beside --------------------------------------------------------------------
@@ -460,3 +531,79 @@ async def test_a_consumer_and_a_durable_share_the_messages_of_a_channel(broker):
     assert "$JS/worker" in shown.stdout
     await client.close()
     await stan.close()
+
+
+# --- where NATS is another one, or wants a password ---------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def nats_with(tmp_path, text):
+    """A nats-server with that configuration, and the port of its clients."""
+    port = free_port()
+    file = tmp_path / "nats.conf"
+    file.write_text(f'listen: "127.0.0.1:{port}"\n{text}')
+    process = subprocess.Popen([find_binary(), "-c", file], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: accepts(port))
+        yield f"nats://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def consumes(url):
+    """Whether a consumer's message comes."""
+    client = await nats.connect(url)
+    try:
+        js = client.jetstream(timeout=10)
+        await js.add_stream(name="ORDERS", subjects=["orders.*"])
+        await fill(js, 1)
+        sub = await js.pull_subscribe("orders.*", durable="worker")
+        (one,) = await fetched(sub, 1)
+        await one.ack_sync(timeout=5)
+        return one.data == b"1"
+    finally:
+        await client.close()
+
+
+async def test_a_nats_outside_is_reached_at_its_leafnode_listener(tmp_path):
+    leaf = free_port()
+    listener = f'leafnodes {{ listen: "127.0.0.1:{leaf}", authorization {{ user: them, password: theirs }} }}'
+    with nats_with(tmp_path, listener) as url:
+        flags = ("-jetstream_api", "-jetstream_leaf", f"them:theirs@127.0.0.1:{leaf}")
+        with StanServer(tmp_path, *flags, nats_url=url):
+            assert await consumes(url)
+
+
+async def test_without_the_address_of_that_listener_the_log_says_what_is_missing(tmp_path):
+    with nats_with(tmp_path, "") as url, StanServer(tmp_path, "-jetstream_api", nats_url=url) as server:
+        assert "jetstream_leaf is not set: consumers of JetStream get no messages" in server.log()
+
+
+async def test_an_embedded_nats_that_wants_a_password_takes_the_leafnode_connection(tmp_path):
+    with StanServer(tmp_path, "-jetstream_api", "-user", "me", "-pass", "secret") as server:
+        assert await consumes(server.url.replace("//", "//me:secret@"))
+
+
+async def test_a_consumer_goes_on_at_the_position_that_a_backup_has(tmp_path):
+    def stan(url, *arguments):
+        command = [sys.executable, "-m", "stan.cli.main", *arguments, "-s", url, "-c", "test-cluster"]
+        subprocess.run(command, capture_output=True, check=True)
+
+    backup = str(tmp_path / "backup")
+    for life in ("before", "after"):
+        (tmp_path / life).mkdir()
+        with StanServer(tmp_path / life, "-jetstream_api") as server:
+            if life == "after":
+                await asyncio.to_thread(stan, server.url, "restore", backup, "--yes")
+            async with connected(server.url) as (_, js):
+                if life == "before":
+                    await fill(js, 5)
+                sub = await js.pull_subscribe("orders.*", durable="worker")
+                found = await fetched(sub, 3 if life == "before" else 2)
+                for one in found:
+                    await one.ack_sync(timeout=5)
+            if life == "before":
+                await asyncio.to_thread(stan, server.url, "backup", backup)
+
+    assert [(one.data, one.metadata.num_delivered) for one in found] == [(b"4", 1), (b"5", 1)]

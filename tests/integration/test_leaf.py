@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import nats
-import pytest
+from psutil import Process
 
 from stan.config import EmbeddedConfig, LogConfig
 from stan.core.base.interest import Interest
@@ -132,12 +132,12 @@ async def test_a_wrong_password_is_told_once():
         assert "Authorization Violation" in edge.notes[0][1]
 
 
-@pytest.mark.parametrize(
-    ("subject", "heard"),
-    [(b"a.b", True), (b"a.b.c", True), (b"a", False), (b"x.y.z", True), (b"x.z", False), (b"q.1.r.2", True)],
-)
-def test_interest_knows_nats_s_patterns(subject, heard):
-    interest = Interest()
-    interest.change([(True, b"a.>", b""), (True, b"x.*.z", b""), (True, b"q.*.r.*", b""), (True, b"x.z", b"group")])
+async def test_the_listener_is_on_the_loopback_interface_and_each_start_makes_a_password():
+    seen = []
+    for _ in range(2):
+        async with connected() as (embedded, _edge, _client):
+            seen.append(embedded.leafnode)
+            assert embedded.leafnode.password not in " ".join(Process(embedded.pid).cmdline())
 
-    assert interest.has(subject) is heard
+    assert [one.host for one in seen] == ["127.0.0.1"] * 2
+    assert len({one.password for one in seen}) == 2

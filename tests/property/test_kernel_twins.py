@@ -1079,7 +1079,7 @@ stored_messages = st.builds(
     data=small | st.binary(min_size=95, max_size=105),
     timestamp=st.integers(0, 1) | st.integers(-(1 << 63), (1 << 63) - 1),
     headers=st.lists(st.builds(wire_pb2.Header, key=lines, value=lines), max_size=3),
-    key=st.sampled_from([b"", b"k", b"orders.new"]),
+    key=st.sampled_from([b"", b"k", b"orders.new", b"a b", b"x\r\nLMSG evil 0\r\n\r\n", b"\0\x7f\xff"]),
     expires_at=st.integers(-1, 1),
     by_broker=st.booleans(),
 )

@@ -10,6 +10,7 @@ from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.testing.nats import SimMessage
 from tests.sim.cluster_world import ClusterWorld
+from tests.sim.move_world import MoveWorld
 from tests.sim.scene import CHANNELS
 from tests.sim.stream_worlds import IdPublisher, JetStreamClient
 from tests.sim.world import World
@@ -269,6 +270,13 @@ class NodeConsumers(_Consumers, World):
 
 class ClusterConsumers(_Consumers, ClusterWorld):
     """A cluster."""
+
+    def _open_ends(self):
+        return super()._open_ends() or self.waiting()
+
+
+class MovedConsumers(_Consumers, MoveWorld):
+    """A cluster whose channels move between groups, with their consumers."""
 
     def _open_ends(self):
         return super()._open_ends() or self.waiting()

@@ -13,6 +13,7 @@ from stan.testing.nats import SimMessage
 from tests.sim.clients import SimClient
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import Publish
+from tests.sim.move_world import MoveWorld
 from tests.sim.scene import CHANNELS
 from tests.sim.world import World
 
@@ -232,8 +233,8 @@ class NodeStreams(_Streams, World):
         return super()._drained() and not self.waiting()
 
 
-class ClusterStreams(_Streams, ClusterWorld):
-    """A cluster."""
+class _ClusterStreams(_Streams):
+    """The same of all clusters."""
 
     def __init__(self, seed, **how):
         super().__init__(seed, **how)
@@ -243,3 +244,11 @@ class ClusterStreams(_Streams, ClusterWorld):
 
     def _open_ends(self):
         return super()._open_ends() or self.waiting()
+
+
+class ClusterStreams(_ClusterStreams, ClusterWorld):
+    """A cluster."""
+
+
+class StreamMoves(_ClusterStreams, MoveWorld):
+    """A cluster in which the channels of the streams are moved between groups."""

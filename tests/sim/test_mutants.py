@@ -366,8 +366,8 @@ def holds_nothing(original, self, second, held):
 
 
 @breaks(ConsumerDeliveries, "_answer_once_stored", "consumers", 12, "its ack was answered", stops=True)
-def answers_an_ack_before_it_is_stored(_original, self, reply):
-    self.outgoing.responses.append(publication(reply, b""))
+def answers_an_ack_before_it_is_stored(_original, self, replies):
+    self.outgoing.responses += [publication(reply, b"") for reply in replies]
 
 
 @breaks(Dispatch, "_send", "consumers", 12, "unflagged", stops=True)
@@ -381,10 +381,9 @@ def passes_a_message_over(original, self, batch, first, last):
     return (max(passed, first), max(until, first)) if not first % 7 else (passed, until)
 
 
-@breaks(ConsumerDeliveries, "ack", "cluster-consumers", 12, "no progress", stops=True)
-def does_not_hear_every_ack(original, self, found, sequence, frame):
-    if sequence % 5:
-        original(self, found, sequence, frame)
+@breaks(ConsumerDeliveries, "acked", "cluster-consumers", 12, "no progress", stops=True)
+def does_not_hear_every_ack(original, self, led, sequences, replies):
+    original(self, led, [one for one in sequences if one % 5], replies)
 
 
 # --- positions, verdicts, groups ----------------------------------------------------------------------------------------

@@ -175,6 +175,7 @@ TABLE = (
     Runs("transactions", range(4), {committed_rows: 80}),
     Runs("cluster-transactions", range(4), {committed_rows: 80}),
     Runs("streams", range(6), {answered_by_streams: 200}, after=nobody_waits),
+    Runs("stream-moves", range(4), {answered_by_streams: 200, "moved": 2}, after=nobody_waits),
     Runs("cluster-streams", range(6), {answered_by_streams: 200}, after=nobody_waits),
     Runs("partitioned", range(3), {busy_parts: 3}),
     Runs("cluster-partitioned", range(3), {busy_parts: 3}),
@@ -186,6 +187,7 @@ TABLE = (
     Runs("cluster-compressed-tables", range(2), {"compressed": 10}),
     Runs("consumers", range(4), {"again": 20, "leaf_cuts": 1, settled_by_consumers: 200}),
     Runs("cluster-consumers", range(4), {"again": 20, "leaf_cuts": 1, settled_by_consumers: 100}),
+    Runs("moved-consumers", range(9, 11), {"moved": 0, settled_by_consumers: 50}),
     # what goes, and what comes later
     Runs("removals", range(8), {"operator.done": 40, "operator.restored": 4}, after=nobody_waits),
     Runs("cluster-removals", range(4), {"operator.done": 20, "operator.restored": 2}, after=nobody_waits),

@@ -2,8 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from stan import limits
+
+TOKENS_TRIED_MAX: Final = 6
+"""Up to so many tokens of a subject all patterns that fit it are tried, which are twice as many for each token."""
 
 Change = tuple[bool, bytes, bytes]
 """True if there is interest from now on, a subject, and the queue group that listens; b"": listeners of their own."""
@@ -36,15 +40,19 @@ class Interest:
         self.patterns.clear()
 
     def has(self, subject: bytes, queue: bytes = b"") -> bool:
-        """True if somebody listens to *subject*, as a member of *queue* if one is named."""
+        """True if somebody listens to *subject*, as a member of *queue* if one is named. Cost: that of the subject's tokens, as
+        long as it has few; there may be a pattern for each connection."""
         if (subject, queue) in self.exact:
             return True
-        patterns = self.patterns
-        above = subject.rpartition(b".")[0]
-        if (above + b".*", queue) in patterns or (above + b".>", queue) in patterns:  # inboxes, as a rule
-            return True
-        given = subject.split(b".")
-        return any(named == queue and matches(tokens, given) for (_, named), tokens in patterns.items())
+        patterns, given = self.patterns, subject.split(b".")
+        if len(given) > TOKENS_TRIED_MAX:
+            return any(named == queue and matches(tokens, given) for (_, named), tokens in patterns.items())
+        heads = [b""]
+        for token in given:
+            if any((head + b">", queue) in patterns for head in heads):
+                return True
+            heads = [head + one for head in heads for one in (token + b".", b"*.")]
+        return any((head[:-1], queue) in patterns for head in heads)
 
 
 def matches(tokens: list[bytes], given: list[bytes]) -> bool:

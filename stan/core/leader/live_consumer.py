@@ -25,7 +25,7 @@ from stan.protocol.jetstream.consumers import ConsumerConfig
 from stan.protocol.jetstream.statuses import size_of, status_frame
 
 NEVER: Final = Nanos(0)
-UNBOUNDED: Final = limits.CONSUMER_BATCH_MAX
+UNBOUNDED: Final = limits.STREAM_CONSUMER_BATCH_MAX
 NO_MESSAGES, TIMEOUT, IDLE = b"404 No Messages", b"408 Request Timeout", b"100 Idle Heartbeat"
 DELETED, TOO_LARGE, COMPLETED = (
     b"409 Consumer Deleted",
@@ -93,6 +93,10 @@ class Presence:
 class KnownSubjects(Protocol):
     """Knowledge of the newest messages of the subjects that a consumer wants."""
 
+    @property
+    def newest_only(self) -> bool:
+        """True if the stream has one message of each subject, as far as readers see."""
+
     def remaining(self, sequence: int) -> int | None:
         """Return how many messages behind *sequence* the consumer will get: 0, or at least so many. None: it is not known."""
 
@@ -129,7 +133,7 @@ class LiveConsumer:
     def window_max(self) -> int:
         """Messages that may wait for acks."""
         most = self.config.max_ack_pending
-        return most if most > 0 else limits.CONSUMER_ACK_PENDING_MAX
+        return most if most > 0 else limits.STREAM_CONSUMER_ACK_PENDING_MAX
 
     def open_slots(self, in_flight: int) -> int:
         """Messages that may leave now, if *in_flight* wait for acks."""
@@ -181,8 +185,8 @@ class LiveConsumer:
         return told
 
     def forget_deaf(self, now: Nanos) -> None:
-        """Forget the requests of clients that do not listen any more, or never did."""
-        for pull in list(self.pulls):
+        """Forget the requests of clients that do not listen any more, or never did; nobody knows while the connection is away."""
+        for pull in list(self.pulls) if self.leaf.up else ():
             if self.leaf.interest.has(pull.inbox):
                 pull.heard = True
             elif pull.heard or now - pull.made_at > limits.PULL_UNHEARD_MAX:
@@ -205,7 +209,8 @@ class LiveConsumer:
     def passing(self, batch: ReadResult, first: int, last: int) -> tuple[int, int]:
         """Of the new messages [first, last] of *batch*: the last one of those that the filters stop at its beginning (first - 1:
         none), and the last one of those behind them that may leave."""
-        chooses = bool(self.filters) or first <= self.config.newest_until
+        newest_only = self.known is not None and self.known.newest_only
+        chooses = bool(self.filters) or newest_only or first <= self.config.newest_until
         if not self._drop_deaf():
             return first - 1, first - 1
         if not chooses and not self._weighs:
@@ -221,7 +226,7 @@ class LiveConsumer:
                 until = at
                 continue
             if self._weighs:
-                weight += size_of(message, self.ack_prefix)
+                weight += size_of(message, self.ack_prefix, at)
                 if not self._takes(weight, at - first + 1):
                     break
             until = at
@@ -237,7 +242,7 @@ class LiveConsumer:
             return last
         weight, until = 0, first - 1
         for at, message in _messages(batch, first, last):
-            weight += size_of(message, self.ack_prefix)
+            weight += size_of(message, self.ack_prefix, at)
             if not self._takes(weight, at - first + 1):
                 break
             until = at
@@ -261,7 +266,9 @@ class LiveConsumer:
 
     def _wants(self, message: wire.MsgProto, sequence: int) -> bool:
         subject, config = self.subject or message.key or message.subject, self.config
-        if sequence <= config.newest_until and self.known is not None and self.known.is_outdated(subject, sequence):
+        known = self.known
+        newest = known is not None and (known.newest_only or sequence <= config.newest_until)
+        if newest and known is not None and known.is_outdated(subject, sequence):
             return False
         text = subject.decode("utf-8", "surrogateescape")
         return not self.filters or any(matches(one, text) for one in self.filters)
@@ -313,7 +320,7 @@ class LiveConsumer:
         if pull.limited:
             until = first - 1
             for at, message in _messages(batch, first, min(last, first + pull.left - 1)):
-                size = size_of(message, self.ack_prefix)
+                size = size_of(message, self.ack_prefix, at)
                 if until >= first and size > pull.bytes_left:
                     break
                 pull.bytes_left = max(0, pull.bytes_left - size)

@@ -1,7 +1,7 @@
 """Descriptions of the consumers of streams: what their clients want of them. Their positions are cursors like all others.
 
 A component of the group's machine (see components.py). Promises: a description has a cursor as long as it is there, and goes with
-it; a stream has at most CONSUMERS_MAX.
+it; a stream has at most STREAM_CONSUMERS_MAX.
 """
 
 from collections.abc import Iterable, Mapping

@@ -84,7 +84,7 @@ def _add_member(
 
 
 def _settings(stream: bytes, config: ConsumerConfig) -> SubscriptionSettings:
-    most = config.max_ack_pending if config.max_ack_pending > 0 else limits.CONSUMER_ACK_PENDING_MAX
+    most = config.max_ack_pending if config.max_ack_pending > 0 else limits.STREAM_CONSUMER_ACK_PENDING_MAX
     return SubscriptionSettings(
         inbox=config.deliver_subject.encode(),
         ack_inbox=b"$JS.ACK.%b.%b" % (stream, config.name.encode()),

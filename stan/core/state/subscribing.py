@@ -9,6 +9,7 @@ from stan_protocol.refusals import (
 )
 from stan_protocol.scalars import ChannelUid, RaftIndex
 
+from stan.core.state.consumers import CONSUMERS
 from stan.core.state.cursors import (
     Cursor,
     CursorKind,
@@ -89,7 +90,7 @@ def subscribe(state: GroupState, request: pb.Subscribe, index: RaftIndex) -> Gro
 def leave(state: GroupState, change: pb.Leave, _index: RaftIndex) -> GroupResult:
     """End a subscription; a cursor ends with its last member, unless it is durable and the client has not unsubscribed."""
     member = state.subscriptions.by_id.get(change.subscription_id)
-    if member is None:
+    if member is None or member.client_id == CONSUMERS:  # the member of a consumer ends with its cursor alone
         return GroupResult(error=INVALID_SUBSCRIPTION)
     cursor = state.cursors[member.cursor_id]
     _end_member(state, cursor, member)

@@ -11,7 +11,7 @@ the order in which a next leader would replay it.)
 """
 
 import json
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable
 from typing import Any
 
 from stan_protocol.channels import publication
@@ -20,7 +20,7 @@ from stan_protocol.scalars import GroupId, MiB, Nanos
 
 from stan import limits
 from stan.core.base.complaints import Complaints
-from stan.core.base.ready import Delivery, LeaseAnswer, Replay, Send
+from stan.core.base.ready import Replay
 from stan.core.broker.broker import Broker
 from stan.core.requests.router import Handler
 from stan.core.requests.table import REQUESTS
@@ -401,14 +401,7 @@ class Gateway:
 
     # --- out --------------------------------------------------------------------------------------------------------------
 
-    def send(
-        self, sends: Iterable[Send], silent: Callable[[Set[GroupId]], Set[GroupId]] = lambda _groups: frozenset()
-    ) -> list[Delivery | LeaseAnswer]:
-        """Write *sends* in their order, as one piece.
-
-        *silent* is called right before the write with the groups of *sends*, and returns those whose deliveries and answers must
-        not be sent. Returns those that were left out."""
-        return leave(self.broker, self.connection, sends, silent)
+    send = leave
 
     # --- before the broker leads --------------------------------------------------------------------------------------------
 

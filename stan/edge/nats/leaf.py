@@ -44,7 +44,7 @@ class LeafPort(Protocol):
 
 @dataclass(slots=True)
 class LeafNews:
-    """What has happened since the last turn."""
+    """News since the last turn."""
 
     changed: bool = False  # it came up, went down, or has room again
     interest: list[Change] = field(default_factory=list)
@@ -58,7 +58,7 @@ class LeafNews:
 
 @dataclass(frozen=True, slots=True)
 class LeafAddress:
-    """Where nats-server listens for leafnodes, and as whom we connect."""
+    """Address of the listener for leafnodes, and our login there."""
 
     host: str
     port: int
@@ -67,7 +67,7 @@ class LeafAddress:
 
 
 def leaf_address(place: str, config: NatsConfig) -> LeafAddress:
-    """Where an outside NATS listens for leafnodes: *place* is `[user:password@]host:port`, else the user is that of *config*."""
+    """Address of the listener of an outside NATS: *place* is `[user:password@]host:port`, else the user is that of *config*."""
     login, _, address = place.removeprefix("nats://").removeprefix("nats-leaf://").rpartition("@")
     host, _, port = address.rpartition(":")
     user, _, password = login.partition(":")
@@ -146,7 +146,7 @@ class LeafConnection:
             self._note("WRN", f"leafnode connection to NATS: {problem}; consumers of JetStream wait for it")
 
     def came_up(self) -> None:
-        """nats-server knows this leafnode, and has told of its interest."""
+        """nats-server knows this leafnode, and all its interest is reported."""
         self.news.changed = True
         if self._problem:
             self._note("INF", "leafnode connection to NATS is back")
@@ -154,7 +154,7 @@ class LeafConnection:
         self._came_up.set()
 
     def went_down(self, why: str) -> None:
-        """The interest is not known any more: it is told again."""
+        """The interest is not known any more; the next connection reports it again."""
         self.complain(why)
         self.news.forgotten = True
         self.news.interest.clear()
@@ -186,7 +186,7 @@ class LeafConnection:
 
 
 class _Link(asyncio.Protocol):
-    """One life of the connection."""
+    """A single life of the connection."""
 
     def __init__(self, owner: LeafConnection, address: LeafAddress, name: str) -> None:
         self._owner = owner
@@ -224,7 +224,7 @@ class _Link(asyncio.Protocol):
         self._owner.has_news()
 
     def data_received(self, data: bytes) -> None:
-        """Take lines; what is no line of the protocol ends the connection."""
+        """Take lines; a line that is none of the protocol ends the connection."""
         data = self._rest + data
         at, news = 0, self._owner.news
         while (end := data.find(b"\n", at)) >= 0:

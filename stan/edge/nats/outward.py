@@ -1,4 +1,4 @@
-"""What leaves to NATS: the connection as the gateway sees it, and sends rendered into frames.
+"""The way out to NATS: the connection as the gateway sees it, and sends rendered into frames.
 
 sends ─► frames ─► may their groups send? ─► one write to the connection, one to the leafnode connection
 """
@@ -81,8 +81,23 @@ class Unconnected:
         """Does nothing: no INFO can arrive."""
 
 
-def leave(broker: Broker, connection: NatsPort, sends: Iterable[Send], silent: Silent) -> list[Delivery | LeaseAnswer]:
-    """Write *sends* in their order, as one piece; returns those that were left out because their groups must not send."""
+class Leaver(Protocol):
+    """The gateway, as far as its sends need it."""
+
+    broker: Broker
+    connection: NatsPort
+
+
+def _all_may_send(_groups: Set[GroupId]) -> Set[GroupId]:
+    return frozenset()
+
+
+def leave(gateway: Leaver, sends: Iterable[Send], silent: Silent = _all_may_send) -> list[Delivery | LeaseAnswer]:
+    """Write *sends* in their order, as one piece; `Gateway.send`.
+
+    *silent* is called right before the write with the groups of *sends*, and returns those whose deliveries and answers must
+    not be sent. Returns those that were left out."""
+    broker, connection = gateway.broker, gateway.connection
     shown: list[Send] = []
     rendered: list[bytes] = []
     leaving: list[Delivery | LeafFrames] = []  # by the leafnode connection
@@ -132,7 +147,7 @@ def _without(
 def _leave_by_leaf(
     broker: Broker, leaf: LeafPort | None, sends: list[Delivery | LeafFrames], quiet: Set[GroupId]
 ) -> list[Delivery]:
-    """Write what leaves by the leafnode connection, as one piece; returns deliveries that did not leave."""
+    """Write to the leafnode connection, as one piece; returns deliveries that did not leave."""
     rendered: list[bytes] = []
     most = broker.view.payload_bytes_max
     for send in sends:

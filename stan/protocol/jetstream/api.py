@@ -24,7 +24,8 @@ class ApiRow(NamedTuple):
     subject: str  # behind PREFIX; `*` and, at the end, `>` stand for what the request names
     response: str  # type of the answer, without its prefix and `_response`; "": the answer is no JSON
     answerer: Answerer = Answerer.STREAM  # the first that a request of a stream names is the stream
-    refused: tuple[tuple[str, int], ...] = ()  # fields of a refusal, beside the error
+    refused: tuple[tuple[str, object], ...] = ()  # fields of a refusal, beside the error
+    rated: bool = False  # it counts against the configured rate of operators' requests
 
     @property
     def type(self) -> str:

@@ -38,7 +38,7 @@ INACTIVE: Final = 5 * SECOND
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
-    """What a client wants of a consumer."""
+    """The wishes of a client about a consumer."""
 
     name: str
     durable: bool = False
@@ -90,7 +90,7 @@ class ConsumerConfig:
         told: dict[str, object] = {}
         if self.durable:
             told["durable_name"] = self.name
-        if self.named or self.durable:
+        if self.named:
             told["name"] = self.name
         told |= _set(description=self.description)
         told["deliver_policy"] = self.deliver_policy
@@ -133,7 +133,7 @@ class ConsumerConfig:
 
 
 def _set(**told: object) -> dict[str, object]:
-    """Those of the fields that have a value."""
+    """Keep the fields that have a value."""
     return {name: value for name, value in told.items() if value}
 
 
@@ -165,7 +165,7 @@ def _read(document: Mapping[str, Any], name: str) -> ConsumerConfig:
     config = ConsumerConfig(
         name=name,
         durable=bool(durable_name),
-        named=bool(given),
+        named=bool(given or durable_name),
         description=fields.text("description"),
         deliver_policy=_one_of(fields.text("deliver_policy", ALL), _DELIVER),
         start_sequence=fields.number("opt_start_seq"),
@@ -212,15 +212,15 @@ def _moment(text: str) -> int:
 
 def _numbers(fields: Fields, name: str) -> tuple[int, ...]:
     found = fields.items(name)
-    if len(found) > limits.CONSUMER_BACKOFF_MAX:
-        raise RequestError(invalid_json(f"more than {limits.CONSUMER_BACKOFF_MAX} pauses in {name}"))
+    if len(found) > limits.STREAM_CONSUMER_BACKOFF_MAX:
+        raise RequestError(invalid_json(f"more than {limits.STREAM_CONSUMER_BACKOFF_MAX} pauses in {name}"))
     return tuple(Fields({name: one}).number(name) for one in found)
 
 
 def _metadata(fields: Fields) -> dict[str, str]:
     found = fields.table("metadata")
     told = {key: Fields({key: found[key]}).text(key) for key in found if not key.startswith("_nats.")}
-    if sum(len(key) + len(value) for key, value in told.items()) > limits.CONSUMER_METADATA_BYTES_MAX:
+    if sum(len(key) + len(value) for key, value in told.items()) > limits.STREAM_CONSUMER_METADATA_BYTES_MAX:
         raise RequestError(errors.METADATA_TOO_LONG)
     return told
 
@@ -310,8 +310,8 @@ def _is_plain(subject: str) -> bool:
 
 def _of_filters(config: ConsumerConfig) -> list[ApiError]:
     filters = config.filters
-    if len(filters) > limits.CONSUMER_FILTERS_MAX:
-        return [errors.not_built(f"more than {limits.CONSUMER_FILTERS_MAX} filters")]
+    if len(filters) > limits.STREAM_CONSUMER_FILTERS_MAX:
+        return [errors.not_built(f"more than {limits.STREAM_CONSUMER_FILTERS_MAX} filters")]
     if not all(filters):
         return [errors.EMPTY_FILTER]
     if any(overlap(one, other) for at, one in enumerate(filters) for other in filters[:at]):
@@ -331,7 +331,7 @@ def _of_sizes(config: ConsumerConfig) -> list[ApiError]:
 def is_consumer_name(name: str) -> bool:
     """True if a consumer can be called so."""
     return (
-        0 < len(name.encode("utf-8", "replace")) <= limits.CONSUMER_NAME_BYTES_MAX
+        0 < len(name.encode("utf-8", "replace")) <= limits.STREAM_CONSUMER_NAME_BYTES_MAX
         and name.isprintable()
         and not set(name) & set(" .*>/\\")
     )
@@ -348,8 +348,10 @@ def _with_defaults(config: ConsumerConfig) -> ConsumerConfig:
         config,
         ack_wait=ack_wait,
         max_deliver=config.max_deliver if config.max_deliver > 0 else -1,
-        max_ack_pending=min(pending, limits.CONSUMER_ACK_PENDING_MAX),
-        max_waiting=min(config.max_waiting if config.max_waiting > 0 else MAX_WAITING, limits.CONSUMER_WAITING_MAX)
+        max_ack_pending=min(pending, limits.STREAM_CONSUMER_ACK_PENDING_MAX),
+        max_waiting=min(
+            config.max_waiting if config.max_waiting > 0 else MAX_WAITING, limits.STREAM_CONSUMER_WAITING_MAX
+        )
         if pulls
         else 0,
         max_batch=max(config.max_batch, 0),
@@ -360,7 +362,7 @@ def _with_defaults(config: ConsumerConfig) -> ConsumerConfig:
     )
 
 
-def update_refusal(before: ConsumerConfig, wanted: ConsumerConfig) -> ApiError | None:
+def update_refusal(before: ConsumerConfig, after: ConsumerConfig) -> ApiError | None:
     """Why a consumer cannot get another configuration; None if it can."""
     fixed = {
         "deliver_policy": "deliver policy",
@@ -371,10 +373,10 @@ def update_refusal(before: ConsumerConfig, wanted: ConsumerConfig) -> ApiError |
         "flow_control": "flow control",
         "idle_heartbeat": "heart beats",
     }
-    if before.pushes != wanted.pushes:
-        kinds = ("pull", "push") if wanted.pushes else ("push", "pull")
+    if before.pushes != after.pushes:
+        kinds = ("pull", "push") if after.pushes else ("push", "pull")
         return errors.not_created("can not update {} consumer to {} based".format(*kinds))
     for name, words in fixed.items():
-        if getattr(before, name) != getattr(wanted, name):
+        if getattr(before, name) != getattr(after, name):
             return errors.not_created(f"{words} can not be updated")
     return None

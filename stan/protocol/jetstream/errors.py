@@ -40,6 +40,7 @@ HEADER_TOO_LARGE: Final = ApiError(400, 10097, "header size exceeds maximum allo
 NOT_THAT_STREAM: Final = ApiError(400, 10060, "expected stream does not match")
 NO_TTL: Final = ApiError(400, 10166, "per-message TTL is disabled")
 INVALID_TTL: Final = ApiError(400, 10165, "invalid per-message TTL")
+TOO_MANY_REQUESTS: Final = ApiError(429, 10167, "too many requests")
 NEWER_API: Final = ApiError(412, 10185, "JetStream minimum api level required")
 NOT_EMPTY: Final = ApiError(400, 10038, "expected an empty request payload")
 NOT_READY: Final = ApiError(503, 10163, "expected last sequence per subject temporarily unavailable")

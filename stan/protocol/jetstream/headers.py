@@ -33,9 +33,9 @@ def parse(block: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def render(fields: Iterable[tuple[bytes, bytes]], status: bytes = b"") -> bytes:
-    """The block of some fields; *status*: code and text behind the first line's version."""
+    """The block of some fields, whose line ends become spaces; *status*: code and text behind the version."""
     lines = [LINE + b" " + status if status else LINE]
-    lines += [b"%b: %b" % (name, value) for name, value in fields]
+    lines += [b"%b: %b" % (_line(name), _line(value)) for name, value in fields]
     return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
@@ -45,8 +45,8 @@ def stored(fields: Iterable[tuple[bytes, bytes]]) -> Iterator[wire.Header]:
 
 
 def of_message(message: wire.MsgProto) -> list[tuple[bytes, bytes]]:
-    """The fields of a stored message, without line ends, which NATS cannot carry."""
-    return [(_line(header.key), _line(header.value)) for header in message.headers if header.key]
+    """The fields of a stored message."""
+    return [(header.key, header.value) for header in message.headers if header.key]
 
 
 def _line(text: bytes) -> bytes:

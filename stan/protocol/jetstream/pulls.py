@@ -1,4 +1,4 @@
-"""What clients say to consumers: requests for messages, and acks. Pure."""
+"""Requests for messages of consumers, and acks. Pure."""
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -15,6 +15,8 @@ from stan.protocol.jetstream.json_data import Fields, read_object
 ACK_SUBJECTS: Final = "$JS.ACK.>"
 FLOW_SUBJECTS: Final = "$JS.FC.>"
 _ACK_TOKENS: Final = 9
+PLAIN_ACKS: Final = frozenset((b"", b"+ACK"))
+"""Payloads that say no more than that a message is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,11 @@ def read_pull(payload: bytes) -> PullRequest:
     """
     text = payload.strip()
     if text.isdigit() and len(text) < 10:
-        return PullRequest(max(1, min(int(text), limits.CONSUMER_BATCH_MAX)))
+        return PullRequest(max(1, min(int(text), limits.STREAM_CONSUMER_BATCH_MAX)))
     fields = Fields(read_object(payload))
     batch = fields.number("batch", 1)
     return PullRequest(
-        batch=max(1, min(batch, limits.CONSUMER_BATCH_MAX)),
+        batch=max(1, min(batch, limits.STREAM_CONSUMER_BATCH_MAX)),
         max_bytes=max(0, fields.number("max_bytes")),
         expires=fields.number("expires"),
         no_wait=fields.switch("no_wait"),
@@ -95,9 +97,9 @@ def _delay(text: bytes) -> int:
 
 
 class AckPlace(NamedTuple):
-    """What an ack subject names."""
+    """Names in an ack subject."""
 
-    stream: str
+    stream: bytes
     consumer: bytes
     sequence: int  # of the message
 
@@ -107,4 +109,4 @@ def read_ack_subject(subject: bytes) -> AckPlace | None:
     tokens = subject.split(b".")
     if len(tokens) != _ACK_TOKENS or not tokens[5].isdigit() or len(tokens[5]) > 19:
         return None
-    return AckPlace(tokens[2].decode(errors="replace"), tokens[3], int(tokens[5]))
+    return AckPlace(tokens[2], tokens[3], int(tokens[5]))

@@ -18,7 +18,11 @@ def status_frame(
     return b"HMSG %b%b %d %d\r\n%b\r\n" % (to, named, len(block), len(block), block)
 
 
-def size_of(message: wire.MsgProto, ack_prefix: bytes) -> int:
-    """Bytes that a message counts for against the limit of a puller: subject, ack subject, headers and data, about."""
+def size_of(message: wire.MsgProto, ack_prefix: bytes, sequence: int) -> int:
+    """Bytes that a message counts for against the limit of a puller: subject, ack subject, headers and data. The numbers in the
+    ack subject count as those of a first delivery in a stream without gaps."""
     block = sum(len(header.key) + len(header.value) + 4 for header in message.headers)
-    return len(message.key or message.subject) + len(ack_prefix) + 32 + block + len(message.data)
+    numbers = len(b"1.%d.%d.%d.0" % (sequence, sequence, message.timestamp))
+    return (
+        len(message.key or message.subject) + len(ack_prefix) + numbers + block + 12 * bool(block) + len(message.data)
+    )

@@ -14,6 +14,8 @@ from stan_protocol.kernel.wire_py import records_in
 from stan_protocol.proto import wire_pb2 as wire
 
 MSG_SIZE: Final = b"Nats-Msg-Size"
+_PLAIN: Final = bytes(95 if at <= 32 or at == 127 else at for at in range(256))
+"""No byte of a subject ends a token of a line: a key may have any."""
 _LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -54,7 +56,8 @@ def leaf_frames(
         message = _message(data[start:stop])
         behind = at - first
         numbers = delivered, at, number + behind, message.timestamp, max(0, pending - behind)
-        reply = b"%b%d.%d.%d.%d.%d@%b" % (ack_prefix, *numbers, subject or message.key or message.subject)
+        named = (subject or message.key or message.subject).translate(_PLAIN)
+        reply = b"%b%d.%d.%d.%d.%d@%b" % (ack_prefix, *numbers, named)
         block, body = _block(message, headers_only), b"" if headers_only else message.data
         if block:
             sizes = b"%d %d" % (len(block), len(block) + len(body))

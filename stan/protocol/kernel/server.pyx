@@ -1727,7 +1727,7 @@ cdef int _put_delivery(
     else:
         to = _put_part(to, <uint64_t> message.timestamp, 46)
     to = _put_part(to, pending, 64)
-    to = put(to, subject.at, subject.size)
+    to = _put_plain(to, subject)
     to[0] = 32
     to += 1
     if how.queue.size:
@@ -1744,6 +1744,14 @@ cdef int _put_delivery(
     to = put_crlf(to)
     out.used += <size_t> (to - begin)
     return 0
+
+
+cdef inline uint8_t* _put_plain(uint8_t* to, Span subject) noexcept:
+    """Put a subject, in which no byte ends a token of a line: a key may have any."""
+    cdef Py_ssize_t i
+    for i in range(subject.size):
+        to[i] = 95 if subject.at[i] <= 32 or subject.at[i] == 127 else subject.at[i]
+    return to + subject.size
 
 
 cdef inline uint8_t* _put_part(uint8_t* to, uint64_t number, uint8_t separator) noexcept:

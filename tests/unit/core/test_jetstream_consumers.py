@@ -91,7 +91,7 @@ def test_heartbeats_come_while_a_request_waits():
 def test_a_request_with_a_limit_of_bytes_gets_no_more():
     h = filled()
     consumer(h, "worker")
-    found = pull(h, "worker", 5, max_bytes=140, expires=5 * SECOND)
+    found = pull(h, "worker", 5, max_bytes=100, expires=5 * SECOND)
 
     assert sequences(found) == [1]
     assert statuses(found) == ["409 Message Size Exceeds MaxBytes"]
@@ -334,6 +334,21 @@ def test_nothing_leaves_while_the_leafnode_connection_is_away():
     assert sequences(got(h, "to.me")) == [1]
 
 
+def test_a_request_outlasts_a_leafnode_connection():
+    h = filled(0)
+    consumer(h, "worker")
+    pull(h, "worker", 2, inbox="_INBOX.a.1", expires=60 * SECOND, idle_heartbeat=2 * SECOND)
+    h.broker.stops.step_leaf([], up=False, forgotten=True)
+    h.pass_time(5)
+    publish(h, "orders.x", b"meanwhile")
+    h.broker.stops.step_leaf([(True, b"_INBOX.a.1", b"")], up=True, forgotten=True)
+    h.turn()
+    h.pass_time(5)
+    publish(h, "orders.x", b"later")
+
+    assert sequences(got(h, "_INBOX.a.1")) == [1, 2]
+
+
 def test_headers_alone_tell_the_size_of_what_was_left_out():
     h = filled(1)
     consumer(h, "worker", headers_only=True)
@@ -354,6 +369,17 @@ def test_filters_choose_messages_by_subject():
         ("orders.1", 2),
         ("orders.1", 1),
     ]
+
+
+def test_a_key_cannot_bring_frames_of_its_own():
+    h = served()
+    h.connect()
+    h.publish("ORDERS", b"by stan", key_of=lambda _payload: b"a b\r\nLMSG _INBOX.other 1\r\nx")
+    consumer(h, "worker")
+    (one,) = pull(h, "worker")
+
+    assert (one.subject, one.payload) == ("a_b__LMSG__INBOX.other_1__x", b"by stan")
+    assert got(h, "_INBOX.other") == []
 
 
 # --- where it begins --------------------------------------------------------------------------------------------------------
@@ -395,6 +421,16 @@ def test_a_consumer_can_begin_with_the_newest_message_of_each_subject():
 
     assert [(one.sequence, one.subject) for one in found] == [(7, "orders.2"), (8, "orders.0"), (9, "orders.0")]
     assert found[-1].numbers[3] == 0
+
+
+def test_a_consumer_of_a_bucket_begins_with_one_revision_of_each_key():
+    h = served(("$KV.B.>",), "KV_B", max_msgs_per_subject=1)
+    for key in "klk":
+        publish(h, f"$KV.B.{key}", b"")
+    assert consumer(h, "watch", "KV_B", deliver_policy="all")["num_pending"] == 2
+    assert sequences(pull(h, "watch", 2, "KV_B")) == [2, 3]
+    publish(h, "$KV.B.l", b"")
+    assert sequences(pull(h, "watch", 1, "KV_B")) == [4]
 
 
 def test_a_consumer_can_begin_with_the_last_message_that_its_filter_lets_through():
@@ -459,6 +495,32 @@ def test_a_consumer_that_nobody_asks_for_goes():
     h.pass_time(3)
 
     assert info(h, "passing")["error"]["err_code"] == 10014
+
+
+def test_a_consumer_whose_clients_got_all_they_asked_for_goes_once_nobody_asks():
+    h = filled(9)
+    consumer(h, "passing", durable_name=None, inactive_threshold=5 * SECOND)
+    for _ in range(4):
+        pull(h, "passing", 1)
+        h.pass_time(3)
+    assert "error" not in info(h, "passing")
+    h.pass_time(11)
+
+    assert info(h, "passing")["error"]["err_code"] == 10014
+
+
+def test_the_consumers_of_a_stream_go_with_it_although_its_channel_stays():
+    h = served(subjects=("a",), name="A")
+    assert api(h, "STREAM.DELETE.A")["success"]
+    h.connect()
+    h.publish("b", b"1")
+    api(h, "STREAM.CREATE.B", {"name": "B", "subjects": ["b"]})
+    consumer(h, "worker", stream="B")
+    assert api(h, "STREAM.DELETE.B")["success"]
+    api(h, "STREAM.CREATE.B", {"name": "B", "subjects": ["b"]})
+
+    assert info(h, "worker", stream="B")["error"]["err_code"] == 10014
+    assert not h.state.positions(1)
 
 
 def test_a_paused_consumer_delivers_once_the_pause_is_over():

@@ -8,7 +8,7 @@ from stan_protocol.channels import part_name
 from stan_protocol.scalars import SECOND
 
 from stan import limits
-from stan.config import Config
+from stan.config import Config, RequestLimits
 from stan.core.metadata.meta import MetaMachine
 from stan.permissions import Permissions
 from stan.policies import EPHEMERAL, PolicyRule
@@ -542,6 +542,16 @@ def test_direct_answers_are_the_messages_themselves(broker):
     assert "hdrs" not in js.api(broker, "STREAM.MSG.GET.T", {"seq": 1, "no_hdr": True})["message"]
 
 
+def test_a_key_cannot_bring_headers_of_its_own(broker):
+    create(broker, "T", ["t.>"], allow_direct=True)
+    broker.connect()
+    broker.publish("T", b"1", key_of=lambda _payload: b"t.x\r\nadmin: yes\r\n\r\nPUB")
+    answer = js.direct(broker, "DIRECT.GET.T", {"seq": 1})
+    assert answer.payload == b"1"
+    assert answer.header["Nats-Subject"] == "t.x  admin: yes    PUB"
+    assert "admin" not in answer.header
+
+
 @pytest.mark.parametrize(
     ("asked", "purged", "left"),
     [
@@ -625,6 +635,14 @@ def test_a_request_that_needs_a_newer_api_is_refused(broker):
         broker.turn()
         answer = json.loads(js.answer_to(broker, f"reply.{level}").payload)
         assert answer.get("error", {}).get("err_code") == code
+
+
+def test_requests_about_streams_are_rated_as_those_of_operators_are():
+    broker = js.harness(requests=RequestLimits(rate=1))
+    codes = [answer.get("error", {}).get("err_code") for answer in (js.api(broker, "STREAM.NAMES") for _ in range(9))]
+    assert codes[0] is None
+    assert 10167 in codes
+    assert "error" not in js.api(broker, "INFO")
 
 
 def test_the_account_tells_which_cluster_answers(broker):

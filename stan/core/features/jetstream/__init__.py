@@ -44,7 +44,7 @@ class JetStreamFeature(BrokerFeature):
         self._listen()
 
     def lead_group(self, leadership: Leadership) -> None:
-        """Add the part that stores what is published to streams."""
+        """Add the parts of streams and of their consumers."""
         if self.on:
             leadership.keep(StreamDeletions(self.services, leadership))
             leadership.keep(ConsumerDeliveries(self.services, leadership))
@@ -55,19 +55,30 @@ class JetStreamFeature(BrokerFeature):
         """The live view of a group is complete: its consumers can be looked at."""
         if self.on:
             self.services.leading.leadership(number).part(ConsumerDeliveries).take_up()
+            self._drop_strays(number)
+
+    def _drop_strays(self, number: GroupId) -> None:
+        """Delete consumers of a group whose stream is gone, once this node knows of all streams that consumers may have."""
+        if self.services.node.groups[number].machine.consumers.by_channel:
+            deliveries = self.services.leading.leadership(number).part(ConsumerDeliveries)
+            self.parts.read_index.wait(deliveries.drop_strays, number)
 
     def meta_loaded(self) -> None:
         """Any stream may have come or gone."""
         self._listen()
 
     def meta_applied(self, change: pb.MetaChange, result: MetaResult) -> None:  # noqa: ARG002 - as BrokerFeature has it
-        """A stream came, changed or went: listen to its subjects, answer who has asked for that."""
+        """A stream came, changed or went: listen to its subjects, answer the clients that have asked for that."""
         if not result.stream:
             return
         self.parts.channels.reconfigure()
         if self.on:
             self._listen()
             self.services.leading.each(StreamReading, StreamReading.refresh)
+            self.services.leading.each(ConsumerDeliveries, ConsumerDeliveries.streams_changed)
+            if result.stream not in self.services.node.meta.streams.by_name:
+                for number, _ in self.services.leading.led:
+                    self._drop_strays(number)
             self.streams.changed(result.stream)
 
     def _listen(self) -> None:

@@ -24,7 +24,7 @@ from stan.core.services.services import Services
 from stan.errors import fault
 from stan.protocol.jetstream import headers
 from stan.protocol.jetstream.api import LEVEL, Answerer, ApiRow, ApiTable
-from stan.protocol.jetstream.errors import NEWER_API, NO_STREAM, UNAVAILABLE, ApiError, RequestError
+from stan.protocol.jetstream.errors import NEWER_API, NO_STREAM, TOO_MANY_REQUESTS, UNAVAILABLE, ApiError, RequestError
 from stan.protocol.jetstream.json_data import encode, read_object
 
 
@@ -85,7 +85,7 @@ class ApiRouter:
     ) -> None:
         self._services = services
         self.leading, self.node, self.placement = services.leading, services.node, services.placement
-        self.reports = services.reports
+        self.rate_limiter, self.reports = services.senders.rate_limiter, services.reports
         self.read_index = read_index
         self.handlers = handlers
         self.table = ApiTable(handlers)
@@ -125,6 +125,8 @@ class ApiRouter:
             request.refuse(NO_STREAM)
         elif _needs_newer(request.frame):
             request.refuse(NEWER_API)
+        elif request.row.rated and not self.rate_limiter.admit(self.node.clock.now):
+            request.refuse(TOO_MANY_REQUESTS)
         else:
             try:
                 self.handlers[request.row](request)

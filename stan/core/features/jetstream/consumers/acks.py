@@ -1,25 +1,40 @@
-"""Acks of consumers' messages, and answers of clients to flow control: to the leader of the group."""
+"""Acks of consumers' messages, and answers of clients to flow control, on their way to the leader of the group.
 
+Plain acks of one turn go to each consumer together; a client that says something else is heard at once, behind its earlier acks.
+"""
+
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from stan_protocol.frames import Frame, StreamAcks
+from stan_protocol.scalars import GroupId, Nanos
 
 from stan.core.base.interest import Change
-from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
+from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries, LedConsumer
 from stan.core.services.listening import Taker
+from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
-from stan.protocol.jetstream.pulls import ACK_SUBJECTS, FLOW_SUBJECTS, read_ack_subject
+from stan.protocol.jetstream.pulls import ACK_SUBJECTS, FLOW_SUBJECTS, PLAIN_ACKS, read_ack_subject
+
+
+@dataclass(slots=True)
+class _Acked:
+    """Plain acks for one consumer."""
+
+    sequences: list[int] = field(default_factory=list)
+    replies: list[bytes] = field(default_factory=list)  # of those whose senders want an answer
 
 
 class ConsumerAcks:
-    """Takes the frames of acks, and what the leafnode connection tells."""
+    """Takes the frames of acks, and NATS's interest."""
 
     SUBJECT: ClassVar[str] = ACK_SUBJECTS
     """Of acks that come as batches, if they can."""
 
     def __init__(self, services: Services) -> None:
         self.faults, self.leading, self.node = services.faults, services.leading, services.node
-        self.placement = services.placement
+        self.placement, self.timers = services.placement, services.timers
+        self._arrived: dict[tuple[bytes, bytes], _Acked] = {}  # in this turn, by stream and consumer
         services.listening.take_acks = self._acked_together
         if services.node.config.jetstream_api:
             services.leaf.followers.append(self._interest_changed)
@@ -29,27 +44,49 @@ class ConsumerAcks:
         return {ACK_SUBJECTS: self._acked, FLOW_SUBJECTS: self._flow_answered}
 
     def _acked(self, frame: Frame) -> None:
-        """An ack. One of a consumer that is gone changes nothing."""
+        """An ack. One for a consumer that is gone changes nothing."""
         place = read_ack_subject(frame.subject)
-        stream = None if place is None else self.node.meta.streams.by_name.get(place.stream)
-        if place is None or stream is None:
+        if place is None:
             return
+        if frame.payload not in PLAIN_ACKS:
+            self._hand_over(Nanos(0))
+            led = self._led(place.stream, place.consumer)
+            if led is not None:
+                self.faults.within(led[0], led[1].verdict, led[2], place.sequence, frame)
+            return
+        if not self._arrived:
+            self.timers.at(self.node.clock.now, self._hand_over, META_GROUP)
+        acked = self._arrived.get(place[:2])
+        if acked is None:
+            acked = self._arrived[place[:2]] = _Acked()
+        acked.sequences.append(place.sequence)
+        if frame.reply:
+            acked.replies.append(frame.reply)
+
+    def _hand_over(self, _now: Nanos) -> None:
+        """Hand the plain acks of this turn to their consumers."""
+        arrived, self._arrived = self._arrived, {}
+        for (stream, consumer), acked in arrived.items():
+            led = self._led(stream, consumer)
+            if led is not None:
+                ranges = [(one, one) for one in acked.sequences]
+                self.faults.within(led[0], led[1].acked, led[2], ranges, acked.replies)
+
+    def _led(self, name: bytes, consumer: bytes) -> tuple[GroupId, ConsumerDeliveries, LedConsumer] | None:
+        """A consumer that this node delivers, its part of the leader and its group; None: it is another node's, or gone."""
+        stream = self.node.meta.streams.by_name.get(name.decode(errors="replace"))
+        if stream is None:
+            return None
         group = self.placement.group_number(stream.channel)
         part = self.leading.part(group, ConsumerDeliveries)
-        found = None if part is None else part.find(stream.uid, place.consumer)
-        if part is not None and found is not None:
-            self.faults.within(group, part.ack, found, place.sequence, frame)
+        led = None if part is None else part.find(stream.uid, consumer)
+        return None if part is None or led is None else (group, part, led)
 
     def _acked_together(self, acks: StreamAcks) -> None:
-        """Acks for one consumer, of which none wants an answer."""
-        stream = self.node.meta.streams.by_name.get(acks.stream.decode(errors="replace"))
-        if stream is None:
-            return
-        group = self.placement.group_number(stream.channel)
-        part = self.leading.part(group, ConsumerDeliveries)
-        found = None if part is None else part.find(stream.uid, acks.consumer)
-        if part is not None and found is not None:
-            self.faults.within(group, part.done, found, acks.ranges)
+        """Plain acks of one read for one consumer, of which none wants an answer."""
+        led = self._led(acks.stream, acks.consumer)
+        if led is not None:
+            self.faults.within(led[0], led[1].acked, led[2], acks.ranges, ())
 
     def _flow_answered(self, frame: Frame) -> None:
         for part in self.leading.all_parts(ConsumerDeliveries):

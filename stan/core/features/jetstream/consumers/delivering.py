@@ -28,8 +28,9 @@ from stan.core.services.services import Services
 from stan.core.state.consumers import CONSUMERS
 from stan.core.state.cursors import CursorKind
 from stan.protocol.jetstream import headers
+from stan.protocol.jetstream.consumers import ACK_ALL
 from stan.protocol.jetstream.errors import RequestError
-from stan.protocol.jetstream.pulls import PullRequest, Said, pull_refusal, read_ack, read_pull
+from stan.protocol.jetstream.pulls import PullRequest, pull_refusal, read_ack, read_pull
 from stan.protocol.jetstream.statuses import status_frame
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -76,6 +77,20 @@ class ConsumerDeliveries(LeaderPart):
             for name in of_channel:
                 self.find(uid, name)
 
+    def streams_changed(self) -> None:
+        """A stream has another configuration: filters may let through more, or less."""
+        for led in list(self._known.values()):
+            self._bound(led)
+
+    def drop_strays(self, known: bool) -> None:  # noqa: FBT001 - as read indexes call it
+        """Delete consumers whose stream has gone and left its channel behind. *known*: this node's metadata are new enough."""
+        if not known or self.leadership.ended:
+            return
+        streams = self.node.meta.streams.by_uid
+        for uid, of_channel in self.group.machine.consumers.by_channel.items():
+            for name in of_channel if uid not in streams else ():
+                self.change(lambda _result, _error: None, drop_consumer=pb.DropConsumer(uid=uid, name=name))
+
     def took_over(self, uid: ChannelUid) -> None:
         """The group has taken a channel over from another one."""
         for name in self.group.machine.consumers.of(uid):
@@ -112,7 +127,7 @@ class ConsumerDeliveries(LeaderPart):
         stream = self.node.meta.streams.by_uid.get(live.cursor.uid)
         if stream is not None:
             consumer.filters = () if let_all_through(config.filters, stream) else config.filters
-            chooses = consumer.filters or config.newest_until
+            chooses = consumer.filters or config.newest_until or stream.config.keeps_newest
             reading = self.leadership.part(StreamReading)
             consumer.known = WantedSubjects(reading, stream, consumer.filters) if chooses else None
         if config.pushes:
@@ -141,6 +156,7 @@ class ConsumerDeliveries(LeaderPart):
                 self._look_who_listens(led)
             if came_up:
                 self.group.dispatch.cursors.schedule(live)
+                self._arm(led)
 
     def _look_who_listens(self, led: LedConsumer) -> None:
         _, _, consumer = led
@@ -182,61 +198,49 @@ class ConsumerDeliveries(LeaderPart):
 
     # --- acks -------------------------------------------------------------------------------------------------------------
 
-    def ack(self, led: LedConsumer, sequence: int, frame: Frame) -> None:
-        """A client says something about a message."""
+    def acked(self, led: LedConsumer, ranges: Seq[tuple[int, int]], replies: Seq[bytes]) -> None:
+        """Clients have acked messages; *replies*: where they want to hear once that is stored."""
+        live, member, consumer = led
+        self._note_client(consumer)
+        if consumer.acks:
+            sent = max(live.last_sent, live.ahead.maybe_sent_until)
+            ranges = [(first, min(last, sent)) for first, last in ranges if first <= sent]
+            if ranges and consumer.config.ack_policy == ACK_ALL:
+                ranges = [(1, max(last for _, last in ranges))]
+            if ranges:
+                self.group.dispatch.acks.ack(member.sub.ack_place, ranges, self.node.clock.now, self.node.clock.wall)
+        self._answer_once_stored(replies)
+
+    def verdict(self, led: LedConsumer, sequence: int, frame: Frame) -> None:
+        """A client says something else about a message than that it is done."""
         said = read_ack(frame.payload)
         if said is None:
             return
+        replies = [frame.reply] if frame.reply and said.next is None else []
         if said.kind == wire.ACK:
-            self.done(led, [(sequence, sequence)])
+            self.acked(led, [(sequence, sequence)], replies)
         else:
-            self._verdict(led, sequence, said)
-        if said.next is not None:
-            if frame.reply:
-                self.pull(led, frame.reply, said.next)
-        elif frame.reply:
-            self._answer_once_stored(frame.reply)
+            self._note_client(led[2])
+            if led[2].acks:
+                verdict = wire.Ack(sequence=sequence, kind=said.kind, delay=said.delay, reason=said.reason)  # type: ignore[arg-type]
+                clock = self.node.clock
+                self.group.dispatch.acks.verdict(led[1].sub.ack_place, verdict, clock.now, clock.wall)
+            self._answer_once_stored(replies)
+        if said.next is not None and frame.reply:
+            self.pull(led, frame.reply, said.next)
 
-    def done(self, led: LedConsumer, ranges: Seq[tuple[int, int]]) -> None:
-        """Messages are done; those that cannot have been sent are left out."""
-        live, member, consumer = led
-        clock = self.node.clock
-        self._is_there(consumer)
-        if not consumer.acks:
-            return
-        sent = max(live.last_sent, live.ahead.maybe_sent_until)
-        ranges = [(first, min(last, sent)) for first, last in ranges if first <= sent]
-        if ranges and consumer.config.ack_policy == "all":
-            ranges = [(1, max(last for _, last in ranges))]
-        if ranges:
-            self.group.dispatch.acks.ack(member.sub.ack_place, ranges, clock.now, clock.wall)
-
-    def _verdict(self, led: LedConsumer, sequence: int, said: Said) -> None:
-        """A client says something else of a message than that it is done."""
-        _, member, consumer = led
-        self._is_there(consumer)
-        if consumer.acks:
-            verdict = wire.Ack(
-                sequence=sequence,
-                kind=said.kind,  # type: ignore[arg-type]
-                delay=said.delay,
-                reason=said.reason,
-            )
-            clock = self.node.clock
-            self.group.dispatch.acks.verdict(member.sub.ack_place, verdict, clock.now, clock.wall)
-
-    def _is_there(self, consumer: LiveConsumer) -> None:
-        """A client says something: it begins now to be without requests, if it has none."""
-        if not consumer.config.pushes and not consumer.pulls:
+    def _note_client(self, consumer: LiveConsumer) -> None:
+        """Somebody speaks to a consumer, though nobody asks for messages at the moment."""
+        if consumer.presence.idle_since and not consumer.config.pushes:
             consumer.presence.idle_since = inactive_since(self.node.clock.now)
 
-    def _answer_once_stored(self, reply: bytes) -> None:
-        """Answer an ack once an entry is committed that has it: the progress of the group is written before any change."""
-        if len(self._synced) >= limits.CONSUMER_SYNCED_MAX:
+    def _answer_once_stored(self, replies: Seq[bytes]) -> None:
+        """Answer acks once an entry is committed that has them: the progress of the group is written before any change."""
+        if not replies or len(self._synced) >= limits.STREAM_CONSUMER_SYNCED_MAX:
             return
-        self._synced.append(reply)
-        if len(self._synced) == 1:
+        if not self._synced:
             self.at(self.node.clock.now, self._store_acks)
+        self._synced += replies
 
     def _store_acks(self, _now: Nanos) -> None:
         replies, self._synced = self._synced, []
@@ -267,11 +271,12 @@ class ConsumerDeliveries(LeaderPart):
     def _next_at(self, consumer: LiveConsumer) -> int:
         config, clock = consumer.config, self.node.clock
         times = [pull.next_at for pull in consumer.pulls if pull.next_at]
-        times += [pull.made_at + limits.PULL_UNHEARD_MAX for pull in consumer.pulls if not pull.heard]
+        if self.leaf.up:
+            times += [pull.made_at + limits.PULL_UNHEARD_MAX for pull in consumer.pulls if not pull.heard]
         if config.pushes and consumer.presence.active and config.idle_heartbeat:
             times.append(consumer.presence.told_at + config.idle_heartbeat)
-        if config.inactive_threshold and consumer.presence.idle_since:
-            times.append(consumer.presence.idle_since + config.inactive_threshold)
+        if config.inactive_threshold:
+            times.append((consumer.presence.idle_since or clock.now) + config.inactive_threshold)
         if consumer.presence.paused:
             times.append(clock.now + max(1, config.pause_until - clock.wall))
         return max(min(times, default=0), clock.now + 1) if times else 0

@@ -37,12 +37,11 @@ CREATE_UNNAMED, CREATE, CREATE_FILTERED, CREATE_DURABLE = (
     ApiRow("CONSUMER.CREATE.*.*.>", "consumer_create"),
     ApiRow("CONSUMER.DURABLE.CREATE.*.*", "consumer_create"),
 )
-INFO, DELETE, PAUSE = (
-    ApiRow("CONSUMER.INFO.*.*", "consumer_info"),
-    ApiRow("CONSUMER.DELETE.*.*", "consumer_delete"),
-    ApiRow("CONSUMER.PAUSE.*.*", "consumer_pause"),
-)
-NAMES, LIST = ApiRow("CONSUMER.NAMES.*", "consumer_names"), ApiRow("CONSUMER.LIST.*", "consumer_list")
+INFO, DELETE = ApiRow("CONSUMER.INFO.*.*", "consumer_info"), ApiRow("CONSUMER.DELETE.*.*", "consumer_delete")
+PAUSE = ApiRow("CONSUMER.PAUSE.*.*", "consumer_pause", refused=(("paused", False), ("pause_until", NEVER)))
+_EMPTY: Final = (("total", 0), ("offset", 0), ("limit", 0), ("consumers", ()))
+NAMES = ApiRow("CONSUMER.NAMES.*", "consumer_names", refused=_EMPTY)
+LIST = ApiRow("CONSUMER.LIST.*", "consumer_list", refused=_EMPTY)
 NEXT = ApiRow("CONSUMER.MSG.NEXT.*.*", "")
 _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NAME_LENGTH: Final = 8
@@ -161,7 +160,7 @@ class ConsumerRequests:
         by_subject = config.deliver_policy == wanted.LAST_PER_SUBJECT or (
             config.deliver_policy == wanted.LAST and config.filters
         )
-        if by_subject and not request.known.config.is_literal:
+        if (by_subject or request.known.config.keeps_newest) and not request.known.config.is_literal:
             with_index = partial(self._begin_by_subject, request, config)
             request.part(StreamReading).with_index(request.known, with_index)
         else:
@@ -173,7 +172,9 @@ class ConsumerRequests:
             request.refuse(UNAVAILABLE)
             return
         newest = sorted(at for one in config.filters for _, at in index.matching(one))
-        if config.deliver_policy == wanted.LAST:
+        if config.deliver_policy not in (wanted.LAST, wanted.LAST_PER_SUBJECT) or not config.filters:
+            self._make(request, config, self._start(request, config))
+        elif config.deliver_policy == wanted.LAST:
             self._make(request, config, newest[-1] if newest else index.through + 1)
         else:
             start = newest[0] if newest else index.through + 1
@@ -188,7 +189,7 @@ class ConsumerRequests:
             name=config.name.encode(),
             config=config.encoded(),
             start_sequence=start,
-            consumers_max=min(most, limits.CONSUMERS_MAX) if most > 0 else limits.CONSUMERS_MAX,
+            consumers_max=min(most, limits.STREAM_CONSUMERS_MAX) if most > 0 else limits.STREAM_CONSUMERS_MAX,
             at=self.node.clock.wall,
             subject=stream.channel if stream.config.is_literal else b"",
         )
@@ -259,15 +260,15 @@ class ConsumerRequests:
 
     def _names(self, request: ApiRequest) -> None:
         names, offset = self._page(request)
-        page = [name.decode() for name in names[offset : offset + limits.CONSUMER_NAMES_PAGE]]
-        request.answer(total=len(names), offset=offset, limit=limits.CONSUMER_NAMES_PAGE, consumers=page)
+        page = [name.decode() for name in names[offset : offset + limits.STREAM_CONSUMER_NAMES_PAGE]]
+        request.answer(total=len(names), offset=offset, limit=limits.STREAM_CONSUMER_NAMES_PAGE, consumers=page)
 
     def _list(self, request: ApiRequest) -> None:
         names, offset = self._page(request)
         group, uid = self._group(request), request.known.uid
-        page = [consumer_named(group, uid, name) for name in names[offset : offset + limits.CONSUMERS_PAGE]]
+        page = [consumer_named(group, uid, name) for name in names[offset : offset + limits.STREAM_CONSUMERS_PAGE]]
         told = [described(self._services, group, *one) for one in page if one is not None]
-        request.answer(total=len(names), offset=offset, limit=limits.CONSUMERS_PAGE, consumers=told)
+        request.answer(total=len(names), offset=offset, limit=limits.STREAM_CONSUMERS_PAGE, consumers=told)
 
     def _page(self, request: ApiRequest) -> tuple[list[bytes], int]:
         fields = Fields(request.document())

@@ -32,6 +32,11 @@ class WantedSubjects:
     stream: Stream
     filters: tuple[str, ...]
 
+    @property
+    def newest_only(self) -> bool:
+        """See KnownSubjects."""
+        return self.stream.config.keeps_newest
+
     def _index(self) -> SubjectIndex | None:
         """The index, if it has all messages; else it is caught up meanwhile."""
         found = self.reading.current(self.stream)

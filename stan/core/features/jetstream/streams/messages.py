@@ -40,7 +40,7 @@ from stan.protocol.jetstream.streams import is_subject
 from stan.protocol.proto import entries_pb2 as pb
 
 GET, DELETE = ApiRow("STREAM.MSG.GET.*", "stream_msg_get"), ApiRow("STREAM.MSG.DELETE.*", "stream_msg_delete")
-PURGE: Final = ApiRow("STREAM.PURGE.*", "stream_purge", refused=(("purged", 0),))
+PURGE: Final = ApiRow("STREAM.PURGE.*", "stream_purge", refused=(("purged", 0),), rated=True)
 DIRECT, DIRECT_LAST = ApiRow("DIRECT.GET.*", ""), ApiRow("DIRECT.GET.*.>", "")
 NOT_FOUND, EMPTY, BAD = b"404 Message Not Found", b"408 Empty Request", b"408 Bad Request"
 """Answers to direct requests, as NATS's own server gives them."""

@@ -51,16 +51,19 @@ from stan.protocol.proto import entries_pb2 as pb
 _METADATA: Final = Answerer.METADATA
 ACCOUNT = ApiRow("INFO", "account_info", _METADATA)
 CREATE, UPDATE = (
-    ApiRow("STREAM.CREATE.*", "stream_create", _METADATA),
-    ApiRow("STREAM.UPDATE.*", "stream_update", _METADATA),
+    ApiRow("STREAM.CREATE.*", "stream_create", _METADATA, rated=True),
+    ApiRow("STREAM.UPDATE.*", "stream_update", _METADATA, rated=True),
 )
 CREATED, UPDATED = ApiRow("STREAM.CREATED.*", "stream_create"), ApiRow("STREAM.UPDATED.*", "stream_update")
 """Sent by the leader of the metadata, so that the leader of the channel answers the client."""
 PAGED: Final = (("total", 0), ("offset", 0), ("limit", 0))
-INFO, DELETE = ApiRow("STREAM.INFO.*", "stream_info", refused=PAGED), ApiRow("STREAM.DELETE.*", "stream_delete")
+INFO, DELETE = (
+    ApiRow("STREAM.INFO.*", "stream_info", refused=PAGED),
+    ApiRow("STREAM.DELETE.*", "stream_delete", rated=True),
+)
 NAMES, LIST = (
-    ApiRow("STREAM.NAMES", "stream_names", _METADATA, PAGED),
-    ApiRow("STREAM.LIST", "stream_list", _METADATA, PAGED),
+    ApiRow("STREAM.NAMES", "stream_names", _METADATA, PAGED, rated=True),
+    ApiRow("STREAM.LIST", "stream_list", _METADATA, PAGED, rated=True),
 )
 REFUSED: Final = tuple(
     ApiRow(subject, response)
