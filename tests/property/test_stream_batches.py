@@ -124,6 +124,7 @@ class Told:
         self.broker.turn()
         answers = sorted((said.subject, said.payload) for said in self.broker.hear() if "_INBOX.r" in said.subject)
         state = js.api(self.broker, "STREAM.INFO.S")["state"]
+        state.pop("num_subjects", None)  # told only if somebody has asked for the index
         messages = [js.api(self.broker, "STREAM.MSG.GET.S", {"seq": at}) for at in range(1, state["last_seq"] + 1)]
         return answers, state, messages
 
