@@ -5,6 +5,7 @@ The checks come in the order in which NATS's own server makes them, so that a me
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -15,12 +16,12 @@ from stan_protocol.scalars import SECOND
 from stan_protocol.units import parse_duration
 
 from stan import limits
-from stan.config import ChannelLimits
 from stan.core.base.names import raw, text
 from stan.core.base.payload_limit import MESSAGE_ROOM
 from stan.core.features.jetstream.streams.batches import Arrived, BatchInFlight
 from stan.core.features.jetstream.streams.subjects import SubjectIndex, digest, digests
 from stan.core.metadata.streams import Stream
+from stan.core.publishing.channel_policies import ChannelPolicies
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.services.services import Services
 from stan.core.state.tombstones import below_newest, deleted_from
@@ -132,12 +133,12 @@ class Judge:
         services: Services,
         stream: Stream,
         channel: LiveChannel,
-        room: ChannelLimits,
+        policies: ChannelPolicies,
         index: SubjectIndex | None,
         in_flight: InFlight,
     ) -> None:
-        """*room*: the limits of the channel, the stream's included."""
-        self.room = room
+        """*policies*: know the limits of the channel, the stream's included."""
+        self._room = cache(partial(policies.room_of, channel.info))
         self.stream, self.channel, self.index, self.in_flight = stream, channel, index, in_flight
         self.nats, self.now = services.nats, services.node.clock.wall
         self._log = services.stored.indexes(channel.info.group, channel.info.uid)
@@ -326,10 +327,11 @@ class Judge:
             return None
         first = max(1, self._log.first_sequence)
         count = sequence - first - deleted_from(self._deleted, first, self._log.last_sequence)
-        if 0 < self.room.msgs <= count:
+        room = self._room()
+        if 0 < room.msgs <= count:
             return not_stored("maximum messages exceeded")
         held = self._log.bytes + self.channel.uncommitted_bytes + self._bytes
-        return not_stored("maximum bytes exceeded") if 0 < self.room.bytes < held + size else None
+        return not_stored("maximum bytes exceeded") if 0 < room.bytes < held + size else None
 
 
 def _time_to_live(value: bytes) -> int | None:

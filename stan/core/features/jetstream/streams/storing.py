@@ -12,7 +12,7 @@ answered with its sequence.
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from itertools import groupby
 
 from stan_protocol.channels import publication
@@ -144,8 +144,7 @@ class StreamStoring(StoringPart):
             first = channel.next_sequence + channel.unsealed.count
             in_flight = self._in_flight.setdefault(stream.uid, InFlight())
             index = self.leadership.part(StreamReading).index(stream.uid)
-            room = self.channels.policies.room_of(channel.info)
-            judge = Judge(self._services, stream, channel, room, index, in_flight)
+            judge = Judge(self._services, stream, channel, self.channels.policies, index, in_flight)
             if isinstance(messages, Frame) or not judge.lets_through(messages, first):
                 self._store_singly(stream, channel, singly((messages,)))
             else:
@@ -157,8 +156,7 @@ class StreamStoring(StoringPart):
         in_flight = self._in_flight.setdefault(stream.uid, InFlight())
         index = self.leadership.part(StreamReading).index(stream.uid)
         batch = _Batch(stream, channel.next_sequence + channel.unsealed.count)
-        room = self.channels.policies.room_of(channel.info)
-        judge = Judge(self._services, stream, channel, room, index, in_flight)
+        judge = Judge(self._services, stream, channel, self.channels.policies, index, in_flight)
         for frame in frames:
             self._judge(judge, batch, frame)
         if not batch.rows:
@@ -249,7 +247,7 @@ class StreamStoring(StoringPart):
                 self._refuse(stream, reply, not_stored(stored.error))
             return
         if batch.messages.replies:
-            told = kernel.stream_acks(batch.messages.replies, _ack_begins(stream), stored.first)
+            told = kernel.stream_acks(batch.messages.replies, _ack_begins(stream.name), stored.first)
             self._send(told, in_memory=stored.in_memory)
         if again:
             repeated = [(reply, stored.first + at, True) for at, reply in again]
@@ -257,7 +255,7 @@ class StreamStoring(StoringPart):
 
     def _acknowledge(self, stream: Stream, acks: Iterable[tuple[bytes, int, bool]], *, in_memory: bool = False) -> None:
         """Answer messages that are stored: the reply subject, the sequence, and whether it was stored before."""
-        begins = _ack_begins(stream)
+        begins = _ack_begins(stream.name)
         told = b"".join(
             [
                 publication(reply, b'%b,"seq":%d%b}' % (begins, sequence, b',"duplicate":true' if again else b""))
@@ -281,6 +279,7 @@ class StreamStoring(StoringPart):
             self.outgoing.answer_as_leader(self.number, publication(reply, told))
 
 
-def _ack_begins(stream: Stream) -> bytes:
-    """How a PubAck begins."""
-    return encode({"stream": stream.name})[:-1]
+@lru_cache(limits.STREAMS_MAX)
+def _ack_begins(name: str) -> bytes:
+    """How the PubAcks of a stream begin."""
+    return encode({"stream": name})[:-1]
