@@ -107,12 +107,12 @@ class ScopeView:
 
     @property
     def stream_subjects(self) -> Mapping[str, StreamSubject]:
-        """Those of `more_subjects` whose frames are messages for streams, which the broker takes as batches, too."""
+        """The subjects among `more_subjects` whose frames are messages for streams, which the broker takes as batches, too."""
         return MappingProxyType(self._listening.streams)
 
     @property
     def consumer_acks(self) -> str:
-        """That of `more_subjects` on which consumers' messages are acknowledged, whose frames the broker takes as batches, too;
+        """The subject among `more_subjects` on which consumers' messages are acknowledged, whose frames the broker takes as batches, too;
         "": none."""
         return self._listening.acks
 

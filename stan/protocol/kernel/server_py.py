@@ -263,7 +263,7 @@ class _Wanted(dict[bytes, bool]):
 
 
 class _JetStream:
-    """What one call of scan takes for streams, and of acks to their consumers."""
+    """The messages for streams, and the acks to their consumers, that one call of scan has taken."""
 
     def __init__(self, rules: Rules, subjects: Mapping[int, StreamSubject], consumer_sid: int) -> None:
         self.rules = rules

@@ -1,5 +1,5 @@
-"""What is published to streams of JetStream, batch by batch: headers, PubAcks, and what an index of subjects and ids notes of
-stored messages; the plain twin.
+"""Batches of messages for streams of JetStream: headers, PubAcks, and the subjects and ids that an index notes of stored messages;
+the plain twin.
 """
 
 from typing import Final

@@ -11,7 +11,7 @@ from stan.protocol.jetstream import headers
 from stan.protocol.kernel import server as kernel
 
 Arrived = Frame | StreamMessages
-"""What has arrived for a stream: a message, or some that need no look at each."""
+"""A message for a stream that has arrived, or a batch of some that need no look at each."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ def replies_of(messages: StreamMessages) -> Iterator[bytes]:
 
 
 def singly(arrived: Iterable[Arrived]) -> Iterator[Frame]:
-    """What has arrived, one by one."""
+    """Messages and the messages of batches, one by one."""
     for one in arrived:
         if isinstance(one, Frame):
             yield one

@@ -58,7 +58,7 @@ TTL_MIN: Final = SECOND
 
 
 def asks_index(stream: Stream, arrived: Arrived) -> bool:
-    """True if what has arrived can be judged only by what the stream's index knows."""
+    """True if a message or a batch can be judged only with the stream's index."""
     if isinstance(arrived, StreamMessages):
         return bool(arrived.ids)
     frame = arrived

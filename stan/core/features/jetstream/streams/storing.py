@@ -266,11 +266,11 @@ class StreamStoring(StoringPart):
         if told:
             self._send(told, in_memory=in_memory)
 
-    def _send(self, told: bytes, *, in_memory: bool) -> None:
+    def _send(self, pub_acks: bytes, *, in_memory: bool) -> None:
         if in_memory:
-            self.outgoing.answer_as_leader(self.number, told)
+            self.outgoing.answer_as_leader(self.number, pub_acks)
         else:
-            self.outgoing.pub_acks.append(told)
+            self.outgoing.pub_acks.append(pub_acks)
 
     def _refuse(self, stream: Stream, reply: bytes, error: ApiError) -> None:
         """Answer that a message was not stored."""

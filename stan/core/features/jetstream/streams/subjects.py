@@ -32,7 +32,7 @@ def digest(message_id: bytes) -> bytes:
 
 
 def digests(ids: list[bytes]) -> list[bytes]:
-    """Those of some ids, without the empty ones."""
+    """The ids as they are remembered, without the empty ones."""
     return [digest(one) for one in ids if one]
 
 
