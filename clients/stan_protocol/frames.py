@@ -139,6 +139,48 @@ class Acks:
     """The user who acked, as NATS reports; b"" without users."""
 
 
+class StreamSubject(NamedTuple):
+    """A stream of JetStream to which the frames of a NATS subscription belong."""
+
+    stream: str
+    keyed: bool
+    """A message's key is its subject; else the stream has one subject."""
+
+
+@dataclass(slots=True)
+class StreamMessages:
+    """The messages for one stream in one read, in order of arrival; those without headers that NATS's own server understands,
+    except Nats-Msg-Id."""
+
+    stream: str
+    subject: bytes
+    """Of all; b"": each has its subject as its key."""
+    count: int
+    bodies: bytes
+    """Per message: u32 little-endian length, then MsgProto's fields data (4), headers (16) and key (17) as encoded, absent when
+    empty."""
+    replies: bytes
+    """Per message: u32 little-endian length, then its reply subject; b"" when none has any."""
+    payload_bytes: int
+    """Sum of the NATS payload sizes."""
+    largest: int
+    """Bytes of the largest payload with its header block."""
+    largest_body: int
+    """Bytes of the largest message in `bodies`."""
+    ids: list[bytes] = field(default_factory=list)
+    """Per message: the value of Nats-Msg-Id, b"" if it has none; empty when none has any."""
+
+
+@dataclass(slots=True)
+class StreamAcks:
+    """The acks without an answer for one consumer of JetStream in one read."""
+
+    stream: bytes
+    consumer: bytes
+    ranges: list[tuple[int, int]]
+    """As in `Acks`, sequences of the stream."""
+
+
 class Verdicts(NamedTuple):
     """Frames of acks that say more than "done", on their way to be replayed."""
 
@@ -148,7 +190,7 @@ class Verdicts(NamedTuple):
 @dataclass(slots=True)
 class Scan:
     """Result of one call of the kernel's `scan`, in the order in which it must be handled:
-    publishes and acks (which do not depend on each other), malformed, then others."""
+    publishes, acks, and those of JetStream (which do not depend on each other), malformed, then others."""
 
     consumed: int
     """Bytes that were handled, counted from `start`; an incomplete frame at the end is not."""
@@ -165,5 +207,7 @@ class Scan:
     """Publishes and acks that were consumed unread, because the caller did not want their channel or group."""
     work: int = 0
     """The cost of handling all this, about, in bytes: those consumed, RANGE_WORK for each further range of acks of an inbox,
-    BATCH_WORK for each channel of publishes, ack inbox, malformed frame and verdict, and for each of `others` REQUEST_WORK, or
-    COMPRESSED_WORK if its payload has ZSTD_MAGIC somewhere."""
+    BATCH_WORK for each channel of publishes, ack inbox, stream, consumer, malformed frame and verdict, and for each of `others`
+    REQUEST_WORK, or COMPRESSED_WORK if its payload has ZSTD_MAGIC somewhere."""
+    streams: list[StreamMessages] = field(default_factory=list)
+    consumers: list[StreamAcks] = field(default_factory=list)

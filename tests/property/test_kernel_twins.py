@@ -12,8 +12,8 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stan_protocol.frames import ANYBODY, Frame, Publishes, Rules, Scan
-from stan_protocol.kernel import client_py, rows
+from stan_protocol.frames import ANYBODY, Frame, Publishes, Rules, Scan, StreamSubject
+from stan_protocol.kernel import client_py, rows, wire_py
 from stan_protocol.parted import NO_SLOT, SLOTS
 from stan_protocol.proto import wire_pb2
 
@@ -296,6 +296,191 @@ def test_scan_twins_agree_on_any_stream(data, start, choice):
     same(server_py, _stan_kernel, "scan", data, start, PUB, ACK, PREFIX)
     assert drain(server_py, [data]) == drain(_stan_kernel, [data])
     assert drain(server_py, [data], choice) == drain(_stan_kernel, [data], choice)
+
+
+wire_fields = st.builds(
+    wire_pb2.MsgProto,
+    data=small,
+    key=st.sampled_from([b"", b"k", b"orders.new"]),
+    timestamp=sequences.map(lambda at: at >> 1),
+    headers=st.lists(
+        st.builds(wire_pb2.Header, key=st.sampled_from([b"Nats-Msg-Id", b"Nats-Msg-Id", b"A", b""]), value=small),
+        max_size=2,
+    ),
+).map(wire_pb2.MsgProto.SerializeToString)
+ORDERS, LITERAL, CONSUMERS = 100_001, 100_002, 100_003
+STREAMS = {
+    ORDERS: StreamSubject("ORDERS", keyed=True),
+    ORDERS + 9: StreamSubject("ORDERS", keyed=True),
+    LITERAL: StreamSubject("ONE", keyed=False),
+}
+header_lines = st.sampled_from(
+    [
+        *(b"A: b", b"A: b", b"a-b: " + b"c" * 130, b"A:b", b"A:  b", b"A: b ", b"A: \t", b"A: ", b": b", b"", b"A"),
+        *(b"Nats-Msg-Id: 1", b"Nats-Msg-Id: 2", b"Nats-Msg-Id: ", b"Nats-Msg-Id: " + b"i" * 40, b"nats-msg-id: 3"),
+        *(b"Nats-TTL: 1s", b"Nats-", b"Nats-Msg-Id", b"Nats-Msg-Ids: 4", b"A: b\rc: d", b"A: " + b"h" * 65_000),
+    ]
+)
+blocks = (
+    st.just(b"")
+    | st.sampled_from([b"NATS/1.0\r\nNats-Msg-Id: %d\r\nA: b\r\n\r\n" % number for number in range(4)])
+    | st.builds(
+        lambda first, lines, end: b"".join(line + b"\r\n" for line in (first, *lines)) + end,
+        st.sampled_from([b"NATS/1.0", b"NATS/1.0", b"NATS/1.0", b"NATS/1.0 503", b"NATS/1"]),
+        st.lists(header_lines, max_size=3) | st.just([b"A: b"] * 4000),
+        st.sampled_from([b"\r\n", b"\r\n", b"\r\n", b"", b"\r", b"\r\n\r\n"]),
+    )
+)
+replies = st.sampled_from(
+    [
+        b"",
+        b"_INBOX.a.1",
+        b"_INBOX.a.1",
+        b"_INBOX.a.2",
+        b"_INBOX.a.2",
+        b"",
+        b"_INBOX.a.1",
+        b"_INBOX.a.2",
+        b"r",
+        b"acks.2",
+        b"a.*",
+        b"a.>",
+        b"a..b",
+        b".",
+        b"*",
+        b"a.*b",
+        b"r" * 1025,
+        b"a\0",
+    ]
+)
+ack_tails = st.builds(
+    lambda tokens, count: b".".join(tokens[:count]),
+    st.lists(
+        st.sampled_from([b"1", b"7", b"07", b"x", b"", b"1" * 18, b"9" * 19]) | sequences.map(b"%d".__mod__), min_size=7
+    ),
+    st.sampled_from([5, 5, 5, 4, 6]),
+)
+to_streams = st.builds(
+    lambda to, *more: frame(*to, *more),
+    st.tuples(
+        st.sampled_from([b"orders.new", b"orders.new", b"orders.old", b"o\xff", b"o" * 1025]),
+        st.sampled_from([ORDERS, ORDERS + 9, LITERAL + 7]),
+    )
+    | st.just((b"one", LITERAL)),
+    replies,
+    blocks,
+    small | st.binary(min_size=126, max_size=130),
+)
+to_consumers = st.builds(
+    lambda named, tail, reply, header, payload: frame(b"$JS.ACK." + named + tail, CONSUMERS, reply, header, payload),
+    st.sampled_from([b"S.c.", b"S.d.", b"T.c.", b"..", b""]),
+    st.builds(b"1.%d.1.1.0".__mod__, st.integers(1, 6)) | ack_tails,
+    st.sampled_from([b"", b"", b"", b"r"]),
+    st.sampled_from([b"", b"", b"", b"NATS/1.0\r\n\r\n"]),
+    st.sampled_from([b"", b"+ACK", b"+ACK", b"-NAK", b"+ACKS"]),
+)
+of_jetstream = st.lists(to_streams | to_consumers | to_streams | to_consumers | found, max_size=14)
+
+
+def scanned(twin: ModuleType, data: bytes, rules: Rules = ANYBODY, most: int = 0) -> object:
+    """The scans of *data* with streams and consumers, or that it is refused."""
+    scans: list[Scan] = []
+    at = 0
+    while True:
+        try:
+            scan = twin.scan(
+                data, at, PUB, ACK, PREFIX, rules=rules, most=most, streams=STREAMS, consumer_sid=CONSUMERS
+            )
+        except ValueError as problem:
+            return scans, str(problem)
+        if not scan.consumed:
+            return scans, at
+        scans.append(scan)
+        at += scan.consumed
+
+
+@needs_compiled
+@relaxed
+@given(
+    of_jetstream,
+    st.sampled_from([ANYBODY, Rules(replies=(b"_INBOX.", b"a"), own=(b"acks.",))]),
+    st.integers(0, 4 * limits.BATCH_WORK),
+    st.lists(st.tuples(st.integers(0, 1 << 12), st.integers(0, 255)), max_size=2),
+)
+def test_scan_twins_agree_about_streams_and_consumers(frames, rules, most, changes):
+    data = bytearray(b"".join(frames))
+    for place, byte in changes:
+        if data:
+            data[place % len(data)] = byte
+    assert scanned(server_py, bytes(data), rules, most) == scanned(_stan_kernel, bytes(data), rules, most)
+
+
+@both
+@relaxed
+@given(st.lists(to_streams | to_consumers, max_size=14))
+def test_scan_of_streams_has_each_message_once_in_order(twin, frames):
+    scans, at = scanned(twin, b"".join(frames))
+    assert at == len(b"".join(frames))
+    arrived: list[tuple[bytes, bytes, bytes, bytes]] = []
+    for scan in scans:
+        for batch in scan.streams:
+            bodies = [wire_pb2.MsgProto.FromString(body) for body in packed(batch.bodies)]
+            asked = packed(batch.replies) if batch.replies else [b""] * batch.count
+            assert len(bodies) == len(asked) == batch.count
+            assert batch.payload_bytes == sum(len(body.data) for body in bodies)
+            headers = [block_of(body) for body in bodies]
+            sizes = (len(body.data) + len(block) for body, block in zip(bodies, headers, strict=True))
+            assert batch.largest in sizes
+            assert batch.largest_body == max(body.ByteSize() for body in bodies)
+            assert (batch.ids or [b""] * batch.count) == [id_of(body) for body in bodies]
+            each = zip(bodies, asked, headers, strict=True)
+            arrived += [(body.key or batch.subject, reply, block, body.data) for body, reply, block in each]
+        arrived += [(one.subject, one.reply, one.header, one.payload) for one in scan.others if one.sid != CONSUMERS]
+    whole = [server_py.scan(one, 0, PUB, ACK, PREFIX).others[0] for one in frames]
+    wanted = [one for one in whole if one.sid != CONSUMERS]
+    assert sorted(arrived) == sorted((one.subject, one.reply, one.header, one.payload) for one in wanted)
+    acked = [
+        at for scan in scans for acks in scan.consumers for first, last in acks.ranges for at in range(first, last + 1)
+    ]
+    plain = [
+        one for one in whole if one.sid == CONSUMERS and one not in [other for scan in scans for other in scan.others]
+    ]
+    assert sorted(acked) == sorted(int(one.subject.split(b".")[5]) for one in plain)
+
+
+def block_of(body: wire_pb2.MsgProto) -> bytes:
+    """The header block of a stored message."""
+    lines = [b"%b: %b\r\n" % (header.key, header.value) for header in body.headers]
+    return b"NATS/1.0\r\n" + b"".join(lines) + b"\r\n" if lines else b""
+
+
+def id_of(body: wire_pb2.MsgProto) -> bytes:
+    """The Nats-Msg-Id of a stored message."""
+    return next((header.value for header in body.headers if header.key == b"Nats-Msg-Id"), b"")
+
+
+def packed(texts: bytes) -> list[bytes]:
+    return [texts[start:end] for start, end in wire_py.records_in(texts)]
+
+
+@needs_compiled
+@relaxed
+@given(st.lists(small, max_size=6), small, st.integers(0, 1 << 62), st.integers(0, 3))
+def test_stream_acks_twins_agree(subjects, begins, first, cut):
+    data = records(subjects)
+    same(server_py, _stan_kernel, "stream_acks", data[: len(data) - cut], begins, first)
+
+
+@needs_compiled
+@relaxed
+@given(
+    st.lists(small | st.builds(bytes.__add__, wire_fields, wire_fields), max_size=6),
+    st.integers(0, 1 << 62),
+    st.integers(0, 3),
+)
+def test_noted_twins_agree(parts, first, cut):
+    data = records(parts)
+    same(server_py, _stan_kernel, "noted", data[: len(data) - cut], first)
 
 
 @both

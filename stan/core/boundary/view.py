@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from stan_protocol.ack_levels import TOLD, AckLevel
 from stan_protocol.channels import Subjects
-from stan_protocol.frames import Frame
+from stan_protocol.frames import Frame, StreamSubject
 from stan_protocol.scalars import ChannelUid, GroupId, Nanos, RaftIndex, Sequence
 
 from stan.config import Config
@@ -104,6 +104,17 @@ class ScopeView:
     def more_subjects(self) -> Mapping[str, Callable[[Frame], None]]:
         """The subjects of other protocols on which this node listens now, each with the taker of its frames."""
         return self._listening.subjects
+
+    @property
+    def stream_subjects(self) -> Mapping[str, StreamSubject]:
+        """The subjects among `more_subjects` whose frames are messages for streams, which the broker takes as batches, too."""
+        return MappingProxyType(self._listening.streams)
+
+    @property
+    def consumer_acks(self) -> str:
+        """The subject among `more_subjects` on which consumers' messages are acknowledged, whose frames the broker takes as batches, too;
+        "": none."""
+        return self._listening.acks
 
     def follow_subjects(self, call: Callable[[], None]) -> None:
         """Call *call* whenever `more_subjects` are others."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from google.protobuf.message import DecodeError
-from stan_protocol.frames import Acks, Frame, Publishes
+from stan_protocol.frames import Acks, Frame, Publishes, StreamAcks, StreamMessages
 from stan_protocol.proto import wire_pb2 as wire
 
 from stan.core.base.names import shown
@@ -23,6 +23,7 @@ class ReceivedFrames:
         self.faults, self.leading, self.nats = services.faults, services.leading, services.nats
         self.node, self.placement = services.node, services.placement
         self.reports, self.senders = services.reports, services.senders
+        self.listening = services.listening
         self.parts = parts
         self.router = RequestRouter(services)
         self.own_requests = services.requests
@@ -71,6 +72,13 @@ class ReceivedFrames:
                 dispatch.acks.ack(place, acks.ranges, clock.now, clock.wall)
             except Exception as error:  # noqa: BLE001 - the border of the group
                 self.faults.fail(group.machine.group, error)
+
+    def step_jetstream(self, messages: Iterable[StreamMessages], acks: Iterable[StreamAcks]) -> None:
+        """Messages for streams, and acks to their consumers, read from NATS."""
+        for batch in messages:
+            self.listening.take_messages(batch)
+        for one in acks:
+            self.listening.take_acks(one)
 
     def step_verdicts(self, frames: Iterable[Frame], *, replayed: bool = False) -> None:
         """Acks read from NATS that say something else than "done", or that ack more than one message. They are judged like acks.

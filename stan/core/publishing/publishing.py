@@ -135,11 +135,12 @@ class Publishing:
         """Queue *rows* for a channel that this node leads; `rows.on_done` is called with the outcome."""
         error = self.channels.policies.delay_refusal(channel, rows.count)
         info, ttls = channel.info, self.channels.policies.ttls
+        may_expire = not rows.lasting and TAG in rows.bodies
         if info.is_ephemeral:
-            what = TIMES if TAG in rows.bodies else REFERENCES if rows.change or rows.expiring else ""
+            what = TIMES if may_expire else REFERENCES if rows.change or rows.expiring else ""
             error = refusals.NOT_OF_EPHEMERAL.format(refusals.go_quote(text(info.name)), what) if what else ""
         # What is put back into the hidden channel of delayed messages expires in its own channel, not there.
-        if not error and info.uid != DEFERRED_UID and (info.uid in ttls or TAG in rows.bodies):
+        if not error and info.uid != DEFERRED_UID and (info.uid in ttls or may_expire):
             rows.bodies, times = restamped(rows.bodies, self.node.clock.wall, ttls.get(info.uid, 0))
             rows.frame = b""
             error = "" if self._list_expiring(channel, rows, times) else refusals.TOO_MANY_EXPIRING

@@ -51,6 +51,8 @@ class RowBatch:
     """As `change`, of rows that expire: the change which lists them."""
     frame: bytes = b""
     """The rows as they came, compressed; b"" if they came in clear, or are others now."""
+    lasting: bool = False
+    """None of the rows says when it expires; else they are looked at."""
 
 
 def refusal(channel: bytes, rows: bytes, count: int, payload_max: int) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stan_protocol.channels import publication
-from stan_protocol.frames import Acks, Frame, Publishes, Verdicts
+from stan_protocol.frames import Acks, Frame, Publishes, Scan, Verdicts
 from stan_protocol.scalars import GroupId, MiB, Nanos
 
 from stan import limits
@@ -104,6 +104,9 @@ class Gateway:
             sid = subscriptions.add_more(subject, wanted[subject])
             self.admission.judged.add(sid)
             lines.append(b"SUB %b %d\r\n" % (subject.encode(), sid))
+        for subject, sid in subscriptions.more.items():
+            subscriptions.handlers[sid] = wanted[subject]
+        self.scope.subjects_changed(subscriptions.more)
         if (
             lines and self.connection.subscriptions is subscriptions.subjects
         ):  # it is told of them now, and when it connects
@@ -207,6 +210,8 @@ class Gateway:
                         keyed,
                         scope.rules,
                         most and most - work,
+                        scope.streams,
+                        scope.consumer_sid,
                     )
                 ).consumed
             ):
@@ -216,11 +221,12 @@ class Gateway:
                     self.broker.frames.step_publishes(scan.publishes)
                 if scan.acks:
                     self.broker.frames.step_acks(scan.acks)
-                if scan.verdicts:
-                    self.broker.frames.step_verdicts(scan.verdicts)
-                if scan.malformed:
-                    self._malformed(scan.malformed)
+                if scan.streams or scan.consumers:
+                    self.broker.frames.step_jetstream(scan.streams, scan.consumers)
+                if scan.verdicts or scan.malformed:
+                    self._rare(scan)
                 stepped_any |= bool(scan.publishes or scan.acks or scan.verdicts or scan.malformed)
+                stepped_any |= bool(scan.streams or scan.consumers)
                 matters |= bool(scan.publishes or scan.acks or scan.verdicts or scan.skipped)
                 for frame in scan.others:
                     self._handle(frame)
@@ -253,6 +259,12 @@ class Gateway:
     def complain(self, level: str, text: str) -> None:
         """Write a line about a frame whose sender can send it again and again."""
         self._complaints.tell(self.broker.view.now, level, text)
+
+    def _rare(self, scan: Scan) -> None:
+        if scan.verdicts:
+            self.broker.frames.step_verdicts(scan.verdicts)
+        if scan.malformed:
+            self._malformed(scan.malformed)
 
     def _malformed(self, frames: list[Frame]) -> None:
         rules = self.scope.rules

@@ -4,7 +4,8 @@ Every node of a cluster receives all publishes and acks; the leader of a channel
 channels by partitions each handle their own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from stan_protocol.channels import whole_of
 from stan_protocol.scalars import GroupId
@@ -12,6 +13,9 @@ from stan_protocol.scalars import GroupId
 from stan.core.boundary.view import BrokerView, ScopeView
 from stan.protocol.user_subjects import rules
 from stan.remembered import Remembered
+
+if TYPE_CHECKING:
+    from stan_protocol.frames import StreamSubject
 
 
 class ScanScope:
@@ -23,6 +27,8 @@ class ScanScope:
         self.pub_prefix = view.subjects.pub_prefix.encode() + b"."
         self.rules = rules(view.config)
         self.channel_filter: dict[bytes, bool] | None = ChannelFilter(view.scope) if view.clustered else view.partition
+        self.streams: dict[int, StreamSubject] = {}  # by sid
+        self.consumer_sid = 0  # of acks to consumers; 0: none
         self.led: frozenset[int] | None = frozenset() if view.clustered else None  # groups whose acks are handled
         if isinstance(self.channel_filter, ChannelFilter):
             view.scope.follow(self.roles_changed, self._acks_changed)
@@ -36,6 +42,11 @@ class ScanScope:
     def _acks_changed(self) -> None:
         """Follow a change of the groups whose acks this node handles."""
         self.led = self._scope.acks()
+
+    def subjects_changed(self, sids: Mapping[str, int]) -> None:
+        """Follow a change of the subjects of other protocols. *sids*: the subscription to each."""
+        self.streams = {sids[subject]: stream for subject, stream in self._scope.stream_subjects.items()}
+        self.consumer_sid = sids.get(self._scope.consumer_acks, 0)
 
     def identity_known(self) -> None:
         """Note that the metadata has the identity of the cluster, which acks' inboxes begin with: no client may use it."""

@@ -6,6 +6,7 @@ What this broker cannot do is refused here, never ignored. Sizes are bytes, dura
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final
 
 from stan_protocol.channels import is_channel_name
@@ -45,6 +46,11 @@ _NOT_BUILT: Final = (
 )
 
 
+@lru_cache(limits.STREAMS_SUBJECTS_MAX)
+def _names_channel(subject: str) -> bool:
+    return literal(subject) and is_channel_name(subject.encode())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamConfig:
     """The properties of a stream that its client has chosen."""
@@ -72,7 +78,7 @@ class StreamConfig:
     def is_literal(self) -> bool:
         """True if its channel is that of its one subject; else the channel is called like the stream, and a message's key is its
         subject."""
-        return len(self.subjects) == 1 and literal(self.subjects[0]) and is_channel_name(self.subjects[0].encode())
+        return len(self.subjects) == 1 and _names_channel(self.subjects[0])
 
     @property
     def channel(self) -> bytes:

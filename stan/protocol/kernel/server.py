@@ -39,6 +39,7 @@ __all__ = [
     "joined",
     "leaf_frames",
     "merged",
+    "noted",
     "number",
     "refuse",
     "scan",
@@ -47,6 +48,7 @@ __all__ = [
     "settle",
     "shared",
     "slots",
+    "stream_acks",
     "take",
 ]
 
@@ -65,9 +67,11 @@ if TYPE_CHECKING:
         joined,
         leaf_frames,
         merged,
+        noted,
         scan,
         settle,
         shared,
+        stream_acks,
         take,
     )
 else:
@@ -85,3 +89,5 @@ else:
     flat = _module.flat
     merged = _module.merged
     disjoint = _module.disjoint
+    noted = _module.noted
+    stream_acks = _module.stream_acks

@@ -13,7 +13,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp, memcpy
 
 from wire_c cimport (
-    LINES, Buffer, Field, Line, RawFrame, Span, decimal_size, fits, get_decimal, get_u32, get_u64, get_varint, is_header,
+    LINES, Buffer, Field, Line, RawFrame, Span, decimal_size, fits, get_decimal, get_u32, get_u64, get_varint, is_header, put_varint,
     line_of, long_text_size, next_field, next_frame, number_size, put, put_crlf, put_decimal, put_long_text, put_number, put_pub, put_pub_to,
     put_text, put_u32, record_size, reserve, same, text_size,
 )
@@ -21,7 +21,7 @@ from wire_c cimport (
 from collections import deque
 
 from stan import limits
-from stan_protocol.frames import ANYBODY, NO_TIMES, Acks, Frame, Publishes, Scan, Times
+from stan_protocol.frames import ANYBODY, NO_TIMES, Acks, StreamAcks, Frame, Publishes, Scan, StreamMessages, Times
 from stan.protocol.kernel.server_py import Assigned
 
 cdef extern from *:
@@ -35,7 +35,7 @@ cdef enum:
     NO_SLOT = 0xFFFF
     ROOM = 15  # of PubAck.sequence with a varint of ten bytes, and of PubAck.ack_level with one of a byte
 
-KERNEL_VERSION = 16
+KERNEL_VERSION = 17
 
 cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
@@ -147,6 +147,49 @@ cdef class _Run:
         self.ranges.append((self.first, self.last))
         return Acks(self.group, self.key, self.ranges, self.user)
 
+    cdef object of_consumer(self):
+        self.ranges.append((self.first, self.last))
+        return StreamAcks(self.group, self.key, self.ranges)
+
+
+cdef struct Headers:
+    # of a message for a stream of JetStream
+    Py_ssize_t size  # as encoded
+    Span id  # Nats-Msg-Id; empty: it has none
+
+
+cdef class _Stream:
+    """The messages for one stream of JetStream."""
+
+    cdef object name
+    cdef bytes subject  # of all; b"": each has its own, as its key
+    cdef bint keyed
+    cdef bint replied  # some message has a reply subject
+    cdef list ids  # empty if none has any; else of all up to the last that has one
+    cdef Buffer bodies
+    cdef Buffer replies
+    cdef Py_ssize_t count
+    cdef Py_ssize_t payload_bytes
+    cdef Py_ssize_t largest
+    cdef Py_ssize_t largest_body
+
+    def __dealloc__(self):
+        free(self.bodies.at)
+        free(self.replies.at)
+
+    cdef object messages(self):
+        return StreamMessages(
+            self.name,
+            self.subject,
+            self.count,
+            _bytes(self.bodies.at, self.bodies.used),
+            _bytes(self.replies.at, self.replies.used) if self.replied else b"",
+            self.payload_bytes,
+            self.largest,
+            self.largest_body,
+            self.ids + [b""] * (self.count - len(self.ids)) if self.ids else [],
+        )
+
 
 cdef class _Scanner:
     """What one call of scan has gathered so far."""
@@ -172,6 +215,15 @@ cdef class _Scanner:
     cdef object take
     cdef object ack_groups
     cdef dict wanted  # channel -> what `take` said
+    cdef object subjects  # NATS subscription -> StreamSubject
+    cdef int64_t consumer_sid
+    cdef bint jetstream  # some of these
+    cdef int64_t stream_sid  # of the frame before that was no publish and no ack
+    cdef object stream_subject  # its stream, or None
+    cdef _Stream stream  # of the message for a stream before
+    cdef dict streams  # name -> _Stream
+    cdef dict consumers  # beginning of an ack subject -> _Run
+    cdef _Run consumer  # of the ack to a consumer before
     cdef Line* lines  # met before, by hash; only if there is something to skip
     cdef Py_ssize_t more_work  # see server_py: the work besides the bytes
 
@@ -338,6 +390,86 @@ cdef class _Scanner:
         run.growing = True
         return 1
 
+    cdef int other(self, RawFrame* frame) except -1:
+        """Take a frame that is neither a publish nor an ack; 0 if it is one of JetStream's behind another frame: scan must stop."""
+        cdef Span named
+        cdef uint64_t sequence = 0
+        cdef Headers headers
+        if not self.jetstream:
+            return self.frame(self.others, frame)
+        if frame.sid == self.consumer_sid:
+            if frame.header.size > 0 or not _is_consumer_ack(frame, &named, &sequence):
+                return self.frame(self.others, frame)
+            return 0 if self.others else self.consumer_ack(named, sequence)
+        if frame.sid != self.stream_sid:
+            self.stream_sid, self.stream_subject = frame.sid, self.subjects.get(frame.sid)
+            self.stream = None
+        if (
+            self.stream_subject is None
+            or frame.subject.size > KEY_MAX
+            or (frame.reply.size > 0 and not (self.answers(frame.reply) and _is_subject(frame.reply)))
+            or not _headers(frame.header, &headers)
+        ):
+            return self.frame(self.others, frame)
+        return 0 if self.others else self.stream_message(frame, &headers)
+
+    cdef int consumer_ack(self, Span named, uint64_t sequence) except -1:
+        """Add an ack to the ranges of its consumer; *named*: its subject up to the consumer's name."""
+        cdef _Run run = self.consumer
+        cdef bytes inbox
+        cdef list tokens
+        if run is None or not same(named, _start(run.inbox), PyBytes_GET_SIZE(run.inbox)):
+            inbox = _text(named)
+            run = self.consumers.get(inbox)
+            if run is None:
+                tokens = inbox.split(b".")
+                run = _Run()
+                run.inbox, run.group, run.key, run.ranges = inbox, tokens[2], tokens[3], []
+                self.consumers[inbox] = run
+                self.more_work += BATCH_WORK
+            self.consumer = run
+        return self.acked(run, sequence)
+
+    cdef int stream_message(self, RawFrame* frame, Headers* headers) except -1:
+        """Add a message to those of its stream."""
+        cdef _Stream stream = self.stream
+        cdef Py_ssize_t size
+        cdef uint8_t* out
+        if stream is None:
+            name, keyed = self.stream_subject
+            stream = self.streams.get(name)
+            if stream is None:
+                stream = self.streams[name] = _Stream()
+                stream.ids = []
+                stream.name, stream.keyed, stream.subject = name, keyed, b"" if keyed else _text(frame.subject)
+                self.more_work += BATCH_WORK
+            self.stream = stream
+        size = text_size(frame.payload.size) + headers.size
+        if stream.keyed:
+            size += long_text_size(frame.subject.size)
+        if size > stream.largest_body:
+            stream.largest_body = size
+        out = put_u32(reserve(&stream.bodies, <size_t> size + 4), <uint64_t> size)
+        out = put_text(out, 4, frame.payload.at, frame.payload.size)
+        if headers.size > 0:
+            out = _put_stored_headers(out, frame.header)
+        if headers.id.size > 0:
+            while len(stream.ids) < stream.count:
+                stream.ids.append(b"")
+            stream.ids.append(_text(headers.id))
+        if stream.keyed:
+            put_long_text(out, 17, frame.subject.at, frame.subject.size)
+        stream.bodies.used += <size_t> size + 4
+        out = put_u32(reserve(&stream.replies, <size_t> frame.reply.size + 4), <uint64_t> frame.reply.size)
+        put(out, frame.reply.at, frame.reply.size)
+        stream.replies.used += <size_t> frame.reply.size + 4
+        stream.replied |= frame.reply.size > 0
+        stream.count += 1
+        stream.payload_bytes += frame.payload.size
+        if frame.header.size + frame.payload.size > stream.largest:
+            stream.largest = frame.header.size + frame.payload.size
+        return 1
+
     cdef _Run run_of(self, Span subject):
         """The run of this ack inbox, a new one if need be; None if the inbox does not end with two numbers."""
         cdef bytes inbox = _text(subject)
@@ -400,6 +532,124 @@ cdef Span _last_token(Span* subject) noexcept:
         token.size += 1
     token.size = 0
     return token
+
+
+cdef bint _is_subject(Span text) noexcept:
+    """See is_subject in stan_protocol/channels.py; the size is checked elsewhere."""
+    cdef Py_ssize_t i, begin = 0
+    cdef uint8_t byte
+    for i in range(text.size + 1):
+        byte = text.at[i] if i < text.size else 46
+        if byte == 46:
+            if i == begin or (i == begin + 1 and (text.at[begin] == 42 or text.at[begin] == 62)):
+                return False
+            begin = i + 1
+        elif byte == 32 or byte == 9 or byte == 13 or byte == 10 or byte == 0:
+            return False
+    return True
+
+
+cdef inline const uint8_t* _line_end(const uint8_t* at, const uint8_t* end) noexcept:
+    """Where the CRLF behind the line at *at* stands; NULL if there is none."""
+    while at < end:
+        at = <const uint8_t*> memchr(at, 13, <size_t> (end - at))
+        if at == NULL or end - at < 2:
+            return NULL
+        if at[1] == 10:
+            return at
+        at += 1
+    return NULL
+
+
+cdef inline bint _is_blank(uint8_t byte) noexcept:
+    return byte == 32 or byte == 9
+
+
+cdef bint _header_line(const uint8_t* at, const uint8_t* stop, Span* name, Span* value) noexcept:
+    """Cut a line `<name>: <value>`; False if it is another."""
+    cdef const uint8_t* colon = <const uint8_t*> memchr(at, 58, <size_t> (stop - at))
+    if colon == NULL or colon == at or stop - colon < 2 or colon[1] != 32:
+        return False
+    name.at, name.size = at, colon - at
+    value.at, value.size = colon + 2, stop - colon - 2
+    return value.size == 0 or not (_is_blank(value.at[0]) or _is_blank((stop - 1)[0]))
+
+
+cdef bint _headers(Span block, Headers* headers) noexcept:
+    """See streams_py.header_fields; False: the message has to be looked at alone."""
+    cdef const uint8_t* at = block.at
+    cdef const uint8_t* end = block.at + block.size
+    cdef const uint8_t* stop
+    cdef Span name, value
+    cdef Py_ssize_t count = 0, size
+    cdef bint named = False
+    headers.size = headers.id.size = 0
+    headers.id.at = end
+    if block.size == 0:
+        return True
+    if block.size < 12 or memcmp(at, b"NATS/1.0\r\n", 10) != 0:
+        return False
+    at += 10
+    while True:
+        stop = _line_end(at, end)
+        if stop == NULL:
+            return False
+        if stop == at:
+            break
+        if not _header_line(at, stop, &name, &value):
+            return False
+        if name.size >= 5 and memcmp(name.at, b"Nats-", 5) == 0:
+            if named or not same(name, <const uint8_t*> b"Nats-Msg-Id", 11):
+                return False
+            named = True
+            headers.id = value
+        size = text_size(name.size) + text_size(value.size)
+        headers.size += long_text_size(size)
+        count += 1
+        at = stop + 2
+    return count > 0 and stop + 2 == end and block.size + 16 * count <= HEADERS_MAX
+
+
+cdef uint8_t* _put_stored_headers(uint8_t* out, Span block) noexcept:
+    """The fields of a header block that `_headers` has read, as a message has them."""
+    cdef const uint8_t* at = block.at + 10
+    cdef const uint8_t* end = block.at + block.size
+    cdef const uint8_t* stop = _line_end(at, end)
+    cdef Span name, value
+    while stop > at:
+        _header_line(at, stop, &name, &value)
+        out[0], out[1] = 0x82, 1
+        out = put_varint(out + 2, <uint64_t> (text_size(name.size) + text_size(value.size)))
+        out = put_text(out, 1, name.at, name.size)
+        out = put_text(out, 2, value.at, value.size)
+        at = stop + 2
+        stop = _line_end(at, end)
+    return out
+
+
+cdef bint _is_consumer_ack(RawFrame* frame, Span* named, uint64_t* sequence) noexcept:
+    """Whether a frame says of one message of a consumer that it is done, and wants no answer; *named*: its subject up to the
+    consumer's name."""
+    cdef Span subject = frame.subject
+    cdef Span token
+    cdef Py_ssize_t i, dots = 0, begin = 0
+    cdef int64_t number = 0
+    if frame.reply.size > 0 or not (frame.payload.size == 0 or same(frame.payload, <const uint8_t*> b"+ACK", 4)):
+        return False
+    for i in range(subject.size):
+        if subject.at[i] != 46:
+            continue
+        dots += 1
+        if dots == 4:
+            named.at, named.size = subject.at, i
+        elif dots == 5:
+            begin = i + 1
+        elif dots == 6:
+            token.at, token.size = subject.at + begin, i - begin
+            if not get_decimal(token, &number):
+                return False
+    sequence[0] = <uint64_t> number
+    return dots == 8
 
 
 cdef bint _parse_pub(Span payload, Publish* message) noexcept:
@@ -614,6 +864,8 @@ def scan(
     bint keyed=False,
     rules=ANYBODY,
     Py_ssize_t most=0,
+    streams=None,
+    int64_t consumer_sid=0,
 ):
     """See server_py.scan."""
     cdef const uint8_t* begin = _start(data)
@@ -636,6 +888,9 @@ def scan(
     scanner.prefix, scanner.prefix_size = _start(pub_prefix), PyBytes_GET_SIZE(pub_prefix)
     scanner.pub_sid, scanner.take, scanner.ack_groups, scanner.keyed = pub_sid, take, groups, keyed
     scanner.rule(rules)
+    if streams or consumer_sid:
+        scanner.jetstream, scanner.subjects, scanner.consumer_sid = True, streams or {}, consumer_sid
+        scanner.streams, scanner.consumers = {}, {}
     if choosy:
         line = scanner.lines = <Line*> calloc(LINES, sizeof(Line))
         if line == NULL:
@@ -660,8 +915,11 @@ def scan(
             raise ValueError(wrong.decode("ascii"))
         if wrong != NULL or frame.next == NULL:
             break
-        if frame.sid == 0 or (frame.sid != pub_sid and frame.sid != ack_sid):
+        if frame.sid == 0:
             scanner.frame(scanner.others, &frame)
+        elif frame.sid != pub_sid and frame.sid != ack_sid:
+            if scanner.other(&frame) == 0:
+                break
         else:
             if choosy and not known:
                 line[0] = Line(at, frame.header.at - at, frame.next - at, scanner.unwanted(&frame))
@@ -683,6 +941,8 @@ def scan(
         scanner.verdicts,
         skipped,
         at - (begin + start) + scanner.more_work,
+        [(<_Stream> stream).messages() for stream in scanner.streams.values()] if scanner.streams else [],
+        [(<_Run> consumer).of_consumer() for consumer in scanner.consumers.values()] if scanner.consumers else [],
     )
 
 
@@ -1525,3 +1785,92 @@ cdef uint8_t* _put_line(uint8_t* to, Span text) noexcept:
     for i in range(text.size):
         to[i] = 32 if text.at[i] == 13 or text.at[i] == 10 else text.at[i]
     return to + text.size
+
+
+# --- publishes to streams of JetStream -----------------------------------------------------------------------------
+
+
+def stream_acks(bytes replies not None, bytes begins not None, uint64_t first):
+    """See streams_py.stream_acks."""
+    cdef const uint8_t* at = _start(replies)
+    cdef const uint8_t* end = at + PyBytes_GET_SIZE(replies)
+    cdef Py_ssize_t begins_size = PyBytes_GET_SIZE(begins), size, payload
+    cdef Buffer out
+    cdef uint8_t* to
+    out.at, out.used, out.room = NULL, 0, 0
+    try:
+        while at < end:
+            size = record_size(at, end)
+            at += 4
+            if size > 0:
+                payload = begins_size + 8 + decimal_size(first)
+                to = reserve(&out, <size_t> (size + payload + 32))
+                to = put_pub(to, at, size, payload)
+                to = put(to, _start(begins), begins_size)
+                to = put_decimal(put(to, <const uint8_t*> b',"seq":', 7), first)
+                to[0] = 125
+                to = put_crlf(to + 1)
+                out.used = <size_t> (to - out.at)
+            at += size
+            first += 1
+        return _bytes(out.at, <Py_ssize_t> out.used)
+    finally:
+        free(out.at)
+
+
+def noted(records, uint64_t first):
+    """See streams_py.noted."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    try:
+        return _noted(<const uint8_t*> view.buf, view.len, first)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef tuple _noted(const uint8_t* at, Py_ssize_t length, uint64_t sequence):
+    cdef const uint8_t* end = at + length
+    cdef const uint8_t* stop
+    cdef dict newest = {}
+    cdef list ids = []  # empty as long as no message has any
+    cdef bytes key = None  # of the message before
+    cdef Span text, message_id
+    cdef Py_ssize_t count = 0
+    while at < end:
+        stop = at + 4 + record_size(at, end)
+        if not _key_and_id(at + 4, stop, &text, &message_id):
+            raise ValueError("record is no message")
+        if key is None or not same(text, _start(key), PyBytes_GET_SIZE(key)):
+            key = _text(text)
+        newest[key] = sequence
+        if message_id.size > 0:
+            ids.extend([b""] * (count - len(ids)))
+            ids.append(_text(message_id))
+        at = stop
+        sequence += 1
+        count += 1
+    if ids:
+        ids.extend([b""] * (count - len(ids)))
+    return newest, ids
+
+
+cdef bint _key_and_id(const uint8_t* at, const uint8_t* end, Span* key, Span* message_id) noexcept:
+    """The key and the Nats-Msg-Id of a stored message; False if it is none."""
+    cdef Field field
+    cdef Span name, value
+    cdef bint named = False
+    key.at = message_id.at = end
+    key.size = message_id.size = 0
+    while at < end:
+        at = next_field(at, end, &field)
+        if at == NULL:
+            return False
+        if field.wire == 2 and field.number == 17:
+            key[0] = field.text
+        elif field.wire == 2 and field.number == 16:
+            if not _header_of(field.text, &name, &value):
+                return False
+            if not named and same(name, <const uint8_t*> b"Nats-Msg-Id", 11):
+                named = True
+                message_id[0] = value
+    return True

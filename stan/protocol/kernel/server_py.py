@@ -6,13 +6,14 @@ field by field; the compiled twin is the fast one.
 """
 
 from collections import deque
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from itertools import count, islice, pairwise
 from struct import Struct
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from stan_protocol.channels import publication
+from stan_protocol.channels import is_subject, publication
 from stan_protocol.frames import (
     ANYBODY,
     KEY_BYTES,
@@ -24,6 +25,9 @@ from stan_protocol.frames import (
     Publishes,
     Rules,
     Scan,
+    StreamAcks,
+    StreamMessages,
+    StreamSubject,
     Times,
 )
 from stan_protocol.kernel.wire_py import (
@@ -54,13 +58,17 @@ from stan.limits import (
     ZSTD_MAGIC,
 )
 from stan.protocol.kernel.leaf_py import leaf_frames as leaf_frames  # noqa: PLC0414 - a part of the contract
+from stan.protocol.kernel.streams_py import MSG_ID, header_fields
+from stan.protocol.kernel.streams_py import noted as noted  # noqa: PLC0414
+from stan.protocol.kernel.streams_py import stream_acks as stream_acks  # noqa: PLC0414
 
 if TYPE_CHECKING:
     from array import array
 
-KERNEL_VERSION = 16
+KERNEL_VERSION = 17
 """Raised with every change of the contract; a compiled twin with another one is not used."""
 
+NO_STREAMS: Mapping[int, StreamSubject] = MappingProxyType({})
 _CRLF = b"\r\n"
 _ROOM = b"\x80\x01" + b"\x80" * 9 + b"\0" + b"\x88\x01\0"
 """PubAck.sequence (16) with a varint of ten bytes, and PubAck.ack_level (17) with one of a byte; both 0 for now."""
@@ -203,6 +211,114 @@ def _read_publish(payload: bytes) -> _Publish:
     return _Publish(client, guid, channel, reply, content, conn, key, headers, due, numbered, ttl)
 
 
+class _Stream:
+    """The messages for one stream."""
+
+    __slots__ = (
+        "bodies",
+        "count",
+        "ids",
+        "largest",
+        "largest_body",
+        "name",
+        "payload_bytes",
+        "replied",
+        "replies",
+        "subject",
+    )
+
+    def __init__(self, name: str, subject: bytes) -> None:
+        self.name = name
+        self.subject = subject
+        self.count = 0
+        self.bodies: list[bytes] = []
+        self.replies: list[bytes] = []
+        self.replied = False
+        self.payload_bytes = 0
+        self.largest = self.largest_body = 0
+        self.ids: list[bytes] = []
+
+    def messages(self) -> StreamMessages:
+        replies = b"".join(self.replies) if self.replied else b""
+        bodies = b"".join(self.bodies)
+        ids = self.ids if any(self.ids) else []
+        sizes = self.payload_bytes, self.largest, self.largest_body
+        return StreamMessages(self.name, self.subject, self.count, bodies, replies, *sizes, ids)
+
+
+_ACK_TOKENS = 9
+"""In an ack subject of JetStream: `$JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<number>.<time>.<pending>`."""
+
+
+class _Wanted(dict[bytes, bool]):
+    """By channel: if its publishes are read."""
+
+    def __init__(self, take: Mapping[bytes, bool]) -> None:
+        super().__init__()
+        self.take = take
+
+    def __missing__(self, channel: bytes) -> bool:
+        wanted = self[channel] = bool(self.take[channel])
+        return wanted
+
+
+class _JetStream:
+    """The messages for streams, and the acks to their consumers, that one call of scan has taken."""
+
+    def __init__(self, rules: Rules, subjects: Mapping[int, StreamSubject], consumer_sid: int) -> None:
+        self.rules = rules
+        self.subjects = subjects
+        self.consumer_sid = consumer_sid
+        self.streams: dict[str, _Stream] = {}
+        self.consumers: dict[bytes, StreamAcks] = {}  # by the beginning of their ack subjects
+        self.work = 0
+
+    def taker(self, frame: Frame) -> Callable[[Frame], None] | None:
+        """Return the function that takes a message for a stream, or the ack of a consumer; None if the frame is neither, or one
+        that is handled alone."""
+        if not frame.sid:
+            return None
+        if frame.sid == self.consumer_sid:
+            tokens = frame.subject.split(b".")
+            plain = not frame.reply and not frame.header and frame.payload in (b"", b"+ACK")
+            return self.consumer_ack if plain and len(tokens) == _ACK_TOKENS and _is_number(tokens[5]) else None
+        if frame.sid not in self.subjects or len(frame.subject) > KEY_BYTES_MAX:
+            return None
+        answered = not frame.reply or (is_subject(frame.reply) and self.rules.answers(frame.reply))
+        return self.stream_message if answered and header_fields(frame.header) is not None else None
+
+    def stream_message(self, frame: Frame) -> None:
+        """Add a message to those of its stream."""
+        name, keyed = self.subjects[frame.sid]
+        stream = self.streams.get(name)
+        if stream is None:
+            stream = self.streams[name] = _Stream(name, b"" if keyed else frame.subject)
+            self.work += BATCH_WORK
+        fields = header_fields(frame.header) or []
+        encoded = b"".join(long_text(HEADER_TAG, text(1, key) + text(2, value)) for key, value in fields)
+        body = text(4, frame.payload) + encoded + (long_text(KEY_TAG, frame.subject) if keyed else b"")
+        stream.count += 1
+        stream.bodies += (_LENGTH.pack(len(body)), body)
+        stream.replies += (_LENGTH.pack(len(frame.reply)), frame.reply)
+        stream.replied |= bool(frame.reply)
+        stream.payload_bytes += len(frame.payload)
+        stream.largest_body = max(stream.largest_body, len(body))
+        stream.largest = max(stream.largest, len(frame.header) + len(frame.payload))
+        stream.ids.append(next((value for key, value in fields if key == MSG_ID), b""))
+
+    def consumer_ack(self, frame: Frame) -> None:
+        """Add this ack to the ranges of its consumer."""
+        tokens = frame.subject.split(b".")
+        named = b".".join(tokens[:4])
+        acks = self.consumers.get(named)
+        if acks is None:
+            acks = self.consumers[named] = StreamAcks(tokens[2], tokens[3], [])
+            self.work += BATCH_WORK
+        before = len(acks.ranges)
+        _extend(acks.ranges, int(tokens[5]))
+        self.work += RANGE_WORK if 0 < before < len(acks.ranges) else 0
+
+
 class _Scanner:
     """The state of one call of scan: its arguments, and the results so far."""
 
@@ -216,16 +332,17 @@ class _Scanner:
         ack_groups: Container[int] | None,
         keyed: bool,  # noqa: FBT001 - as scan has it
         rules: Rules,
+        jetstream: _JetStream,
     ) -> None:
         self.data = data
         self.pub_sid = pub_sid
         self.ack_sid = ack_sid
         self.prefix = prefix
-        self.take = take
+        self.take = None if take is None else _Wanted(take)
         self.ack_groups = ack_groups
         self.keyed = keyed
         self.rules = rules
-        self.accepted: dict[bytes, bool] = {}  # answers of `take`, by channel
+        self.jetstream = jetstream
         self.groups: dict[bytes, _Group] = {}  # by NATS subject
         self.runs: dict[bytes, Acks] = {}
         self.result = Scan(0)  # without publishes, acks and the work of the bytes, which `finish` adds
@@ -233,9 +350,11 @@ class _Scanner:
     def finish(self, consumed: int) -> Scan:
         """Return the results for the *consumed* bytes."""
         self.result.consumed = consumed
-        self.result.work += consumed
+        self.result.work += consumed + self.jetstream.work
         self.result.publishes = [group.publishes() for group in self.groups.values()]
         self.result.acks = [acks for acks in self.runs.values() if acks.ranges]
+        self.result.streams = [stream.messages() for stream in self.jetstream.streams.values()]
+        self.result.consumers = [*self.jetstream.consumers.values()]
         return self.result
 
     def step(self, at: int) -> int:
@@ -245,8 +364,14 @@ class _Scanner:
             return at
         after, frame = split
         if frame.sid == 0 or frame.sid not in (self.pub_sid, self.ack_sid):
-            self.result.others.append(frame)
-            self.result.work += COMPRESSED_WORK if ZSTD_MAGIC in frame.payload else REQUEST_WORK
+            take = self.jetstream.taker(frame)
+            if take is None:
+                self.result.others.append(frame)
+                self.result.work += COMPRESSED_WORK if ZSTD_MAGIC in frame.payload else REQUEST_WORK
+            elif self.result.others:
+                return at
+            else:
+                take(frame)
         elif self.skips(frame):
             self.result.skipped += 1
         elif self.result.others:
@@ -266,11 +391,7 @@ class _Scanner:
         """Return True if the caller skips this publish or ack; only its subject is read."""
         if frame.sid == self.pub_sid:
             _, channel = self.target(frame.subject)
-            if self.take is None or not channel:
-                return False
-            if channel not in self.accepted:
-                self.accepted[channel] = bool(self.take[channel])
-            return not self.accepted[channel]
+            return self.take is not None and bool(channel) and not self.take[channel]
         if self.ack_groups is None:
             return False
         tokens = frame.subject.rsplit(b".", 2)
@@ -363,12 +484,14 @@ def scan(
     keyed: bool = False,  # noqa: FBT001, FBT002 - one of three choices about the results
     rules: Rules = ANYBODY,
     most: int = 0,
+    streams: Mapping[int, StreamSubject] = NO_STREAMS,
+    consumer_sid: int = 0,
 ) -> Scan:
     """Split bytes from NATS into batches of publishes and acks, and all other frames as they are.
 
-    The scan ends before a publish or ack that follows a frame in `others`, before a publisher that a batch has no place for, and
-    once `Scan.work` reaches *most*: call it again, with the place that it reached, until it consumes nothing. A frame that is
-    skipped is neither read nor checked beyond its control line and its end, and does not end the scan.
+    The scan ends before a publish or ack, of JetStream too, that follows a frame in `others`, before a publisher that a batch has
+    no place for, and once `Scan.work` reaches *most*: call it again, with the place that it reached, until it consumes nothing. A
+    frame that is skipped is neither read nor checked beyond its control line and its end, and does not end the scan.
 
     Args:
         data: bytes read from NATS; the last frame may be incomplete.
@@ -383,6 +506,10 @@ def scan(
         rules: whether there are users, and which reply subjects a publish may have. A publish against them is malformed: its
             prepared ack would be sent wherever the publisher wants, in the broker's name.
         most: of `Scan.work`, about: one frame is always read. 0: no bound.
+        streams: by NATS subscription, the stream to which its frames belong; those with a long subject, a reply subject that
+            cannot be answered, or headers that `header_fields` does not take are left in `others`.
+        consumer_sid: NATS subscription of acks to consumers of JetStream; 0 for none. Those with headers, a reply subject or
+            another payload than +ACK are left in `others`.
 
     Raises:
         ValueError: *start* lies outside, or no NATS frame stands there; frames before garbage are handed over first.
@@ -392,9 +519,10 @@ def scan(
     """
     if not 0 <= start <= len(data):
         raise ValueError("start lies outside of the data")
-    scanner = _Scanner(data, pub_sid, ack_sid, pub_prefix, take, groups, keyed, rules)
+    jetstream = _JetStream(rules, streams or NO_STREAMS, consumer_sid)
+    scanner = _Scanner(data, pub_sid, ack_sid, pub_prefix, take, groups, keyed, rules, jetstream)
     at, end = start, len(data)
-    while at < end and (at == start or not most or at - start + scanner.result.work < most):
+    while at < end and (at == start or not most or at - start + scanner.result.work + jetstream.work < most):
         try:
             after = scanner.step(at)
         except ValueError:

@@ -2,7 +2,10 @@
 
 import json
 
+import pytest
+
 from stan.edge.nats.gateway import Gateway
+from tests.kit import consumers
 from tests.kit import jetstream as js
 
 
@@ -24,9 +27,9 @@ class Link:
         return taken.decode().split("\r\n")
 
 
-def listening():
+def listening(broker=None):
     """A broker with its gateway, which listens."""
-    broker = js.harness()
+    broker = broker or js.harness()
     gateway = Gateway(broker.broker, "_INBOX.x.>", lambda *_: None)
     gateway.read_buffer.wake = lambda: None
     gateway.connection = link = Link()
@@ -104,3 +107,50 @@ def test_what_comes_late_for_a_stream_that_is_gone_is_left_alone():
     gateway.take_in()
     broker.turn()
     assert not broker.hear("_INBOX.r")
+
+
+@pytest.mark.parametrize(("policy", "acked", "pending"), [("explicit", (1, 3, 4), 2), ("all", (2, 3), 2)])
+def test_acks_of_one_read_are_done_together(policy, acked, pending):
+    broker, gateway, link = listening(consumers.served())
+    consumers.consumer(broker, "worker", ack_policy=policy)
+    js.publish(broker, "orders.1", *[b"x"] * 5)
+    got = consumers.pull(broker, "worker", 5)
+    sid = sid_of(link.take(), "$JS.ACK.>").encode()
+    said = [got[number - 1].ack.encode() for number in acked]
+    odd = [b"$JS.ACK.ORDERS.worker.1.%d.1.1.0" % number for number in (0, 9, 10**17, 10**18, 10**25)]
+    odd += [b"$JS.ACK.NONE.worker.1.5.1.1.0", b"$JS.ACK.ORDERS.nobody.1.5.1.1.0", b"$JS.ACK.ORDERS.worker.1.x.1.1.0"]
+    odd += [b"$JS.ACK.ORDERS.worker.5", b"$JS.ACK.ORDERS.worker.1.5.1.1.0.more.more", b"$JS.ACK.\xff..1.5.1.1.0"]
+    frames = [
+        b"MSG %b %b %b\r\n" % (ack, sid, b"4\r\n+ACK" if at % 2 else b"0\r\n") for at, ack in enumerate(said + odd)
+    ]
+    gateway.read_buffer.on_data(b"".join(frames))
+    assert gateway.take_in()
+    broker.turn()
+    assert consumers.info(broker, "worker")["num_ack_pending"] == pending
+
+
+def test_a_message_with_another_header_stays_in_its_place():
+    broker, gateway, link = listening()
+    create(broker, "S", "a.b")
+    sid = sid_of(link.take(), "a.b").encode()
+    blocks = [b"", b"NATS/1.0\r\nNats-Expected-Last-Sequence: 1\r\n\r\n", b"NATS/1.0\r\nNats-Msg-Id: i\r\n\r\n", b""]
+    frames = [
+        b"HMSG a.b %b _INBOX.r.%d %d %d\r\n%b%d\r\n" % (sid, at, len(block), len(block) + 1, block, at)
+        for at, block in enumerate(blocks)
+    ]
+    gateway.read_buffer.on_data(b"".join(frames))
+    gateway.take_in()
+    broker.turn()
+    assert broker.stored("a.b") == [b"0", b"1", b"2", b"3"]
+    answers = [json.loads(js.answer_to(broker, f"_INBOX.r.{at}").payload) for at in range(4)]
+    assert [answer["seq"] for answer in answers] == [1, 2, 3, 4]
+
+
+def test_a_stream_whose_subjects_become_several_has_keys_from_then_on():
+    broker, gateway, link = listening()
+    create(broker, "S", "a.*")
+    sid = sid_of(link.take(), "a.*")
+    assert gateway.scope.streams[int(sid)].keyed
+    js.api(broker, "STREAM.UPDATE.S", {"name": "S", "subjects": ["a.*", "c"]})
+    assert {stream.keyed for stream in gateway.scope.streams.values()} == {True}
+    assert len(gateway.scope.streams) == 2

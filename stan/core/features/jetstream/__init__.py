@@ -83,6 +83,7 @@ class JetStreamFeature(BrokerFeature):
 
     def _listen(self) -> None:
         if self.on:
+            self.services.listening.acks = self.acks.SUBJECT
             streams = self.services.node.meta.streams
             own = {ALL: self.router.receive} | self.acks.takers()
-            self.services.listening.change(own | self.publishes.takers(streams))
+            self.services.listening.change(own | self.publishes.takers(streams), self.publishes.subjects(streams))

@@ -4,8 +4,9 @@ Plain acks of one turn go to each consumer together; a client that says somethin
 """
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from stan_protocol.frames import Frame
+from stan_protocol.frames import Frame, StreamAcks
 from stan_protocol.scalars import GroupId, Nanos
 
 from stan.core.base.interest import Change
@@ -27,10 +28,14 @@ class _Acked:
 class ConsumerAcks:
     """Takes the frames of acks, and NATS's interest."""
 
+    SUBJECT: ClassVar[str] = ACK_SUBJECTS
+    """Of acks that come as batches, if they can."""
+
     def __init__(self, services: Services) -> None:
         self.faults, self.leading, self.node = services.faults, services.leading, services.node
         self.placement, self.timers = services.placement, services.timers
         self._arrived: dict[tuple[bytes, bytes], _Acked] = {}  # in this turn, by stream and consumer
+        services.listening.take_acks = self._acked_together
         if services.node.config.jetstream_api:
             services.leaf.followers.append(self._interest_changed)
 
@@ -64,7 +69,8 @@ class ConsumerAcks:
         for (stream, consumer), acked in arrived.items():
             led = self._led(stream, consumer)
             if led is not None:
-                self.faults.within(led[0], led[1].acked, led[2], acked.sequences, acked.replies)
+                ranges = [(one, one) for one in acked.sequences]
+                self.faults.within(led[0], led[1].acked, led[2], ranges, acked.replies)
 
     def _led(self, name: bytes, consumer: bytes) -> tuple[GroupId, ConsumerDeliveries, LedConsumer] | None:
         """A consumer that this node delivers, its part of the leader and its group; None: it is another node's, or gone."""
@@ -75,6 +81,12 @@ class ConsumerAcks:
         part = self.leading.part(group, ConsumerDeliveries)
         led = None if part is None else part.find(stream.uid, consumer)
         return None if part is None or led is None else (group, part, led)
+
+    def _acked_together(self, acks: StreamAcks) -> None:
+        """Plain acks of one read for one consumer, of which none wants an answer."""
+        led = self._led(acks.stream, acks.consumer)
+        if led is not None:
+            self.faults.within(led[0], led[1].acked, led[2], acks.ranges, ())
 
     def _flow_answered(self, frame: Frame) -> None:
         for part in self.leading.all_parts(ConsumerDeliveries):

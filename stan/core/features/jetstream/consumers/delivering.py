@@ -5,6 +5,7 @@ acks ─► the cursor's acks; those whose senders want to know are answered onc
 """
 
 from collections.abc import Iterable
+from collections.abc import Sequence as Seq
 from functools import partial
 from typing import ClassVar
 
@@ -197,17 +198,15 @@ class ConsumerDeliveries(LeaderPart):
 
     # --- acks -------------------------------------------------------------------------------------------------------------
 
-    def acked(self, led: LedConsumer, sequences: list[int], replies: list[bytes]) -> None:
+    def acked(self, led: LedConsumer, ranges: Seq[tuple[int, int]], replies: Seq[bytes]) -> None:
         """Clients have acked messages; *replies*: where they want to hear once that is stored."""
         live, member, consumer = led
         self._note_client(consumer)
         if consumer.acks:
             sent = max(live.last_sent, live.ahead.maybe_sent_until)
-            known = [one for one in sequences if one <= sent]
-            if consumer.config.ack_policy == ACK_ALL:
-                ranges = [(1, max(known))] if known else []
-            else:
-                ranges = [(one, one) for one in known]
+            ranges = [(first, min(last, sent)) for first, last in ranges if first <= sent]
+            if ranges and consumer.config.ack_policy == ACK_ALL:
+                ranges = [(1, max(last for _, last in ranges))]
             if ranges:
                 self.group.dispatch.acks.ack(member.sub.ack_place, ranges, self.node.clock.now, self.node.clock.wall)
         self._answer_once_stored(replies)
@@ -219,7 +218,7 @@ class ConsumerDeliveries(LeaderPart):
             return
         replies = [frame.reply] if frame.reply and said.next is None else []
         if said.kind == wire.ACK:
-            self.acked(led, [sequence], replies)
+            self.acked(led, [(sequence, sequence)], replies)
         else:
             self._note_client(led[2])
             if led[2].acks:
@@ -235,7 +234,7 @@ class ConsumerDeliveries(LeaderPart):
         if consumer.presence.idle_since and not consumer.config.pushes:
             consumer.presence.idle_since = inactive_since(self.node.clock.now)
 
-    def _answer_once_stored(self, replies: list[bytes]) -> None:
+    def _answer_once_stored(self, replies: Seq[bytes]) -> None:
         """Answer acks once an entry is committed that has them: the progress of the group is written before any change."""
         if not replies or len(self._synced) >= limits.STREAM_CONSUMER_SYNCED_MAX:
             return

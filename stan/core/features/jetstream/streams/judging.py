@@ -5,21 +5,23 @@ The checks come in the order in which NATS's own server makes them, so that a me
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from struct import Struct
 from typing import Final, NamedTuple
 
-from stan_protocol.frames import Frame
+from stan_protocol.frames import Frame, StreamMessages
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import TOO_MANY_DELETED, go_quote
 from stan_protocol.scalars import SECOND
 from stan_protocol.units import parse_duration
 
 from stan import limits
-from stan.config import ChannelLimits
 from stan.core.base.names import raw, text
 from stan.core.base.payload_limit import MESSAGE_ROOM
-from stan.core.features.jetstream.streams.subjects import SubjectIndex, digest
+from stan.core.features.jetstream.streams.batches import Arrived, BatchInFlight
+from stan.core.features.jetstream.streams.subjects import SubjectIndex, digest, digests
 from stan.core.metadata.streams import Stream
+from stan.core.publishing.channel_policies import ChannelPolicies
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.services.services import Services
 from stan.core.state.tombstones import below_newest, deleted_from
@@ -55,8 +57,11 @@ _ASKING: Final = (headers.MSG_ID, headers.EXPECTED_LAST_ID, headers.EXPECTED_LAS
 TTL_MIN: Final = SECOND
 
 
-def asks_index(stream: Stream, frame: Frame) -> bool:
-    """True if a message can be judged only by what the stream's index knows."""
+def asks_index(stream: Stream, arrived: Arrived) -> bool:
+    """True if a message or a batch can be judged only with the stream's index."""
+    if isinstance(arrived, StreamMessages):
+        return bool(arrived.ids)
+    frame = arrived
     if not frame.header:
         return False
     return any(name in frame.header for name in _ASKING) or (stream.config.rolls_up and headers.ROLLUP in frame.header)
@@ -68,7 +73,9 @@ class InFlight:
 
     count: int = 0
     subjects: dict[bytes, int] = field(default_factory=dict)  # the sequence that the newest of each gets
-    ids: dict[bytes, list[bytes]] = field(default_factory=dict)  # and the reply subjects of messages with the same id
+    batches: list[BatchInFlight] = field(default_factory=list)  # whose subjects are not in `subjects`
+    # And the reply subjects of messages with the same id; None: there was none.
+    ids: dict[bytes, list[bytes] | None] = field(default_factory=dict)
     last_id: bytes = b""  # of the newest
 
     def begin(self, subject: bytes, message_id: bytes, sequence: int) -> None:
@@ -76,13 +83,34 @@ class InFlight:
         self.subjects[subject] = sequence
         self.last_id = message_id
         if message_id:
-            self.ids[digest(message_id)] = []
+            self.ids[digest(message_id)] = None
+
+    def begin_batch(self, first: int, messages: StreamMessages) -> BatchInFlight:
+        """Note a batch; *first*: the sequence of its first message."""
+        batch = BatchInFlight(first, messages)
+        self.batches.append(batch)
+        self.count += messages.count
+        self.ids.update(dict.fromkeys(digests(messages.ids)))
+        self.last_id = messages.ids[-1] if messages.ids else b""
+        return batch
+
+    def end_batch(self, batch: BatchInFlight) -> list[tuple[int, bytes]]:
+        """Forget a batch; returns the place of each message with an id that came once more, and the reply subject of that."""
+        self.batches.remove(batch)
+        self.count -= batch.messages.count
+        waiting = ((at, self.ids.pop(digest(one), None)) for at, one in enumerate(batch.messages.ids) if one)
+        return [(at, reply) for at, replies in waiting for reply in replies or ()]
+
+    def newest(self, subject: bytes) -> int:
+        """The sequence that the newest message of a subject gets; 0: none is on its way. Cost: O(batches)."""
+        of_batches = (batch.newest_of(subject) for batch in self.batches)
+        return max(self.subjects.get(subject, 0), max(of_batches, default=0))
 
     def end(self, subject: bytes, message_id: bytes, sequence: int) -> list[bytes]:
         """Forget a message; returns the reply subjects of those with the same id."""
         if self.subjects.get(subject) == sequence:
             del self.subjects[subject]
-        return self.ids.pop(digest(message_id), []) if message_id else []
+        return (self.ids.pop(digest(message_id), None) or []) if message_id else []
 
 
 class Judgement(NamedTuple):
@@ -105,12 +133,12 @@ class Judge:
         services: Services,
         stream: Stream,
         channel: LiveChannel,
-        room: ChannelLimits,
+        policies: ChannelPolicies,
         index: SubjectIndex | None,
         in_flight: InFlight,
     ) -> None:
-        """*room*: the limits of the channel, the stream's included."""
-        self.room = room
+        """*policies*: know the limits of the channel, the stream's included."""
+        self._room = cache(partial(policies.room_of, channel.info))
         self.stream, self.channel, self.index, self.in_flight = stream, channel, index, in_flight
         self.nats, self.now = services.nats, services.node.clock.wall
         self._log = services.stored.indexes(channel.info.group, channel.info.uid)
@@ -140,6 +168,27 @@ class Judge:
         checked = headers.EXPECTED_LAST in fields or headers.EXPECTED_LAST_OF_SUBJECT in fields
         all_before = rollup == b"all" or (rollup == b"sub" and self.stream.config.is_literal)
         return Judgement(body, message_id, checked, all_before, replaces)
+
+    def lets_through(self, messages: StreamMessages, sequence: int) -> bool:
+        """True if nothing stands against a batch, of which the first message gets *sequence*; else some may be refused, or stored
+        already."""
+        config, name = self.stream.config, self.channel.info.name
+        room = self.nats.message_payload_max(name) - MESSAGE_ROOM - len(name)
+        return (
+            bool(messages.subject) == config.is_literal
+            and not 0 <= config.max_msg_size < messages.largest
+            and _LENGTH.size + messages.largest_body <= room
+            and self._too_many(sequence + messages.count - 1, len(messages.bodies)) is None
+            and (not messages.ids or self._are_new(messages.ids))
+        )
+
+    def _are_new(self, ids: list[bytes]) -> bool:
+        """True if no two of some messages have one id, and nobody else has it within the duplicate window."""
+        if self.index is None or len(self.index.ids) + len(self.in_flight.ids) + len(ids) > limits.STREAM_IDS_MAX:
+            return False
+        known = digests(ids)
+        new = set(known)
+        return len(new) == len(known) and new.isdisjoint(self.in_flight.ids) and new.isdisjoint(self.index.ids)
 
     # --- headers --------------------------------------------------------------------------------------------------------
 
@@ -172,7 +221,7 @@ class Judge:
             if last <= self._log.last_sequence:  # none is on its way
                 last = min(last, below_newest(self._deleted, last, 1) + 1)
             return last if self._is_there(last) and self.stream.overlaps(subject) else 0
-        on_its_way = self.in_flight.subjects.get(raw(subject), 0)
+        on_its_way = self.in_flight.newest(raw(subject))
         return on_its_way or max(self.index.newest_there(subject, self._is_there), default=0)
 
     def _is_there(self, sequence: int) -> bool:
@@ -187,9 +236,9 @@ class Judge:
         message_id = fields.get(headers.MSG_ID)
         if not message_id:
             return None
-        waiting = self.in_flight.ids.get(digest(message_id))
-        if waiting is not None:
-            waiting.append(frame.reply)
+        known = digest(message_id)
+        if known in self.in_flight.ids:
+            self.in_flight.ids[known] = [*(self.in_flight.ids[known] or ()), frame.reply]
             return Judgement(waits=True)
         if self.index is None:
             return NOT_READY
@@ -218,7 +267,7 @@ class Judge:
 
     def _rollup_of_subject(self, subject: bytes) -> ApiError | None:
         known = self.index.sequences(subject) if self.index is not None else None
-        if known is None or subject in self.in_flight.subjects:
+        if known is None or self.in_flight.newest(subject):
             return NOT_READY
         if len(known) > limits.STREAM_REPLACED_MAX:
             return no_rollup(f"more than {limits.STREAM_REPLACED_MAX} messages have the subject")
@@ -278,10 +327,11 @@ class Judge:
             return None
         first = max(1, self._log.first_sequence)
         count = sequence - first - deleted_from(self._deleted, first, self._log.last_sequence)
-        if 0 < self.room.msgs <= count:
+        room = self._room()
+        if 0 < room.msgs <= count:
             return not_stored("maximum messages exceeded")
         held = self._log.bytes + self.channel.uncommitted_bytes + self._bytes
-        return not_stored("maximum bytes exceeded") if 0 < self.room.bytes < held + size else None
+        return not_stored("maximum bytes exceeded") if 0 < room.bytes < held + size else None
 
 
 def _time_to_live(value: bytes) -> int | None:

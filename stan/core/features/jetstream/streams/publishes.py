@@ -6,7 +6,7 @@ leader had just changed gets no answer; its publisher sends it again, and the id
 
 from functools import partial
 
-from stan_protocol.frames import Frame
+from stan_protocol.frames import Frame, StreamMessages, StreamSubject
 from stan_protocol.scalars import Nanos
 
 from stan.core.features.jetstream.streams.storing import StreamStoring
@@ -22,7 +22,8 @@ class StreamPublishes:
     def __init__(self, services: Services) -> None:
         self.faults, self.leading, self.node = services.faults, services.leading, services.node
         self.placement, self.timers = services.placement, services.timers
-        self._arrived: dict[str, list[Frame]] = {}  # in this turn, by stream
+        self._arrived: dict[str, list[Frame | StreamMessages]] = {}  # in this turn, by stream
+        services.listening.take_messages = self._receive_batch
 
     def takers(self, streams: Streams) -> dict[str, Taker]:
         """The subjects of all streams, each with the taker of its frames."""
@@ -32,17 +33,29 @@ class StreamPublishes:
             for subject in stream.config.subjects
         }
 
-    def _receive(self, name: str, frame: Frame) -> None:
+    @staticmethod
+    def subjects(streams: Streams) -> dict[str, StreamSubject]:
+        """The same subjects, each with its stream: most messages come as batches."""
+        return {
+            subject: StreamSubject(name, not stream.config.is_literal)
+            for name, stream in streams.by_name.items()
+            for subject in stream.config.subjects
+        }
+
+    def _receive_batch(self, messages: StreamMessages) -> None:
+        self._receive(messages.stream, messages)
+
+    def _receive(self, name: str, arrived: Frame | StreamMessages) -> None:
         if not self._arrived:
             self.timers.at(self.node.clock.now, self._store, META_GROUP)
-        self._arrived.setdefault(name, []).append(frame)
+        self._arrived.setdefault(name, []).append(arrived)
 
     def _store(self, _now: Nanos) -> None:
         """Hand the messages to the leaders of their channels; a channel's messages are stored by the node that leads it."""
         arrived, self._arrived = self._arrived, {}
-        for name, frames in arrived.items():
+        for name, messages in arrived.items():
             stream = self.node.meta.streams.by_name.get(name)
             group = META_GROUP if stream is None else self.placement.group_number(stream.channel)
             storing = self.leading.part(group, StreamStoring)
             if storing is not None and stream is not None:
-                self.faults.within(group, storing.store, stream, frames)
+                self.faults.within(group, storing.store, stream, messages)

@@ -149,6 +149,8 @@ class StreamReading(Relocating):
         if batch.staged or not (follows or ahead is not None):
             return
         records = batch.records if not batch.size else self.publishing.compressing.records(self.number, batch)
+        if follows and ahead is None and index.note_batch(records, batch.base_sequence, batch.count, batch.timestamp):
+            return
         result = ReadResult(batch.base_sequence, batch.count, records)
         last = batch.base_sequence + batch.count - 1
         for sequence, message in _decoded([result], batch.base_sequence, last):

@@ -1,6 +1,7 @@
 """Messages published to streams, on the leader of their channels: from NATS messages to stored rows, and PubAcks.
 
-    NATS messages ─► judged one by one ─► rows of one batch ─► Publishing ─► committed ─► PubAcks
+    batches of the scan ─► nothing against any of them? ─► rows ─► Publishing ─► committed ─► PubAcks, by the kernel
+    NATS messages, and those of other batches ─► judged one by one ─► rows of one batch ─► Publishing ─► committed ─► PubAcks
                      (ids and subjects that they name are looked up in the stream's index, which is caught up first)
 
 Promises: a PubAck without error leaves only after the commit, and names the sequence; messages of one stream are stored in the
@@ -11,13 +12,15 @@ answered with its sequence.
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
+from itertools import groupby
 
 from stan_protocol.channels import publication
 from stan_protocol.frames import Frame
 from stan_protocol.scalars import ChannelUid
 
 from stan import limits
+from stan.core.features.jetstream.streams.batches import Arrived, BatchInFlight, replies_of, singly
 from stan.core.features.jetstream.streams.judging import InFlight, Judge, asks_index
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.features.jetstream.streams.subjects import SubjectIndex, runs_of
@@ -30,6 +33,7 @@ from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.services.services import Services
 from stan.protocol.jetstream.errors import UNAVAILABLE, ApiError, not_stored
 from stan.protocol.jetstream.json_data import encode
+from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
 
 
@@ -69,18 +73,27 @@ class StreamStoring(StoringPart):
         self._queued_bytes = 0
         self._in_flight: dict[ChannelUid, InFlight] = {}
 
-    def store(self, stream: Stream, frames: Sequence[Frame]) -> None:
-        """Store the messages in *frames*, in their order."""
-        self.reports.totals.in_messages += len(frames)
-        self.reports.totals.in_bytes += sum(len(frame.payload) for frame in frames)
+    def store(self, stream: Stream, arrived: Sequence[Arrived]) -> None:
+        """Store the messages that have arrived, in their order."""
+        self._count(arrived)
         reading = self.leadership.part(StreamReading)
         if stream.uid in self._queued:
-            self._queue(stream, frames)
-        elif any(asks_index(stream, frame) for frame in frames) and reading.current(stream) is None:
-            self._queue(stream, frames)
+            self._queue(stream, singly(arrived))
+        elif any(asks_index(stream, one) for one in arrived) and reading.current(stream) is None:
+            self._queue(stream, singly(arrived))
             reading.with_index(stream, partial(self._resume, stream.uid))
         else:
-            self._store(stream, frames)
+            self._store(stream, arrived)
+
+    def _count(self, arrived: Sequence[Arrived]) -> None:
+        totals = self.reports.totals
+        for one in arrived:
+            if isinstance(one, Frame):
+                totals.in_messages += 1
+                totals.in_bytes += len(one.payload)
+            else:
+                totals.in_messages += one.count
+                totals.in_bytes += one.payload_bytes
 
     # --- waiting --------------------------------------------------------------------------------------------------------
 
@@ -108,25 +121,55 @@ class StreamStoring(StoringPart):
 
     # --- storing --------------------------------------------------------------------------------------------------------
 
-    def _store(self, stream: Stream, frames: Iterable[Frame]) -> None:
+    def _store(self, stream: Stream, arrived: Iterable[Arrived]) -> None:
         channel = self.channels.by_uid.get(stream.uid)
         if channel is None or channel.closed:
-            for frame in frames:
+            for frame in singly(arrived):
                 self._refuse(stream, frame.reply, UNAVAILABLE)
             return
+        for are_frames, some in groupby(arrived, lambda one: isinstance(one, Frame)):
+            if stream.uid in self._queued:  # a part before waits for its schema
+                self._queue(stream, singly(some))
+            elif are_frames:
+                self._store_singly(stream, channel, singly(some))
+            else:
+                self._store_batches(stream, channel, some)
+
+    def _store_batches(self, stream: Stream, channel: LiveChannel, batches: Iterable[Arrived]) -> None:
+        """Store batches, each as it is if nothing stands against it."""
+        for messages in batches:
+            if stream.uid in self._queued:
+                self._queue(stream, singly((messages,)))
+                continue
+            first = channel.next_sequence + channel.unsealed.count
+            in_flight = self._in_flight.setdefault(stream.uid, InFlight())
+            index = self.leadership.part(StreamReading).index(stream.uid)
+            judge = Judge(self._services, stream, channel, self.channels.policies, index, in_flight)
+            if isinstance(messages, Frame) or not judge.lets_through(messages, first):
+                self._store_singly(stream, channel, singly((messages,)))
+            else:
+                done = partial(self._stored_batch, stream, in_flight.begin_batch(first, messages))
+                self._check(stream, channel, RowBatch(messages.bodies, messages.count, done, lasting=True))
+
+    def _store_singly(self, stream: Stream, channel: LiveChannel, frames: Iterable[Frame]) -> None:
+        """Store messages that are judged one by one."""
         in_flight = self._in_flight.setdefault(stream.uid, InFlight())
         index = self.leadership.part(StreamReading).index(stream.uid)
         batch = _Batch(stream, channel.next_sequence + channel.unsealed.count)
-        room = self.channels.policies.room_of(channel.info)
-        judge = Judge(self._services, stream, channel, room, index, in_flight)
+        judge = Judge(self._services, stream, channel, self.channels.policies, index, in_flight)
         for frame in frames:
             self._judge(judge, batch, frame)
         if not batch.rows:
             return
         in_flight.count += len(batch.rows)
-        rows = b"".join([row.body for row in batch.rows])
+        change = partial(self._rollup, batch) if batch.rollup or batch.replaced else None
+        bodies = b"".join([row.body for row in batch.rows])
+        self._check(stream, channel, RowBatch(bodies, len(batch.rows), partial(self._stored, batch), change))
+
+    def _check(self, stream: Stream, channel: LiveChannel, rows: RowBatch) -> None:
+        """Store rows if the schema of the channel has nothing against them."""
         judged: list[bool] = []
-        self.publishing.schemas.rows(channel, rows, len(batch.rows), partial(self._add, batch, rows, judged))
+        self.publishing.schemas.rows(channel, rows.bodies, rows.count, partial(self._add, stream, rows, judged))
         if not judged:  # what comes meanwhile waits behind them
             self._queued.setdefault(stream.uid, deque())
 
@@ -146,8 +189,8 @@ class StreamStoring(StoringPart):
 
     def _add(
         self,
-        batch: _Batch,
-        rows: bytes,
+        stream: Stream,
+        rows: RowBatch,
         judged: list[bool],
         channel: LiveChannel | None,
         error: str,
@@ -155,13 +198,11 @@ class StreamStoring(StoringPart):
     ) -> None:
         judged.append(True)
         if channel is None:
-            self._stored(batch, StoreResult(error=error))
+            rows.on_done(StoreResult(error=error))
         else:
-            change = partial(self._rollup, batch) if batch.rollup or batch.replaced else None
-            self.publishing.add(channel, RowBatch(rows, len(batch.rows), partial(self._stored, batch), change))
-        if batch.stream.uid in self._queued:
-            reading = self.leadership.part(StreamReading)
-            reading.with_index(batch.stream, partial(self._resume, batch.stream.uid))
+            self.publishing.add(channel, rows)
+        if stream.uid in self._queued:
+            self.leadership.part(StreamReading).with_index(stream, partial(self._resume, stream.uid))
 
     def _rollup(self, batch: _Batch, first: int) -> bytes:
         """The change that removes what a message of a batch takes the place of. *first*: the first sequence of the batch."""
@@ -195,9 +236,26 @@ class StreamStoring(StoringPart):
             del self._in_flight[uid]
         self._acknowledge(stream, acks, in_memory=stored.in_memory)
 
+    def _stored_batch(self, stream: Stream, batch: BatchInFlight, stored: StoreResult) -> None:
+        """A batch is stored, or not: answer."""
+        in_flight = self._in_flight[stream.uid]
+        again = in_flight.end_batch(batch)
+        if not in_flight.count:
+            del self._in_flight[stream.uid]
+        if stored.error:
+            for reply in (*replies_of(batch.messages), *(reply for _, reply in again)):
+                self._refuse(stream, reply, not_stored(stored.error))
+            return
+        if batch.messages.replies:
+            told = kernel.stream_acks(batch.messages.replies, _ack_begins(stream.name), stored.first)
+            self._send(told, in_memory=stored.in_memory)
+        if again:
+            repeated = [(reply, stored.first + at, True) for at, reply in again]
+            self._acknowledge(stream, repeated, in_memory=stored.in_memory)
+
     def _acknowledge(self, stream: Stream, acks: Iterable[tuple[bytes, int, bool]], *, in_memory: bool = False) -> None:
         """Answer messages that are stored: the reply subject, the sequence, and whether it was stored before."""
-        begins = encode({"stream": stream.name})[:-1]
+        begins = _ack_begins(stream.name)
         told = b"".join(
             [
                 publication(reply, b'%b,"seq":%d%b}' % (begins, sequence, b',"duplicate":true' if again else b""))
@@ -205,13 +263,23 @@ class StreamStoring(StoringPart):
                 if reply
             ]
         )
-        if told and in_memory:
-            self.outgoing.answer_as_leader(self.number, told)
-        elif told:
-            self.outgoing.pub_acks.append(told)
+        if told:
+            self._send(told, in_memory=in_memory)
+
+    def _send(self, pub_acks: bytes, *, in_memory: bool) -> None:
+        if in_memory:
+            self.outgoing.answer_as_leader(self.number, pub_acks)
+        else:
+            self.outgoing.pub_acks.append(pub_acks)
 
     def _refuse(self, stream: Stream, reply: bytes, error: ApiError) -> None:
         """Answer that a message was not stored."""
         if reply:
             told = encode({"error": error.document(), "stream": stream.name, "seq": 0})
             self.outgoing.answer_as_leader(self.number, publication(reply, told))
+
+
+@lru_cache(limits.STREAMS_MAX)
+def _ack_begins(name: str) -> bytes:
+    """How the PubAcks of a stream begin."""
+    return encode({"stream": name})[:-1]

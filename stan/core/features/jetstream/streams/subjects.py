@@ -14,6 +14,7 @@ from stan import limits
 from stan.core.base.names import raw, text
 from stan.core.metadata.streams import Stream
 from stan.protocol.jetstream.headers import MSG_ID
+from stan.protocol.kernel import server as kernel
 
 _DIGEST: Final = 16
 
@@ -28,6 +29,11 @@ class Stored(NamedTuple):
 def digest(message_id: bytes) -> bytes:
     """A message's id as it is remembered: a short one as it is, so that none can pass for a hash."""
     return message_id if len(message_id) < _DIGEST else blake2b(message_id, digest_size=_DIGEST).digest()
+
+
+def digests(ids: list[bytes]) -> list[bytes]:
+    """The ids as they are remembered, without the empty ones."""
+    return [digest(one) for one in ids if one]
 
 
 def id_of(message: wire.MsgProto) -> bytes:
@@ -64,10 +70,30 @@ class SubjectIndex:
             else:
                 self.newest[subject] = sequence
         self.last_id = message_id
-        if message_id:
-            self.ids.pop(digest(message_id), None)
-            self.ids[digest(message_id)] = Stored(sequence, at)
+        self._note_id(message_id, sequence, at)
         self.through = max(self.through, sequence)
+
+    def note_batch(self, records: bytes | memoryview, first: int, count: int, at: int) -> bool:
+        """Add messages in one pass; False, and nothing is added, if they have to be looked at one by one. *records*: each behind
+        its length; *first*: sequence of the first; *at*: as of `note`."""
+        newest, ids = kernel.noted(records, first)
+        if self.earlier is not None or len(self.newest) + len(newest) > limits.STREAM_INDEXED_MAX:
+            return False
+        if self.by_key:
+            if b"" in newest:
+                return False
+            self.newest.update(newest)
+        for sequence, message_id in enumerate(ids, first):
+            self._note_id(message_id, sequence, at)
+        self.last_id = ids[-1] if ids else b""
+        self.through = max(self.through, first + count - 1)
+        return True
+
+    def _note_id(self, message_id: bytes, sequence: int, at: int) -> None:
+        if message_id:
+            known = digest(message_id)
+            self.ids.pop(known, None)
+            self.ids[known] = Stored(sequence, at)
 
     def _note_earlier(self, subject: bytes) -> None:
         """The newest message of a subject is so no longer."""

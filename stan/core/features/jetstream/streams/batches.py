@@ -1,0 +1,48 @@
+"""Batches of messages for streams, as the scan of what NATS sends makes them: on their way into the log, or taken apart."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from stan_protocol.frames import Frame, StreamMessages
+from stan_protocol.kernel.wire_py import records_in
+from stan_protocol.proto import wire_pb2 as wire
+
+from stan.protocol.jetstream import headers
+from stan.protocol.kernel import server as kernel
+
+Arrived = Frame | StreamMessages
+"""A message for a stream that has arrived, or a batch of some that need no look at each."""
+
+
+@dataclass(slots=True)
+class BatchInFlight:
+    """A batch that is not committed yet."""
+
+    first: int  # the sequence of its first message, if nothing fails before
+    messages: StreamMessages
+    newest: dict[bytes, int] | None = None  # of its subjects; None: nobody has asked
+
+    def newest_of(self, subject: bytes) -> int:
+        """The sequence of its newest message with a subject; 0: it has none. Cost: O(messages) at the first call."""
+        if self.newest is None:
+            self.newest, _ = kernel.noted(self.messages.bodies, self.first)
+        return self.newest.get(b"" if self.messages.subject == subject else subject, 0)
+
+
+def replies_of(messages: StreamMessages) -> Iterator[bytes]:
+    """The reply subject of each message of a batch."""
+    if not messages.replies:
+        return iter((b"",) * messages.count)
+    return (messages.replies[start:end] for start, end in records_in(messages.replies))
+
+
+def singly(arrived: Iterable[Arrived]) -> Iterator[Frame]:
+    """Messages and the messages of batches, one by one."""
+    for one in arrived:
+        if isinstance(one, Frame):
+            yield one
+            continue
+        bodies = (wire.MsgProto.FromString(one.bodies[start:end]) for start, end in records_in(one.bodies))
+        for body, reply in zip(bodies, replies_of(one), strict=True):
+            fields = headers.of_message(body)
+            yield Frame(0, one.subject or body.key, reply, headers.render(fields) if fields else b"", body.data)
