@@ -112,7 +112,7 @@ class ScopeView:
 
     @property
     def consumer_acks(self) -> str:
-        """The subject among `more_subjects` on which consumers' messages are acknowledged, whose frames the broker takes as batches, too;
+        """The subject among `more_subjects` of acks to consumers, whose frames the broker takes as batches, too;
         "": none."""
         return self._listening.acks
 

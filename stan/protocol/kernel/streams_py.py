@@ -1,6 +1,4 @@
-"""Batches of messages for streams of JetStream: headers, PubAcks, and the subjects and ids that an index notes of stored messages;
-the plain twin.
-"""
+"""Batches of messages for streams of JetStream: headers, PubAcks, the subjects and ids that an index notes; the plain twin."""
 
 from typing import Final
 
