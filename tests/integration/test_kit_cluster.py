@@ -65,11 +65,11 @@ def test_damage_and_wipe_change_the_files_of_a_node_that_is_down(cluster):
     directory.mkdir(parents=True)
     (directory / "00000000000000000001.log").write_bytes(bytes(1000))
     newest = directory / "00000000000000000500.log"
-    newest.write_bytes(bytes(1000))
+    newest.write_bytes(1000 * b"\x0f")
     cluster.kill9("n1")
 
     assert cluster.damage("n1", 3) == f"{newest}:500"
 
-    assert newest.read_bytes() == bytes(500) + 64 * b"\xff" + bytes(436)
+    assert newest.read_bytes() == 500 * b"\x0f" + 64 * b"\xf0" + 436 * b"\x0f"
     cluster.wipe("n1")
     assert not cluster.store("n1").exists()
