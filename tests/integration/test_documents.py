@@ -81,7 +81,7 @@ SIGNS = (READY, "Starting in standby mode")
 """What a server says when it is there."""
 WRONG_USAGE = 2
 PLACES = ("/var/lib/nats-streaming", "/var/lib/stan", "/backups", "/run/secrets", "/data/lake")
-VARIABLES = {"NODE": "a", "ALICE": "secret", "STAN_PASSWORD": "secret"}
+VARIABLES = {"NODE": "a", "ALICE": "secret", "OPS": "secret", "TOKEN": "0123456789abcdef", "STAN_PASSWORD": "secret"}
 PORTS = ("4222", "6222", "8222", "8223")
 
 ALL = blocks()
