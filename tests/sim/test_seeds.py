@@ -175,7 +175,7 @@ TABLE = (
     Runs("transactions", range(4), {committed_rows: 80}),
     Runs("cluster-transactions", range(4), {committed_rows: 80}),
     Runs("streams", range(6), {answered_by_streams: 200}, after=nobody_waits),
-    Runs("stream-moves", range(4), {answered_by_streams: 200, "moved": 2}, after=nobody_waits),
+    Runs("stream-moves", range(4), {answered_by_streams: 50, "moved": 2}, after=nobody_waits),
     Runs("cluster-streams", range(6), {answered_by_streams: 200}, after=nobody_waits),
     Runs("partitioned", range(3), {busy_parts: 3}),
     Runs("cluster-partitioned", range(3), {busy_parts: 3}),

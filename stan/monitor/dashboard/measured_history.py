@@ -75,8 +75,12 @@ class HistoryTier:
         return [_of(found[at : at + size]) for at in range(0, len(found), size)] if size > 1 else found
 
     def fill(self, points: Iterable[Point], now: int) -> None:
-        """Put points from before in front, but those in the future of *now*, and those older than the tier holds."""
+        """Put points from before in front, but those in the future of *now*, and those older than the tier holds. One of a step
+        that has a point already is joined with it."""
         oldest, own = now - self.step * (self.points.maxlen or 0), list(self.points)
+        points = list(points)
+        if own and (same := [point for point in points if point.at == own[0].at]):
+            own[0] = _of([*same, own[0]])
         newest = own[0].at if own else now + 1
         before = [point for point in points if oldest <= point.at < newest]
         self.points.clear()

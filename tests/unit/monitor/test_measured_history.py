@@ -82,6 +82,17 @@ def test_points_that_are_too_old_or_in_the_future_are_not_taken_over():
     assert [len(tier.points) for tier in again.tiers.values()] == [0, 1]
 
 
+def test_a_restart_within_a_step_loses_nothing_of_it():
+    history, again = MeasuredHistory(), MeasuredHistory()
+    now = 10**18
+    history.note(now, {"lag": 20, "messages_in": 4})
+    again.note(now + 1, {"lag": 3, "messages_in": 2})
+    again.restore(history.encoded(), now + 2)
+    for tier in again.tiers.values():
+        (point,) = tier.points
+        assert (point.values[LAG], point.values[RATE]) == (20, 3)
+
+
 @pytest.mark.parametrize(
     "cut", [lambda data: data[:-1], lambda data: data + b"x", lambda data: b"", lambda data: b"x" * 40]
 )
