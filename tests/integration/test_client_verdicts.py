@@ -177,6 +177,15 @@ async def test_failing_callback_waits_by_default_and_at_a_server_that_cannot_do_
     assert (broker.acks, broker.verdicts) == ([], [])
 
 
+async def test_callback_that_always_fails_has_one_traceback_for_many_lines(client, broker, caplog) -> None:
+    await client.publish_many("ch", [b"x"] * 5)
+    with caplog.at_level(logging.ERROR, "stan_client"):
+        await client.subscribe("ch", fail, start=EVERYTHING, on_error="reject")
+        await eventually(lambda: len(caplog.records) == 5)
+    assert [bool(record.exc_info) for record in caplog.records] == [True, False, False, False, False]
+    assert "failed again with LookupError('no such customer')" in caplog.text
+
+
 async def test_on_error_is_refused_where_nothing_could_fail(client) -> None:
     with pytest.raises(ValueError, match="without a callback"):
         await client.subscribe("ch", on_error="nak")

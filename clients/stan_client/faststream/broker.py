@@ -95,7 +95,7 @@ class StanRegistrator(Registrator[Message, StanConfig]):
         Args:
             channel: its name, behind the prefixes of routers.
             queue: as of Client.subscribe(), and *durable*, *max_in_flight*, *ack_wait_s*.
-            durable: the name under which the server keeps what was acknowledged.
+            durable: name of the position on the server, as of Client.subscribe().
             start: where a new subscription begins; None: with everything that is there.
             max_in_flight: messages without a verdict.
             ack_wait_s: seconds after which such a message comes again.

@@ -40,6 +40,9 @@ from stan_client.waiting import deadline, left_s
 log = logging.getLogger("stan_client")
 
 CALLBACK_FAILED: Final = "callback of %s failed; what it was given %s"
+FAILED_AGAIN: Final = "callback of %s failed again with %r; what it was given %s"
+TRACEBACK_EVERY_S: Final = 10.0
+"""Seconds between two tracebacks of errors of one class; a callback that fails with each message would fill the log."""
 
 
 class DeliverySessions(Protocol):
@@ -77,6 +80,8 @@ class SubscriptionDelivery:
         self.worker: asyncio.Task[None] | None = None
         self._direct = callback is not None and not _returns_awaitable(callback)  # called in the reading turn
         self._made_at_ns = 0
+        self._traced: type[Exception] | None = None  # the class of the last error whose traceback was logged ...
+        self._trace_from_s = 0.0  # ... and the time of the loop from which on it is logged again
 
     # --- made, and made again --------------------------------------------------------------------------------------
 
@@ -236,6 +241,11 @@ class SubscriptionDelivery:
 
     def _note_failed(self, path: SubscriptionPath | None, group: list[Message], error: Exception) -> None:
         became = judge_failed(path, group, self.options.on_error, error) if path is not None else COMES_AGAIN
+        now = asyncio.get_running_loop().time()
+        if type(error) is self._traced and now < self._trace_from_s:
+            log.error(FAILED_AGAIN, self.channel, error, became)
+            return
+        self._traced, self._trace_from_s = type(error), now + TRACEBACK_EVERY_S
         log.error(CALLBACK_FAILED, self.channel, became, exc_info=error)
 
     # --- acks ------------------------------------------------------------------------------------------------------
