@@ -273,6 +273,15 @@ class Client:
         return [e for e in self._events if e["event"] == event and match.items() <= e.items()]
 
 
+def story_of(program: Program, url: str) -> list[object]:
+    """What clients tell of one server, step by step, until they end by themselves."""
+    done = subprocess.run(
+        [*program.command, url], capture_output=True, env=os.environ | program.env, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
 def payloads(messages: list[Event]) -> list[bytes]:
     """What the messages carry."""
     return [bytes.fromhex(message["data"]) for message in messages]

@@ -5,18 +5,14 @@ What this broker does not do, or does in another way, is not asked here: see doc
 
 import asyncio
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 
 import pytest
 from nats.aio.client import Client
 
-from stan.edge.nats.nats_process import find_binary
-from tests.conformance.clients import Program, jetstream
+from tests.conformance.clients import jetstream, story_of
 from tests.conformance.wire import unique
-from tests.kit.ports import accepts, free_port
-from tests.kit.server import StanServer, until
+from tests.kit.server import NatsServer, StanServer
 
 OF_ITS_OWN = {
     "created",
@@ -38,15 +34,9 @@ ANSWERS_S = 10
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    directory, port = tmp_path_factory.mktemp("jetstream"), free_port()
-    command = [str(find_binary()), "-js", "-sd", str(directory), "-a", "127.0.0.1", "-p", str(port)]
-    with (directory / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        try:
-            until(lambda: accepts(port))
-            yield f"nats://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            process.wait()
+    directory = tmp_path_factory.mktemp("jetstream")
+    with NatsServer(directory, "-js", "-sd", str(directory / "js")) as server:
+        yield server.url
 
 
 @pytest.fixture(scope="module")
@@ -268,13 +258,6 @@ async def test_both_servers_answer_the_same(story, original, ours):
             await ask.client.close()
     for number, (theirs, own) in enumerate(zip(*told, strict=True)):
         assert own == theirs, f"answer {number}"
-
-
-def story_of(program: Program, url: str) -> list[object]:
-    """What the JavaScript clients tell of one server, step by step."""
-    command = [*program.command, url]
-    done = subprocess.run(command, capture_output=True, env=os.environ | program.env, timeout=120, check=True)
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_clients_in_javascript_get_the_same_of_both_servers(original, ours):

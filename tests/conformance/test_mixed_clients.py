@@ -14,6 +14,7 @@ from nats.js.api import ConsumerConfig
 
 from tests.conformance.clients import Client
 from tests.kit.cluster import StanCluster
+from tests.kit.jetstream import asked
 from tests.kit.server import CLUSTER_ID
 
 CHANNEL = "orders"
@@ -40,15 +41,6 @@ def javascript_client(js_program, cluster):
     yield make
     for client in clients:
         client.release()
-
-
-async def asked(call):
-    """The answer to a question that is asked until there is one."""
-    async with asyncio.timeout(90):
-        while True:
-            with contextlib.suppress(nats.errors.Error, nats.js.errors.Error):
-                return await call()
-            await asyncio.sleep(0.05)
 
 
 async def produce(js, count):

@@ -16,8 +16,9 @@ from psutil import Process
 
 from stan.edge.nats.nats_process import find_binary
 from tests.kit.cluster import StanCluster
+from tests.kit.jetstream import asked
 from tests.kit.ports import accepts, free_port
-from tests.kit.server import StanServer, until
+from tests.kit.server import NatsServer, StanServer, until
 
 
 @pytest.fixture
@@ -29,15 +30,8 @@ def broker(tmp_path):
 @pytest.fixture
 def original(tmp_path):
     """A nats-server with JetStream of its own."""
-    port = free_port()
-    command = [find_binary(), "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", str(tmp_path / "original")]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        until(lambda: accepts(port))
-        yield f"nats://127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait()
+    with NatsServer(tmp_path, "-js", "-sd", str(tmp_path / "original")) as server:
+        yield server.url
 
 
 @pytest.fixture(params=["broker", "original"])
@@ -449,15 +443,6 @@ async def test_both_answer_the_same_to_requests_for_messages(broker, original):
 
 
 # --- clusters, restarts of NATS, and STAN's clients beside --------------------------------------------------------------------
-
-
-async def asked(call, seconds=60):
-    """The answer to a question that is asked until there is one."""
-    async with asyncio.timeout(seconds):
-        while True:
-            with contextlib.suppress(nats.errors.Error, nats.js.errors.Error):
-                return await call()
-            await asyncio.sleep(0.05)
 
 
 async def test_consumers_outlive_the_nodes_that_lead_them(tmp_path):

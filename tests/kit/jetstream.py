@@ -1,8 +1,11 @@
-"""JetStream's clients on the core harness: requests of the API, publishes to streams, and their answers."""
+"""JetStream's clients on the core harness: requests of the API, publishes to streams, and their answers. And real ones."""
 
+import asyncio
+import contextlib
 import json
 from typing import NamedTuple
 
+import nats
 from stan_protocol.frames import Frame
 
 from stan.config import Config
@@ -97,3 +100,12 @@ def publish(broker_harness, subject, *payloads, fields=()):
     broker_harness.turn()
     said = [answer_to(broker_harness, reply) for reply in replies]
     return [None if one is None else json.loads(one.payload) for one in said]
+
+
+async def asked(call, seconds=90):
+    """The answer to a question of nats-py that is asked until there is one."""
+    async with asyncio.timeout(seconds):
+        while True:
+            with contextlib.suppress(nats.errors.Error, nats.js.errors.Error):
+                return await call()
+            await asyncio.sleep(0.05)
