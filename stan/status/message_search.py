@@ -89,7 +89,7 @@ class SearchTally:
         """True if a bound is reached."""
         return self.matches >= self._matches_max or self.messages >= self._messages_max or self.bytes >= self._bytes_max
 
-    def take(self, message: SearchedMessage) -> bool:
+    def add(self, message: SearchedMessage) -> bool:
         """Count a message; returns True if all conditions hold for it."""
         self.messages += 1
         self.bytes += len(message.data)

@@ -10,6 +10,7 @@ with a 503), and so is what is on the way when a connection or a route breaks.
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, Protocol
 
+from stan_protocol.patterns import matches
 from stan_protocol.scalars import MICROSECOND
 
 from stan.testing.loop import Loop
@@ -332,7 +333,7 @@ class SimNats:
         found = list(self._exact.get(subject, {}).items())
         patterns = self._matching.get(subject)
         if patterns is None:
-            patterns = self._matching[subject] = [p for p in self._wild if _matches(p, subject)]
+            patterns = self._matching[subject] = [p for p in self._wild if matches(p, subject)]
         for pattern in patterns:
             found += self._wild[pattern].items()
         return found
@@ -378,11 +379,3 @@ class SimNats:
         for target, messages in targets.items():
             if target.up:
                 target.inward.send(target.received, messages)
-
-
-def _matches(pattern: str, subject: str) -> bool:
-    """True if a subject is one of a pattern with NATS's wildcards."""
-    wanted, given = pattern.split("."), subject.split(".")
-    if wanted[-1] == ">":
-        return len(given) >= len(wanted) and all(w in ("*", g) for w, g in zip(wanted[:-1], given, strict=False))
-    return len(wanted) == len(given) and all(w in ("*", g) for w, g in zip(wanted, given, strict=True))

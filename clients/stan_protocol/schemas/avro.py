@@ -277,11 +277,11 @@ class DatumWalk:
         """Step over one value."""
         self.step(path, depth)
         if schema.kind in SIZES or schema.kind == "fixed":
-            self.take(SIZES.get(schema.kind, schema.size), path)
+            self.read_bytes(SIZES.get(schema.kind, schema.size), path)
         elif schema.kind == "string":
             self.text(path)
         elif schema.kind == "bytes":
-            self.take(self.long(path), path)
+            self.read_bytes(self.long(path), path)
         elif schema.kind in ("array", "map"):
             self._items(schema, path, depth)
         elif schema.kind == "record":
@@ -295,7 +295,7 @@ class DatumWalk:
     def number(self, schema: AvroType, path: Path) -> None:
         """Step over a boolean, an enum, an int or a long."""
         if schema.kind == "boolean":
-            if self.take(1, path) not in (b"\0", b"\1"):
+            if self.read_bytes(1, path) not in (b"\0", b"\1"):
                 raise Misfit(path, "is no boolean")
         elif schema.kind == "enum":
             self.index(schema.symbols, "symbol", path)
@@ -327,14 +327,14 @@ class DatumWalk:
 
     def text(self, path: Path) -> bytes:
         """Return a text in UTF-8."""
-        text = self.take(self.long(path), path)
+        text = self.read_bytes(self.long(path), path)
         try:
             text.decode()
         except UnicodeDecodeError:
             raise Misfit(path, "is no text in UTF-8") from None
         return text
 
-    def take(self, size: int, path: Path) -> bytes:
+    def read_bytes(self, size: int, path: Path) -> bytes:
         """Return so many bytes."""
         end = self.at + size
         if size < 0 or end > len(self._data):

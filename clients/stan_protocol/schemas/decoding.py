@@ -93,20 +93,20 @@ class AvroReading(avro.DatumWalk):
         if schema.kind == "string":
             return self.text(path).decode()
         size = schema.size if schema.kind == "fixed" else self.long(path)
-        return self.take(size, path).decode("latin-1")
+        return self.read_bytes(size, path).decode("latin-1")
 
     def _read_number(self, schema: avro.AvroType, path: Path) -> Any:
         if schema.kind in ("float", "double"):
-            number = struct.unpack("<f" if schema.kind == "float" else "<d", self.take(avro.SIZES[schema.kind], path))[
-                0
-            ]
+            number = struct.unpack(
+                "<f" if schema.kind == "float" else "<d", self.read_bytes(avro.SIZES[schema.kind], path)
+            )[0]
             return number if number - number == 0 else str(number)
         if schema.kind == "enum":
             return schema.symbols[self.index(schema.symbols, "symbol", path)]
         at = self.at
         self.number(schema, path)
         self.at, end = at, self.at
-        value = self.take(1, path) == b"\1" if schema.kind == "boolean" else self.long(path)
+        value = self.read_bytes(1, path) == b"\1" if schema.kind == "boolean" else self.long(path)
         self.at = end
         return value
 

@@ -107,7 +107,7 @@ async def _find(target: Target, pattern: str, search: Search, show: Callable[[st
                 if tally.is_full:
                     rest = f"; the search ended in {name}, go on there with --seq {message.sequence}"
                     break
-                if tally.take(message):
+                if tally.add(message):
                     show(message)
             if rest:
                 break

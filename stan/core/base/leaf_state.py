@@ -8,7 +8,7 @@ from stan.core.base.interest import Change, Interest
 
 @dataclass(slots=True)
 class LeafState:
-    """State of the connection that carries deliveries to consumers, and the listeners behind it."""
+    """State of the connection that carries deliveries to consumers, and the interest of NATS."""
 
     up: bool = False  # there is a connection, with room
     interest: Interest = field(default_factory=Interest)  # of NATS

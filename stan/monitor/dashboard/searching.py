@@ -109,7 +109,7 @@ class MessageSearch:
                 if self._tally.is_full or self._is_behind(message):
                     break
                 self._next = message.sequence + 1
-                if self._tally.take(self._candidate(message)):
+                if self._tally.add(self._candidate(message)):
                     yield {"message": shown_message(message, self._schema)}
                 await time_slice.yield_if_due()
             else:

@@ -52,6 +52,6 @@ def test_search_is_full_at_each_of_its_bounds(bounds, looked_at):
     for data in (b"x-", b"--", b"x-", b"--", b"x-"):
         if tally.is_full:
             break
-        tally.take(Message(data))
+        tally.add(Message(data))
     assert tally.messages == looked_at
     assert tally.bytes == 2 * looked_at

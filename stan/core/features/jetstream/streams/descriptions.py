@@ -1,10 +1,9 @@
 """Descriptions of streams in answers: their configuration, and the state of their channels."""
 
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from stan_protocol.scalars import WallNanos
-from stan_protocol.units import rfc3339
 
 from stan import limits
 from stan.core.features.jetstream.streams.reading import StreamReading
@@ -12,16 +11,10 @@ from stan.core.metadata.streams import Stream
 from stan.core.publishing.channel_policies import ChannelPolicies
 from stan.core.services.services import Services
 from stan.core.state.tombstones import behind, deleted_from
+from stan.protocol.jetstream.moments import shown_moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-NEVER: Final = "0001-01-01T00:00:00Z"
-
-
-def moment(at: int) -> str:
-    """A time, as clients of JetStream read it; *at* Unix ns, 0: never."""
-    return rfc3339(at) if at else NEVER
 
 
 class StreamDescriptions:
@@ -95,10 +88,10 @@ class StreamDescriptions:
         """A stream in an answer, its state included."""
         return {
             "config": self._config(stream),
-            "created": moment(stream.created),
+            "created": shown_moment(stream.created),
             "state": self.state(stream),
             "cluster": self._cluster(),
-            "ts": moment(self.node.clock.wall),
+            "ts": shown_moment(self.node.clock.wall),
         }
 
 
@@ -107,8 +100,8 @@ def _state(count: int, size: int, first: int, first_at: int, last: int, last_at:
         "messages": count,
         "bytes": size,
         "first_seq": first,
-        "first_ts": moment(first_at),
+        "first_ts": shown_moment(first_at),
         "last_seq": last,
-        "last_ts": moment(last_at),
+        "last_ts": shown_moment(last_at),
         "consumer_count": 0,
     }

@@ -13,7 +13,6 @@ from stan_protocol.patterns import literal, matches
 
 from stan.core.base.names import raw, text
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
-from stan.core.features.jetstream.streams.descriptions import moment
 from stan.core.features.jetstream.streams.reading import Found, StreamReading
 from stan.core.features.jetstream.streams.subjects import SubjectIndex, runs_of
 from stan.core.metadata.streams import Stream
@@ -36,6 +35,7 @@ from stan.protocol.jetstream.errors import (
     not_purged,
 )
 from stan.protocol.jetstream.json_data import Fields
+from stan.protocol.jetstream.moments import shown_moment
 from stan.protocol.jetstream.streams import is_subject
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -125,7 +125,7 @@ class MessageRequests:
                 document["hdrs"] = b64encode(headers.render(fields)).decode()
             if message.stored.data:
                 document["data"] = b64encode(message.stored.data).decode()
-            request.answer(message=document | {"time": moment(message.stored.timestamp)})
+            request.answer(message=document | {"time": shown_moment(message.stored.timestamp)})
 
         self._find(request, choice, done)
 
@@ -159,7 +159,7 @@ class MessageRequests:
                 (b"Nats-Stream", stream.name.encode()),
                 (b"Nats-Subject", message.subject),
                 (b"Nats-Sequence", b"%d" % message.sequence),
-                (b"Nats-Time-Stamp", moment(message.stored.timestamp).encode()),
+                (b"Nats-Time-Stamp", shown_moment(message.stored.timestamp).encode()),
             ]
             own = [] if choice.bare else headers.of_message(message.stored)
             block = headers.render([*own, *added])
