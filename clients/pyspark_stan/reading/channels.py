@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from stan_client.errors import ServerError, StanClientError
 from stan_client.reading.channels import ChannelInfo
-from stan_protocol.scalars import SECOND
 
 from pyspark_stan.errors import OptionsError
 from pyspark_stan.options import ReadBound, SourceOptions
@@ -110,11 +109,10 @@ class ReadChannels:
         """Report the position of the query to the broker, for monitoring only: a failure is written to the log."""
         uids = end.incarnations
         positions = {name: position for name, position in end.positions.items() if name in uids}
-        read_ns = {name: (read_s + 1) * SECOND - 1 for name, read_s in end.read_s.items()}
         try:
             self._ask(
                 lambda client: client.set_bookmark(
-                    self._options.consumer, positions, uids=uids, cluster=end.cluster, read_ns=read_ns
+                    self._options.consumer, positions, uids=uids, cluster=end.cluster, read_ns=end.read_ns
                 )
             )
         except (StanClientError, *PASSING) as error:
