@@ -194,8 +194,6 @@ class ClusterSnapshot:
         self.lag_trends.note(cursors.rows, now)
         if not cursors.missing:
             self.lag_trends.history.note(cursors.rows, now)
-            waiting = [row.waiting for row in cursors.rows]
-            self.history.measured.note(now, {"lag": sum(waiting), "worst_lag": max(waiting, default=0)})
         states: list[PositionState] = []
         names: list[str] = []
         time_slice = CooperativeYield()
@@ -205,6 +203,8 @@ class ClusterSnapshot:
             names.append(searched(row.channel, row.durable_name, row.queue_group, row.client_id, *clients))
             await time_slice.yield_if_due()
         stuck = [row for row, state in zip(cursors.rows, states, strict=True) if state.word == STUCK]
+        if not cursors.missing:
+            self.history.measured.note(now, _figures(cursors.rows, len(stuck)))
         lagging = nlargest(TOLD, (row for row in cursors.rows if row.waiting), key=lambda row: row.waiting)
         return CursorTable(cursors, now, states, names, stuck, lagging)
 
@@ -261,3 +261,10 @@ class ClusterSnapshot:
 def searched(*names: str) -> str:
     """Return the text that a search looks at: *names* in lower case."""
     return " ".join(filter(None, names)).lower()
+
+
+def _figures(rows: list[CursorStatus], stuck: int) -> dict[str, float]:
+    """Return the figures of all positions for the history."""
+    lags = [row.waiting for row in rows]
+    pending = sum(row.pending for row in rows)
+    return {"lag": sum(lags), "worst_lag": max(lags, default=0), "pending": pending, "stuck": stuck}

@@ -23,14 +23,19 @@ COLUMNS: Final = (
     "clients",
     "memory",
     "disk_used",
+    "pending",
+    "stuck",
+    "silent",
+    "behind",
 )
 """The figures of a point: messages and bytes a second; the lag of all durables and others together and the largest one, in
-messages; registered clients; bytes of memory of all servers; the share of the fullest disk. Not a number: not known."""
+messages; registered clients; bytes of memory of all servers; the share of the fullest disk; messages that wait for acks; stuck
+positions; servers that do not answer; log entries that the slowest follower lacks. Not a number: not known."""
 MEANS: Final = 4
 """So many columns of a step are the mean of what was noted; of the others it is the largest."""
 SPANS: Final = {"hour": (2 * SECOND, 1800), "week": (300 * SECOND, 2016)}
 """Of each tier the step in ns, and the number of points."""
-_MAGIC: Final = b"stanhis1"
+_MAGIC: Final = b"stanhis2"
 _HEAD: Final = struct.Struct("<8sI")
 _COUNT: Final = struct.Struct("<I")
 _ROW: Final = struct.Struct(f"<q{len(COLUMNS)}f")

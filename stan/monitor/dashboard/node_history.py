@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Generic, NamedTuple, TypeVar
 
-from stan_protocol.admin_types import NodeStatus
+from stan_protocol.admin_types import GroupStatus, NodeStatus
 from stan_protocol.scalars import SECOND
 
 from stan import limits
@@ -104,7 +104,7 @@ class NodeHistory:
         self.rates = None if rates is None else Throughput(wall, **rates)
         if self.rates is not None and present <= answered.keys():
             # Only of rounds that all present nodes answered: otherwise the traffic would seem to drop.
-            self.measured.note(wall, _figures(self.rates, self.present()))
+            self.measured.note(wall, _figures(self.rates, self.present(), len(self.silent())))
 
     def _note_news(self, before: dict[str, int], wall: int) -> None:
         """Note the members that have stopped to answer, or answer again; *before*: those that were silent, and since when."""
@@ -158,10 +158,17 @@ class NodeHistory:
         return [status for status in self.present() if status.node not in self._nodes]
 
 
-def _figures(rates: Throughput, nodes: list[NodeStatus]) -> dict[str, float]:
-    """Return the figures of a round for the history."""
+def _figures(rates: Throughput, nodes: list[NodeStatus], silent: int) -> dict[str, float]:
+    """Return the figures of a round for the history. *silent*: number of nodes that do not answer."""
     figures: dict[str, float] = {name: getattr(rates, name) for name in _COUNTERS}
+    figures["silent"] = silent
+    figures["behind"] = max((_behind(group) for node in nodes for group in node.groups), default=0)
     figures["clients"] = max((node.clients for node in nodes), default=0)
     figures["memory"] = sum(node.rss for node in nodes)
     used = [1 - node.disk_free / node.disk_total for node in nodes if node.disk_total]
     return {**figures, "disk_used": max(used)} if used else figures
+
+
+def _behind(group: GroupStatus) -> int:
+    """Return how many entries the slowest follower of a group lacks; 0 unless the leader reports it."""
+    return max((max(0, group.last_index - replica.match) for replica in group.replicas), default=0)

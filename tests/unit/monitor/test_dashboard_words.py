@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from stan_protocol.admin_types import CursorKind, CursorStatus, GroupStatus, MemberStatus, NodeStatus
+from stan_protocol.admin_types import CursorKind, CursorStatus, GroupStatus, MemberStatus, NodeStatus, ReplicaStatus
 from stan_protocol.scalars import SECOND
 
 from stan import limits
@@ -229,6 +229,22 @@ def test_rates_are_those_between_two_answers_and_a_restart_is_no_burst():
     (sample,) = history.measured.tiers["hour"].points
     figures = dict(zip(COLUMNS, sample.values, strict=True))
     assert (figures["messages_in"], figures["bytes_in"]) == (250, 5)
+
+
+def test_figures_say_how_many_servers_are_silent_and_how_far_followers_are_behind():
+    history = NodeHistory("n1")
+    replicas = [
+        ReplicaStatus(node="n1", match=90),
+        ReplicaStatus(node="n2", match=70),
+        ReplicaStatus(node="n3", match=95),
+    ]
+    leader = GroupStatus(group=1, role="leader", last_index=90, replicas=replicas)
+    for times in range(limits.DASHBOARD_FAILURES + 2):
+        at = NOW + 2 * times * SECOND
+        status = NodeStatus(node="n1", server_id="a", now=at, nodes=["n1", "n2"], groups=[leader, GroupStatus(group=2)])
+        history.note([status], [], at, at)
+    figures = dict(zip(COLUMNS, history.measured.tiers["hour"].points[-1].values, strict=True))
+    assert (figures["silent"], figures["behind"]) == (1, 20)
 
 
 # --- words --------------------------------------------------------------------------------------------------------------

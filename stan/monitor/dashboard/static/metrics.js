@@ -10,13 +10,19 @@ const SPANS = { hour: "An hour", week: "A week" };
 const GAPS_MS = { hour: 90000, week: 1800000 }; // nodes are asked every ten seconds at least, durables every five minutes
 const EVERY_MS = { hour: 6000, week: 60000 };
 const bytes = (value) => size(Math.round(value));
+const count = (value) => number(Math.round(value * 10) / 10);
+const OF_POSITIONS = { gap: 900000 }; // ms
 const CHARTS = [
   ["Messages a second", { in: "messages_in", out: "messages_out" }, rate, {}],
   ["Bytes a second", { in: "bytes_in", out: "bytes_out" }, (value) => `${bytes(value)}/s`, { base: 1024 }],
-  ["Lag, in messages", { "all together": "lag", "the largest": "worst_lag" }, (value) => number(Math.round(value)), { gap: 900000 }],
-  ["Clients", { registered: "clients" }, (value) => number(Math.round(value * 10) / 10), {}],
+  ["Lag, in messages", { "all together": "lag", "the largest": "worst_lag" }, count, OF_POSITIONS],
+  ["Sent and not acked, in messages", { "all together": "pending" }, count, OF_POSITIONS],
+  ["Stuck durables and queue groups", { stuck: "stuck" }, count, OF_POSITIONS],
+  ["Clients", { registered: "clients" }, count, {}],
   ["Memory of all servers", { used: "memory" }, bytes, { base: 1024 }],
   ["Disk", { "the fullest": "disk_used" }, (value) => `${Math.round(100 * value)} %`, { most: 1 }],
+  ["Servers that do not answer", { silent: "silent" }, count, {}],
+  ["Replication, in log entries", { "the slowest is behind by": "behind" }, count, {}],
 ];
 
 export function metrics(context) {
