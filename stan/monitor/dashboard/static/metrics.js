@@ -22,7 +22,7 @@ const CHARTS = [
   ["Memory of all servers", { used: "memory" }, bytes, { base: 1024 }],
   ["Disk", { "the fullest": "disk_used" }, (value) => `${Math.round(100 * value)} %`, { most: 1 }],
   ["Servers that do not answer", { silent: "silent" }, count, {}],
-  ["Replication, in log entries", { "the slowest is behind by": "behind" }, count, {}],
+  ["Replication, in log entries behind", { "the slowest": "behind" }, count, {}],
 ];
 
 export function metrics(context) {
