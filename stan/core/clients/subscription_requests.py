@@ -184,7 +184,10 @@ class SubscriptionRequests:
         authorizer = self.senders.authorizer
         if authorizer is not None and client is not None and not authorizer.owns(reply, client):
             client = None  # the client id belongs to another user since
-        if client is None or self.arrival_order.is_of_earlier(reply, client):  # closed or replaced since
+        earlier = client is not None and self.arrival_order.is_of_earlier(reply, client)
+        if earlier is None:
+            return  # no answer: the next leader may know, and would make a subscription whose client was refused
+        if client is None or earlier:  # closed or replaced since
             self._refuse(reply, refusals.UNKNOWN_CLIENT)
             return
         self.clients.release(request.client_id)  # a durable of its previous connection is free again

@@ -67,14 +67,17 @@ class ArrivalOrder:
         ):
             del arrivals[next(iter(arrivals))]
 
-    def is_of_earlier(self, reply: bytes, client: Client) -> bool:
-        """True if the SubscriptionRequest with that *reply* subject arrived before the ConnectRequest of *client*.
+    def is_of_earlier(self, reply: bytes, client: Client) -> bool | None:
+        """Return True if the SubscriptionRequest with that *reply* subject arrived before the ConnectRequest of *client*; None:
+        not known, as the ConnectRequest did not arrive here, and may have been sent while this node was cut off.
 
         It did not if this node knew the client's connection when the request came: another node may have passed the connect on
-        since. A ConnectRequest that did not arrive here came behind the request if this node was cut off behind that.
+        since.
         """
         asked = self._arrivals.get((reply,))
         if asked is None or asked.applied >= client.incarnation:
             return False
         connected = self._arrivals.get((client.client_id, client.conn_id, client.heartbeat_inbox))
-        return asked.number <= self._before_gap if connected is None else asked.number < connected.number
+        if connected is None:
+            return None if asked.number <= self._before_gap else False
+        return asked.number < connected.number

@@ -166,6 +166,20 @@ def test_what_an_earlier_connection_asked_the_last_leader_for_is_not_given_to_th
     assert members(node) == ["new"]
 
 
+def test_a_request_that_may_be_of_an_earlier_connection_has_no_answer(node):
+    """The connection was made while this node was cut off. The next leader may have received the connect before the request, and
+    once made a subscription, at an inbox that nobody listened to, whose client had been refused here."""
+    node.lead()
+    old = node.state.clients[b"me"].incarnation
+    node.hears(subscription(node))
+    node.broker.step_disconnected()
+    node.broker.step_reconnected(SECOND)
+    node.feed_client("me", "c2", replaces=old)
+    told(node)
+    assert node.hear("r") == []
+    assert members(node) == []
+
+
 def test_who_asked_to_be_let_in_and_was_not_takes_no_subscription_away(node):
     node.lead()
     node.hears(subscription(node), connection(node, "refused"))
