@@ -19,25 +19,42 @@ class Interest:
 
     exact: set[tuple[bytes, bytes]] = field(default_factory=set)
     patterns: dict[tuple[bytes, bytes], list[bytes]] = field(default_factory=dict)  # with their tokens
+    groups: dict[bytes, set[bytes]] = field(default_factory=dict)  # the queue groups of exact subjects
 
     def change(self, changes: Iterable[Change]) -> None:
         """Note changes in their order; at most LEAF_SUBJECTS_MAX subjects are known."""
         for begins, subject, queue in changes:
             key = subject, queue
             if not begins:
-                self.exact.discard(key)
-                self.patterns.pop(key, None)
+                self._end(key)
             elif len(self.exact) + len(self.patterns) < limits.LEAF_SUBJECTS_MAX:
                 tokens = subject.split(b".")
                 if b"*" in tokens or tokens[-1] == b">":
                     self.patterns[key] = tokens
                 else:
                     self.exact.add(key)
+                    if queue:
+                        self.groups.setdefault(subject, set()).add(queue)
+
+    def _end(self, key: tuple[bytes, bytes]) -> None:
+        self.patterns.pop(key, None)
+        self.exact.discard(key)
+        subject, queue = key
+        groups = self.groups.get(subject)
+        if groups is not None:
+            groups.discard(queue)
+            if not groups:
+                del self.groups[subject]
 
     def clear(self) -> None:
         """The connection is lost: nothing is known."""
         self.exact.clear()
         self.patterns.clear()
+        self.groups.clear()
+
+    def groups_of(self, subject: bytes) -> bytes:
+        """The queue groups that listen to *subject* itself, with spaces between them."""
+        return b" ".join(sorted(self.groups.get(subject, ())))
 
     def has(self, subject: bytes, queue: bytes = b"") -> bool:
         """True if somebody listens to *subject*, as a member of *queue* if one is named. Cost: that of the subject's tokens, as

@@ -107,15 +107,17 @@ class AckProcessor:
 
     def _failed(self, live: LiveCursor, member: LiveMember, said: wire.Ack, now: Nanos) -> None:
         """A member has failed with a message, and has *said* so: it is sent again after the pause that the member asks for, or as
-        the policy says."""
+        the policy says. It is sent no sooner than NAK_PACE after it was sent, so that a handler which always fails burns no
+        attempts, unless the member gets only what it asks for."""
+        asks = member.consumer is not None and not member.consumer.config.pushes
         for run in live.pending.in_hands(member.window, said.sequence):
             if said.reason and live.policy.dead_letter:
                 self.cursors.give_up(live).note(run.first, said.reason)
             if is_last(live.policy, run.count):
                 self.redelivery.owe(live, run, Cause.NEGATIVE_ACK)  # the pump sets it aside
                 continue
-            sent_at = run.deadline - member.ack_wait_ns
-            until = pause_after_nak(live.policy, run, live.cursor.cursor_id, sent_at, now, said.delay)
+            soonest = now if asks else min(run.deadline - member.ack_wait_ns, now) + limits.NAK_PACE
+            until = pause_after_nak(live.policy, run, live.cursor.cursor_id, soonest, now, said.delay)
             live.pending.pause(member.window, run, until, Cause.NEGATIVE_ACK)
             if not member.timer_at or until < member.timer_at:
                 member.timer_at = 0

@@ -45,9 +45,10 @@ class Pull:
     bytes_left: int = 0  # 0: no limit
     limited: bool = False  # by bytes
     over_at: Nanos = NEVER  # 0: never
-    impatient: bool = False  # over as soon as there is no message
+    impatient: bool = False  # over as soon as there is no message, or no more where it has a time to wait for the first
     heartbeat: int = 0  # ns; 0: none
     told_at: Nanos = NEVER  # when something was sent to it
+    served: bool = False  # it has got a message
     heard: bool = False  # NATS has told of interest in its inbox
 
     @property
@@ -85,6 +86,7 @@ class Presence:
     """The presence of clients of a consumer."""
 
     active: bool = False  # of one that pushes: somebody listens
+    groups: bytes = b""  # the queue groups that get what is pushed, with spaces between them
     paused: bool = False  # until a time that the configuration names
     told_at: Nanos = NEVER  # when something was last pushed
     idle_since: Nanos = NEVER  # since when nobody listens or asks; 0: somebody does
@@ -175,7 +177,7 @@ class LiveConsumer:
 
     def end_impatient(self) -> None:
         """There are no messages: end the requests that do not wait."""
-        for pull in [one for one in self.pulls if one.impatient]:
+        for pull in [one for one in self.pulls if one.impatient and (one.served or not one.over_at)]:
             self.drop(pull, NO_MESSAGES, shortfall=False)
 
     def take_statuses(self) -> bytes:
@@ -299,7 +301,7 @@ class LiveConsumer:
             behind -= until - first + 1
             first = until + 1
         return LeafParcel(
-            self.ack_prefix, tuple(pieces), self.subject, config.deliver_group.encode(), config.headers_only
+            self.ack_prefix, tuple(pieces), self.subject, self.presence.groups, config.headers_only
         )
 
     def _count(self, size: int) -> None:
@@ -310,7 +312,7 @@ class LiveConsumer:
             flow.number += 1
             flow.asked = b"$JS.FC.%b%d" % (self.ack_prefix.removeprefix(b"$JS.ACK."), flow.number)
             flow.mark = flow.sent
-            to, queue = config.deliver_subject.encode(), config.deliver_group.encode()
+            to, queue = config.deliver_subject.encode(), self.presence.groups
             self.statuses.append(status_frame(to, b"100 FlowControl Request", reply=flow.asked, queue=queue))
 
     def _taken_by_first(self, batch: ReadResult, first: int, last: int, now: Nanos) -> tuple[bytes, int]:
@@ -328,7 +330,7 @@ class LiveConsumer:
         count = until - first + 1
         pull.left -= count
         self.demand -= count
-        pull.told_at = now
+        pull.told_at, pull.served = now, True
         if not pull.left:
             self.pulls.popleft()
             if pull.limited:

@@ -56,14 +56,13 @@ def pause_after_ack_wait(policy: DeliveryPolicy, run: Run, cursor_id: int, now: 
     return Nanos(now + spread(pause, cursor_id, run.first, run.count) if pause else 0)
 
 
-def pause_after_nak(policy: DeliveryPolicy, run: Run, cursor_id: int, sent_at: int, now: Nanos, delay: int) -> Nanos:
-    """A client has failed with a message that was sent to it at *sent_at*: returns the end of its pause. *delay*: the pause that
-    the client asks for, in ns; 0: as the policy says. No message is sent again sooner than NAK_PACE after it was sent, so that a
-    handler which always fails burns no attempts."""
+def pause_after_nak(policy: DeliveryPolicy, run: Run, cursor_id: int, soonest: int, now: Nanos, delay: int) -> Nanos:
+    """A client has failed with a message: returns the end of its pause, which is not before *soonest*. *delay*: the pause that
+    the client asks for, in ns; 0: as the policy says."""
     wanted = min(max(delay, 0), limits.NAK_DELAY_MAX)
     if not wanted and policy.backoff:
         wanted = spread(policy.pause_after(run.count + 1), cursor_id, run.first, run.count)
-    return Nanos(max(now + wanted, min(sent_at, now) + limits.NAK_PACE))
+    return Nanos(max(now + wanted, soonest))
 
 
 def spread(pause: int, cursor_id: int, sequence: int, count: int) -> int:

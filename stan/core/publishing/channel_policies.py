@@ -52,6 +52,17 @@ def _of_stream(room: ChannelLimits, config: StreamConfig) -> ChannelLimits:
     )
 
 
+def _of_its_own(room: ChannelLimits, default: ChannelLimits) -> ChannelLimits:
+    """The limits of a channel that a stream has made: those for all channels are for channels that publishers make, and do not
+    take a stream's messages away that has asked for no limit."""
+    return replace(
+        room,
+        msgs=0 if room.msgs == default.msgs else room.msgs,
+        bytes=0 if room.bytes == default.bytes else room.bytes,
+        age_ns=0 if room.age_ns == default.age_ns else room.age_ns,
+    )
+
+
 class ChannelPolicies:
     """Policies in force, by channel."""
 
@@ -82,8 +93,10 @@ class ChannelPolicies:
         configured = self.node.config.limits.for_channel(text(whole_of(info.name)))
         if info.name in self.node.meta.channels.parted.by_part:
             configured = replace(configured, inactivity_ns=0)
-        room = self.node.group_of(info).machine.limit_overrides.in_force(info.uid, configured)
         stream = self.node.meta.streams.by_uid.get(info.uid)
+        if stream is not None and not stream.adopted:
+            configured = _of_its_own(configured, self.node.config.limits.default)
+        room = self.node.group_of(info).machine.limit_overrides.in_force(info.uid, configured)
         return room if stream is None else _of_stream(room, stream.config)
 
     def _removing(self, info: ChannelInfo, room: ChannelLimits) -> ChannelLimits:

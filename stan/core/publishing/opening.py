@@ -125,7 +125,7 @@ class ChannelOpening:
         group = self.pending[name].group
         row = pb.Channel(name=name, group=group, commit=commit)
         exact = self.node.meta.pins.get(name, group) != group  # it belongs to a channel that is there
-        create = pb.CreateChannels(channels=[row], channels_max=self.node.config.limits.channels, exact=exact)
+        create = pb.CreateChannels(channels=[row], channels_max=self.node.channels_max, exact=exact)
         self.proposals.ask_meta(partial(self._created, name), create_channels=create)
         if self.node.clustered:  # the proposal or the forwarded request may be lost with its leader
             self.timers.at(
@@ -155,7 +155,7 @@ class ChannelOpening:
             other = asked
         if other is not None:
             return case_conflict(text(name), text(other))
-        maximum = self.node.config.limits.channels
+        maximum = self.node.channels_max
         if maximum and len(meta.channels) + len(self.pending) - (name in self.pending) >= maximum:
             return TOO_MANY_CHANNELS
         return ""

@@ -46,6 +46,12 @@ class Node:
         return blake2b(founded, digest_size=CLUSTER_BYTES).digest() if self.nuid else b""
 
     @property
+    def channels_max(self) -> int:
+        """The number of channels that there may be; 0: no limit. Those that streams have made have a limit of their own."""
+        most = self.config.limits.channels
+        return most + sum(not stream.adopted for stream in self.meta.streams.by_uid.values()) if most else 0
+
+    @property
     def leads_meta(self) -> bool:
         """True if this node leads the metadata."""
         return self.meta_leader is not None

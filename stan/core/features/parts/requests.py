@@ -67,7 +67,7 @@ class PartRequests:
             name=request.channel,
             key=request.key,
             groups=[self.placement.home(part_name(request.channel, number)) for number in range(request.parts)],
-            channels_max=self.node.config.limits.channels,
+            channels_max=self.node.channels_max,
         )
 
     def _double(self, accepted: AcceptedRequest) -> None:
@@ -86,7 +86,7 @@ class PartRequests:
             change = entries.DoubleParted(
                 name=request.channel,
                 groups=[self._home_of_half(request, number) for number in range(request.parts)],
-                channels_max=self.node.config.limits.channels,
+                channels_max=self.node.channels_max,
                 at=self.node.clock.wall,
             )
             error = doubling_refusal(change, meta.channels.parted, meta.channels)

@@ -131,9 +131,7 @@ class ConsumerDeliveries(LeaderPart):
             reading = self.leadership.part(StreamReading)
             consumer.known = WantedSubjects(reading, stream, consumer.filters) if chooses else None
         if config.pushes:
-            consumer.presence.active = self.leaf.interest.has(
-                config.deliver_subject.encode(), config.deliver_group.encode()
-            )
+            consumer.presence.active, consumer.presence.groups = self._listeners(consumer)
             consumer.presence.idle_since = (
                 Nanos(0) if consumer.presence.active else consumer.presence.idle_since or inactive_since(now)
             )
@@ -160,11 +158,18 @@ class ConsumerDeliveries(LeaderPart):
 
     def _look_who_listens(self, led: LedConsumer) -> None:
         _, _, consumer = led
-        config = consumer.config
-        active = self.leaf.interest.has(config.deliver_subject.encode(), config.deliver_group.encode())
+        active, consumer.presence.groups = self._listeners(consumer)
         if active != consumer.presence.active:
             consumer.flow.arrived = consumer.flow.sent  # whoever listens now has asked for nothing of before
             self._bound(led)
+
+    def _listeners(self, consumer: LiveConsumer) -> tuple[bool, bytes]:
+        """True if somebody listens to a consumer that pushes, and the queue groups that do: the one that it names, or all."""
+        to, named = consumer.config.deliver_subject.encode(), consumer.config.deliver_group.encode()
+        if named:
+            return self.leaf.interest.has(to, named), named
+        groups = self.leaf.interest.groups_of(to)
+        return bool(groups) or self.leaf.interest.has(to), groups
 
     # --- requests for messages ----------------------------------------------------------------------------------------------
 
@@ -325,7 +330,7 @@ class ConsumerDeliveries(LeaderPart):
     @staticmethod
     def _pushed(consumer: LiveConsumer, status: bytes, fields: tuple[tuple[bytes, bytes], ...] = ()) -> bytes:
         config = consumer.config
-        return status_frame(config.deliver_subject.encode(), status, fields, queue=config.deliver_group.encode())
+        return status_frame(config.deliver_subject.encode(), status, fields, queue=consumer.presence.groups)
 
     def _is_inactive(self, led: LedConsumer, now: Nanos) -> bool:
         """Delete a consumer for which nobody has asked for as long as it lasts without; True if it is."""
@@ -360,7 +365,7 @@ def _pull_of(request: PullRequest, reply: bytes, now: Nanos) -> Pull:
         bytes_left=request.max_bytes,
         limited=request.max_bytes > 0,
         over_at=over_at,
-        impatient=request.no_wait and not request.expires,
+        impatient=request.no_wait,
         heartbeat=request.heartbeat,
         told_at=now,
     )

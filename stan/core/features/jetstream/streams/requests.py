@@ -217,7 +217,6 @@ class StreamRequests:
             config=config.encoded(),
             channel=config.channel,
             group=self.placement.home(config.channel),
-            channels_max=self.node.config.limits.channels,
             at=self.node.clock.wall,
         )
         self.proposals.change_meta(partial(self._decided, request, then), stream=change)
@@ -248,6 +247,8 @@ class StreamRequests:
 
     def _answer(self, request: ApiRequest, *, did_create: bool = False) -> None:
         told = self.descriptions.document(request.known)
+        if not self.node.clustered:
+            del told["cluster"]
         request.answer(**told, **({"did_create": True} if did_create else {}))
 
     # --- showing --------------------------------------------------------------------------------------------------------
@@ -314,7 +315,8 @@ class StreamRequests:
         most = limits.STREAM_DETAILS_MAX
         shown = self._fitting(sorted(subjects)[page.offset : page.offset + most])
         state["num_subjects"] = len(subjects)
-        state["subjects"] = {text(subject): subjects[subject] for subject in shown}
+        if shown:
+            state["subjects"] = {text(subject): subjects[subject] for subject in shown}
         request.answer(total=len(subjects), offset=page.offset, limit=most, **told)
 
     def _fitting(self, subjects: list[bytes]) -> list[bytes]:
