@@ -3,9 +3,12 @@
 Off, as it is unless `jetstream_api` is set, the feature listens on nothing and makes no part.
 """
 
+from collections.abc import Callable, Mapping
+
 from stan_protocol.scalars import GroupId
 
 from stan.core.features import BrokerFeature, BrokerParts
+from stan.core.features.jetstream.backups import StreamBackups
 from stan.core.features.jetstream.consumers.acks import ConsumerAcks
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
 from stan.core.features.jetstream.consumers.requests import ConsumerRequests
@@ -38,6 +41,11 @@ class JetStreamFeature(BrokerFeature):
             self.streams.handlers() | self.messages.handlers() | self.consumers.handlers()
         )
         self.router = ApiRouter(services, parts.read_index, handlers)
+        self.backups = StreamBackups(services, parts, self.streams)
+
+    def handlers(self) -> Mapping[str, Callable[..., None]]:
+        """Requests of `stan backup` and `stan restore`."""
+        return self.backups.handlers()
 
     def start(self) -> None:
         """Listen to the API, and to the subjects of the streams that are known."""

@@ -148,7 +148,7 @@ class StreamRequests:
         config, known = self._requested(request)
         if known is not None and known.config != config:
             raise RequestError(STREAM_EXISTS)
-        self._check_channel(config, known)
+        self.check_channel(config, known)
         if known is not None:
             self._hand_on(request, CREATED)
         else:
@@ -169,8 +169,11 @@ class StreamRequests:
         """The configuration that a request asks for, and the stream as it is. Raises RequestError."""
         if self.node.meta.info is None:
             raise RequestError(UNAVAILABLE)
-        name = request.named[0]
-        config = requested(request.document(), name, self._replicas())
+        return self.wanted(request.document(), request.named[0])
+
+    def wanted(self, document: Mapping[str, Any], name: str) -> tuple[StreamConfig, Stream | None]:
+        """The configuration that a document asks for, and the stream as it is. Raises RequestError."""
+        config = requested(document, name, self._replicas())
         if self.node.meta.streams.is_too_much(config):
             raise RequestError(TOO_MANY_STREAMS)
         if self.node.meta.streams.overlapping(config):
@@ -184,7 +187,7 @@ class StreamRequests:
             return 1
         return max(1, min(cluster.replicas, len(self.node.meta.nodes.names or cluster.voters(self.node.name))))
 
-    def _check_channel(self, config: StreamConfig, known: Stream | None) -> None:
+    def check_channel(self, config: StreamConfig, known: Stream | None) -> None:
         """Refuse a stream whose channel cannot be made or taken over. Raises RequestError."""
         meta, name = self.node.meta, config.channel
         there, lower = meta.channels.get(name), meta.channels.by_lower.get(folded(name), name)
@@ -211,7 +214,12 @@ class StreamRequests:
             raise RequestError(UNAVAILABLE)
 
     def _propose(self, request: ApiRequest, config: StreamConfig, known: Stream | None, then: ApiRow) -> None:
-        change = pb.StreamChange(
+        change = self.change_to(config, known)
+        self.proposals.change_meta(partial(self._decided, request, then), stream=change)
+
+    def change_to(self, config: StreamConfig, known: Stream | None) -> pb.StreamChange:
+        """The change that gives a stream, or a new one, this configuration."""
+        return pb.StreamChange(
             name=config.name.encode(),
             changed=0 if known is None else known.changed,
             config=config.encoded(),
@@ -220,7 +228,6 @@ class StreamRequests:
             channels_max=self.node.config.limits.channels,
             at=self.node.clock.wall,
         )
-        self.proposals.change_meta(partial(self._decided, request, then), stream=change)
 
     def _decided(self, request: ApiRequest, then: ApiRow, result: object, _error: str) -> None:
         if not isinstance(result, MetaResult):
