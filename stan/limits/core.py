@@ -373,6 +373,8 @@ API_SHOWN_CHARS = 100
 API_WAITING_MAX = 256
 """Requests of JetStream's API that wait for the metadata or for messages from the disk."""
 STREAMS_MAX = 1_000
+STREAM_PATTERNS_MAX = 100
+"""Patterns of channels and subjects that streams may have."""
 STREAM_NAME_BYTES_MAX = 255
 STREAM_SUBJECTS_MAX = 100
 """Subjects of one stream; each is a subscription of every node ..."""

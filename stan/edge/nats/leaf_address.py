@@ -1,4 +1,4 @@
-"""Where the leafnode connection goes in a NATS outside, with the login and TLS of our own connection to that NATS."""
+"""The listener for leafnodes of a NATS outside, with the login and TLS of our own connection to that NATS."""
 
 from functools import partial
 from urllib.parse import unquote

@@ -3,7 +3,7 @@
     restore_stream ─► the stream, with its channel ─► restore_channel … restore_end ─► restore_consumer: over restored positions
 
 A stream that had taken its channel over comes behind `restore_channel`, and so takes it over again. Promises: each request may be
-repeated; what is there already under the same name stays as it is.
+repeated; streams and consumers that are there already stay as they are.
 """
 
 from dataclasses import replace
@@ -87,7 +87,7 @@ class StreamBackups:
             accepted.busy()
             return
         try:
-            config, known = self._wanted(accepted.request)
+            config, known = self._config_of(accepted.request)
         except RequestError as error:
             why = error.error.description
             accepted.refuse(refusals.STREAM_REFUSED.format(why), retry=error.error == UNAVAILABLE)
@@ -100,11 +100,11 @@ class StreamBackups:
         else:
             accepted.refuse(refusals.STREAM_EXISTS.format(go_quote(known.name)))
 
-    def _wanted(self, request: admin.RestoreStreamRequest) -> "tuple[StreamConfig, Stream | None]":
+    def _config_of(self, request: admin.RestoreStreamRequest) -> "tuple[StreamConfig, Stream | None]":
         """The configuration that a request tells, and the stream as it is. Raises RequestError."""
         document = read_object(request.stream)
         document.pop("num_replicas", None)  # of the cluster that was saved
-        config, known = self.streams.wanted(document, Fields(document).text("name"))
+        config, known = self.streams.config_of(document, Fields(document).text("name"))
         if config.channel != request.channel:
             raise RequestError(invalid_config("its channel is another one"))
         self.streams.check_channel(config, known)

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any, Final, NamedTuple, cast
 
 from stan_protocol.channels import folded, is_channel_name, publication, whole_of
-from stan_protocol.refusals import case_conflict
+from stan_protocol.refusals import case_conflict, go_quote
 from stan_protocol.scalars import KiB
 
 from stan import limits
@@ -30,6 +30,7 @@ from stan.core.services.node import META_GROUP
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.policies import EPHEMERAL
+from stan.protocol.jetstream.allowed import outside
 from stan.protocol.jetstream.api import LEVEL, PREFIX, Answerer, ApiRow
 from stan.protocol.jetstream.errors import (
     ALONE,
@@ -169,16 +170,27 @@ class StreamRequests:
         """The configuration that a request asks for, and the stream as it is. Raises RequestError."""
         if self.node.meta.info is None:
             raise RequestError(UNAVAILABLE)
-        return self.wanted(request.document(), request.named[0])
+        return self.config_of(request.document(), request.named[0])
 
-    def wanted(self, document: Mapping[str, Any], name: str) -> tuple[StreamConfig, Stream | None]:
+    def config_of(self, document: Mapping[str, Any], name: str) -> tuple[StreamConfig, Stream | None]:
         """The configuration that a document asks for, and the stream as it is. Raises RequestError."""
         config = requested(document, name, self._replicas())
         if self.node.meta.streams.is_too_much(config):
             raise RequestError(TOO_MANY_STREAMS)
         if self.node.meta.streams.overlapping(config):
             raise RequestError(OVERLAP)
-        return config, self.node.meta.streams.by_name.get(name)
+        known = self.node.meta.streams.by_name.get(name)
+        if known is None or known.config.subjects != config.subjects:
+            self._check_allowed(config)
+        return config, known
+
+    def _check_allowed(self, config: StreamConfig) -> None:
+        """Refuse a channel, and subjects, for which clients of JetStream are not served. Raises RequestError."""
+        other = outside(config, self.node.config.jetstream_channels)
+        if other:
+            raise RequestError(
+                invalid_config(f"{go_quote(other)} is none of the channels and subjects in jetstream_api")
+            )
 
     def _replicas(self) -> int:
         """The number of nodes that keep a channel."""
