@@ -30,6 +30,7 @@ from stan.core.services.node import META_GROUP
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.policies import EPHEMERAL
+from stan.protocol.jetstream.advisories import AdvisoryMaker
 from stan.protocol.jetstream.allowed import outside
 from stan.protocol.jetstream.api import LEVEL, PREFIX, Answerer, ApiRow
 from stan.protocol.jetstream.errors import (
@@ -122,6 +123,7 @@ class StreamRequests:
         self.placement, self.proposals = services.placement, services.proposals
         self.channels = parts.channels
         self.descriptions = StreamDescriptions(services, parts.channels.policies)
+        self._advisories = AdvisoryMaker(services.node.name)
 
     def handlers(self) -> dict[ApiRow, ApiHandler]:
         """The handler of each kind of request."""
@@ -137,6 +139,13 @@ class StreamRequests:
             LIST: self._list,
         }
         return found | dict.fromkeys(REFUSED, self._not_built)
+
+    def advise(self, change: pb.MetaChange, name: str) -> None:
+        """Publish that a stream came, changed or went, if this node leads the metadata."""
+        if self.node.leads_meta:
+            there = name in self.node.meta.streams.by_name
+            action = "delete" if not there else "modify" if change.stream.changed else "create"
+            self.outgoing.responses.append(self._advisories.of_stream(self.node.clock.wall, name, action))
 
     def changed(self, name: str) -> None:
         """A stream came, changed or went."""
