@@ -396,6 +396,7 @@ class Config:
     cluster: ClusterConfig | None = None  # None: alone
     partitioning: bool = option("partitioning", False)  # only channels that `limits.per_channel` names are served
     jetstream_api: bool = option("jetstream_api", False)  # clients of NATS's JetStream are served, too
+    jetstream_channels: tuple[str, ...] = ()  # patterns of their channels and subjects; none: all
     jetstream_leaf: str = option("jetstream_leaf", "")  # host:port where the NATS outside listens for leafnodes
     ft_group: str = option("ft_group", "")  # servers that share one store, of which one is active; "": none
     encryption: EncryptionConfig | None = None  # None: messages are stored in clear
@@ -503,9 +504,20 @@ class Config:
             yield "jetstream_api is not supported together with permissions: they do not cover clients of JetStream"
         if self.jetstream_api and self.partitioning:
             yield "jetstream_api is not supported together with partitioning: each server would answer for all streams"
+        for pattern in self.jetstream_channels:
+            if not _covers_names(pattern):
+                yield f"jetstream_api is true, false or patterns of channels, and {go_quote(pattern)} is none"
+        if len(self.jetstream_channels) > bounds.STREAM_PATTERNS_MAX:
+            yield f"jetstream_api takes at most {bounds.STREAM_PATTERNS_MAX} patterns, not {len(self.jetstream_channels)}"
         host, colon, port = self.jetstream_leaf.rpartition(":")
         if self.jetstream_leaf and not (colon and host and port.isdigit() and 0 < int(port) < 65536):
             yield f"jetstream_leaf is host:port of a leafnode listener, not {go_quote(self.jetstream_leaf)}"
+
+
+def _covers_names(pattern: str) -> bool:
+    """True for a pattern of channels, in which `*` may be a part of a token, too."""
+    tokens = [token if token in ("*", ">") else token.replace("*", "x") for token in pattern.split(".")]
+    return valid_name(".".join(tokens), wildcards=True) and pattern.isprintable() and " " not in pattern
 
 
 _PREFIX: Final = "a subject that ends with a dot, without wildcards, and none on which servers listen"

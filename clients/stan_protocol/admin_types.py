@@ -45,6 +45,7 @@ __all__ = [
     "PinStatus",
     "PolicyStatus",
     "ReadDelayedResponse",
+    "ReadStreamResponse",
     "Redriven",
     "ReplicaStatus",
     "RestoredRun",
@@ -712,6 +713,21 @@ class RestoredRun(MessageRecord):
     first_sequence: int = 0
     count: int = 0
     timestamp: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStreamResponse(MessageRecord):
+    """A page of the descriptions of a stream and its consumers."""
+
+    stream: str = ""
+    """Its configuration, as JSON; empty: the channel has no stream."""
+    adopted: bool = False
+    """The channel was there before the stream, and stays when that goes."""
+    consumers: tuple[str, ...] = ()
+    """Their configurations, as JSON, by name."""
+    more: bool = False
+    after: str = ""
+    """The name of the last one of the page."""
 
 
 @dataclass(frozen=True, slots=True)

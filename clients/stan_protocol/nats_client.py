@@ -8,6 +8,7 @@ uses nats-py's private attributes; it is the only one that imports nats-py, with
 import asyncio
 import socket
 import ssl
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stan_protocol.lazy_import import lazy_nats, with_web_sockets
@@ -39,6 +40,7 @@ __all__ = [
     "Subscription",
     "TcpTransport",
     "Transport",
+    "signed_login",
 ]
 
 
@@ -119,3 +121,31 @@ class ConnectedTransport(TcpTransport):
         reader, writer = await asyncio.open_connection(sock=made, limit=buffer_size)
         self._bare_io_reader = self._io_reader = reader
         self._bare_io_writer = self._io_writer = writer
+
+
+class _Signer(Client):
+    """Answers the nonce of a server to which another connection is made."""
+
+    def __init__(self, credentials: Path | None, nkey_seed_file: Path | None) -> None:
+        super().__init__()
+        self._user_credentials = str(credentials) if credentials is not None else None
+        self._nkeys_seed = str(nkey_seed_file) if nkey_seed_file is not None else None
+
+    def login(self, nonce: str) -> dict[str, str]:
+        """The fields of a CONNECT."""
+        self._setup_nkeys_connect()
+        found = {"sig": self._signature_cb(nonce).decode()} if self._signature_cb is not None else {}
+        if self._user_jwt_cb is not None:
+            return found | {"jwt": self._user_jwt_cb().decode()}
+        return found | {"nkey": self._public_nkey or ""}
+
+
+def signed_login(nonce: str, *, credentials: Path | None, nkey_seed_file: Path | None) -> dict[str, str]:
+    """The fields of a CONNECT that answer a server's nonce, by a file of credentials or, without one, of an nkey's seed. Raises
+    OSError: the file cannot be read, or holds something else."""
+    try:
+        return _Signer(credentials, nkey_seed_file).login(nonce)
+    except OSError:
+        raise
+    except Exception as error:
+        raise OSError(f"{credentials or nkey_seed_file}: {str(error) or type(error).__name__}") from error

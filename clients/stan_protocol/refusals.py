@@ -196,6 +196,14 @@ INVALID_RESTORE = "stan: invalid restore request"
 UNKNOWN_RESTORE = "stan: no restore of this name is under way in the channel"
 RESTORED_OUT_OF_ORDER = "stan: messages that are restored must come in order"
 
+# --- streams of JetStream ---------------------------------------------------------------------------------------------
+
+JETSTREAM_OFF = "stan: the servers do not answer clients of JetStream (jetstream_api)"
+STREAM_REFUSED = "stan: the stream cannot be made: {}"
+STREAM_EXISTS = "stan: stream {} is there, with another configuration"
+NO_STREAM_OF_CHANNEL = "stan: the channel has no stream"
+CONSUMER_REFUSED = "stan: the consumer cannot be made: {}"
+
 # --- moves, pins and commit levels ------------------------------------------------------------------------------------
 
 UNKNOWN_MOVE = "stan: no such move of the channel is under way"

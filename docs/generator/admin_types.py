@@ -54,7 +54,7 @@ BINARY: Final = {"rows", "state_hash", "SchemaStatus.text"}
 """Bytes that are no text."""
 EMPTY: Final = {"limits", "edited", "PolicyStatus.policy", "redriven"}
 """Messages that are empty where they are not set; the others are None."""
-ANSWERS: Final = {"ChangeResponse", "VerifyResponse", "ReadDelayedResponse"}
+ANSWERS: Final = {"ChangeResponse", "VerifyResponse", "ReadDelayedResponse", "ReadStreamResponse"}
 """Answers that are shown as they are; the others are lists."""
 INSIDE: Final = {"ExplainPlace", "Backoff", *KNOWN}
 """Messages and enums that nobody but the client sees, or that are something else in Python."""

@@ -36,6 +36,7 @@ KINDS: Final = {
     Want.INT: "number",
     Want.LIST: "list",
     Want.SHARE: "share: `0.001`",
+    Want.SWITCH: "`true`, `false`, or a list",
 }
 BLOCKS: Final = (
     ("", "Top level, or in a block `streaming`", TOP),

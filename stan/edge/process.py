@@ -17,7 +17,8 @@ from stan.edge.nats.connection import NatsConnection, hint
 from stan.edge.nats.embedded import EmbeddedNats
 from stan.edge.nats.gateway import Gateway
 from stan.edge.nats.jetstream_check import jetstream_conflict
-from stan.edge.nats.leaf import LeafAddress, LeafConnection, leaf_address
+from stan.edge.nats.leaf import LeafAddress, LeafConnection
+from stan.edge.nats.leaf_address import leaf_address
 from stan.edge.runtime import AsyncRuntime
 from stan.edge.storage.storage import Storage
 from stan.edge.tracing.traced_driver import ServerTracing

@@ -373,6 +373,8 @@ API_SHOWN_CHARS = 100
 API_WAITING_MAX = 256
 """Requests of JetStream's API that wait for the metadata or for messages from the disk."""
 STREAMS_MAX = 1_000
+STREAM_PATTERNS_MAX = 100
+"""Patterns of channels and subjects that streams may have."""
 STREAM_NAME_BYTES_MAX = 255
 STREAM_SUBJECTS_MAX = 100
 """Subjects of one stream; each is a subscription of every node ..."""
@@ -421,6 +423,8 @@ STREAM_CONSUMER_NAMES_PAGE = 1024
 FLOW_BYTES_MAX = 4 * MiB
 """Bytes on the way to a client with flow control; above half of it the client is asked what has arrived."""
 STREAM_CONSUMER_SYNCED_MAX = 65_536
+ADVISORIES_WAITING_MAX = 10_000
+"""Advisories about messages of the consumers of one group that wait for an entry."""
 """Acks whose senders wait until they are stored, of one group."""
 PULL_UNHEARD_MAX = 2 * SECOND
 """For how long a request of a puller counts although NATS has told of no interest in its inbox."""

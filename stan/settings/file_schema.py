@@ -44,6 +44,7 @@ class Want(Enum):
     INT = "int64"
     LIST = "slice"
     SHARE = "float64"
+    SWITCH = "bool, string or slice"
 
 
 Keys = dict[str, tuple[str, Want]]
@@ -55,6 +56,7 @@ _WANTS: Final = {
     FlagKind.SIZE: Want.INT,
     FlagKind.TEXT: Want.STRING,
     FlagKind.DURATION: Want.DURATION,
+    FlagKind.SWITCH: Want.SWITCH,
 }
 _WANTED: Final = (
     {key: Want.BOOL if default is False else Want.STRING for key, default in FILE_ONLY.items()}

@@ -16,13 +16,15 @@ from stan.errors import StanError
 
 
 class FlagKind(Enum):
-    """Type of a flag's value; SIZE stays text here, because a bad size is another error than a bad value."""
+    """Type of a flag's value; SIZE stays text here, because a bad size is another error than a bad value. A SWITCH is a bool, or
+    a text that says for what it is on."""
 
     BOOL = "bool"
     INT = "int"
     TEXT = "text"
     DURATION = "duration"
     SIZE = "size"
+    SWITCH = "switch"
 
 
 Value = bool | int | str
@@ -79,12 +81,13 @@ def scan(argv: Sequence[str], table: Iterable[Flag]) -> Scanned:
         flag = flags.get(name)
         if flag is None:
             raise FlagError(f"flag provided but not defined: -{name}")
-        if not mark and flag.kind is not FlagKind.BOOL:
+        switches = flag.kind in (FlagKind.BOOL, FlagKind.SWITCH)
+        if not mark and not switches:
             if place == len(argv):
                 raise FlagError(f"flag needs an argument: -{name}")
             text = argv[place]
             place += 1
-        values[flag.key] = True if flag.kind is FlagKind.BOOL and not mark else convert(flag.kind, name, text)
+        values[flag.key] = True if switches and not mark else convert(flag.kind, name, text)
     return Scanned(values, tuple(argv[place:]))
 
 
@@ -102,6 +105,8 @@ def convert(kind: FlagKind, name: str, text: str) -> Value:
                 return parse_int(text)
             case FlagKind.DURATION:
                 return parse_duration(text)
+            case FlagKind.SWITCH:
+                return parse_bool(text) if text in _BOOLS else text
             case FlagKind.TEXT | FlagKind.SIZE:
                 return text
     except ValueError as error:
@@ -109,6 +114,9 @@ def convert(kind: FlagKind, name: str, text: str) -> Value:
         link = "for" if kind is FlagKind.BOOL else "for flag"
         why = "parse error" if kind is FlagKind.DURATION else error
         raise FlagError(f"invalid {what} {go_quote(text)} {link} -{name}: {why}") from None
+
+
+_BOOLS = frozenset({"1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"})
 
 
 def parse_bool(text: str) -> bool:

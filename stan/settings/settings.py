@@ -156,9 +156,19 @@ def _config(values: SettingsReader) -> Config:
         cluster=_cluster(values),
         encryption=_encryption(values),
         permissions=_permissions(values),
+        jetstream_api=values.given.get("jetstream_api", False) is not False,
+        jetstream_channels=_jetstream_channels(values),
         policies=tuple(values.file.policies),
         notices=tuple(_notices(values, nats, monitor)),
     )
+
+
+def _jetstream_channels(values: SettingsReader) -> tuple[str, ...]:
+    """The patterns of `jetstream_api`; none if that is a plain switch."""
+    value = values.given.get("jetstream_api", False)
+    if isinstance(value, str) and not value.strip():
+        values.complaints.append(f"{values.name('jetstream_api')}: expected true, false or patterns of channels")
+    return values.names("jetstream_api") if isinstance(value, str) else ()
 
 
 def _store(values: SettingsReader) -> StoreConfig:

@@ -278,6 +278,10 @@ class _Section:
                 self._settings.notices.append(_unknown(name, node))
             return None
         key, want = keys[name.lower()]
+        if want is Want.SWITCH and isinstance(node.data, bool | str | list):
+            want = (
+                Want.BOOL if isinstance(node.data, bool) else Want.STRING if isinstance(node.data, str) else Want.LIST
+            )
         nodes = node.data if want is Want.LIST and isinstance(node.data, list) else [node]
         kind = Want.STRING if want is Want.LIST and nodes is node.data else want
         values = [self._value(name, each, kind) for each in nodes]

@@ -600,3 +600,52 @@ async def test_a_consumer_goes_on_at_the_position_that_a_backup_has(tmp_path):
                 await asyncio.to_thread(stan, server.url, "backup", backup)
 
     assert [(one.data, one.metadata.num_delivered) for one in found] == [(b"4", 1), (b"5", 1)]
+
+
+async def test_a_backup_has_streams_and_consumers(tmp_path):
+    """A bucket and a consumer with pending messages come into a new server, and go on: nobody makes them again."""
+
+    def stan(url, *arguments):
+        command = [sys.executable, "-m", "stan.cli.main", *arguments, "-s", url, "-c", "test-cluster", "--json"]
+        return subprocess.run(command, capture_output=True, check=True, text=True).stdout
+
+    backup = str(tmp_path / "backup")
+    for life in ("before", "off", "after"):
+        (tmp_path / life).mkdir()
+    with StanServer(tmp_path / "before", "-jetstream_api") as server:
+        async with connected(server.url, max_msgs=1000, metadata={"of": "shop"}) as (_, js):
+            await fill(js, 6)
+            settings = ConsumerConfig(ack_wait=60, max_deliver=7, metadata={"a": "b"}, filter_subject="orders.*")
+            sub = await js.pull_subscribe("orders.*", durable="worker", config=settings)
+            pending = await fetched(sub, 4)
+            await pending[0].ack_sync(timeout=5)
+            bucket = await js.create_key_value(bucket="cfg")
+            for value in (b"1", b"2"):
+                await bucket.put("a", value)
+            saved = [(await js.stream_info(one)).config for one in ("ORDERS", "KV_cfg")]
+            worker = (await js.consumer_info("ORDERS", "worker")).config
+            await asyncio.to_thread(stan, server.url, "backup", backup)
+    with StanServer(tmp_path / "off") as server:
+        told = json.loads(await asyncio.to_thread(stan, server.url, "restore", backup, "--yes"))
+        assert told["without_stream"] == ["KV_cfg", "ORDERS"]
+    with StanServer(tmp_path / "after", "-jetstream_api") as server:
+        for _ in range(2):  # again changes nothing
+            told = json.loads(await asyncio.to_thread(stan, server.url, "restore", backup, "--yes"))
+            assert told["without_stream"] == []
+        client = await nats.connect(server.url)
+        js = client.jetstream(timeout=10)
+        assert [(await js.stream_info(one)).config for one in ("ORDERS", "KV_cfg")] == saved
+        assert (await js.consumer_info("ORDERS", "worker")).config == worker
+        bucket = await js.key_value("cfg")
+        assert (await bucket.get("a")).value == b"2"
+        assert await bucket.update("a", b"3", last=2) == 3
+        sub = await js.pull_subscribe_bind("worker", "ORDERS")
+        found = await fetched(sub, 5)
+        assert sorted((one.metadata.sequence.stream, one.metadata.num_delivered) for one in found) == [
+            (2, 2), (3, 2), (4, 2), (5, 1), (6, 1)
+        ]  # fmt: skip
+        await fill(js, 1, first=7)
+        assert (await fetched(sub, 1))[0].metadata.sequence.stream == 7
+        await js.delete_stream("ORDERS")  # which had made its channel
+        assert "ORDERS" not in await asyncio.to_thread(stan, server.url, "channel", "list")
+        await client.close()

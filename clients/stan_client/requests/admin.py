@@ -36,6 +36,7 @@ from stan_protocol.admin_types import (
     PinStatus,
     PolicyStatus,
     ReadDelayedResponse,
+    ReadStreamResponse,
     RestoredRun,
     SchemaKind,
     SchemaStatus,
@@ -551,6 +552,22 @@ class Admin:
         """Put messages back that wait for their time, with their ids, in the order of these."""
         fields = {"channel": channel, "restore": restore, "messages": messages, "rows": rows}
         return await self._change("restore_delayed", pb.RestoreDelayedRequest, **fields)
+
+    async def read_stream(self, channel: str, after: str = "") -> ReadStreamResponse:
+        """The stream of JetStream that a channel has, and a page of its consumers, those behind the name *after*, as they are
+        restored."""
+        request = message_of(pb.ReadStreamRequest, version=1, channel=channel, after=after)
+        answer = await self._requester.ask("admin.read_stream", request, pb.ReadStreamResponse)
+        return ReadStreamResponse.from_pb(answer)
+
+    async def restore_stream(self, channel: str, stream: str) -> ChangeResponse:
+        """Make the stream of a channel again; *stream*: as `read_stream` tells it."""
+        return await self._change("restore_stream", pb.RestoreStreamRequest, channel=channel, stream=stream)
+
+    async def restore_consumer(self, channel: str, consumer: str) -> ChangeResponse:
+        """Make a consumer of the channel's stream out of its position, which was put back; *consumer*: as `read_stream` tells
+        it."""
+        return await self._change("restore_consumer", pb.RestoreConsumerRequest, channel=channel, consumer=consumer)
 
     async def restore_end(self, channel: str, restore: str, last_sequence: int = 0) -> ChangeResponse:
         """End the restore: the channel is complete."""

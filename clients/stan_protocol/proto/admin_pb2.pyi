@@ -1438,6 +1438,56 @@ class RestoreDelayedRequest(_message.Message):
     rows: bytes
     def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., restore: _Optional[bytes] = ..., messages: _Optional[_Iterable[_Union[DelayedMessage, _Mapping]]] = ..., rows: _Optional[bytes] = ...) -> None: ...
 
+class ReadStreamRequest(_message.Message):
+    __slots__ = ("version", "channel", "after")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    after: bytes
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., after: _Optional[bytes] = ...) -> None: ...
+
+class ReadStreamResponse(_message.Message):
+    __slots__ = ("error", "error_code", "retry", "stream", "adopted", "consumers", "more", "after")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    ADOPTED_FIELD_NUMBER: _ClassVar[int]
+    CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    error_code: str
+    retry: bool
+    stream: bytes
+    adopted: bool
+    consumers: _containers.RepeatedScalarFieldContainer[bytes]
+    more: bool
+    after: bytes
+    def __init__(self, error: _Optional[bytes] = ..., error_code: _Optional[str] = ..., retry: bool = ..., stream: _Optional[bytes] = ..., adopted: bool = ..., consumers: _Optional[_Iterable[bytes]] = ..., more: bool = ..., after: _Optional[bytes] = ...) -> None: ...
+
+class RestoreStreamRequest(_message.Message):
+    __slots__ = ("version", "channel", "stream")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    stream: bytes
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., stream: _Optional[bytes] = ...) -> None: ...
+
+class RestoreConsumerRequest(_message.Message):
+    __slots__ = ("version", "channel", "consumer")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    consumer: bytes
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., consumer: _Optional[bytes] = ...) -> None: ...
+
 class RestoreEndRequest(_message.Message):
     __slots__ = ("version", "channel", "restore", "last_sequence")
     VERSION_FIELD_NUMBER: _ClassVar[int]

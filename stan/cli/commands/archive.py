@@ -4,9 +4,10 @@
     000001.messages        blocks of one channel's messages, in order
     000001.positions       its durables and queue groups, one block
     000001.delayed         blocks of its messages that wait for a time of their own, by id; if there are any
+    000001.stream          blocks with its stream of JetStream and the consumers of that; if it has one
 
-A block is magic, length and CRC-32 of its content, which is a FetchResponse, a SubscriptionsResponse or a
-ReadDelayedResponse: the last one of these has in `ids` the messages that came into their channel during the backup, and
+A block is magic, length and CRC-32 of its content, which is a FetchResponse, a SubscriptionsResponse, a ReadStreamResponse or
+a ReadDelayedResponse: the last one of these has in `ids` the messages that came into their channel during the backup, and
 are not put back as delayed. Promises: a backup is complete or has no backup.json; damage is reported by file and
 offset. Files are read and written block by block.
 """
@@ -27,6 +28,7 @@ from stan_protocol.admin_types import (
     DelayedMessage,
     DeliveryPolicy,
     PolicyStatus,
+    ReadStreamResponse,
     SchemaKind,
     SchemaStatus,
 )
@@ -67,6 +69,9 @@ class SavedChannel:
     positions: int
     limits: dict[str, int]  # that were edited
     delayed: int = 0  # messages that wait for a time of their own
+    stream: bool = False  # it is the channel of a stream
+    adopted: bool = False  # and was there before that
+    consumers: int = 0  # of the stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +209,19 @@ def saved_positions(directory: Path, channel: SavedChannel) -> list[CursorStatus
     if len(positions) != channel.positions:
         raise ArchiveError(f"{path}: {len(positions)} positions, {channel.positions} were written")
     return positions
+
+
+def saved_stream(directory: Path, channel: SavedChannel) -> ReadStreamResponse | None:
+    """The stream of a channel and its consumers; None if it has none. Raises ArchiveError: damaged, or not as many as there
+    were."""
+    if not channel.stream:
+        return None
+    path = directory / f"{channel.file}.stream"
+    pages = [ReadStreamResponse.from_pb(pb.ReadStreamResponse.FromString(content)) for content in blocks(path)]
+    consumers = tuple(one for page in pages for one in page.consumers)
+    if not pages or len(consumers) != channel.consumers:
+        raise ArchiveError(f"{path}: {len(consumers)} consumers, {channel.consumers} were written")
+    return ReadStreamResponse(stream=pages[0].stream, consumers=consumers)
 
 
 def saved_policy(status: PolicyStatus) -> SavedPolicy:

@@ -1,7 +1,8 @@
 """`stan backup` and `stan restore`: channels with their sequences, times, limits and positions, in files, and back.
 
-    backup    positions ─► delayed messages, newest sequence ─► messages up to it, block by block ─► index, last
-    restore   check the files ─► channel, messages, positions, delayed messages, end, each request repeated until it is done
+    backup    stream ─► positions ─► delayed messages, newest sequence ─► messages up to it, block by block ─► index, last
+    restore   check the files ─► stream, channel, messages, positions, delayed messages, end, consumers, each request repeated
+              until it is done; a stream that had taken its channel over comes behind the channel
 
 Promises: a message that a saved position counts as sent is in the backup, so nothing is skipped after a restore; messages acked
 during the backup may come again. A delayed message is in the backup once: as a delayed one, or in
@@ -10,7 +11,7 @@ its channel. An interrupted restore goes on when the same command is given again
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -20,7 +21,14 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import stan_client
 import typer
-from stan_protocol.admin_types import ChannelStatus, CursorKind, Limits, RestoredRun, SchemaStatus
+from stan_protocol.admin_types import (
+    ChannelStatus,
+    CursorKind,
+    CursorStatus,
+    Limits,
+    RestoredRun,
+    SchemaStatus,
+)
 from stan_protocol.patterns import matches, overlap, valid_name
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.proto.extension_pb2 import FetchResponse
@@ -41,9 +49,11 @@ from stan.cli.commands.archive import (
     saved_policy,
     saved_positions,
     saved_schema,
+    saved_stream,
     schema_of,
     write_index,
 )
+from stan.cli.commands.backup_streams import put_consumers_back, put_stream_back, save_stream, with_stream
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, show
@@ -134,6 +144,7 @@ async def _save(
 ) -> SavedChannel | None:
     """Save one channel; None if it was deleted meanwhile."""
     name, admin = status.name, direct.admin
+    stream = await save_stream(admin, name, directory / f"{file}.stream")
     positions = [one for one in await admin.subscriptions(name) if one.kind in KEPT_KINDS]
     now = await admin.channel(name)  # after the positions: messages that they count as sent are there
     if now is None or now.uid != status.uid:
@@ -148,10 +159,30 @@ async def _save(
     cursors = Writer(directory / f"{file}.positions")
     cursors.write(message_of(pb.SubscriptionsResponse, cursors=positions).SerializeToString())
     cursors.close()
-    writer, count, first = Writer(directory / f"{file}.messages"), 0, 0
     try:
-        if now.messages and now.first_sequence <= now.last_sequence:
-            answers = direct.batches.read_range(name, max(now.first_sequence, 1), now.last_sequence, uid=now.uid)
+        first, count = await _save_messages(direct, directory / f"{file}.messages", now, advance)
+    except stan_client.ChannelReplacedError:
+        return None
+    except stan_client.ServerError as error:
+        if error.code == "unknown_channel":
+            return None
+        raise
+    edited = {name: value for name, value in asdict(now.edited).items() if value is not None}
+    last = now.last_sequence
+    saved = SavedChannel(name, file, now.group, first or last + 1, last, count, len(positions), edited, delayed)
+    return with_stream(saved, stream)
+
+
+async def _save_messages(
+    direct: stan_client.Direct, path: Path, channel: ChannelStatus, advance: Callable[[int], None]
+) -> tuple[int, int]:
+    """Save the messages of a channel; returns the sequence of the first one, 0 if there is none, and how many there are. Raises
+    ChannelReplacedError, ServerError."""
+    writer, count, first = Writer(path), 0, 0
+    try:
+        if channel.messages and channel.first_sequence <= channel.last_sequence:
+            begin = max(channel.first_sequence, 1)
+            answers = direct.batches.read_range(channel.name, begin, channel.last_sequence, uid=channel.uid)
             async with aclosing(answers):
                 async for answer in answers:
                     if not answer.count:
@@ -160,17 +191,9 @@ async def _save(
                     writer.write(FetchResponse(runs=answer.runs, records=answer.records).SerializeToString())
                     count += answer.count
                     advance(answer.count)
-    except stan_client.ChannelReplacedError:
-        return None
-    except stan_client.ServerError as error:
-        if error.code == "unknown_channel":
-            return None
-        raise
     finally:
         writer.close()
-    edited = {name: value for name, value in asdict(now.edited).items() if value is not None}
-    last = now.last_sequence
-    return SavedChannel(name, file, now.group, first or last + 1, last, count, len(positions), edited, delayed)
+    return first, count
 
 
 async def _save_delayed(admin: stan_client.Admin, name: str, writer: Writer) -> tuple[int, int]:
@@ -231,6 +254,7 @@ def restore(
         with bar("Checking", sum(one.messages for one in index.channels)) as advance:
             for channel in index.channels:
                 saved_positions(directory, channel)
+                saved_stream(directory, channel)
                 for _ in saved_delayed(directory, channel):
                     pass
                 for answer in saved_messages(directory, channel):
@@ -251,11 +275,13 @@ async def _restore(target: Target, directory: Path, index: BackupIndex, view: Vi
         payload_max = await direct.channels.message_bytes_max()
         await _put_schemas_back(direct, index)
         await _put_policies_back(direct, index)
+        without_stream: list[str] = []
         with bar("Restoring", sum(one.messages for one in index.channels)) as advance:
 
             async def put_back(channel: SavedChannel) -> None:
                 try:
-                    await _put_back(direct, directory, index.backup, channel, payload_max, advance)
+                    if not await _put_back(direct, directory, index.backup, channel, payload_max, advance):
+                        without_stream.append(channel.name)
                 except stan_client.ServerError as error:
                     raise CliError(
                         f"Channel {channel.name} was not restored: {error}. Channels before it are whole; the same command "
@@ -265,7 +291,7 @@ async def _restore(target: Target, directory: Path, index: BackupIndex, view: Vi
                     raise CliError(f"Channel {channel.name} was not restored: {error}") from None
 
             await _together(put_back(channel) for channel in index.channels)
-    show(_saved_table(index, "Restored", [], []), view)
+    show(_saved_table(index, "Restored", [], [], without_stream), view)
     return 0
 
 
@@ -314,17 +340,42 @@ async def _put_back(
     channel: SavedChannel,
     payload_max: int,
     advance: Callable[[int], None],
-) -> None:
-    """Restore one channel. Raises ServerError, ArchiveError."""
+) -> bool:
+    """Restore one channel; False: without its stream, as the servers have no clients of JetStream. Raises ServerError,
+    ArchiveError."""
     admin, name = direct.admin, channel.name
-    room = room_for_rows(payload_max, name)
+    described, whole = saved_stream(directory, channel), True
+    if described is not None and not channel.adopted:  # it makes the channel
+        whole = await put_stream_back(admin, name, described)
     await admin.restore_channel(name, backup_name, channel.first_sequence, Limits(**channel.limits))
+    if described is not None and channel.adopted:
+        whole = await put_stream_back(admin, name, described)
+    positions = saved_positions(directory, channel)
+    await _put_contents_back(
+        direct, directory, backup_name, channel, positions, room_for_rows(payload_max, name), advance
+    )
+    if described is not None and whole:
+        await put_consumers_back(admin, name, described, positions)
+    return whole
+
+
+async def _put_contents_back(
+    direct: stan_client.Direct,
+    directory: Path,
+    backup_name: str,
+    channel: SavedChannel,
+    positions: Sequence[CursorStatus],
+    room: int,
+    advance: Callable[[int], None],
+) -> None:
+    """Put everything into a channel whose restore has begun, and end that. Raises ServerError, ArchiveError."""
+    admin, name = direct.admin, channel.name
     for answer in saved_messages(directory, channel):
         for one in _requests(answer, room):
             runs, expire_at = one.expiring_runs, one.expire_at
             await admin.restore_rows(name, backup_name, one.runs, one.rows, expiring_runs=runs, expire_at=expire_at)
             advance(sum(run.count for run in one.runs))
-    for position in saved_positions(directory, channel):
+    for position in positions:
         await admin.restore_cursor(name, backup_name, position)
     for messages, bodies in saved_delayed(directory, channel):
         for first, last in _parts_of(bodies, room):
@@ -401,7 +452,9 @@ async def _together(work: Iterator[Awaitable[Any]]) -> list[Any]:
     return [task.result() for task in tasks]
 
 
-def _saved_table(index: BackupIndex, head: str, deleted: list[str], in_memory: list[str]) -> Table:
+def _saved_table(
+    index: BackupIndex, head: str, deleted: list[str], in_memory: list[str], without_stream: Sequence[str] = ()
+) -> Table:
     """Return the saved or restored channels, one a line."""
     rows = [
         (one.name, f"{one.messages:,}", f"{one.first_sequence:,}", f"{one.last_sequence:,}", f"{one.positions:,}")
@@ -415,6 +468,8 @@ def _saved_table(index: BackupIndex, head: str, deleted: list[str], in_memory: l
         foot += f" Deleted meanwhile: {', '.join(deleted)}."
     if in_memory:
         foot += f" Left out, as their messages are in the memory of one node: {', '.join(in_memory)}."
+    if without_stream:
+        foot += f" Without their streams and consumers, as jetstream_api is off: {', '.join(sorted(without_stream))}."
     return Table(
         columns=("channel", ">messages", ">first", ">last", ">durables and groups"),
         rows=rows,
@@ -432,11 +487,14 @@ def _saved_table(index: BackupIndex, head: str, deleted: list[str], in_memory: l
                     "last_sequence": one.last_sequence,
                     "positions": one.positions,
                     "delayed": one.delayed,
+                    "stream": one.stream,
+                    "consumers": one.consumers,
                 }
                 for one in index.channels
             ],
             "deleted_meanwhile": deleted,
             "ephemeral": in_memory,
+            "without_stream": sorted(without_stream),
         },
         names=[one.name for one in index.channels],
         foot=foot,

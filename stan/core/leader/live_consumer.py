@@ -127,6 +127,11 @@ class LiveConsumer:
         self.filters = self.config.filters
 
     @property
+    def names(self) -> tuple[str, str]:
+        """The names of its stream and its own."""
+        return self.ack_prefix.split(b".")[2].decode(), self.config.name
+
+    @property
     def acks(self) -> bool:
         """True if messages wait for an ack."""
         return self.config.acks

@@ -6,6 +6,7 @@ were delivered as often as the policy allows are set aside: they become dead let
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from stan_protocol.scalars import Nanos
 
@@ -22,6 +23,9 @@ from stan.core.leader.retries import pause_after_ack_wait
 from stan.core.state.consumers import CONSUMERS
 from stan.core.state.cursors import Cursor
 
+if TYPE_CHECKING:
+    from stan.core.leader.live_consumer import LiveConsumer
+
 OnGivenUp = Callable[[str, Cursor, Run, bytes], None]
 """Called with messages that a cursor has given up: `rejected` or `exhausted`, and the reason that a client gave."""
 
@@ -35,6 +39,8 @@ class Redelivery:
         self.cursors, self.reports, self.stops = view.cursors, view.reports, view.stops
         self.timers = timers
         self.on_given_up = on_given_up
+        self.on_spent: Callable[[LiveConsumer, Run], None] = lambda _consumer, _run: None
+        """Called with messages that a consumer of JetStream has delivered as often as it may; who leads the group sets it."""
 
     # --- what is due ----------------------------------------------------------------------------------------------------
 
@@ -72,6 +78,9 @@ class Redelivery:
         """Messages were delivered as often as the policy allows: they become dead letters, or operators hear of them."""
         live.unreported.mark(run.first, run.last)
         self.reports.mark(live)
+        consumer = live.members[0].consumer if live.members else None
+        if consumer is not None:
+            self.on_spent(consumer, run)
         if live.policy.dead_letter:
             self.cursors.give_up(live)
         else:

@@ -56,6 +56,10 @@ def _channels(request: Any) -> list[bytes]:
     return [name for name in named if name] or [ALL]
 
 
+def _all(_request: Any) -> list[bytes]:
+    return [ALL]
+
+
 def _none(_request: Any) -> list[bytes]:
     return []
 
@@ -236,6 +240,7 @@ _ROWS: Final = (
         _READ,
         rated=True,
     ),
+    _looking("read_stream", admin.ReadStreamRequest, admin.ReadStreamResponse, Scope.CHANNEL),
     _looking("subscriptions", admin.SubscriptionsRequest, admin.SubscriptionsResponse, Scope.LEADERS),
     _looking("explain", admin.ExplainRequest, admin.ExplainResponse, Scope.CHANNEL, placed_by=_WHICH, of_logs=ACCOUNTS),
     _looking("clients", admin.ClientsRequest, admin.ClientsResponse, Scope.METADATA),
@@ -268,6 +273,8 @@ _ROWS: Final = (
     _changing("restore_rows", admin.RestoreRowsRequest, event=False),  # they come in great numbers
     _changing("restore_cursor", admin.RestoreCursorRequest, event=False),
     _changing("restore_delayed", admin.RestoreDelayedRequest, event=False),
+    _changing("restore_stream", admin.RestoreStreamRequest, Scope.METADATA, channels=_all),
+    _changing("restore_consumer", admin.RestoreConsumerRequest, event=False),
     _changing("restore_end", admin.RestoreEndRequest),
     _changing("evict_client", admin.EvictClientRequest, Scope.METADATA),
     _changing("add_node", admin.NodeRequest, Scope.METADATA, event=False),  # these have events of their own

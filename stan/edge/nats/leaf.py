@@ -4,23 +4,23 @@ nats-server hands what a client publishes to subscribers under the subject that 
 reply that begins with `$JS.ACK.` and ends in `@<subject>` reaches a client under that subject, and with the reply in front of the
 `@`; that is how JetStream's own servers deliver.
 
-Promises: it connects again for ever; bytes that are written while it is down are lost, and the caller knows. It subscribes to
-nothing, so nothing but interest comes in. Modelled on the protocol of nats-server's leafnodes: INFO, CONNECT, LS+, LS-, LMSG,
-PING, PONG.
+Promises: it connects again for ever; bytes that are written while it is down are lost, and the caller knows. Where TLS is wanted
+nothing is sent before it. It subscribes to nothing, so nothing but interest comes in. Modelled on the protocol of nats-server's
+leafnodes: INFO, CONNECT, LS+, LS-, LMSG, PING, PONG.
 """
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
-from urllib.parse import unquote
 
 from stan_protocol.scalars import SECOND
+from stan_protocol.secure import offered
 
 from stan import limits
-from stan.config import NatsConfig
 from stan.core.base.interest import Change
 from stan.product import VERSION
 
@@ -57,6 +57,15 @@ class LeafNews:
 
 
 @dataclass(frozen=True, slots=True)
+class LeafTls:
+    """TLS towards the listener."""
+
+    context: Callable[[], ssl.SSLContext]  # raises OSError: a file cannot be read
+    server_name: str  # that is verified
+    required: bool  # also of a listener that does not ask for it
+
+
+@dataclass(frozen=True, slots=True)
 class LeafAddress:
     """Address of the listener for leafnodes, and our login there."""
 
@@ -64,15 +73,9 @@ class LeafAddress:
     port: int
     user: str = ""
     password: str = field(default="", repr=False)
-
-
-def leaf_address(place: str, config: NatsConfig) -> LeafAddress:
-    """Address of the listener of an outside NATS: *place* is `[user:password@]host:port`, else the user is that of *config*."""
-    login, _, address = place.removeprefix("nats://").removeprefix("nats-leaf://").rpartition("@")
-    host, _, port = address.rpartition(":")
-    user, _, password = login.partition(":")
-    named = (unquote(user), unquote(password)) if login else (config.user, config.password)
-    return LeafAddress(host.strip("[]"), int(port), *named)
+    sign: Callable[[str], Mapping[str, str]] | None = None
+    """Answers the listener's nonce with the fields of a login, instead of the user; raises OSError."""
+    tls: LeafTls | None = None  # None: a listener that wants TLS is refused
 
 
 class LeafConnection:
@@ -131,9 +134,11 @@ class LeafConnection:
                 try:
                     async with asyncio.timeout(limits.LEAF_CONNECT_TIMEOUT / SECOND):
                         await asyncio.get_running_loop().create_connection(lambda: link, address.host, address.port)  # noqa: B023
+                        await link.secure()
                     self._link = link
                     await link.ended.wait()
                 except (OSError, TimeoutError) as error:
+                    link.close()
                     self.complain(str(error) or "no answer in time")
             await asyncio.sleep(limits.LEAF_RETRY_PAUSE / SECOND)
 
@@ -194,7 +199,9 @@ class _Link(asyncio.Protocol):
         self._name = name
         self._transport: asyncio.Transport | None = None
         self._rest = b""
-        self._greeted = False  # CONNECT was sent
+        self._nonce: str | None = None  # of the first INFO, once that is here
+        self._waits_for_tls = False
+        self._informed_or_ended = asyncio.Event()
         self.up = False  # its answer is here
         self.full = False
         self.ended = asyncio.Event()
@@ -211,6 +218,7 @@ class _Link(asyncio.Protocol):
         was_up, self.up, self._transport = self.up, False, None
         if was_up:
             self._owner.went_down(str(exc) if exc is not None else "it was closed")
+        self._informed_or_ended.set()
         self.ended.set()
 
     def pause_writing(self) -> None:
@@ -234,6 +242,9 @@ class _Link(asyncio.Protocol):
                 self._break_off("it sent a message")
                 return
             self._read_line(line)
+            if self._waits_for_tls and at < len(data):
+                self._break_off("it sent more than INFO before TLS")
+                return
         self._rest = data[at:]
         if len(self._rest) > limits.LEAF_LINE_BYTES_MAX:
             self._break_off("it sent a line that is too long")
@@ -263,18 +274,41 @@ class _Link(asyncio.Protocol):
             self._owner.complain(rest.decode(errors="replace").strip(" '"))
 
     def _informed(self, text: bytes) -> None:
-        """Answer the first INFO with CONNECT; later ones tell of changes that do not matter here."""
-        if self._greeted:
+        """Answer the first INFO with CONNECT, or wait for TLS; later ones tell of changes that do not matter here."""
+        if self._nonce is not None:
             return
         try:
             info = json.loads(text)
         except ValueError:
             self._break_off("it sent an INFO that is no JSON")
             return
-        self._greeted = True
-        if info.get("tls_required"):
-            self._break_off("it wants TLS")
+        self._nonce, tls = str(info.get("nonce", "")), self._address.tls
+        if offered(info):
+            self._waits_for_tls = tls is not None
+            if tls is None:
+                self._break_off("it wants TLS")
+        elif tls is not None and tls.required:
+            self._break_off("it has no TLS")
+        else:
+            self._connect()
+        self._informed_or_ended.set()
+
+    async def secure(self) -> None:
+        """Wait for INFO, and for TLS if that is wanted. Raises OSError: no TLS with this listener."""
+        await self._informed_or_ended.wait()
+        tls, transport = self._address.tls, self._transport
+        if not self._waits_for_tls or tls is None or transport is None:
             return
+        loop = asyncio.get_running_loop()
+        made = await loop.start_tls(transport, self, tls.context(), server_hostname=tls.server_name)
+        if made is None:
+            raise ConnectionError("it closed the connection before TLS")
+        self._waits_for_tls = False
+        self.connection_made(made)
+        self._connect()
+
+    def _connect(self) -> None:
+        """Say who we are, and ask for an answer to that."""
         connect: dict[str, object] = {
             "name": self._name,
             "version": VERSION,
@@ -283,7 +317,13 @@ class _Link(asyncio.Protocol):
             "headers": True,
             "tls_required": False,
         }
-        if self._address.user:
+        if self._address.sign is not None:
+            try:
+                connect |= self._address.sign(self._nonce or "")
+            except OSError as error:
+                self._break_off(str(error))
+                return
+        elif self._address.user:
             connect |= {"user": self._address.user, "pass": self._address.password}
         self.write(b"CONNECT %b\r\nPING\r\n" % json.dumps(connect).encode())
 

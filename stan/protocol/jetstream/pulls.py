@@ -104,6 +104,23 @@ class AckPlace(NamedTuple):
     sequence: int  # of the message
 
 
+class AckNumbers(NamedTuple):
+    """Numbers in an ack subject, as advisories tell them."""
+
+    consumer_seq: int
+    stream_seq: int
+    deliveries: int
+
+
+def read_ack_numbers(subject: bytes) -> AckNumbers | None:
+    """The numbers of an ack subject; None: it is none of ours."""
+    tokens = subject.split(b".")[4:7]
+    if len(tokens) < 3 or not all(one.isdigit() and len(one) <= 19 for one in tokens):
+        return None
+    deliveries, sequence, number = map(int, tokens)
+    return AckNumbers(number, sequence, deliveries)
+
+
 def read_ack_subject(subject: bytes) -> AckPlace | None:
     """The stream, the consumer and the message of an ack subject; None: it is none of ours."""
     tokens = subject.split(b".")

@@ -64,6 +64,32 @@ def test_the_leafnode_listener_is_a_host_and_a_port(leaf):
     assert any("jetstream_leaf" in complaint for complaint in Config(jetstream_leaf=leaf).validate())
 
 
+@pytest.mark.parametrize(
+    ("name", "subjects", "allowed"),
+    [
+        ("S", ["orders.new"], True),
+        ("S", ["orders.new.eu"], False),
+        ("S", ["orders"], False),
+        ("KV_cfg", ["$KV.cfg.>"], True),
+        ("KV_cfg", ["$KV.*.>"], True),
+        ("KV_cfg", ["$KV.>", "orders.*"], True),
+        ("KV_cfg", ["orders.>"], False),
+        ("KV_cfg", [">"], False),
+        ("KV_cfg", ["*.new"], False),
+        ("OTHER", ["$KV.cfg.>"], False),
+    ],
+)
+def test_streams_have_the_channels_and_subjects_for_which_it_is_on(name, subjects, allowed):
+    broker = js.harness(jetstream_channels=("orders.*", "KV_*", "$KV.>"))
+    answer = create(broker, name, subjects)
+    if allowed:
+        assert "error" not in answer
+        assert js.api(broker, f"STREAM.UPDATE.{name}", answer["config"] | {"subjects": ["x.*", *subjects]})["error"]
+    else:
+        assert refusal(answer) == 10052
+        assert not js.api(broker, "STREAM.NAMES")["streams"]
+
+
 # --- streams --------------------------------------------------------------------------------------------------------------
 
 

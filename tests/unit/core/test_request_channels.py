@@ -27,6 +27,7 @@ OTHERS = frozenset(
         *("client_id", "durable_name", "queue_group", "name", "group", "member", "user", "inbox", "restore", "node"),
         "cluster",
         *("message", "text", "tier"),
+        *("stream", "consumer"),  # the one needs the right for all channels, the other is one of the named channel
         *(
             "dead_letter_channel",
             "dead_letter_fault",
@@ -38,6 +39,7 @@ OTHERS = frozenset(
 JUDGED_ELSEWHERE = {
     ("admin.redrive", "to"): "by its handler, once it is known that there is something to put back",
     ("admin.step_down", "to"): "a node",
+    ("admin.restore_stream", "channel"): "with all others: a stream takes subjects, too",
 }
 NOT_LOOKED_AT = (
     {("consumer_group", "released.channel"), ("admin.restore_cursor", "cursor.channel")}

@@ -282,6 +282,28 @@ def test_labels_that_are_none_are_refused(told):
     assert complaint.startswith("-cluster_labels: ")
 
 
+@pytest.mark.parametrize(
+    ("flags", "on", "patterns"),
+    [
+        ((), False, ()),
+        (("-jetstream_api",), True, ()),
+        (("-jetstream_api=false",), False, ()),
+        (("--jetstream_api=orders.>, KV_*,$KV.>",), True, ("orders.>", "KV_*", "$KV.>")),
+    ],
+)
+def test_clients_of_jetstream_are_served_for_all_channels_or_for_some(flags, on, patterns):
+    config = serve(*flags)
+    assert (config.jetstream_api, config.jetstream_channels) == (on, patterns)
+    (shown,) = [one.value for one in config.settings if one.name == "jetstream_api"]
+    assert shown == (flags[0].partition("=")[2] or "true" if flags else "false")
+
+
+@pytest.mark.parametrize("patterns", ["", "a b", "a..b", "a.>.b", ",".join(f"p{number}" for number in range(101))])
+def test_what_are_no_patterns_of_channels_is_refused(patterns):
+    (complaint,) = parse([f"-jetstream_api={patterns}"]).complaints or serve(f"-jetstream_api={patterns}").validate()
+    assert "jetstream_api" in complaint
+
+
 def test_labels_reach_the_config():
     labels = serve(*NODE, "-cluster_labels", "rack=3, zone=a").cluster.labels
     assert (labels, str(labels)) == (Labels("a", "3"), "zone=a,rack=3")
@@ -448,6 +470,7 @@ def test_names_and_keys_of_the_table_are_unique():
 
 def test_default_of_each_flag_has_the_flags_kind():
     kinds = {FlagKind.BOOL: bool, FlagKind.INT: int, FlagKind.DURATION: int, FlagKind.TEXT: str, FlagKind.SIZE: str}
+    kinds[FlagKind.SWITCH] = bool
     wrong = [flag.key for flag in TABLE if type(flag.default) is not kinds[flag.kind]]
     assert wrong == []
 

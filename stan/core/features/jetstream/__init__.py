@@ -3,9 +3,12 @@
 Off, as it is unless `jetstream_api` is set, the feature listens on nothing and makes no part.
 """
 
+from collections.abc import Callable, Mapping
+
 from stan_protocol.scalars import GroupId
 
 from stan.core.features import BrokerFeature, BrokerParts
+from stan.core.features.jetstream.backups import StreamBackups
 from stan.core.features.jetstream.consumers.acks import ConsumerAcks
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
 from stan.core.features.jetstream.consumers.requests import ConsumerRequests
@@ -38,6 +41,11 @@ class JetStreamFeature(BrokerFeature):
             self.streams.handlers() | self.messages.handlers() | self.consumers.handlers()
         )
         self.router = ApiRouter(services, parts.read_index, handlers)
+        self.backups = StreamBackups(services, parts, self.streams)
+
+    def handlers(self) -> Mapping[str, Callable[..., None]]:
+        """Requests of `stan backup` and `stan restore`."""
+        return self.backups.handlers()
 
     def start(self) -> None:
         """Listen to the API, and to the subjects of the streams that are known."""
@@ -67,12 +75,13 @@ class JetStreamFeature(BrokerFeature):
         """Any stream may have come or gone."""
         self._listen()
 
-    def meta_applied(self, change: pb.MetaChange, result: MetaResult) -> None:  # noqa: ARG002 - as BrokerFeature has it
+    def meta_applied(self, change: pb.MetaChange, result: MetaResult) -> None:
         """A stream came, changed or went: listen to its subjects, answer the clients that have asked for that."""
         if not result.stream:
             return
         self.parts.channels.reconfigure()
         if self.on:
+            self.streams.advise(change, result.stream)
             self._listen()
             self.services.leading.each(StreamReading, StreamReading.refresh)
             self.services.leading.each(ConsumerDeliveries, ConsumerDeliveries.streams_changed)

@@ -17,6 +17,8 @@ from stan_protocol.scalars import ChannelUid, Nanos
 from stan import limits
 from stan.core.base.interest import Change
 from stan.core.base.ready import LeafFrames
+from stan.core.base.runs import Run
+from stan.core.features.jetstream.consumers.advising import ConsumerAdvisories
 from stan.core.features.jetstream.consumers.descriptions import inactive_since
 from stan.core.features.jetstream.consumers.subjects import WantedSubjects, let_all_through
 from stan.core.features.jetstream.streams.reading import StreamReading
@@ -30,7 +32,7 @@ from stan.core.state.cursors import CursorKind
 from stan.protocol.jetstream import headers
 from stan.protocol.jetstream.consumers import ACK_ALL
 from stan.protocol.jetstream.errors import RequestError
-from stan.protocol.jetstream.pulls import PullRequest, pull_refusal, read_ack, read_pull
+from stan.protocol.jetstream.pulls import PullRequest, pull_refusal, read_ack, read_ack_numbers, read_pull
 from stan.protocol.jetstream.statuses import status_frame
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -51,7 +53,10 @@ class ConsumerDeliveries(LeaderPart):
         self._known: dict[int, LedConsumer] = {}  # by the cursor's number
         self._alarms: dict[int, int] = {}  # by the cursor's number: when it is looked at, Nanos
         self._synced: list[bytes] = []  # reply subjects of acks that wait for the next commit
+        self._stores = False  # an entry is about to be written for them, or for advisories
         self._up = False  # the leafnode connection, as the consumers know it
+        self.advisories = ConsumerAdvisories(services)
+        self.group.dispatch.redelivery.on_spent = self._spent
 
     # --- which there are --------------------------------------------------------------------------------------------------
 
@@ -102,8 +107,10 @@ class ConsumerDeliveries(LeaderPart):
         if name != "set_consumer":
             self._end_dropped(MOVED if name == "departed" else DELETED)
             return
-        made = change.set_consumer
+        made, before = change.set_consumer, len(self._known)
         led = self.find(ChannelUid(made.uid), made.name)
+        if led is not None and len(self._known) > before:
+            self.advisories.action(led[2], "create")
         consumer = self.group.machine.consumers.of(ChannelUid(made.uid)).get(made.name)
         if led is not None and consumer is not None and led[2].config is not consumer.config:
             led[2].config = consumer.config
@@ -115,6 +122,8 @@ class ConsumerDeliveries(LeaderPart):
         for number in [number for number in self._known if number not in self.group.machine.cursors]:
             _, _, consumer = self._known.pop(number)
             self._alarms.pop(number, None)
+            if status == DELETED:
+                self.advisories.action(consumer, "delete")
             consumer.end_all(status)
             if consumer.config.pushes and consumer.presence.active and consumer.config.idle_heartbeat:
                 consumer.statuses.append(self._pushed(consumer, status))
@@ -228,8 +237,12 @@ class ConsumerDeliveries(LeaderPart):
             self._note_client(led[2])
             if led[2].acks:
                 verdict = wire.Ack(sequence=sequence, kind=said.kind, delay=said.delay, reason=said.reason)  # type: ignore[arg-type]
-                clock = self.node.clock
+                clock, rejections = self.node.clock, led[0].pending.rejections
                 self.group.dispatch.acks.verdict(led[1].sub.ack_place, verdict, clock.now, clock.wall)
+                numbers = read_ack_numbers(frame.subject) if led[0].pending.rejections > rejections else None
+                if numbers is not None:
+                    self.advisories.terminated(led[2], numbers, verdict.reason)
+                    self._store_soon()
             self._answer_once_stored(replies)
         if said.next is not None and frame.reply:
             self.pull(led, frame.reply, said.next)
@@ -243,18 +256,30 @@ class ConsumerDeliveries(LeaderPart):
         """Answer acks once an entry is committed that has them: the progress of the group is written before any change."""
         if not replies or len(self._synced) >= limits.STREAM_CONSUMER_SYNCED_MAX:
             return
-        if not self._synced:
-            self.at(self.node.clock.now, self._store_acks)
         self._synced += replies
+        self._store_soon()
+
+    def _spent(self, consumer: LiveConsumer, run: Run) -> None:
+        """Messages of a consumer were delivered as often as it allows."""
+        self.advisories.spent(consumer, run)
+        self._store_soon()
+
+    def _store_soon(self) -> None:
+        """Have an entry written in this turn, behind the progress of the group, for those who wait for it."""
+        if not self._stores:
+            self._stores = True
+            self.at(self.node.clock.now, self._store_acks)
 
     def _store_acks(self, _now: Nanos) -> None:
-        replies, self._synced = self._synced, []
-        if replies:
-            self.change(partial(self._stored_acks, replies))
+        replies, self._synced, self._stores = self._synced, [], False
+        advisories = self.advisories.take()
+        if replies or advisories:
+            self.change(partial(self._stored_acks, replies, advisories))
 
-    def _stored_acks(self, replies: list[bytes], result: object, _error: str) -> None:
+    def _stored_acks(self, replies: list[bytes], advisories: list[bytes], result: object, _error: str) -> None:
         if result is not None:
             self.outgoing.responses += [publication(reply, b"") for reply in replies]
+            self.outgoing.responses += advisories
 
     def flow_answered(self, subject: bytes) -> bool:
         """A client has received everything that was pushed; returns False if its consumer is not here."""

@@ -181,19 +181,7 @@ class ConsumerRequests:
             self._make(request, replace(config, newest_until=index.through), start)
 
     def _make(self, request: ApiRequest, config: ConsumerConfig, start: int) -> None:
-        stream = request.known
-        most = stream.config.max_consumers
-        change = pb.SetConsumer(
-            uid=stream.uid,
-            stream=stream.name.encode(),
-            name=config.name.encode(),
-            config=config.encoded(),
-            start_sequence=start,
-            consumers_max=min(most, limits.STREAM_CONSUMERS_MAX) if most > 0 else limits.STREAM_CONSUMERS_MAX,
-            at=self.node.clock.wall,
-            subject=stream.channel if stream.config.is_literal else b"",
-        )
-        self._propose(request, change)
+        self._propose(request, change_for(request.known, config, start, self.node.clock.wall))
 
     def _update(self, request: ApiRequest, cursor: Cursor, known: Consumer, config: ConsumerConfig) -> None:
         refusal = update_refusal(known.config, config)
@@ -320,3 +308,19 @@ class ConsumerRequests:
             self.outgoing.responses.append(headers.publication(frame.reply, b"", headers.render((), b"503")))
         else:
             request.part(ConsumerDeliveries).pull(there, frame.reply, frame.payload)
+
+
+def change_for(stream: Stream, config: ConsumerConfig, start: int, at: WallNanos) -> pb.SetConsumer:
+    """The change that makes a consumer of a stream at the time *at*; *start*: the first message that it may get, if no position
+    of its name is there yet."""
+    most = stream.config.max_consumers
+    return pb.SetConsumer(
+        uid=stream.uid,
+        stream=stream.name.encode(),
+        name=config.name.encode(),
+        config=config.encoded(),
+        start_sequence=start,
+        consumers_max=min(most, limits.STREAM_CONSUMERS_MAX) if most > 0 else limits.STREAM_CONSUMERS_MAX,
+        at=at,
+        subject=stream.channel if stream.config.is_literal else b"",
+    )

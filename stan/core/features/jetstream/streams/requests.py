@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any, Final, NamedTuple, cast
 
 from stan_protocol.channels import folded, is_channel_name, publication, whole_of
-from stan_protocol.refusals import case_conflict
+from stan_protocol.refusals import case_conflict, go_quote
 from stan_protocol.scalars import KiB
 
 from stan import limits
@@ -30,6 +30,8 @@ from stan.core.services.node import META_GROUP
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.policies import EPHEMERAL
+from stan.protocol.jetstream.advisories import AdvisoryMaker
+from stan.protocol.jetstream.allowed import outside
 from stan.protocol.jetstream.api import LEVEL, PREFIX, Answerer, ApiRow
 from stan.protocol.jetstream.errors import (
     ALONE,
@@ -121,6 +123,7 @@ class StreamRequests:
         self.placement, self.proposals = services.placement, services.proposals
         self.channels = parts.channels
         self.descriptions = StreamDescriptions(services, parts.channels.policies)
+        self._advisories = AdvisoryMaker(services.node.name)
 
     def handlers(self) -> dict[ApiRow, ApiHandler]:
         """The handler of each kind of request."""
@@ -137,6 +140,13 @@ class StreamRequests:
         }
         return found | dict.fromkeys(REFUSED, self._not_built)
 
+    def advise(self, change: pb.MetaChange, name: str) -> None:
+        """Publish that a stream came, changed or went, if this node leads the metadata."""
+        if self.node.leads_meta:
+            there = name in self.node.meta.streams.by_name
+            action = "delete" if not there else "modify" if change.stream.changed else "create"
+            self.outgoing.responses.append(self._advisories.of_stream(self.node.clock.wall, name, action))
+
     def changed(self, name: str) -> None:
         """A stream came, changed or went."""
         if name not in self.node.meta.streams.by_name:
@@ -148,7 +158,7 @@ class StreamRequests:
         config, known = self._requested(request)
         if known is not None and known.config != config:
             raise RequestError(STREAM_EXISTS)
-        self._check_channel(config, known)
+        self.check_channel(config, known)
         if known is not None:
             self._hand_on(request, CREATED)
         else:
@@ -169,13 +179,27 @@ class StreamRequests:
         """The configuration that a request asks for, and the stream as it is. Raises RequestError."""
         if self.node.meta.info is None:
             raise RequestError(UNAVAILABLE)
-        name = request.named[0]
-        config = requested(request.document(), name, self._replicas())
+        return self.config_of(request.document(), request.named[0])
+
+    def config_of(self, document: Mapping[str, Any], name: str) -> tuple[StreamConfig, Stream | None]:
+        """The configuration that a document asks for, and the stream as it is. Raises RequestError."""
+        config = requested(document, name, self._replicas())
         if self.node.meta.streams.is_too_much(config):
             raise RequestError(TOO_MANY_STREAMS)
         if self.node.meta.streams.overlapping(config):
             raise RequestError(OVERLAP)
-        return config, self.node.meta.streams.by_name.get(name)
+        known = self.node.meta.streams.by_name.get(name)
+        if known is None or known.config.subjects != config.subjects:
+            self._check_allowed(config)
+        return config, known
+
+    def _check_allowed(self, config: StreamConfig) -> None:
+        """Refuse a channel, and subjects, for which clients of JetStream are not served. Raises RequestError."""
+        other = outside(config, self.node.config.jetstream_channels)
+        if other:
+            raise RequestError(
+                invalid_config(f"{go_quote(other)} is none of the channels and subjects in jetstream_api")
+            )
 
     def _replicas(self) -> int:
         """The number of nodes that keep a channel."""
@@ -184,7 +208,7 @@ class StreamRequests:
             return 1
         return max(1, min(cluster.replicas, len(self.node.meta.nodes.names or cluster.voters(self.node.name))))
 
-    def _check_channel(self, config: StreamConfig, known: Stream | None) -> None:
+    def check_channel(self, config: StreamConfig, known: Stream | None) -> None:
         """Refuse a stream whose channel cannot be made or taken over. Raises RequestError."""
         meta, name = self.node.meta, config.channel
         there, lower = meta.channels.get(name), meta.channels.by_lower.get(folded(name), name)
@@ -211,7 +235,12 @@ class StreamRequests:
             raise RequestError(UNAVAILABLE)
 
     def _propose(self, request: ApiRequest, config: StreamConfig, known: Stream | None, then: ApiRow) -> None:
-        change = pb.StreamChange(
+        change = self.change_to(config, known)
+        self.proposals.change_meta(partial(self._decided, request, then), stream=change)
+
+    def change_to(self, config: StreamConfig, known: Stream | None) -> pb.StreamChange:
+        """The change that gives a stream, or a new one, this configuration."""
+        return pb.StreamChange(
             name=config.name.encode(),
             changed=0 if known is None else known.changed,
             config=config.encoded(),
@@ -219,7 +248,6 @@ class StreamRequests:
             group=self.placement.home(config.channel),
             at=self.node.clock.wall,
         )
-        self.proposals.change_meta(partial(self._decided, request, then), stream=change)
 
     def _decided(self, request: ApiRequest, then: ApiRow, result: object, _error: str) -> None:
         if not isinstance(result, MetaResult):
