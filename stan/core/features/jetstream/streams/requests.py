@@ -22,6 +22,7 @@ from stan.core.features import BrokerParts
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
 from stan.core.features.jetstream.streams.descriptions import StreamDescriptions
 from stan.core.features.jetstream.streams.reading import StreamReading
+from stan.core.features.jetstream.streams.subjects import SubjectIndex
 from stan.core.leader.local_group import Leadership
 from stan.core.metadata.meta import MetaResult
 from stan.core.metadata.streams import CHANGED, OVERLAPS, TOO_MANY, Stream
@@ -282,16 +283,32 @@ class StreamRequests:
         offset = max(0, fields.number("offset"))
         fields.end()
         reading, config = request.part(StreamReading), request.known.config
-        if filtered and reading.busy:
+        if filtered and not config.history and reading.busy:
             raise RequestError(INSUFFICIENT)
         page = _SubjectsPage(filtered, offset)
-        if filtered:
+        if config.history:  # how many there are its index tells
+            reading.with_index(request.known, partial(self._describe_history, reading, request, details, page))
+        elif filtered:
             counted = partial(self._describe, request, details, page)
             reading.run(reading.count(request.known, filtered, counted))
-        elif config.keeps_newest:  # how many there are its index tells
-            reading.with_index(request.known, lambda _index: self._describe(request, details, page, {}))
         else:
             self._describe(request, details, page, {})
+
+    def _describe_history(
+        self,
+        reading: StreamReading,
+        request: ApiRequest,
+        details: bool,  # noqa: FBT001 - as the request tells it
+        page: _SubjectsPage,
+        index: SubjectIndex | None,
+    ) -> None:
+        """Answer a request for what a stream holds of which the newest messages of each subject stay."""
+        unknown = index is None or index.overfull
+        if page.pattern and unknown:
+            request.refuse(UNAVAILABLE if index is None else INSUFFICIENT)
+            return
+        found = index.there(page.pattern, reading.is_there(request.known)) if index is not None and page.pattern else ()
+        self._describe(request, details, page, {subject: len(there) for subject, there in found})
 
     def _describe(
         self,
