@@ -108,8 +108,11 @@ class StreamReading(Relocating):
             del self._indexes[uid]
 
     def refresh(self) -> None:
-        """A stream is gone, or has another configuration: the indexes are made again when they are asked for."""
-        self._indexes.clear()
+        """A stream is gone, or has another configuration: its index is made again when it is asked for."""
+        streams = self.node.meta.streams.by_uid
+        for uid, index in list(self._indexes.items()):
+            if uid not in streams or streams[uid].config != index.config:
+                del self._indexes[uid]
 
     def _last(self, uid: ChannelUid) -> int:
         return self.stored.indexes(self.number, uid).last_sequence

@@ -248,8 +248,20 @@ class StreamRequests:
             self.outgoing.responses.append(publication(subject, b"", request.frame.reply))
 
     def _answer(self, request: ApiRequest, *, did_create: bool = False) -> None:
-        told = self.descriptions.document(request.known)
-        request.answer(**told, **({"did_create": True} if did_create else {}))
+        """Answer with the stream. Where the newest messages of each subject stay, its index tells how many there are."""
+        stream, created = request.known, {"did_create": True} if did_create else {}
+        reading = self.leading.part(self.placement.group_number(stream.channel), StreamReading)
+
+        def tell(_index: SubjectIndex | None) -> None:
+            if stream.name in self.node.meta.streams.by_name:
+                request.answer(**self.descriptions.document(stream), **created)
+            else:
+                request.refuse(UNAVAILABLE)
+
+        if stream.config.history and reading is not None:
+            reading.with_index(stream, tell)
+        else:
+            tell(None)
 
     # --- showing --------------------------------------------------------------------------------------------------------
 

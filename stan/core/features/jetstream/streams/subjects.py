@@ -51,6 +51,7 @@ class SubjectIndex:
     """
 
     def __init__(self, stream: Stream) -> None:
+        self.config = stream.config
         self.by_key = not stream.config.is_literal
         self._history = stream.config.history
         self.through = 0  # all messages up to this sequence are in it
