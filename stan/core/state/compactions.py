@@ -52,10 +52,10 @@ class Compactions(PerChannel[Compaction]):
 
     def decode(self, row: bytes) -> Compaction:
         """The compaction that a row holds."""
-        return told(pb.CompactedChannel.FromString(row))
+        return compaction_of(pb.CompactedChannel.FromString(row))
 
 
-def told(one: pb.CompactedChannel) -> Compaction:
-    """The compaction that an entry or a row tells."""
+def compaction_of(one: pb.CompactedChannel) -> Compaction:
+    """The compaction in an entry or a row."""
     until, tombstones = Sequence(one.until), Sequence(one.tombstones_until)
     return Compaction(until, tombstones, Sequence(one.overdue_until), one.keep_first, RaftIndex(one.index), one.earlier)

@@ -21,7 +21,7 @@ from stan.core.publishing.channels import LiveChannels
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
-from stan.core.state.compactions import told
+from stan.core.state.compactions import compaction_of
 from stan.protocol.proto import entries_pb2 as pb
 
 
@@ -65,7 +65,7 @@ class Compacting(LeaderPart):
             further.keep_first = policy.compact == KEEP_FIRST
             further.earlier = max(0, stream.config.history - 1) if stream is not None else 0
             self._let_tombstones_go(before, further, self._older_than(index, policy.tombstone_max))
-            if told(further) != before._replace(index=RaftIndex(0)):
+            if compaction_of(further) != before._replace(index=RaftIndex(0)):
                 yield further
 
     def _let_tombstones_go(self, before: Compaction, further: pb.CompactedChannel, overdue: int) -> None:

@@ -129,7 +129,7 @@ class ConsumerDeliveries(LeaderPart):
         if stream is not None:
             consumer.filters = () if let_all_through(config.filters, stream) else config.filters
             chooses = consumer.filters or config.newest_until or stream.config.history
-            consumer.known = self._wanted(led, stream) if chooses else None
+            consumer.known = self._subjects(led, stream) if chooses else None
         if config.pushes:
             consumer.presence.active = self.leaf.interest.has(
                 config.deliver_subject.encode(), config.deliver_group.encode()
@@ -142,8 +142,8 @@ class ConsumerDeliveries(LeaderPart):
         self.group.dispatch.cursors.schedule(live)
         self._arm(led)
 
-    def _wanted(self, led: LedConsumer, stream: Stream) -> WantedSubjects:
-        """What is known of the subjects that a consumer wants."""
+    def _subjects(self, led: LedConsumer, stream: Stream) -> WantedSubjects:
+        """The subjects that a consumer wants, by the index of its stream."""
         live, _, consumer = led
 
         def awaited(known: bool) -> None:  # noqa: FBT001 - as WantedSubjects calls it

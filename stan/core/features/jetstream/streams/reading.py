@@ -47,7 +47,7 @@ class _Note(NamedTuple):
 
     @classmethod
     def of(cls, sequence: int, message: wire.MsgProto, at: int) -> "_Note":
-        """What an index knows of a message."""
+        """The note of a message."""
         return cls(sequence, message.key, id_of(message), at, takes_place(message))
 
 

@@ -252,16 +252,16 @@ class StreamRequests:
         stream, created = request.known, {"did_create": True} if did_create else {}
         reading = self.leading.part(self.placement.group_number(stream.channel), StreamReading)
 
-        def tell(_index: SubjectIndex | None) -> None:
+        def describe(_index: SubjectIndex | None) -> None:
             if stream.name in self.node.meta.streams.by_name:
                 request.answer(**self.descriptions.document(stream), **created)
             else:
                 request.refuse(UNAVAILABLE)
 
         if stream.config.history and reading is not None:
-            reading.with_index(stream, tell)
+            reading.with_index(stream, describe)
         else:
-            tell(None)
+            describe(None)
 
     # --- showing --------------------------------------------------------------------------------------------------------
 

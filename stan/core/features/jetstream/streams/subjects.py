@@ -46,8 +46,8 @@ def id_of(message: wire.MsgProto) -> bytes:
 class SubjectIndex:
     """The messages of one stream up to `through`. Cost: memory for each subject, and for each id of the duplicate window.
 
-    Where the newest messages of each subject stay, the index has these, deleted ones among them: what is older is not shown, and
-    is left out of the log by compaction, later.
+    Where the newest messages of each subject stay, the index has these, deleted ones among them: older messages are not
+    shown, and are left out of the log by compaction, later.
     """
 
     def __init__(self, stream: Stream) -> None:
