@@ -288,18 +288,55 @@ async def of_a_history(ask: ApiClient, name: str) -> list[object]:
     return told
 
 
+async def of_full_subjects(ask: ApiClient, name: str) -> list[object]:
+    """A stream whose subjects take no more messages than two."""
+    config = {"name": name, "subjects": [f"{name}.*"], "allow_rollup_hdrs": True, "discard_new_per_subject": True}
+    full = config | {"discard": "new", "max_msgs_per_subject": 2}
+    one, two = f"{name}.one", f"{name}.two"
+    return [
+        await ask.api(f"STREAM.CREATE.{name}", config),
+        await ask.api(f"STREAM.CREATE.{name}", config | {"discard": "new"}),
+        await ask.api(f"STREAM.CREATE.{name}", config | {"max_msgs_per_subject": 2}),
+        await ask.api(f"STREAM.CREATE.{name}", full),
+        *[await ask.publish(one, b"x") for _ in range(3)],
+        await ask.publish(two, b"x", Nats_Msg_Id="id"),
+        await ask.publish(two, b"x"),
+        await ask.publish(two, b"x", Nats_Msg_Id="id"),
+        await ask.publish(two, b"x", Nats_Msg_Id="other"),
+        await ask.publish(one, b"x", Nats_Expected_Last_Subject_Sequence="9"),
+        await ask.api(f"STREAM.MSG.DELETE.{name}", {"seq": 2}),
+        await ask.publish(one, b"x"),
+        await ask.publish(one, b"x"),
+        await ask.publish(one, b"x", Nats_Rollup="sub"),
+        await ask.publish(one, b"x"),
+        await ask.publish(one, b"x"),
+        await ask.api(f"STREAM.PURGE.{name}", {"filter": two}),
+        await ask.publish(two, b"x"),
+        await ask.api(f"STREAM.INFO.{name}", {"subjects_filter": ">"}),
+        await ask.api(f"STREAM.UPDATE.{name}", full | {"max_msgs_per_subject": 3}),
+        *[await ask.publish(one, b"x") for _ in range(2)],
+        await ask.api(f"STREAM.INFO.{name}", {"subjects_filter": ">"}),
+    ]
+
+
 async def of_few_messages(ask: ApiClient, name: str) -> list[object]:
     """A stream of one subject, of which the newest two messages stay."""
     config = {"name": name, "subjects": [f"{name}.a"], "max_msgs_per_subject": 2}
+    full = {"name": f"{name}2", "subjects": [f"{name}.b"], "max_msgs_per_subject": 2, "discard": "new"}
     return [
         await ask.api(f"STREAM.CREATE.{name}", config),
         *[await ask.publish(f"{name}.a", b"%d" % number) for number in range(5)],
         *[await ask.api(f"STREAM.MSG.GET.{name}", {"seq": number}) for number in range(1, 6)],
         await ask.api(f"STREAM.INFO.{name}", {"subjects_filter": ">"}),
+        await ask.api(f"STREAM.CREATE.{name}2", full | {"discard_new_per_subject": True}),
+        *[await ask.publish(f"{name}.b", b"%d" % number) for number in range(3)],
+        await ask.api(f"STREAM.INFO.{name}2"),
     ]
 
 
-@pytest.mark.parametrize("story", [of_streams, of_publishes, of_messages, of_a_bucket, of_a_history, of_few_messages])
+@pytest.mark.parametrize(
+    "story", [of_streams, of_publishes, of_messages, of_a_bucket, of_a_history, of_full_subjects, of_few_messages]
+)
 async def test_both_servers_answer_the_same(story, original, ours):
     name = unique("js").replace(".", "_").replace("-", "_")
     told = []

@@ -95,7 +95,8 @@ class ChannelPolicies:
         config = stream.config
         if config.discard == DISCARD_NEW:
             room = replace(room, msgs=0, bytes=0)
-        most = config.max_msgs_per_subject if config.is_literal else 0
+        removes = config.is_literal and not config.discard_new_per_subject
+        most = config.max_msgs_per_subject if removes else 0
         return replace(room, msgs=min(room.msgs or most, most)) if most > 0 else room
 
     def note(self, info: ChannelInfo, room: ChannelLimits) -> None:

@@ -143,3 +143,45 @@ def test_messages_that_an_index_may_not_know_any_more_are_told_apart_from_those_
     assert js.api(broker, "STREAM.MSG.GET.B", {"last_by_subj": "b.x"})["message"]["seq"] == 4
     js.publish(broker, "b.x", b"")
     assert js.api(broker, "STREAM.MSG.GET.B", {"last_by_subj": "b.x"})["error"]["err_code"] == 10023
+
+
+def full(**config):
+    return served(("b.*",), "B", max_msgs_per_subject=2, discard="new", discard_new_per_subject=True, **config)
+
+
+def codes(answers):
+    return [answer.get("error", {}).get("err_code", answer["seq"]) for answer in answers]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_subject_that_is_full_takes_no_more_messages(restarted):
+    broker = full()
+    assert codes(js.publish(broker, "b.x", b"", b"", b"")) == [1, 2, 10077]
+    assert codes(js.publish(broker, "b.y", b"")) == [3]
+    if restarted:
+        broker.restart()
+    assert codes(js.publish(broker, "b.x", b"")) == [10077]
+    assert js.api(broker, "STREAM.MSG.DELETE.B", {"seq": 1})["success"]
+    assert codes(js.publish(broker, "b.x", b"", b"")) == [4, 10077]
+    assert shown(broker, 4) == [2, 3, 4]
+    broker.pass_time(2 * limits.COMPACTION_INTERVAL / SECOND)
+    assert broker.follower().compactions.of(broker.broker.view.meta.channels[b"B"].uid).until == 0, "nothing goes"
+
+
+def test_the_number_of_messages_of_a_full_subject_is_not_lowered():
+    broker = full()
+    asked = {"name": "B", "subjects": ["b.*"], "max_msgs_per_subject": 1, "discard": "new"}
+    answer = js.api(broker, "STREAM.UPDATE.B", asked | {"discard_new_per_subject": True})
+    assert answer["error"]["err_code"] == 10052
+    assert "error" not in js.api(broker, "STREAM.UPDATE.B", asked), "the newest one stays"
+
+
+def test_a_subject_with_more_messages_than_can_be_counted_takes_none(monkeypatch):
+    monkeypatch.setattr(limits, "STREAM_INDEXED_MAX", 3)
+    broker = full()
+    for subject in ("b.x", "b.x", "b.y", "b.y", "b.z"):
+        js.publish(broker, subject, b"")
+    broker.connect()
+    for _ in range(3):
+        broker.publish("B", b"", key_of=lambda _payload: b"b.z")
+    assert codes(js.publish(broker, "b.z", b"")) == [10077]

@@ -59,8 +59,8 @@ class SubjectIndex:
         self.ids: dict[bytes, Stored] = {}  # in their order
         self.last_id = b""  # of the message `through`
         # The messages of each subject before its newest one: where several stay those, and where a message may take the place
-        # of the others of its subject all.
-        has_earlier = self.by_key and (stream.config.rolls_up or self._history > 1)
+        # of the others of its subject, or they are counted, all.
+        has_earlier = self.by_key and (stream.config.rolls_up or stream.config.counts_subjects or self._history > 1)
         self.earlier: dict[bytes, array[int]] | None = {} if has_earlier else None
         self._earlier_left = limits.STREAM_EARLIER_MAX if self._history else limits.STREAM_INDEXED_MAX
         self.overfull = False  # there are more subjects than may be remembered
