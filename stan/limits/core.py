@@ -384,6 +384,10 @@ STREAM_DESCRIPTION_BYTES_MAX = 4 * KiB
 STREAM_METADATA_BYTES_MAX = 16 * KiB
 STREAM_INDEXED_MAX = 1_000_000
 """Subjects of one stream of which the newest message is known; of one with more, no message is given by its subject."""
+STREAM_EARLIER_MAX = 8_000_000
+"""Messages of one stream's subjects that are known besides the newest one of each, where several stay: 8 to 16 bytes each."""
+STREAM_HISTORY_MAX = 10_000
+"""Messages of each subject that a stream with several subjects may keep."""
 STREAM_IDS_MAX = 1_000_000
 """Ids of one stream's messages that are known; while there are more, messages with ids are refused."""
 STREAM_DETAILS_MAX = 100_000
@@ -422,6 +426,8 @@ STREAM_CONSUMER_NAMES_PAGE = 1024
 """... and with names alone."""
 FLOW_BYTES_MAX = 4 * MiB
 """Bytes on the way to a client with flow control; above half of it the client is asked what has arrived."""
+CONSUMER_INDEX_RETRY = SECOND
+"""A consumer of a stream whose index cannot be read waits so long before it asks again."""
 STREAM_CONSUMER_SYNCED_MAX = 65_536
 ADVISORIES_WAITING_MAX = 10_000
 """Advisories about messages of the consumers of one group that wait for an entry."""

@@ -5,10 +5,13 @@ What this broker does not do, or does in another way, is not asked here: see doc
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 
+import nats
 import pytest
 from nats.aio.client import Client
+from nats.js.errors import KeyWrongLastSequenceError, NoKeysError
+from nats.js.kv import KeyValue
 
 from tests.conformance.clients import jetstream, story_of
 from tests.conformance.wire import unique
@@ -245,7 +248,95 @@ async def of_a_bucket(ask: ApiClient, name: str) -> list[object]:
     ]
 
 
-@pytest.mark.parametrize("story", [of_streams, of_publishes, of_messages, of_a_bucket])
+async def of_a_history(ask: ApiClient, name: str) -> list[object]:
+    """A bucket with three revisions of each key."""
+    bucket = {
+        "name": f"KV_{name}",
+        "subjects": [f"$KV.{name}.>"],
+        "max_msgs_per_subject": 3,
+        "discard": "new",
+        "deny_delete": True,
+        "allow_rollup_hdrs": True,
+        "allow_direct": True,
+    }
+    keys = [f"$KV.{name}.{number}" for number in range(3)]
+    all_of_it = {"subjects_filter": ">"}
+    told = [await ask.api(f"STREAM.CREATE.KV_{name}", bucket)]
+    told += [await ask.publish(keys[number % 3 and number % 2], b"%d" % number) for number in range(1, 14)]
+    told += [await ask.api(f"STREAM.MSG.GET.KV_{name}", {"seq": number}) for number in range(1, 14)]
+    told += [
+        await ask.api(f"STREAM.INFO.KV_{name}", all_of_it),
+        await ask.api(f"STREAM.MSG.GET.KV_{name}", {"next_by_subj": keys[0]}),
+        await ask.api(f"STREAM.MSG.GET.KV_{name}", {"seq": 5, "next_by_subj": ">"}),
+        await ask.publish(keys[0], b"x", Nats_Expected_Last_Subject_Sequence="9"),
+        await ask.publish(keys[0], b"x", Nats_Expected_Last_Subject_Sequence="12"),
+        await ask.publish(keys[0], b"", KV_Operation="DEL"),
+        await ask.api(f"STREAM.INFO.KV_{name}", all_of_it),
+        await ask.publish(keys[1], b"", KV_Operation="PURGE", Nats_Rollup="sub"),
+        await ask.publish(keys[1], b"y", Nats_Expected_Last_Subject_Sequence="16"),
+        await ask.api(f"STREAM.INFO.KV_{name}", all_of_it),
+        await ask.api(f"DIRECT.GET.KV_{name}.{keys[1]}"),
+        await ask.api(f"STREAM.PURGE.KV_{name}", {"filter": keys[0], "keep": 1}),
+        await ask.api(f"STREAM.INFO.KV_{name}", all_of_it),
+        await ask.api(f"STREAM.UPDATE.KV_{name}", bucket | {"max_msgs_per_subject": 1}),
+        await ask.api(f"STREAM.INFO.KV_{name}", all_of_it),
+        await ask.api(f"STREAM.PURGE.KV_{name}"),
+        await ask.api(f"STREAM.INFO.KV_{name}"),
+        await ask.publish(keys[1], b"z"),
+        await ask.api(f"STREAM.INFO.KV_{name}", all_of_it),
+    ]
+    return told
+
+
+async def of_full_subjects(ask: ApiClient, name: str) -> list[object]:
+    """A stream whose subjects take no more messages than two."""
+    config = {"name": name, "subjects": [f"{name}.*"], "allow_rollup_hdrs": True, "discard_new_per_subject": True}
+    full = config | {"discard": "new", "max_msgs_per_subject": 2}
+    one, two = f"{name}.one", f"{name}.two"
+    return [
+        await ask.api(f"STREAM.CREATE.{name}", config),
+        await ask.api(f"STREAM.CREATE.{name}", config | {"discard": "new"}),
+        await ask.api(f"STREAM.CREATE.{name}", config | {"max_msgs_per_subject": 2}),
+        await ask.api(f"STREAM.CREATE.{name}", full),
+        *[await ask.publish(one, b"x") for _ in range(3)],
+        await ask.publish(two, b"x", Nats_Msg_Id="id"),
+        await ask.publish(two, b"x"),
+        await ask.publish(two, b"x", Nats_Msg_Id="id"),
+        await ask.publish(two, b"x", Nats_Msg_Id="other"),
+        await ask.publish(one, b"x", Nats_Expected_Last_Subject_Sequence="9"),
+        await ask.api(f"STREAM.MSG.DELETE.{name}", {"seq": 2}),
+        await ask.publish(one, b"x"),
+        await ask.publish(one, b"x"),
+        await ask.publish(one, b"x", Nats_Rollup="sub"),
+        await ask.publish(one, b"x"),
+        await ask.publish(one, b"x"),
+        await ask.api(f"STREAM.PURGE.{name}", {"filter": two}),
+        await ask.publish(two, b"x"),
+        await ask.api(f"STREAM.INFO.{name}", {"subjects_filter": ">"}),
+        await ask.api(f"STREAM.UPDATE.{name}", full | {"max_msgs_per_subject": 3}),
+        *[await ask.publish(one, b"x") for _ in range(2)],
+        await ask.api(f"STREAM.INFO.{name}", {"subjects_filter": ">"}),
+    ]
+
+
+async def of_few_messages(ask: ApiClient, name: str) -> list[object]:
+    """A stream of one subject, of which the newest two messages stay."""
+    config = {"name": name, "subjects": [f"{name}.a"], "max_msgs_per_subject": 2}
+    full = {"name": f"{name}2", "subjects": [f"{name}.b"], "max_msgs_per_subject": 2, "discard": "new"}
+    return [
+        await ask.api(f"STREAM.CREATE.{name}", config),
+        *[await ask.publish(f"{name}.a", b"%d" % number) for number in range(5)],
+        *[await ask.api(f"STREAM.MSG.GET.{name}", {"seq": number}) for number in range(1, 6)],
+        await ask.api(f"STREAM.INFO.{name}", {"subjects_filter": ">"}),
+        await ask.api(f"STREAM.CREATE.{name}2", full | {"discard_new_per_subject": True}),
+        *[await ask.publish(f"{name}.b", b"%d" % number) for number in range(3)],
+        await ask.api(f"STREAM.INFO.{name}2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "story", [of_streams, of_publishes, of_messages, of_a_bucket, of_a_history, of_full_subjects, of_few_messages]
+)
 async def test_both_servers_answer_the_same(story, original, ours):
     name = unique("js").replace(".", "_").replace("-", "_")
     told = []
@@ -258,6 +349,69 @@ async def test_both_servers_answer_the_same(story, original, ours):
             await ask.client.close()
     for number, (theirs, own) in enumerate(zip(*told, strict=True)):
         assert own == theirs, f"answer {number}"
+
+
+async def of_revisions(url: str, name: str) -> list[object]:
+    """A bucket of nats-py with a history: what is put, and what readers and watchers are told."""
+    client = await nats.connect(url)
+    try:
+        bucket = await client.jetstream().create_key_value(bucket=name, history=5)
+        for number in range(8):
+            await bucket.put("a", b"%d" % number)
+            await bucket.put("b.c", b"%d" % number)
+        told: list[object] = [
+            await refused(bucket.update("a", b"late", last=3)),
+            await bucket.update("a", b"x", last=15),
+        ]
+        told.append(await refused(bucket.create("b.c", b"late")))
+        await bucket.delete("b.c")
+        told += [await revisions(bucket.history(key)) for key in ("a", "b.c")]
+        told += [
+            await watched(bucket, ">", include_history=True),
+            await watched(bucket, "a"),
+            await watched(bucket, "b.*"),
+        ]
+        await bucket.purge("a")
+        told += [await watched(bucket, ">", include_history=True), sorted(await revisions_of_keys(bucket))]
+        told += [await bucket.create("a", b"again"), await revisions(bucket.history("a"))]
+        status = await bucket.status()
+        return [*told, status.values, status.history, (await bucket.get("a")).revision]
+    finally:
+        await client.close()
+
+
+async def refused(call: Awaitable[object]) -> str:
+    with pytest.raises(KeyWrongLastSequenceError) as error:
+        await call
+    return str(error.value)
+
+
+async def revisions(history: Awaitable[list[KeyValue.Entry]]) -> list[object]:
+    return [(one.key, one.revision, one.value, one.operation, one.delta) for one in await history]
+
+
+async def revisions_of_keys(bucket: KeyValue) -> list[str]:
+    try:
+        return await bucket.keys()
+    except NoKeysError:
+        return []
+
+
+async def watched(bucket: KeyValue, keys: str, **options: bool) -> list[object]:
+    """What a watcher is told until it is up to date."""
+    watcher = await bucket.watch(keys, **options)
+    told = []
+    while (entry := await watcher.updates(timeout=ANSWERS_S)) is not None:
+        told.append((entry.key, entry.revision, entry.value, entry.operation))
+    await watcher.stop()
+    return told
+
+
+async def test_buckets_of_nats_py_have_the_same_revisions_on_both_servers(original, ours):
+    name = unique("kv").replace(".", "_")
+    theirs, own = [await asyncio.wait_for(of_revisions(url, name), 60) for url in (original, ours)]
+    for number, (expected, told) in enumerate(zip(theirs, own, strict=True)):
+        assert told == expected, f"answer {number}"
 
 
 def test_clients_in_javascript_get_the_same_of_both_servers(original, ours):

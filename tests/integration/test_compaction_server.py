@@ -6,10 +6,13 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 
+import nats
 import pytest
 import stan_client
 
+from tests.kit.jetstream import asked
 from tests.kit.server import StanServer
 
 PATIENCE_S = 60
@@ -142,3 +145,28 @@ def stan(*arguments):
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+async def revisions(bucket, key):
+    return [int(one.value.split()[0]) for one in await bucket.history(key)]
+
+
+async def test_the_log_of_a_bucket_keeps_the_history_of_each_key(tmp_path) -> None:
+    command = (sys.executable, "-c", SMALL)
+    with StanServer(tmp_path, "--jetstream_api", command=command) as server:
+        client = await nats.connect(server.url)
+        bucket = await client.jetstream().create_key_value(bucket="H", history=2)
+        number, left = 0, 0
+        async with asyncio.timeout(PATIENCE_S), await stan_client.connect(server.url, client_id="me") as reader:
+            while left > number - 100 or number < 500:
+                for _ in range(100):
+                    await bucket.put(f"k{number % 5}", b"%d " % number * SIZE)
+                    number += 1
+                left = len([message async for message in reader.read("KV_H")])
+        for at in range(2):
+            for key in range(5):
+                assert await asked(partial(revisions, bucket, f"k{key}")) == [number - 10 + key, number - 5 + key]
+            if not at:
+                server.kill9()
+                server.start()
+        await client.close()

@@ -10,6 +10,7 @@ import stan_client
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 
 from tests.kit.cluster import StanCluster
+from tests.kit.jetstream import asked
 from tests.kit.server import NatsServer, StanServer, until
 
 PATIENCE_S = 60
@@ -95,6 +96,28 @@ async def test_a_bucket_keeps_keys(server):
             await bucket.get(key)
     assert await bucket.create("k", b"again") == 6
     assert (await bucket.status()).values == 2
+    await client.close()
+
+
+async def revisions(bucket, key):
+    return [(one.revision, one.value) for one in await bucket.history(key)]
+
+
+async def test_a_bucket_has_a_history_of_each_key(server):
+    client = await nats.connect(server.url)
+    bucket = await client.jetstream().create_key_value(bucket="H", history=3, direct=True)
+    for number in range(10):
+        await bucket.put("k", b"%d" % number)
+        await bucket.put("l", b"%d" % number)
+    await bucket.purge("l")
+    assert await revisions(bucket, "k") == [(15, b"7"), (17, b"8"), (19, b"9")]
+    server.kill9()
+    server.start()
+    assert await asked(lambda: revisions(bucket, "k")) == [(15, b"7"), (17, b"8"), (19, b"9")]
+    assert await revisions(bucket, "l") == [(21, b"")]
+    assert (await bucket.status()).values == 4
+    assert await bucket.update("k", b"last", last=19) == 22
+    assert await revisions(bucket, "k") == [(17, b"8"), (19, b"9"), (22, b"last")]
     await client.close()
 
 

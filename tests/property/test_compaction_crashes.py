@@ -13,6 +13,7 @@ from stan.core.base.compaction import Compaction
 from stan.log.encryption import Cipher
 from stan.log.files.filelog import FileLog
 from stan.protocol.entries import encode_batch
+from stan.protocol.jetstream.headers import takes_place
 from stan.protocol.kernel import server as kernel
 from tests.kit.batches import change, compressed, entry, rows_of_messages
 from tests.kit.files import CrashingFiles, PowerCut
@@ -41,6 +42,19 @@ def folded(table, messages, *, keep_first):
     return table
 
 
+def folded_history(table, messages, *, history):
+    """The newest *history* messages of each key, from the last one on that takes the place of those before it."""
+    table = dict(table)
+    for sequence, message in messages:
+        told = wire.MsgProto.FromString(message)
+        if not told.key:
+            table[sequence] = message
+        else:
+            before = () if takes_place(told) else table.get(told.key, ())
+            table[told.key] = (*before, message)[-history:]
+    return table
+
+
 def unpack(records):
     found = []
     while records:
@@ -54,6 +68,7 @@ class CompactionMachine(RuleBasedStateMachine):
     """Every rule may be cut short by a loss of power after some calls; then the log is opened again from what is left."""
 
     keep_first = False
+    history = 1
     compressed = False
     keys_max = 1000
 
@@ -62,7 +77,7 @@ class CompactionMachine(RuleBasedStateMachine):
         self.files = CrashingFiles()
         self.index = 0
         self.messages = {COMPACTED: [], PLAIN: []}  # (sequence, MsgProto), all that were ever committed
-        self.mark = Compaction(0, 0, 0, self.keep_first)
+        self.mark = Compaction(0, 0, 0, self.keep_first, earlier=self.history - 1)
         self.readers = []  # (position, table): what paused readers have made of it
         self.open()
 
@@ -97,7 +112,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @rule(
         shapes=st.lists(
-            st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from("pppt")), min_size=1, max_size=4),
+            st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from("ppppttr")), min_size=1, max_size=4),
             min_size=1,
             max_size=6,
         ),
@@ -125,6 +140,7 @@ class CompactionMachine(RuleBasedStateMachine):
         for sequence, (key, kind) in enumerate(shape, base):
             dead = kind == "t" and key
             headers = [wire.Header(key=DELETE_HEADER, value=b"1")] if dead else []
+            headers += [wire.Header(key=b"Nats-Rollup", value=b"sub")] if kind == "r" else []
             told = wire.MsgProto(
                 sequence=sequence, subject=b"foo", data=b"" if dead else b"%d" % sequence, key=key, headers=headers
             )
@@ -151,7 +167,12 @@ class CompactionMachine(RuleBasedStateMachine):
         last = len(self.messages[COMPACTED])
         until = max(self.mark.until, int(last * share))
         gone = max(self.mark.tombstones_until, int(min([until, *self.positions()]) * tombstones))
-        self.mark = Compaction(until, gone, 0, self.keep_first, self.index)
+        self.mark = Compaction(until, gone, 0, self.keep_first, self.index, self.history - 1)
+
+    def folded(self, table, messages):
+        if self.history > 1:
+            return folded_history(table, messages, history=self.history)
+        return folded(table, messages, keep_first=self.keep_first)
 
     def positions(self):
         return [position for position, _ in self.readers]
@@ -162,7 +183,7 @@ class CompactionMachine(RuleBasedStateMachine):
         if len(self.readers) < 3:
             position = int(len(self.messages[COMPACTED]) * share)
             read = [message for message in self.replay(COMPACTED) if message[0] <= position]
-            self.readers.append((position, folded({}, read, keep_first=self.keep_first)))
+            self.readers.append((position, self.folded({}, read)))
 
     def compact(self, log):
         passed = min([self.mark.tombstones_until, *self.positions()])
@@ -220,9 +241,9 @@ class CompactionMachine(RuleBasedStateMachine):
     @invariant()
     def folds_are_equal(self):
         everything = self.messages[COMPACTED]
-        whole = folded({}, everything, keep_first=self.keep_first)
+        whole = self.folded({}, everything)
         for position, table in [(0, {}), *self.readers]:
-            assert folded(table, self.replay(COMPACTED, position), keep_first=self.keep_first) == whole
+            assert self.folded(table, self.replay(COMPACTED, position)) == whole
         assert set(self.replay(COMPACTED)) <= set(everything)
         above = [message for message in everything if message[0] > self.mark.until]
         assert self.replay(COMPACTED, self.mark.until) == above
@@ -250,6 +271,19 @@ class KeepFirstMachine(CompactionMachine):
     keys_max = 2
 
 
+class HistoryMachine(CompactionMachine):
+    """Of each key the two newest messages stay."""
+
+    history = 2
+
+
+class LongHistoryMachine(CompactionMachine):
+    """The three newest stay, and a pass has room for two keys."""
+
+    history = 3
+    keys_max = 2
+
+
 class CompressedMachine(CompactionMachine):
     """Batches are compressed, and what is left of them is, too."""
 
@@ -273,6 +307,10 @@ TestBoundedKeys = BoundedKeysMachine.TestCase
 TestBoundedKeys.settings = few
 TestKeepFirst = KeepFirstMachine.TestCase
 TestKeepFirst.settings = few
+TestHistory = HistoryMachine.TestCase
+TestHistory.settings = few
+TestLongHistory = LongHistoryMachine.TestCase
+TestLongHistory.settings = few
 TestCompressed = CompressedMachine.TestCase
 TestCompressed.settings = few
 TestEncrypted = EncryptedMachine.TestCase

@@ -17,6 +17,7 @@ from stan.log.files.compactor import Compactor
 from stan.policies import PolicyRule
 from stan.protocol.compressed_batches import in_clear
 from stan.protocol.entries import Kind, decode_batches
+from stan.protocol.jetstream.headers import takes_place
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.broker_state import BrokerState
 from tests.kit.storage import state_of
@@ -57,18 +58,10 @@ class TablePublisher(Publisher):
         self.port.publish(f"_STAN.pub.test-cluster.{channel}", message.SerializeToString(), self.inbox)
 
 
-class _Compacting:
-    """What is stored, and what may be gone."""
+class Compacted:
+    """A scene in which logs are compacted often."""
 
-    publisher = TablePublisher
-
-    def __init__(self, seed):
-        super().__init__(seed)
-        age = self.random.choice((0, 100, 400)) * MILLISECOND
-        self.policies = (PolicyRule(pattern=">", compact=KEEP_LAST, min_age=age),)
-        self.compacted = 0  # messages that may have gone
-        self.saved = 0  # bytes of all nodes
-        self.compacted_names = {}  # uid -> channel
+    saved = 0  # bytes of all nodes
 
     def run(self, **patience):
         interval, rewritten = self.random.choice((50, 200, 600)) * MILLISECOND, Compactor.rewritten
@@ -82,6 +75,42 @@ class _Compacting:
             mock.patch.object(Compactor, "rewritten", counted),
         ):
             return super().run(**patience)
+
+    def left(self, log, machine, uid):
+        """What a log has of a channel that has to be there: with what others may have left out it is the same everywhere."""
+        mark = machine.compactions.of(uid)
+        index, there, stays = log.channel(uid), [], {}
+        for ref in index.refs(1, 1 << 40, 1 << 40, 1 << 40):
+            for sequence, message in enumerate(messages_of(log.read(ref)), ref.base_sequence):
+                self.fail_if(message.sequence != sequence, f"{uid}: {message.sequence} stands where {sequence} belongs")
+                if sequence < index.first_sequence:  # of a batch that is kept in part
+                    continue
+                there.append((sequence, message.SerializeToString()))
+                if message.key and sequence <= mark.until:
+                    before = [] if mark.earlier and takes_place(message) else stays.get(message.key, [])
+                    stays[message.key] = [*before, sequence][-mark.earlier - 1 :]
+        return index.last_sequence, [
+            (sequence, message)
+            for sequence, message in there
+            if sequence > mark.until
+            or (
+                sequence in stays.get(wire.MsgProto.FromString(message).key, [sequence])
+                and not (sequence <= mark.tombstones_until and is_tombstone(message))
+            )
+        ]
+
+
+class _Compacting(Compacted):
+    """What is stored, and what may be gone."""
+
+    publisher = TablePublisher
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        age = self.random.choice((0, 100, 400)) * MILLISECOND
+        self.policies = (PolicyRule(pattern=">", compact=KEEP_LAST, min_age=age),)
+        self.compacted = 0  # messages that may have gone
+        self.compacted_names = {}  # uid -> channel
 
     def _plan_faults(self, end):
         """Durables sleep for a while, too."""
@@ -131,28 +160,6 @@ class _Compacting:
         self.compacted = sum(map(len, self.history.removed.values()))
         self.fail_if(tombstones > until, f"tombstones of {name} go up to {tombstones}, messages to {until}")
 
-    def left(self, log, machine, uid):
-        """What a log has of a channel that has to be there: with what others may have left out it is the same everywhere."""
-        mark = machine.compactions.of(uid)
-        index, there, newest = log.channel(uid), [], {}
-        for ref in index.refs(1, 1 << 40, 1 << 40, 1 << 40):
-            for sequence, message in enumerate(messages_of(log.read(ref)), ref.base_sequence):
-                self.fail_if(message.sequence != sequence, f"{uid}: {message.sequence} stands where {sequence} belongs")
-                if sequence < index.first_sequence:  # of a batch that is kept in part
-                    continue
-                there.append((sequence, message.SerializeToString()))
-                if message.key and sequence <= mark.until:
-                    newest[message.key] = sequence
-        return index.last_sequence, [
-            (sequence, message)
-            for sequence, message in there
-            if sequence > mark.until
-            or (
-                newest.get(wire.MsgProto.FromString(message).key, sequence) == sequence
-                and not (sequence <= mark.tombstones_until and is_tombstone(message))
-            )
-        ]
-
 
 class NodeCompaction(_Compacting, World):
     """One node, and its disk."""
@@ -163,8 +170,8 @@ class NodeCompaction(_Compacting, World):
         return served and super()._drained()
 
 
-class ClusterCompaction(_Compacting, ClusterWorld):
-    """A cluster."""
+class CompactedReplicas:
+    """Nodes of a cluster that have lost different messages."""
 
     def _replicas_equal(self):
         replicas = self.history.replicas
@@ -181,3 +188,7 @@ class ClusterCompaction(_Compacting, ClusterWorld):
                     f"{snapshot.applied_index} {_hash(state)} {_hash(repr(messages).encode())}"
                 )
         return all(len(set(by_node.values())) == 1 for by_node in replicas.values())
+
+
+class ClusterCompaction(_Compacting, CompactedReplicas, ClusterWorld):
+    """A cluster."""

@@ -37,7 +37,7 @@ class JetStreamClient(SimClient):
         self.made = False
 
     def _begin(self):
-        self._make(list(STREAMS))
+        self._make(list(self.world.streams))
 
     def _make(self, names):
         """Streams are made, one after the other; the same once more is the same."""
@@ -45,7 +45,8 @@ class JetStreamClient(SimClient):
             self.go_on()
             return
         name = names[0]
-        asked = {"name": name, "subjects": STREAMS[name], "duplicate_window": 600 * SECOND}
+        asked = {"name": name, "subjects": self.world.streams[name], "duplicate_window": 600 * SECOND}
+        asked |= self.world.options.get(name, {})
         again = self.random.choice((20, 100, 500)) * MILLISECOND
 
         def made(answer):
@@ -173,14 +174,16 @@ class Counter(JetStreamClient):
         self.ask(key, publish.value.encode(), answer, self.go_on, fields)
 
 
-class _Streams:
+class Streaming:
     """A scene with some of them."""
 
     jetstream = True
+    streams = STREAMS
     channels = (*CHANNELS, COUNTS)
 
     def __init__(self, seed, **how):
         super().__init__(seed, **how)
+        self.options = {}  # stream -> what its configuration says besides its subjects
         self.told = {}  # value -> the sequence that its ack has told
         self.follows = {}  # value -> key, and the sequence that it has expected
         self.newest = {}  # key -> the newest sequence that was acked
@@ -188,12 +191,14 @@ class _Streams:
 
     def make_clients(self, *args, **options):
         super().make_clients(*args, **options)
-        self.jetstreamers = [IdPublisher(self, f"id{n}") for n in range(2)] + [
-            Counter(self, f"cas{n}") for n in range(2)
-        ]
+        self.jetstreamers = self.jetstream_clients()
         for client in self.jetstreamers:
             self.add(client)
             self.loop.after(self.random.randint(0, 500) * MILLISECOND, client.start)
+
+    def jetstream_clients(self):
+        """The clients of streams."""
+        return [IdPublisher(self, f"id{n}") for n in range(2)] + [Counter(self, f"cas{n}") for n in range(2)]
 
     def waiting(self):
         """Who has not got an answer."""
@@ -226,14 +231,14 @@ class _Streams:
             last[key] = sequence
 
 
-class NodeStreams(_Streams, World):
+class NodeStreams(Streaming, World):
     """One node, and its disk."""
 
     def _drained(self):
         return super()._drained() and not self.waiting()
 
 
-class _ClusterStreams(_Streams):
+class ClusterStreaming(Streaming):
     """The same of all clusters."""
 
     def __init__(self, seed, **how):
@@ -246,9 +251,9 @@ class _ClusterStreams(_Streams):
         return super()._open_ends() or self.waiting()
 
 
-class ClusterStreams(_ClusterStreams, ClusterWorld):
+class ClusterStreams(ClusterStreaming, ClusterWorld):
     """A cluster."""
 
 
-class StreamMoves(_ClusterStreams, MoveWorld):
+class StreamMoves(ClusterStreaming, MoveWorld):
     """A cluster in which the channels of the streams are moved between groups."""

@@ -38,6 +38,10 @@ def answered_batches(world):
     return sum(batcher.answers for batcher in world.batchers)
 
 
+def revisions_read(world):
+    return sum(getattr(client, "read", 0) for client in world.jetstreamers)
+
+
 def answered_by_streams(world):
     return sum(client.answers for client in world.jetstreamers)
 
@@ -177,6 +181,9 @@ TABLE = (
     Runs("streams", range(6), {answered_by_streams: 200}, after=nobody_waits),
     Runs("stream-moves", range(4), {answered_by_streams: 50, "moved": 2}, after=nobody_waits),
     Runs("cluster-streams", range(6), {answered_by_streams: 200}, after=nobody_waits),
+    Runs("histories", range(4), {"saved": 1_000, revisions_read: 40, "last_revision": 200}, after=nobody_waits),
+    Runs("cluster-histories", range(4), {"saved": 1_000, revisions_read: 40, "last_revision": 200}, after=nobody_waits),
+    Runs("moved-histories", range(3), {"saved": 1_000, "last_revision": 100, "moved": 1}, after=nobody_waits),
     Runs("partitioned", range(3), {busy_parts: 3}),
     Runs("cluster-partitioned", range(3), {busy_parts: 3}),
     Runs("doubled", range(3), {doublings_amid_messages: 0}),

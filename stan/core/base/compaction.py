@@ -7,14 +7,17 @@ from stan_protocol.scalars import RaftIndex, Sequence, WallNanos
 
 
 class Compaction(NamedTuple):
-    """A committed decision: of the messages up to `until` with the same key one is kept, the others may be left out. A node
-    leaves them out when it rewrites its segments, so until then they may be read."""
+    """A committed decision: of the messages up to `until` with the same key one is kept, or the newest ones, and the others may
+    be left out. A node leaves them out when it rewrites its segments, so until then they may be read."""
 
     until: Sequence
     tombstones_until: Sequence = Sequence(0)  # up to here also the tombstone that is its key's newest message
     overdue_until: Sequence = Sequence(0)  # up to here they wait for no position any more
     keep_first: bool = False  # the oldest message of a key is kept, else the newest
     index: RaftIndex = RaftIndex(0)  # type: ignore[assignment] # hides tuple.index; of the entry that decided it
+    earlier: int = (
+        0  # so many messages of a key are kept besides its newest one; tombstones are messages like others then
+    )
 
 
 class CompactionState(NamedTuple):

@@ -96,14 +96,20 @@ class KnownSubjects(Protocol):
     """Knowledge of the newest messages of the subjects that a consumer wants."""
 
     @property
-    def newest_only(self) -> bool:
-        """True if the stream has one message of each subject, as far as readers see."""
+    def limited(self) -> bool:
+        """True if of the messages of a subject the newest ones stay alone."""
+
+    def ready(self) -> bool:
+        """True if it is known which messages are outdated, or cannot be. Else somebody schedules the consumer later."""
 
     def remaining(self, sequence: int) -> int | None:
         """Return how many messages behind *sequence* the consumer will get: 0, or at least so many. None: it is not known."""
 
-    def is_outdated(self, subject: bytes, sequence: int) -> bool:
+    def has_newer(self, subject: bytes, sequence: int) -> bool:
         """True if there is a newer message of the subject."""
+
+    def is_outdated(self, subject: bytes, sequence: int) -> bool:
+        """True if a message does not stay, as there are newer ones of the subject."""
 
 
 @dataclass(slots=True)
@@ -144,9 +150,11 @@ class LiveConsumer:
 
     def open_slots(self, in_flight: int) -> int:
         """Messages that may leave now, if *in_flight* wait for acks."""
+        config, known = self.config, self.known
         if self.presence.paused or self.flow.stalled or not self.leaf.up:
             return 0
-        config = self.config
+        if known is not None and (known.limited or config.newest_until) and not known.ready():
+            return 0
         room = self.window_max - in_flight if config.acks else UNBOUNDED
         if config.deliver_subject:
             return room if self.presence.active else 0
@@ -216,8 +224,8 @@ class LiveConsumer:
     def passing(self, batch: ReadResult, first: int, last: int) -> tuple[int, int]:
         """Of the new messages [first, last] of *batch*: the last one of those that the filters stop at its beginning (first - 1:
         none), and the last one of those behind them that may leave."""
-        newest_only = self.known is not None and self.known.newest_only
-        chooses = bool(self.filters) or newest_only or first <= self.config.newest_until
+        limited = self.known is not None and self.known.limited
+        chooses = bool(self.filters) or limited or first <= self.config.newest_until
         if not self._drop_deaf():
             return first - 1, first - 1
         if not chooses and not self._weighs:
@@ -274,9 +282,11 @@ class LiveConsumer:
     def _wants(self, message: wire.MsgProto, sequence: int) -> bool:
         subject, config = self.subject or message.key or message.subject, self.config
         known = self.known
-        newest = known is not None and (known.newest_only or sequence <= config.newest_until)
-        if newest and known is not None and known.is_outdated(subject, sequence):
-            return False
+        if known is not None:
+            if sequence <= config.newest_until and known.has_newer(subject, sequence):
+                return False
+            if known.limited and known.is_outdated(subject, sequence):
+                return False
         text = subject.decode("utf-8", "surrogateescape")
         return not self.filters or any(matches(one, text) for one in self.filters)
 

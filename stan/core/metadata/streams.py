@@ -68,7 +68,7 @@ class Streams:
     by_name: dict[str, Stream] = field(default_factory=dict)
     by_uid: dict[ChannelUid, Stream] = field(default_factory=dict)
     dirty: set[str] = field(default_factory=set)
-    rules: tuple[PolicyRule, ...] = ()  # of the channels of streams that keep the newest message of each subject
+    rules: tuple[PolicyRule, ...] = ()  # of the channels of streams that keep the newest messages of each subject
 
     def of_subject(self, subject: str) -> Stream | None:
         """The stream that a message of that subject belongs to; None: there is none. Cost: O(streams)."""
@@ -135,7 +135,7 @@ class Streams:
         rules = tuple(
             PolicyRule(pattern=one.channel.decode(), compact=KEEP_LAST, min_age=0)
             for _, one in sorted(self.by_name.items())
-            if one.config.keeps_newest
+            if one.config.history
         )
         if rules != self.rules:
             self.rules = rules

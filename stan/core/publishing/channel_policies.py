@@ -42,10 +42,10 @@ class Delay(NamedTuple):
 
 def _of_stream(room: ChannelLimits, config: StreamConfig) -> ChannelLimits:
     """The limits of a stream's channel where *room* is set for the channel; it does not go as it is idle. The number of messages
-    is not limited where the newest of each subject stays, as compaction leaves gaps."""
+    is not limited where the newest of each subject stay, as compaction leaves gaps."""
     return replace(
         room,
-        msgs=max(config.max_msgs, 0) or (0 if config.keeps_newest else room.msgs),
+        msgs=max(config.max_msgs, 0) or (0 if config.history else room.msgs),
         bytes=max(config.max_bytes, 0) or room.bytes,
         age_ns=config.max_age or room.age_ns,
         inactivity_ns=0,
@@ -100,9 +100,17 @@ class ChannelPolicies:
         return room if stream is None else _of_stream(room, stream.config)
 
     def _removing(self, info: ChannelInfo, room: ChannelLimits) -> ChannelLimits:
-        """Return the limits *room* without those at which a stream refuses new messages instead of removing old ones."""
+        """Return the limits *room* without those at which a stream refuses new messages instead of removing old ones, and with
+        that for the messages of its only subject."""
         stream = self.node.meta.streams.by_uid.get(info.uid)
-        return replace(room, msgs=0, bytes=0) if stream is not None and stream.config.discard == DISCARD_NEW else room
+        if stream is None:
+            return room
+        config = stream.config
+        if config.discard == DISCARD_NEW:
+            room = replace(room, msgs=0, bytes=0)
+        removes = config.is_literal and not config.discard_new_per_subject
+        most = config.max_msgs_per_subject if removes else 0
+        return replace(room, msgs=min(room.msgs or most, most)) if most > 0 else room
 
     def note(self, info: ChannelInfo, room: ChannelLimits) -> None:
         """Note what the policy of a channel wants; of an ephemeral one no policy about stored messages is in force."""

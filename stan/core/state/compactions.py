@@ -41,7 +41,9 @@ class Compactions(PerChannel[Compaction]):
             until = max(known.until, one.until)
             tombstones = max(known.tombstones_until, min(one.tombstones_until, until))
             overdue = max(known.overdue_until, min(one.overdue_until, tombstones))
-            made = Compaction(Sequence(until), Sequence(tombstones), Sequence(overdue), one.keep_first, index)
+            made = Compaction(
+                Sequence(until), Sequence(tombstones), Sequence(overdue), one.keep_first, index, one.earlier
+            )
             self.put(uid, made)
 
     def encode(self, state: Compaction) -> bytes:
@@ -50,11 +52,10 @@ class Compactions(PerChannel[Compaction]):
 
     def decode(self, row: bytes) -> Compaction:
         """The compaction that a row holds."""
-        one = pb.CompactedChannel.FromString(row)
-        return Compaction(
-            Sequence(one.until),
-            Sequence(one.tombstones_until),
-            Sequence(one.overdue_until),
-            one.keep_first,
-            RaftIndex(one.index),
-        )
+        return compaction_of(pb.CompactedChannel.FromString(row))
+
+
+def compaction_of(one: pb.CompactedChannel) -> Compaction:
+    """The compaction in an entry or a row."""
+    until, tombstones = Sequence(one.until), Sequence(one.tombstones_until)
+    return Compaction(until, tombstones, Sequence(one.overdue_until), one.keep_first, RaftIndex(one.index), one.earlier)

@@ -71,9 +71,10 @@ class Shrunk(NamedTuple):
 class Clean(NamedTuple):
     """The result of the last pass over a channel."""
 
-    until: Sequence  # up to here there is one message of each key
+    until: Sequence  # up to here there is of each key what stays
     seen: Sequence  # the last sequence in a sealed segment then
     keep_first: bool
+    earlier: int
     newest_tombstone: Sequence
     passes: int
     saved_bytes: int  # by all of them
@@ -127,7 +128,7 @@ class Compactor:
                 continue
             reached = min(index.last_outside(newer), mark.until)
             clean = self.clean.get(uid)
-            if clean is not None and clean.keep_first != mark.keep_first:
+            if clean is not None and (clean.keep_first, clean.earlier) != (mark.keep_first, mark.earlier):
                 clean = None
             known = Sequence(0) if clean is None else clean.until
             if reached > known:
@@ -195,6 +196,7 @@ class Compactor:
                 target.until,
                 going.seen[uid],
                 mark.keep_first,
+                mark.earlier,
                 target.newest_tombstone,
                 passes + 1,
                 saved + going.saved[uid],
@@ -209,12 +211,23 @@ class Compactor:
                     break
                 for row, records in self._batches(entry, keys.targets):
                     keys.learn(row, records)
-        if any(target.mark.keep_first for target in keys.targets.values()):
-            for segment in segments:
-                for entry in self._entries(segment):
-                    for row, records in self._batches(entry, keys.targets):
-                        keys.look_back(row, records)
+        targets = keys.targets.values()
+        if any(target.looks_back for target in targets):
+            for row, records in self._every(segments, keys.targets):
+                keys.look_back(row, records)
+        if any(target.mark.earlier for target in targets):
+            for row, records in self._every(segments, keys.targets):
+                keys.place(row, records)
+            keys.end_placing()
         going.learned = True
+
+    def _every(
+        self, segments: list[Segment], targets: Mapping[ChannelUid, CompactedRange]
+    ) -> Iterator[tuple[BatchRow, bytes | memoryview]]:
+        """The batches of all segments; see `_batches`."""
+        for segment in segments:
+            for entry in self._entries(segment):
+                yield from self._batches(entry, targets)
 
     def _shrunk(self, going: CompactionPass, segment: Segment) -> Shrunk | None:
         """Return the rewrite of a segment; None: all of it stays."""

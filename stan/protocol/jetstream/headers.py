@@ -15,6 +15,8 @@ EXPECTED_LAST_ID: Final = b"Nats-Expected-Last-Msg-Id"
 EXPECTED_LAST_OF_SUBJECT: Final = b"Nats-Expected-Last-Subject-Sequence"
 EXPECTED_LAST_SUBJECT: Final = b"Nats-Expected-Last-Subject-Sequence-Subject"
 ROLLUP: Final = b"Nats-Rollup"
+OF_ALL: Final = b"all"
+OF_SUBJECT: Final = b"sub"
 TTL: Final = b"Nats-TTL"
 REQUIRED_LEVEL: Final = b"Nats-Required-Api-Level"
 BATCH_ID: Final = b"Nats-Batch-Id"
@@ -42,6 +44,11 @@ def render(fields: Iterable[tuple[bytes, bytes]], status: bytes = b"") -> bytes:
 def stored(fields: Iterable[tuple[bytes, bytes]]) -> Iterator[wire.Header]:
     """The fields as a message has them."""
     return (wire.Header(key=name, value=value) for name, value in fields)
+
+
+def takes_place(message: wire.MsgProto) -> bool:
+    """True if a stored message takes the place of those before it that have its subject."""
+    return next((header.value for header in message.headers if header.key == ROLLUP), b"") == OF_SUBJECT
 
 
 def of_message(message: wire.MsgProto) -> list[tuple[bytes, bytes]]:

@@ -36,7 +36,6 @@ _NOT_BUILT: Final = (
     "first_seq",
     "mirror_direct",
     "sealed",
-    "discard_new_per_subject",
     "consumer_limits",
     "allow_msg_counter",
     "allow_atomic",
@@ -62,9 +61,10 @@ class StreamConfig:
     max_msgs: int = -1
     max_bytes: int = -1
     max_age: int = 0  # ns; 0: no limit
-    max_msgs_per_subject: int = -1  # 1: the newest message of each subject stays
+    max_msgs_per_subject: int = -1  # so many messages of each subject stay, the newest
     max_msg_size: int = -1
     discard: str = DISCARD_OLD
+    discard_new_per_subject: bool = False  # a subject that has its messages takes no more
     replicas: int = 1
     duplicate_window: int = DUPLICATE_WINDOW  # ns
     allow_direct: bool = False
@@ -86,14 +86,19 @@ class StreamConfig:
         return (self.subjects[0] if self.is_literal else self.name).encode()
 
     @property
-    def keeps_newest(self) -> bool:
-        """True if of the messages with one subject only the newest stays."""
-        return self.max_msgs_per_subject == 1
+    def history(self) -> int:
+        """How many messages of each of its subjects stay, the newest; 0: all. A stream with one subject has a limit for that."""
+        return 0 if self.is_literal or self.discard_new_per_subject else max(0, self.max_msgs_per_subject)
 
     @property
     def rolls_up(self) -> bool:
         """True if a message may take the place of the others of its subject, and all of these are to be known for that."""
-        return self.allow_rollup and not self.keeps_newest and not self.is_literal
+        return self.allow_rollup and not self.history and not self.is_literal
+
+    @property
+    def counts_subjects(self) -> bool:
+        """True if a message is stored only where its subject has fewer messages than it may have."""
+        return self.discard_new_per_subject and not self.is_literal
 
     def document(self) -> dict[str, object]:
         """The configuration as clients get it."""
@@ -123,6 +128,8 @@ class StreamConfig:
             "consumer_limits": {},
             "allow_msg_ttl": self.allow_ttl,
         }
+        if self.discard_new_per_subject:
+            told["discard_new_per_subject"] = True
         if self.metadata:
             told["metadata"] = dict(sorted(self.metadata.items()))
         return told
@@ -160,6 +167,7 @@ def requested(document: Mapping[str, Any], name: str, replicas: int) -> StreamCo
         window = min(DUPLICATE_WINDOW, found.max_age) if found.max_age else DUPLICATE_WINDOW
     found = replace(found, replicas=replicas, duplicate_window=window, subjects=found.subjects or (name,))
     _check_subjects(found)
+    _check_history(found)
     return found
 
 
@@ -180,6 +188,7 @@ def _read(fields: Fields) -> StreamConfig:
         max_msgs_per_subject=_unlimited(fields.number("max_msgs_per_subject")),
         max_msg_size=_unlimited(fields.number("max_msg_size")),
         discard=fields.text("discard") or DISCARD_OLD,
+        discard_new_per_subject=fields.switch("discard_new_per_subject"),
         replicas=fields.number("num_replicas") or 1,
         duplicate_window=fields.number("duplicate_window"),
         allow_direct=fields.switch("allow_direct"),
@@ -226,7 +235,7 @@ def _refuse(fields: Fields, document: Mapping[str, Any]) -> None:
 def _check(config: StreamConfig, replicas: int) -> None:
     """Refuse values out of range. Raises RequestError."""
     size = sum(len(key.encode()) + len(value.encode()) for key, value in config.metadata.items())
-    window, age = config.duplicate_window, config.max_age
+    window, age, only_new = config.duplicate_window, config.max_age, config.discard_new_per_subject
     for wrong, why in (
         (not _is_name(config.name), "invalid stream name"),
         (len(config.description.encode()) > limits.STREAM_DESCRIPTION_BYTES_MAX, _TOO_LONG),
@@ -237,10 +246,13 @@ def _check(config: StreamConfig, replicas: int) -> None:
         (age and window > age, "duplicates window can not be larger then max age"),
         (0 < window < AGE_MIN, "duplicates window needs to be >= 100ms"),
         (window > limits.STREAM_WINDOW_MAX, "duplicates window is too long for this server"),
-        (config.max_msgs_per_subject > 1, "max_msgs_per_subject above 1 is not supported by this server"),
         (
-            config.keeps_newest and config.max_msgs > 0,
-            "max_msgs with max_msgs_per_subject is not supported by this server",
+            only_new and config.discard != DISCARD_NEW,
+            "discard new per subject requires discard new policy to be set",
+        ),
+        (
+            only_new and config.max_msgs_per_subject <= 0,
+            "discard new per subject requires max msgs per subject > 0",
         ),
         (config.allow_rollup and config.deny_purge, "roll-ups require the purge permission"),
         (config.replicas > REPLICAS_MAX, "maximum replicas is 5"),
@@ -250,6 +262,14 @@ def _check(config: StreamConfig, replicas: int) -> None:
             raise RequestError(invalid_config(why))
     if config.replicas > 1 and replicas == 1:
         raise RequestError(REPLICAS_ALONE)
+
+
+def _check_history(config: StreamConfig) -> None:
+    """Refuse a number of messages of each subject that cannot be kept. Raises RequestError."""
+    if config.history > limits.STREAM_HISTORY_MAX:
+        raise RequestError(invalid_config(f"max_msgs_per_subject is above {limits.STREAM_HISTORY_MAX}"))
+    if config.history and config.max_msgs > 0:
+        raise RequestError(invalid_config("max_msgs with max_msgs_per_subject is not supported by this server"))
 
 
 _TOO_LONG: Final = f"stream description is too long, maximum allowed is {limits.STREAM_DESCRIPTION_BYTES_MAX}"

@@ -1399,20 +1399,22 @@ class Compacted(_message.Message):
     def __init__(self, channels: _Optional[_Iterable[_Union[CompactedChannel, _Mapping]]] = ...) -> None: ...
 
 class CompactedChannel(_message.Message):
-    __slots__ = ("uid", "until", "tombstones_until", "keep_first", "index", "overdue_until")
+    __slots__ = ("uid", "until", "tombstones_until", "keep_first", "index", "overdue_until", "earlier")
     UID_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     TOMBSTONES_UNTIL_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIRST_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     OVERDUE_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    EARLIER_FIELD_NUMBER: _ClassVar[int]
     uid: int
     until: int
     tombstones_until: int
     keep_first: bool
     index: int
     overdue_until: int
-    def __init__(self, uid: _Optional[int] = ..., until: _Optional[int] = ..., tombstones_until: _Optional[int] = ..., keep_first: bool = ..., index: _Optional[int] = ..., overdue_until: _Optional[int] = ...) -> None: ...
+    earlier: int
+    def __init__(self, uid: _Optional[int] = ..., until: _Optional[int] = ..., tombstones_until: _Optional[int] = ..., keep_first: bool = ..., index: _Optional[int] = ..., overdue_until: _Optional[int] = ..., earlier: _Optional[int] = ...) -> None: ...
 
 class EphemeralEpoch(_message.Message):
     __slots__ = ("uid", "more", "block", "at")

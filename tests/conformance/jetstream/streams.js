@@ -72,6 +72,27 @@ async function bucket (js) {
   await step('destroy', () => kv.destroy())
 }
 
+async function revisions (js) {
+  const kv = await new Kvm(js).create('REVISIONS', { history: 3 })
+  for (let number = 0; number < 5; number++) {
+    await kv.put('k', `${number}`)
+    await kv.put('l.m', `${number}`)
+  }
+  const told = async (options) => all(await kv.history(options), (one) => [one.key, one.revision, one.operation, one.string()])
+  await step('history of a key', () => told({ key: 'k' }))
+  await step('history of all', () => told({}))
+  await step('get the oldest revision', async () => entry(await kv.get('k', { revision: 5 })))
+  await step('get one that is gone', async () => entry(await kv.get('k', { revision: 3 })))
+  await step('delete with a history', () => kv.delete('k'))
+  await step('purge with a history', () => kv.purge('l.m'))
+  await step('history with markers', () => told({ key: '>' }))
+  await step('keys', async () => all(await kv.keys(), (key) => key))
+  await step('status with a history', async () => { const told = await kv.status(); return [told.bucket, told.values, told.history] })
+  await step('purge the markers', () => kv.purgeDeletes(0))
+  await step('history without markers', () => told({ key: '>' }))
+  await step('destroy with a history', () => kv.destroy())
+}
+
 async function objects (js) {
   const store = await new Objm(js).create('OBJECTS')
   const size = async () => { const told = await store.status(); return told.streamInfo.state.messages }
@@ -88,6 +109,7 @@ async function main () {
   const js = jetstream(connection)
   await streams(js, await jetstreamManager(connection))
   await bucket(js)
+  await revisions(js)
   await objects(js)
   await connection.close()
 }

@@ -106,9 +106,11 @@ def test_a_node_looks_at_positions_again() -> None:
 def test_the_state_never_goes_back_and_survives_as_rows() -> None:
     machine, uid = GroupMachine(GroupId(1)), ChannelUid(7)
     for index, (until, tombstones, overdue) in enumerate([(10, 4, 2), (8, 20, 20), (12, 3, 1)], 5):
-        one = pb.CompactedChannel(uid=uid, until=until, tombstones_until=tombstones, overdue_until=overdue)
+        one = pb.CompactedChannel(
+            uid=uid, until=until, tombstones_until=tombstones, overdue_until=overdue, earlier=index - 5
+        )
         machine.apply(pb.GroupChange(compacted=pb.Compacted(channels=[one])), index)
-    assert machine.compactions.of(uid) == Compaction(12, 10, 10, keep_first=False, index=7)
+    assert machine.compactions.of(uid) == Compaction(12, 10, 10, keep_first=False, index=7, earlier=2)
     part = next(part for part in machine.components if part.KIND == "compaction")
     rows = {key: part.row(key) for key in list(part.keys())}
     other = type(part)()

@@ -55,10 +55,10 @@ def roll(log):
     log.commit(log.last_index)
 
 
-def compact(log, until, tombstones=0, rounds=80):
+def compact(log, until, tombstones=0, rounds=80, earlier=0):
     for _ in range(rounds):
         log.release(log.last_index)
-        log.compact({UID: Compaction(until, tombstones)})
+        log.compact({UID: Compaction(until, tombstones, earlier=earlier)})
         log.clean()
     log.release(log.last_index)
 
@@ -163,3 +163,25 @@ def test_what_is_left_of_compressed_batches_is_compressed(encrypted) -> None:
     for ref in refs:
         found |= dict(enumerate(keyed(log.read(ref), ref.count).keys, ref.base_sequence))
     assert found == {sequence: key for key, sequence in values.items()}
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_so_many_of_the_newest_messages_of_a_key_stay_as_a_stream_keeps(rounds) -> None:
+    log, first = opened(CrashingFiles()), 1
+    for _ in range(rounds):  # each finds what the passes before it have left
+        for _ in range(20):
+            append(log, batch(first, [b"a", b"b", b"a", b"c"]))
+            first += 4
+        roll(log)
+        compact(log, first - 1, earlier=2)
+    last = first - 1
+    assert sequences(log) == newest(last, 3)
+    compact(log, last)
+    assert sequences(log) == newest(last, 1)
+
+
+def newest(last: int, history: int) -> list[int]:
+    """The newest messages of each key, of batches with the keys a, b, a, c of which the last one ends at *last*."""
+    ends = range(last, 0, -4)
+    of_a, of_b, of_c = [at for end in ends for at in (end - 1, end - 3)], [end - 2 for end in ends], [*ends]
+    return sorted(of_a[:history] + of_b[:history] + of_c[:history])

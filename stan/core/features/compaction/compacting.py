@@ -10,7 +10,7 @@ delay, or that a tier has not passed are not compacted.
 
 from collections.abc import Iterator
 
-from stan_protocol.scalars import ChannelUid, Nanos, WallNanos
+from stan_protocol.scalars import ChannelUid, Nanos, RaftIndex, WallNanos
 
 from stan import limits
 from stan.core.base.compaction import Compaction
@@ -21,6 +21,7 @@ from stan.core.publishing.channels import LiveChannels
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
+from stan.core.state.compactions import compaction_of
 from stan.protocol.proto import entries_pb2 as pb
 
 
@@ -60,9 +61,11 @@ class Compacting(LeaderPart):
             if tier is not None:
                 until = min(until, self.channels.policies.tiers.position(info, tier) - 1)
             further = pb.CompactedChannel(uid=info.uid, until=max(until, before.until))
+            stream = self.node.meta.streams.by_uid.get(info.uid)
             further.keep_first = policy.compact == KEEP_FIRST
+            further.earlier = max(0, stream.config.history - 1) if stream is not None else 0
             self._let_tombstones_go(before, further, self._older_than(index, policy.tombstone_max))
-            if (further.until, further.tombstones_until, further.overdue_until, further.keep_first) != before[:4]:
+            if compaction_of(further) != before._replace(index=RaftIndex(0)):
                 yield further
 
     def _let_tombstones_go(self, before: Compaction, further: pb.CompactedChannel, overdue: int) -> None:
@@ -70,7 +73,8 @@ class Compacting(LeaderPart):
         that every position has passed, and those up to *overdue*."""
         uid = ChannelUid(further.uid)
         done = self.group.compacted.get(uid)
-        newest = min(done.newest_tombstone, before.until) if done is not None and not further.keep_first else 0
+        like_others = further.keep_first or further.earlier
+        newest = min(done.newest_tombstone, before.until) if done is not None and not like_others else 0
         slowest = self.group.machine.slowest(uid)
         free = newest if slowest is None else min(newest, slowest[0])
         further.overdue_until = max(before.overdue_until, min(newest, overdue))

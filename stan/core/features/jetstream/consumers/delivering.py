@@ -25,6 +25,7 @@ from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.leader.live_consumer import DELETED, IDLE, MOVED, TIMEOUT, LiveConsumer, Pull
 from stan.core.leader.local_group import Leadership
+from stan.core.metadata.streams import Stream
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.services import Services
 from stan.core.state.consumers import CONSUMERS
@@ -136,9 +137,8 @@ class ConsumerDeliveries(LeaderPart):
         stream = self.node.meta.streams.by_uid.get(live.cursor.uid)
         if stream is not None:
             consumer.filters = () if let_all_through(config.filters, stream) else config.filters
-            chooses = consumer.filters or config.newest_until or stream.config.keeps_newest
-            reading = self.leadership.part(StreamReading)
-            consumer.known = WantedSubjects(reading, stream, consumer.filters) if chooses else None
+            chooses = consumer.filters or config.newest_until or stream.config.history
+            consumer.known = self._subjects(led, stream) if chooses else None
         if config.pushes:
             consumer.presence.active, consumer.presence.groups = self._listeners(consumer)
             consumer.presence.idle_since = (
@@ -148,6 +148,19 @@ class ConsumerDeliveries(LeaderPart):
         consumer.presence.paused = config.pause_until > self.node.clock.wall
         self.group.dispatch.cursors.schedule(live)
         self._arm(led)
+
+    def _subjects(self, led: LedConsumer, stream: Stream) -> WantedSubjects:
+        """The subjects that a consumer wants, by the index of its stream."""
+        live, _, consumer = led
+
+        def awaited(known: bool) -> None:  # noqa: FBT001 - as WantedSubjects calls it
+            if known:
+                self.group.dispatch.cursors.schedule(live)
+            else:
+                self.at(self.node.clock.now + limits.CONSUMER_INDEX_RETRY, lambda _now: awaited(known=True))
+
+        reading = self.leadership.part(StreamReading)
+        return WantedSubjects(reading, stream, consumer.filters, consumer.config.newest_until, awaited)
 
     # --- NATS -------------------------------------------------------------------------------------------------------------
 

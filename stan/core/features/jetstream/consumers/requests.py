@@ -160,7 +160,7 @@ class ConsumerRequests:
         by_subject = config.deliver_policy == wanted.LAST_PER_SUBJECT or (
             config.deliver_policy == wanted.LAST and config.filters
         )
-        if (by_subject or request.known.config.keeps_newest) and not request.known.config.is_literal:
+        if (by_subject or request.known.config.history) and not request.known.config.is_literal:
             with_index = partial(self._begin_by_subject, request, config)
             request.part(StreamReading).with_index(request.known, with_index)
         else:

@@ -1,5 +1,6 @@
 """The newest messages of the subjects that a consumer wants: for consumers that do not get every message."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from stan.core.features.jetstream.streams.reading import StreamReading
@@ -31,17 +32,35 @@ class WantedSubjects:
     reading: StreamReading
     stream: Stream
     filters: tuple[str, ...]
+    newest_until: int  # up to this sequence the newest message of each subject is wanted alone
+    awaited: Callable[[bool], None]  # called when the index that was missing is there, or cannot be made now (False)
+    _awaits: bool = False
 
     @property
-    def newest_only(self) -> bool:
+    def limited(self) -> bool:
         """See KnownSubjects."""
-        return self.stream.config.keeps_newest
+        return self.stream.config.history > 0
 
-    def _index(self) -> SubjectIndex | None:
+    def ready(self) -> bool:
+        """See KnownSubjects."""
+        return self._caught_up() is not None
+
+    def _caught_up(self) -> SubjectIndex | None:
         """The index, if it has all messages; else it is caught up meanwhile."""
         found = self.reading.current(self.stream)
-        if found is None:
-            self.reading.with_index(self.stream, lambda _index: None)
+        if found is None and not self._awaits:
+            self._awaits = True
+            self.reading.with_index(self.stream, self._caught)
+            found = self.reading.current(self.stream)
+        return found
+
+    def _caught(self, index: SubjectIndex | None) -> None:
+        self._awaits = False
+        self.awaited(index is not None)
+
+    def _index(self) -> SubjectIndex | None:
+        """The index, if it knows the subjects of all messages."""
+        found = self._caught_up()
         return None if found is None or found.overfull or not found.by_key else found
 
     def remaining(self, sequence: int) -> int | None:
@@ -49,9 +68,15 @@ class WantedSubjects:
         index = self._index()
         if index is None:
             return None
-        return sum(at > sequence for one in self.filters or (">",) for _, at in index.matching(one))
+        is_there, single = self.reading.is_there(self.stream), max(sequence, self.newest_until)
+        return sum(index.behind(one, sequence, single, is_there) for one in self.filters or (">",))
+
+    def has_newer(self, subject: bytes, sequence: int) -> bool:
+        """See KnownSubjects."""
+        index = self._index()
+        return index is not None and index.newest.get(subject, 0) > sequence
 
     def is_outdated(self, subject: bytes, sequence: int) -> bool:
         """See KnownSubjects."""
         index = self._index()
-        return index is not None and index.newest.get(subject, 0) > sequence
+        return index is not None and index.oldest(subject) > sequence

@@ -42,10 +42,8 @@ class StreamDescriptions:
         first = min(behind(deleted, max(oldest, 1)), last + 1)
         count = last - first + 1 - deleted_from(deleted, first, last) if last else 0
         subjects = self._subjects(stream)
-        if (
-            subjects is not None and stream.config.keeps_newest
-        ):  # compaction leaves gaps, and has not come to all of them
-            count, first = len(subjects), min(subjects, default=last + 1)
+        if subjects is not None and stream.config.history:  # compaction leaves gaps, and has not come to all of them
+            count, first = sum(map(len, subjects)), min((one[0] for one in subjects), default=last + 1)
         size, first_at = (index.bytes, index.first_timestamp) if count else (0, WallNanos(0))
         state = _state(count, size, first if last else 0, first_at, last, index.last_timestamp)
         if last and last - first + 1 > count:
@@ -54,13 +52,14 @@ class StreamDescriptions:
             state["num_subjects"] = 1 if stream.config.is_literal else len(subjects or ())
         return state | {"consumer_count": self.count_consumers(stream)}
 
-    def _subjects(self, stream: Stream) -> list[int] | None:
-        """The newest messages of all subjects that are there; None if this node does not know them now. Cost: O(subjects)."""
+    def _subjects(self, stream: Stream) -> list[list[int]] | None:
+        """The messages of all subjects that are there, see `SubjectIndex.there`; None if this node does not know them now. Cost:
+        O(messages)."""
         reading = self.leading.part(self.node.meta.by_uid[stream.uid].group, StreamReading)
         known = None if reading is None or stream.config.is_literal else reading.current(stream)
         if known is None or known.overfull or reading is None:
             return None
-        return [*known.newest_there(">", reading.is_there(stream))]
+        return [found for _, found in known.there(">", reading.is_there(stream))]
 
     def deleted(self, stream: Stream) -> list[int]:
         """The sequences of the stream that were deleted one by one, the first STREAM_DETAILS_MAX of them."""

@@ -3,6 +3,7 @@
 The checks come in the order in which NATS's own server makes them, so that a message that fails several gets the same answer.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -59,6 +60,8 @@ TTL_MIN: Final = SECOND
 
 def asks_index(stream: Stream, arrived: Arrived) -> bool:
     """True if a message or a batch can be judged only with the stream's index."""
+    if stream.config.counts_subjects:
+        return True
     if isinstance(arrived, StreamMessages):
         return bool(arrived.ids)
     frame = arrived
@@ -73,6 +76,7 @@ class InFlight:
 
     count: int = 0
     subjects: dict[bytes, int] = field(default_factory=dict)  # the sequence that the newest of each gets
+    counts: Counter[bytes] = field(default_factory=Counter)  # messages of each subject, but for those of batches
     batches: list[BatchInFlight] = field(default_factory=list)  # whose subjects are not in `subjects`
     # And the reply subjects of messages with the same id; None: there was none.
     ids: dict[bytes, list[bytes] | None] = field(default_factory=dict)
@@ -81,6 +85,7 @@ class InFlight:
     def begin(self, subject: bytes, message_id: bytes, sequence: int) -> None:
         """Note a message."""
         self.subjects[subject] = sequence
+        self.counts[subject] += 1
         self.last_id = message_id
         if message_id:
             self.ids[digest(message_id)] = None
@@ -108,6 +113,9 @@ class InFlight:
 
     def end(self, subject: bytes, message_id: bytes, sequence: int) -> list[bytes]:
         """Forget a message; returns the reply subjects of those with the same id."""
+        self.counts[subject] -= 1
+        if not self.counts[subject]:
+            del self.counts[subject]
         if self.subjects.get(subject) == sequence:
             del self.subjects[subject]
         return (self.ids.pop(digest(message_id), None) or []) if message_id else []
@@ -158,6 +166,7 @@ class Judge:
                 return found
         body, expiry_error = self._body(frame, listed, fields)
         error = expiry_error or self._too_large(frame, listed, body) or self._too_many(sequence, len(body))
+        error = error or self._too_many_of_subject(frame.subject, fields, sequence, before)
         if error is not None:
             return error
         self._bytes += len(body)
@@ -176,6 +185,7 @@ class Judge:
         room = self.nats.message_payload_max(name) - MESSAGE_ROOM - len(name)
         return (
             bool(messages.subject) == config.is_literal
+            and not config.discard_new_per_subject
             and not 0 <= config.max_msg_size < messages.largest
             and _LENGTH.size + messages.largest_body <= room
             and self._too_many(sequence + messages.count - 1, len(messages.bodies)) is None
@@ -208,10 +218,14 @@ class Judge:
             return EXPECTS_NUMBER if other else None
         if self.index is None or self.index.overfull:
             return NOT_READY
-        if self.index.by_key and sequence - 1 - self._log.last_sequence > self.in_flight.count + before:
-            return NOT_READY  # messages of others are on their way, of which some may have the subject
+        if self.index.by_key and self._others_come(sequence, before):
+            return NOT_READY
         last = self._newest(text(other or frame.subject), sequence)
         return None if wanted.isdigit() and int(wanted[:20]) == last else wrong_last_sequence(last)
+
+    def _others_come(self, sequence: int, before: int) -> bool:
+        """True if messages of others are on their way, of which some may have a subject that is asked about."""
+        return sequence - 1 - self._log.last_sequence > self.in_flight.count + before
 
     def _newest(self, subject: str, sequence: int) -> int:
         """The sequence of the newest message that a subject covers, those on their way included."""
@@ -325,13 +339,36 @@ class Judge:
         config = self.stream.config
         if config.discard != DISCARD_NEW:
             return None
-        first = max(1, self._log.first_sequence)
-        count = sequence - first - deleted_from(self._deleted, first, self._log.last_sequence)
         room = self._room()
-        if 0 < room.msgs <= count:
+        if 0 < room.msgs <= self._count(sequence):
             return not_stored("maximum messages exceeded")
         held = self._log.bytes + self.channel.uncommitted_bytes + self._bytes
         return not_stored("maximum bytes exceeded") if 0 < room.bytes < held + size else None
+
+    def _count(self, sequence: int) -> int:
+        """The number of the stream's messages before *sequence*."""
+        first = max(1, self._log.first_sequence)
+        return sequence - first - deleted_from(self._deleted, first, self._log.last_sequence)
+
+    def _too_many_of_subject(
+        self, subject: bytes, fields: Mapping[bytes, bytes], sequence: int, before: int
+    ) -> ApiError | None:
+        """Why a subject takes no more messages; None if it does, or if the message takes the place of the others."""
+        config = self.stream.config
+        if not config.discard_new_per_subject or headers.ROLLUP in fields:
+            return None
+        if config.is_literal:
+            count = self._count(sequence)
+        else:
+            if self.index is None or self._others_come(sequence, before):
+                return NOT_READY
+            known = self.index.sequences(subject)
+            if known is None:
+                return not_stored("too many messages to be counted by subject")
+            there = [*filter(self._is_there, known)]
+            self.index.forget_gone(subject, there)
+            count = len(there) + self.in_flight.counts[subject]
+        return not_stored("maximum messages per subject exceeded") if count >= config.max_msgs_per_subject else None
 
 
 def _time_to_live(value: bytes) -> int | None:

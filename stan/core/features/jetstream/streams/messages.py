@@ -183,7 +183,7 @@ class MessageRequests:
                 last = self._last(request) if matches(choice.subject, text(stream.channel)) else 0
                 choice = MessageChoice(last)
             self._begin(reading, self._read(reading, stream, choice, done, None), done)
-        elif choice.sequence and not stream.config.keeps_newest:
+        elif choice.sequence and not stream.config.history:
             self._begin(reading, self._read(reading, stream, choice, done, None), done)
         else:
             reading.with_index(stream, partial(self._look_up, reading, stream, choice, done))
@@ -219,22 +219,20 @@ class MessageRequests:
         reading: StreamReading, stream: Stream, choice: MessageChoice, done: Done, index: SubjectIndex | None
     ) -> Steps[None]:
         """Read the message with a sequence, or the first one from there on with a subject. *index*: of a stream of which only
-        the newest message of each subject is shown."""
+        the newest messages of each subject are shown."""
 
-        def is_newest(message: Found) -> bool:
-            return index is None or index.newest.get(message.subject, 0) <= message.sequence
+        def stays(message: Found) -> bool:
+            return index is None or index.oldest(message.subject) <= message.sequence
 
         try:
             if not choice.subject:
                 found = yield from reading.message_at(stream, choice.sequence)
-                done(found if found is not None and is_newest(found) else None, None)
+                done(found if found is not None and stays(found) else None, None)
                 return
             at = choice.sequence
             while at <= reading.last(stream):
                 some, end = yield from reading.some(stream, at, reading.last(stream))
-                right = next(
-                    (one for one in some if matches(choice.subject, text(one.subject)) and is_newest(one)), None
-                )
+                right = next((one for one in some if matches(choice.subject, text(one.subject)) and stays(one)), None)
                 if right is not None:
                     done(right, None)
                     return
@@ -253,7 +251,7 @@ class MessageRequests:
         try:
             for sequence in sequences:
                 found = yield from reading.message_at(stream, sequence)
-                if found is None and literal(subject) and not stream.config.keeps_newest:
+                if found is None and literal(subject) and not stream.config.history:
                     found = yield from reading.before(stream, sequence, subject)
                 if found is not None:
                     done(found, None)
@@ -279,7 +277,30 @@ class MessageRequests:
         gone = deleted is not None and sequence in deleted
         if not max(1, index.first_sequence) <= sequence <= index.last_sequence or gone:
             raise RequestError(no_such_sequence(sequence))
-        removal = pb.Removal(uid=info.uid, deleted=(sequence, sequence))
+        if config.history:
+            reading = request.part(StreamReading)
+            reading.with_index(request.known, partial(self._delete_shown, reading, request, sequence))
+        else:
+            self._delete_one(request, sequence)
+
+    def _delete_shown(
+        self, reading: StreamReading, request: ApiRequest, sequence: int, index: SubjectIndex | None
+    ) -> None:
+        """Remove a message of a stream of which the newest messages of each subject are shown, if it is one of these."""
+        if index is None or reading.busy:
+            request.refuse(UNAVAILABLE if index is None else INSUFFICIENT)
+            return
+
+        def done(message: Found | None, error: ApiError | None) -> None:
+            if message is None:
+                request.refuse(error or no_such_sequence(sequence))
+            else:
+                self._delete_one(request, sequence)
+
+        reading.run(self._read(reading, request.known, MessageChoice(sequence), done, index))
+
+    def _delete_one(self, request: ApiRequest, sequence: int) -> None:
+        removal = pb.Removal(uid=request.known.uid, deleted=(sequence, sequence))
         self._remove(request, removal, not_deleted, lambda: request.answer(success=True))
 
     def _purge(self, request: ApiRequest) -> None:
@@ -291,7 +312,10 @@ class MessageRequests:
         stream, reading = request.known, request.part(StreamReading)
         if stream.config.deny_purge:
             raise RequestError(not_purged("stream purge not permitted"))
-        if stream.config.keeps_newest or (purge.filter and not _covers_all(stream, purge.filter)):
+        if stream.config.history:
+            reading.with_index(stream, partial(self._purge_shown, reading, request, purge))
+            return
+        if purge.filter and not _covers_all(stream, purge.filter):
             if reading.busy:
                 raise RequestError(INSUFFICIENT)
             if stream.config.rolls_up and literal(purge.filter):
@@ -313,6 +337,23 @@ class MessageRequests:
         removal = self.channels.policies.tiers.purge(info.uid, oldest, to)
         self._remove(request, removal, not_purged, lambda: request.answer(success=True, purged=count))
 
+    def _purge_shown(
+        self, reading: StreamReading, request: ApiRequest, purge: _Purge, index: SubjectIndex | None
+    ) -> None:
+        """Remove messages of a stream of which the newest messages of each subject are shown; only these count."""
+        if index is None or index.overfull:
+            request.refuse(UNAVAILABLE if index is None else INSUFFICIENT)
+            return
+        found = index.there(purge.filter or ">", reading.is_there(request.known))
+        shown = sorted(sequence for _, there in found for sequence in there)
+        gone = purge.of(shown)
+        if not gone or (purge.filter and not _covers_all(request.known, purge.filter)):
+            self._remove_each(request, gone, len(gone))
+            return
+        to = gone[-1] if len(gone) < len(shown) else reading.last(request.known)
+        removal = self.channels.policies.tiers.purge(request.known.uid, gone[0], to)
+        self._remove(request, removal, not_purged, lambda: request.answer(success=True, purged=len(gone)))
+
     def _purge_subject(
         self, reading: StreamReading, request: ApiRequest, purge: _Purge, index: SubjectIndex | None
     ) -> None:
@@ -325,24 +366,19 @@ class MessageRequests:
         self._remove_each(request, gone, len(gone))
 
     def _collect(self, reading: StreamReading, request: ApiRequest, purge: _Purge) -> Steps[None]:
-        """Find the messages that are to go, and remove them. Where the newest one of a subject stays, those that compaction has
-        not left out yet go without being counted."""
+        """Find the messages that are to go, and remove them."""
         stream, at = request.known, 1
-        found: dict[int, bytes] = {}
+        found: list[int] = []
         try:
             while at <= reading.last(stream):
                 messages, end = yield from reading.some(stream, at, reading.last(stream))
-                right = (one for one in messages if not purge.filter or matches(purge.filter, text(one.subject)))
-                found |= {one.sequence: one.subject for one in right}
+                found += [one.sequence for one in messages if matches(purge.filter or ">", text(one.subject))]
                 at = end + 1
         except StepError:
             request.refuse(UNAVAILABLE)
             return
-        counted = sorted({subject: one for one, subject in found.items()}.values())
-        if not stream.config.keeps_newest:
-            counted = [*found]
-        gone = purge.of(counted)
-        self._remove_each(request, sorted({*gone, *(found.keys() - counted)}), len(gone))
+        gone = purge.of(found)
+        self._remove_each(request, gone, len(gone))
 
     def _remove_each(self, request: ApiRequest, sequences: list[int], count: int) -> None:
         """Remove single messages, and answer with *count*."""

@@ -29,6 +29,7 @@ from stan.core.publishing.stored_reads import stored_messages
 from stan.core.services.services import Services
 from stan.core.state.tombstones import behind
 from stan.protocol.entries import RecordBatch
+from stan.protocol.jetstream.headers import takes_place
 from stan.protocol.proto import entries_pb2 as pb
 
 Ready = Callable[[SubjectIndex | None], None]
@@ -42,6 +43,12 @@ class _Note(NamedTuple):
     key: bytes
     message_id: bytes
     at: int  # Unix ns
+    replaces: bool  # it takes the place of those before it of its subject
+
+    @classmethod
+    def of(cls, sequence: int, message: wire.MsgProto, at: int) -> "_Note":
+        """The note of a message."""
+        return cls(sequence, message.key, id_of(message), at, takes_place(message))
 
 
 class Found(NamedTuple):
@@ -101,8 +108,11 @@ class StreamReading(Relocating):
             del self._indexes[uid]
 
     def refresh(self) -> None:
-        """A stream is gone, or has another configuration: the indexes are made again when they are asked for."""
-        self._indexes.clear()
+        """A stream is gone, or has another configuration: its index is made again when it is asked for."""
+        streams = self.node.meta.streams.by_uid
+        for uid, index in list(self._indexes.items()):
+            if uid not in streams or streams[uid].config != index.config:
+                del self._indexes[uid]
 
     def _last(self, uid: ChannelUid) -> int:
         return self.stored.indexes(self.number, uid).last_sequence
@@ -120,12 +130,11 @@ class StreamReading(Relocating):
         try:
             while found.through < self._last(uid):
                 last = self._last(uid)
-                messages, end = yield from self._next(stream, found.through + 1, last)
+                messages, end = yield from self._next(stream, found.through + 1, last, gone=stream.config.history > 0)
                 deleted = self.stored.deleted(self.number, uid)
                 for sequence, message in messages:
                     gone = deleted is not None and sequence in deleted
-                    note = _Note(sequence, message.key, id_of(message), message.timestamp)
-                    found.note(stream, *note, gone=gone)
+                    self._add(stream, found, _Note.of(sequence, message, message.timestamp), gone=gone)
                 found.through = max(found.through, end)
                 self._go_ahead(stream, found)
         except StepError:
@@ -154,9 +163,9 @@ class StreamReading(Relocating):
         result = ReadResult(batch.base_sequence, batch.count, records)
         last = batch.base_sequence + batch.count - 1
         for sequence, message in _decoded([result], batch.base_sequence, last):
-            note = _Note(sequence, message.key, id_of(message), batch.timestamp)
+            note = _Note.of(sequence, message, batch.timestamp)
             if follows:
-                index.note(stream, *note)
+                self._add(stream, index, note)
             elif ahead is not None and len(ahead) < limits.STREAM_AHEAD_MAX:
                 ahead.append(note)
 
@@ -164,7 +173,12 @@ class StreamReading(Relocating):
         """Add the messages that were committed meanwhile, as far as they follow."""
         for note in self._ahead.get(stream.uid, ()):
             if note.sequence == index.through + 1:
-                index.note(stream, *note)
+                self._add(stream, index, note)
+
+    @staticmethod
+    def _add(stream: Stream, index: SubjectIndex, note: _Note, *, gone: bool = False) -> None:
+        sequence, key, message_id, at, replaces = note
+        index.note(stream, sequence, key, message_id, at, replaces=replaces, gone=gone)
 
     # --- scans --------------------------------------------------------------------------------------------------------
 
@@ -207,7 +221,7 @@ class StreamReading(Relocating):
 
     def count(self, stream: Stream, pattern: str, counted: Callable[[Mapping[bytes, int] | None], None]) -> Steps[None]:
         """Count the messages of each subject that a pattern covers; *counted* is called once, with None if they cannot be read.
-        Cost: all messages are read."""
+        Cost: all messages are read. Where the newest messages of each subject stay, the index tells it instead."""
         found: Counter[bytes] = Counter()
         at = 1
         try:
@@ -218,8 +232,7 @@ class StreamReading(Relocating):
         except StepError:
             counted(None)
             return
-        newest = stream.config.keeps_newest  # what compaction has not left out yet is no message for readers
-        counted(dict.fromkeys(found, 1) if newest else found)
+        counted(found)
 
     def is_there(self, stream: Stream) -> Callable[[int], bool]:
         """Return a function that tells if a message has not been removed."""
@@ -231,11 +244,14 @@ class StreamReading(Relocating):
         """The sequence of the newest message; 0: there was none."""
         return self._last(stream.uid)
 
-    def _next(self, stream: Stream, first: int, last: int) -> Steps[tuple[Iterator[tuple[int, wire.MsgProto]], int]]:
-        """The messages from *first* on, at most to *last*, as far as one read goes, and where it ends. Messages that are gone are
-        passed over."""
+    def _next(
+        self, stream: Stream, first: int, last: int, *, gone: bool = False
+    ) -> Steps[tuple[Iterator[tuple[int, wire.MsgProto]], int]]:
+        """The messages from *first* on, at most to *last*, as far as one read goes, and where it ends. Messages that were deleted
+        are passed over, unless *gone*."""
         index = self.stored.indexes(self.number, stream.uid)
-        begin = behind(self.stored.deleted(self.number, stream.uid), max(first, index.first_sequence))
+        begin = max(first, index.first_sequence)
+        begin = begin if gone else behind(self.stored.deleted(self.number, stream.uid), begin)
         if begin > last:
             return iter(()), last
         batches = yield from self.read(stream.uid, ((begin, last),))

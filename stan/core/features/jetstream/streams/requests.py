@@ -22,6 +22,7 @@ from stan.core.features import BrokerParts
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
 from stan.core.features.jetstream.streams.descriptions import StreamDescriptions
 from stan.core.features.jetstream.streams.reading import StreamReading
+from stan.core.features.jetstream.streams.subjects import SubjectIndex
 from stan.core.leader.local_group import Leadership
 from stan.core.metadata.meta import MetaResult
 from stan.core.metadata.streams import CHANGED, OVERLAPS, TOO_MANY, Stream
@@ -170,6 +171,9 @@ class StreamRequests:
             raise RequestError(NO_STREAM)
         if config.is_literal != known.config.is_literal or config.channel != known.channel:
             raise RequestError(invalid_config("stream configuration update can not change the stream's channel"))
+        fewer = 0 < config.max_msgs_per_subject < known.config.max_msgs_per_subject
+        if fewer and config.discard_new_per_subject and known.config.discard_new_per_subject:
+            raise RequestError(invalid_config("max_msgs_per_subject can not be lowered with discard_new_per_subject"))
         if known.config == config:
             self._hand_on(request, UPDATED)
         else:
@@ -274,10 +278,23 @@ class StreamRequests:
             self.outgoing.responses.append(publication(subject, b"", request.frame.reply))
 
     def _answer(self, request: ApiRequest, *, did_create: bool = False) -> None:
-        told = self.descriptions.document(request.known)
-        if not self.node.clustered:
-            del told["cluster"]
-        request.answer(**told, **({"did_create": True} if did_create else {}))
+        """Answer with the stream. Where the newest messages of each subject stay, its index tells how many there are."""
+        stream, created = request.known, {"did_create": True} if did_create else {}
+        reading = self.leading.part(self.placement.group_number(stream.channel), StreamReading)
+
+        def describe(_index: SubjectIndex | None) -> None:
+            if stream.name in self.node.meta.streams.by_name:
+                document = self.descriptions.document(stream)
+                if not self.node.clustered:  # as NATS's own server alone answers
+                    del document["cluster"]
+                request.answer(**document, **created)
+            else:
+                request.refuse(UNAVAILABLE)
+
+        if stream.config.history and reading is not None:
+            reading.with_index(stream, describe)
+        else:
+            describe(None)
 
     # --- showing --------------------------------------------------------------------------------------------------------
 
@@ -311,16 +328,32 @@ class StreamRequests:
         offset = max(0, fields.number("offset"))
         fields.end()
         reading, config = request.part(StreamReading), request.known.config
-        if filtered and reading.busy:
+        if filtered and not config.history and reading.busy:
             raise RequestError(INSUFFICIENT)
         page = _SubjectsPage(filtered, offset)
-        if filtered:
+        if config.history:  # how many there are its index tells
+            reading.with_index(request.known, partial(self._describe_history, reading, request, details, page))
+        elif filtered:
             counted = partial(self._describe, request, details, page)
             reading.run(reading.count(request.known, filtered, counted))
-        elif config.keeps_newest:  # how many there are its index tells
-            reading.with_index(request.known, lambda _index: self._describe(request, details, page, {}))
         else:
             self._describe(request, details, page, {})
+
+    def _describe_history(
+        self,
+        reading: StreamReading,
+        request: ApiRequest,
+        details: bool,  # noqa: FBT001 - as the request tells it
+        page: _SubjectsPage,
+        index: SubjectIndex | None,
+    ) -> None:
+        """Answer a request for what a stream holds of which the newest messages of each subject stay."""
+        unknown = index is None or index.overfull
+        if page.pattern and unknown:
+            request.refuse(UNAVAILABLE if index is None else INSUFFICIENT)
+            return
+        found = index.there(page.pattern, reading.is_there(request.known)) if index is not None and page.pattern else ()
+        self._describe(request, details, page, {subject: len(there) for subject, there in found})
 
     def _describe(
         self,

@@ -1,19 +1,21 @@
-"""The index of a stream, which the leader of its channel has: the newest message of each subject, and the ids of the last
-messages. Memory alone, made of the log.
+"""The index of a stream, which the leader of its channel has: the newest message of each subject, or the newest ones, and the ids
+of the last messages. Memory alone, made of the log.
 """
 
+from array import array
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from itertools import chain
 from typing import Final, NamedTuple
 
+from stan_protocol.compaction import keyed
 from stan_protocol.patterns import literal, matches
 from stan_protocol.proto import wire_pb2 as wire
 
 from stan import limits
 from stan.core.base.names import raw, text
 from stan.core.metadata.streams import Stream
-from stan.protocol.jetstream.headers import MSG_ID
+from stan.protocol.jetstream.headers import MSG_ID, ROLLUP
 from stan.protocol.kernel import server as kernel
 
 _DIGEST: Final = 16
@@ -42,33 +44,42 @@ def id_of(message: wire.MsgProto) -> bytes:
 
 
 class SubjectIndex:
-    """The messages of one stream up to `through`. Cost: memory for each subject, and for each id of the duplicate window."""
+    """The messages of one stream up to `through`. Cost: memory for each subject, and for each id of the duplicate window.
+
+    Where the newest messages of each subject stay, the index has these, deleted ones among them: older messages are not
+    shown, and are left out of the log by compaction, later.
+    """
 
     def __init__(self, stream: Stream) -> None:
+        self.config = stream.config
         self.by_key = not stream.config.is_literal
-        self._keeps_newest = stream.config.keeps_newest
+        self._history = stream.config.history
         self.through = 0  # all messages up to this sequence are in it
         self.newest: dict[bytes, int] = {}  # the sequence of each subject's newest message, of streams with keys
         self.ids: dict[bytes, Stored] = {}  # in their order
         self.last_id = b""  # of the message `through`
-        # Where a message may take the place of the others of its subject: the messages of each before its newest one.
-        self.earlier: dict[bytes, list[int]] | None = {} if self.by_key and stream.config.rolls_up else None
-        self._earlier_left = limits.STREAM_INDEXED_MAX
+        # The messages of each subject before its newest one: where several stay those, and where a message may take the place
+        # of the others of its subject, or they are counted, all.
+        has_earlier = self.by_key and (stream.config.rolls_up or stream.config.counts_subjects or self._history > 1)
+        self.earlier: dict[bytes, array[int]] | None = {} if has_earlier else None
+        self._earlier_left = limits.STREAM_EARLIER_MAX if self._history else limits.STREAM_INDEXED_MAX
         self.overfull = False  # there are more subjects than may be remembered
 
     def note(
-        self, stream: Stream, sequence: int, key: bytes, message_id: bytes, at: int, *, gone: bool = False
+        self,
+        stream: Stream,
+        sequence: int,
+        key: bytes,
+        message_id: bytes,
+        at: int,
+        *,
+        replaces: bool = False,
+        gone: bool = False,
     ) -> None:
-        """Add a message; those before it are there, or are gone. *at*: when it was stored, Unix ns. *gone*: it was deleted, and
-        its id is known for the rest of its time."""
-        if self.by_key and not gone:
-            subject = stream.subject_of(key)
-            if self.earlier is not None and subject in self.newest:
-                self._note_earlier(subject)
-            if subject not in self.newest and len(self.newest) >= limits.STREAM_INDEXED_MAX:
-                self.overfull = True
-            else:
-                self.newest[subject] = sequence
+        """Add a message; those before it are there, or are gone. *at*: when it was stored, Unix ns. *replaces*: it takes the
+        place of those before it of its subject. *gone*: it was deleted, and its id is known for the rest of its time."""
+        if self.by_key and (self._history or not gone):
+            self._note_subject(stream.subject_of(key), sequence, replaces=replaces)
         self.last_id = message_id
         self._note_id(message_id, sequence, at)
         self.through = max(self.through, sequence)
@@ -77,12 +88,20 @@ class SubjectIndex:
         """Add messages in one pass; False, and nothing is added, if they have to be looked at one by one. *records*: each behind
         its length; *first*: sequence of the first; *at*: as of `note`."""
         newest, ids = kernel.noted(records, first)
-        if self.earlier is not None or len(self.newest) + len(newest) > limits.STREAM_INDEXED_MAX:
+        if (self.earlier is not None and not self._history) or len(self.newest) + len(
+            newest
+        ) > limits.STREAM_INDEXED_MAX:
             return False
         if self.by_key:
             if b"" in newest:
                 return False
-            self.newest.update(newest)
+            if self.earlier is None:
+                self.newest.update(newest)
+            elif ROLLUP in bytes(records):
+                return False
+            else:
+                for sequence, subject in enumerate(keyed(records, count).keys, first):
+                    self._note_subject(subject, sequence)
         for sequence, message_id in enumerate(ids, first):
             self._note_id(message_id, sequence, at)
         self.last_id = ids[-1] if ids else b""
@@ -95,13 +114,33 @@ class SubjectIndex:
             self.ids.pop(known, None)
             self.ids[known] = Stored(sequence, at)
 
-    def _note_earlier(self, subject: bytes) -> None:
+    def _note_subject(self, subject: bytes, sequence: int, *, replaces: bool = False) -> None:
+        """Add a message of a subject, its newest one."""
+        before = self.newest.get(subject)
+        if before is None and len(self.newest) >= limits.STREAM_INDEXED_MAX:
+            self.overfull = True
+            return
+        if before is not None and self.earlier is not None:
+            if replaces and self._history:
+                self._earlier_left += len(self.earlier.pop(subject, ()))
+            else:
+                self._note_earlier(self.earlier, subject, before)
+        self.newest[subject] = sequence
+
+    def _note_earlier(self, earlier: "dict[bytes, array[int]]", subject: bytes, sequence: int) -> None:
         """The newest message of a subject is so no longer."""
-        if self.earlier is None or not self._earlier_left:
-            self.earlier = None
-        else:
+        known = earlier.get(subject)
+        if known is not None and len(known) == self._history - 1:
+            del known[0]
+        elif self._earlier_left:
             self._earlier_left -= 1
-            self.earlier.setdefault(subject, []).append(self.newest[subject])
+        else:
+            self.earlier, self.overfull = None, self.overfull or self._history > 0
+            return
+        if known is None:
+            earlier[subject] = array("Q", (sequence,))
+        else:
+            known.append(sequence)
 
     def sequences(self, subject: bytes) -> list[int] | None:
         """The messages of a subject, in their order; some may be gone. None: they are not known."""
@@ -111,10 +150,10 @@ class SubjectIndex:
         return [] if newest is None else [*self.earlier.get(subject, ()), newest]
 
     def forget_gone(self, subject: bytes, there: list[int]) -> None:
-        """Forget the messages of a subject that are gone; *there*: those that are not."""
-        if self.earlier is not None and subject in self.earlier:
+        """Forget the messages of a subject that are gone; *there*: those that are not. Where several stay, they count on."""
+        if self.earlier is not None and not self._history and subject in self.earlier:
             before = self.earlier.pop(subject)
-            kept = [one for one in there if one != self.newest.get(subject)]
+            kept = array("Q", (one for one in there if one != self.newest.get(subject)))
             self._earlier_left += len(before) - len(kept)
             if kept:
                 self.earlier[subject] = kept
@@ -128,11 +167,40 @@ class SubjectIndex:
             if found:
                 yield found
 
+    def oldest(self, subject: bytes) -> int:
+        """The first message of a subject that stays, where the newest ones do; 0: all that are there do, or none is."""
+        if not self._history:
+            return 0
+        known = () if self.earlier is None else self.earlier.get(subject, ())
+        return known[0] if known else self.newest.get(subject, 0)
+
+    def there(self, pattern: str, is_there: Callable[[int], bool]) -> Iterator[tuple[bytes, list[int]]]:
+        """The known messages that are there of each subject that a pattern covers, in their order: all that are shown, or where
+        all stay, the newest one at least. Cost: O(messages)."""
+        for subject, newest in self.matching(pattern):
+            earlier = () if self.earlier is None else self.earlier.get(subject, ())
+            found = [*filter(is_there, earlier)]
+            if is_there(newest):
+                found.append(newest)
+            if found:
+                yield subject, found
+
+    def behind(self, pattern: str, sequence: int, earlier: int, is_there: Callable[[int], bool]) -> int:
+        """The number of the known messages behind *sequence* of the subjects that a pattern covers; those that are not the newest
+        of their subject count behind *earlier*. Cost: O(subjects), and O(messages) behind *earlier*."""
+        count = 0
+        for subject, newest in self.matching(pattern):
+            count += newest > sequence and is_there(newest)
+            known = None if self.earlier is None else self.earlier.get(subject)
+            if known and known[-1] > earlier:
+                count += sum(at > earlier and is_there(at) for at in known)
+        return count
+
     @property
     def outlives_removals(self) -> bool:
         """True if it tells the newest message of a subject also when single messages are removed: those before it are known, or
         do not count."""
-        return self.earlier is not None or not self.by_key or self._keeps_newest
+        return self.earlier is not None or not self.by_key or self._history > 0
 
     def forget_ids(self, before: int) -> None:
         """Forget the ids of messages that were stored before *before*, Unix ns."""
