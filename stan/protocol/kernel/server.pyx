@@ -9,7 +9,7 @@ that shadows the installed package still finds it. Modelled on server_py.py, its
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memchr, memcmp, memcpy
 
 from wire_c cimport (
@@ -1582,17 +1582,27 @@ cdef struct Stored:
     Py_ssize_t block  # bytes of its headers as lines
 
 
+cdef struct Numeral:
+    # a number and its digits, as most messages of a piece have the same one as the message before, or the next one
+    uint64_t value
+    int size  # of the digits; 0: there are none yet
+    uint8_t[24] digits
+
+
 cdef struct Delivering:
-    # what is the same for all messages of a piece
-    Span to
-    Span ack_prefix
-    Span subject
+    # what is the same for all messages of a piece, and numbers of the message before
+    Span head  # LMSG, to whom, and the ack subject up to the sequence
+    Span subject  # b"": each message has its own
     Span queue
-    uint64_t delivered
     uint64_t first
     uint64_t number
     uint64_t pending
     bint headers_only
+    Numeral sequence
+    Numeral consumer_sequence
+    Numeral timestamp
+    Numeral left
+    Numeral size
 
 
 cdef Span _span_of(bytes text):
@@ -1615,38 +1625,57 @@ def leaf_frames(
     """See leaf_py.leaf_frames."""
     cdef Py_buffer view
     cdef Delivering how
-    cdef Buffer out
-    cdef bytes to
+    cdef bytes to, head, plain
+    cdef uint64_t last
     to, first, last, number, pending = piece
-    how.to, how.ack_prefix, how.subject, how.queue = _span_of(to), _span_of(ack_prefix), _span_of(subject), _span_of(queue)
-    how.delivered, how.first, how.number, how.pending = delivered, first, number, pending
+    head = b"LMSG %b %b%b%d." % (to, b"+ " if queue else b"", ack_prefix, delivered)
+    plain = PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(subject))
+    _put_plain(<uint8_t*> PyBytes_AS_STRING(plain), _span_of(subject))
+    how.head, how.subject, how.queue = _span_of(head), _span_of(plain), _span_of(queue)
+    how.first, how.number, how.pending = first, number, pending
     how.headers_only = headers_only
-    out.at, out.used, out.room = NULL, 0, 0
+    how.sequence.size = how.consumer_sequence.size = how.timestamp.size = how.left.size = how.size.size = 0
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     try:
-        _leaf_frames(&out, <const uint8_t*> view.buf, view.len, base_sequence, last, &how)
-        return PyBytes_FromStringAndSize(<const char*> out.at, <Py_ssize_t> out.used)
+        return _leaf_frames(<const uint8_t*> view.buf, view.len, base_sequence, last, &how)
     finally:
         PyBuffer_Release(&view)
-        free(out.at)
 
 
-cdef int _leaf_frames(
-    Buffer* out, const uint8_t* at, Py_ssize_t length, uint64_t sequence, uint64_t last, const Delivering* how
-) except -1:
+cdef bytes _leaf_frames(const uint8_t* at, Py_ssize_t length, uint64_t sequence, uint64_t last, Delivering* how):
     cdef const uint8_t* end = at + length
+    cdef const uint8_t* begin
+    cdef Py_ssize_t each = how.head.size + how.subject.size + how.queue.size + 240, room = 0, size
+    cdef Py_ssize_t times = 1 if how.subject.size else 2  # a key is in the frame twice at most, the rest once
+    cdef uint64_t starts
     cdef Stored message
-    cdef Py_ssize_t size
+    cdef uint8_t* out
+    cdef uint8_t* to
+    while at < end and sequence < how.first and sequence <= last:
+        at += 4 + record_size(at, end)
+        sequence += 1
+    begin, starts = at, sequence
     while at < end and sequence <= last:
         size = record_size(at, end)
-        at += 4
-        if sequence >= how.first:
+        room += times * size + each
+        at += 4 + size
+        sequence += 1
+    end, at, sequence = at, begin, starts
+    out = to = <uint8_t*> malloc(<size_t> room + 1)
+    if out == NULL:
+        raise MemoryError
+    try:
+        while at < end:
+            size = <Py_ssize_t> get_u32(at)
+            at += 4
             if not _stored(at, at + size, &message):
                 raise ValueError("record is no message")
-            _put_delivery(out, at, at + size, sequence, &message, how)
-        at += size
-        sequence += 1
-    return 0
+            to = _put_delivery(to, at, at + size, sequence, &message, how)
+            at += size
+            sequence += 1
+        return PyBytes_FromStringAndSize(<const char*> out, to - out)
+    finally:
+        free(out)
 
 
 cdef bint _stored(const uint8_t* at, const uint8_t* end, Stored* message) noexcept:
@@ -1695,39 +1724,33 @@ cdef bint _header_of(Span text, Span* name, Span* value) noexcept:
     return True
 
 
-cdef int _put_delivery(
-    Buffer* out, const uint8_t* at, const uint8_t* end, uint64_t sequence, const Stored* message, const Delivering* how
-) except -1:
+cdef uint8_t* _put_delivery(
+    uint8_t* to, const uint8_t* at, const uint8_t* end, uint64_t sequence, const Stored* message, Delivering* how
+) noexcept:
     cdef uint64_t behind = sequence - how.first
     cdef uint64_t pending = how.pending - behind if how.pending > behind else 0
     cdef Py_ssize_t sized = message.data.size if how.headers_only else 0
     cdef Py_ssize_t body = 0 if how.headers_only else message.data.size
     cdef Py_ssize_t block = message.block
-    cdef Span subject = how.subject if how.subject.size else message.key if message.key.size else message.subject
-    cdef uint8_t* to
-    cdef uint8_t* begin
+    cdef uint8_t* begin = to
     if how.headers_only:
         block += 17 + decimal_size(<uint64_t> sized)
+    to = put(to, how.head.at, how.head.size)
     if block:
         block += 12
-    to = reserve(
-        out, <size_t> (how.to.size + how.ack_prefix.size + subject.size + how.queue.size + block + body + 200)
-    )
-    begin = to
-    to = put(to, b"HMSG " if block else b"LMSG ", 5)
-    to = put(to, how.to.at, how.to.size)
-    to = put(to, b" + " if how.queue.size else b" ", 3 if how.queue.size else 1)
-    to = put(to, how.ack_prefix.at, how.ack_prefix.size)
-    to = _put_part(to, how.delivered, 46)
-    to = _put_part(to, sequence, 46)
-    to = _put_part(to, how.number + behind, 46)
+        begin[0] = 72  # HMSG
+    to = _put_numeral(to, &how.sequence, sequence, 46)
+    to = _put_numeral(to, &how.consumer_sequence, how.number + behind, 46)
     if message.timestamp < 0:
         to[0] = 45
         to = _put_part(to + 1, <uint64_t> -message.timestamp, 46)
     else:
-        to = _put_part(to, <uint64_t> message.timestamp, 46)
-    to = _put_part(to, pending, 64)
-    to = _put_plain(to, subject)
+        to = _put_numeral(to, &how.timestamp, <uint64_t> message.timestamp, 46)
+    to = _put_numeral(to, &how.left, pending, 64)
+    if how.subject.size:
+        to = put(to, how.subject.at, how.subject.size)
+    else:
+        to = _put_plain(to, message.key if message.key.size else message.subject)
     to[0] = 32
     to += 1
     if how.queue.size:
@@ -1736,14 +1759,30 @@ cdef int _put_delivery(
         to += 1
     if block:
         to = _put_part(to, <uint64_t> block, 32)
-    to = put_crlf(put_decimal(to, <uint64_t> (block + body)))
+    to = _put_numeral(to, &how.size, <uint64_t> (block + body), 13)
+    to[0] = 10
+    to += 1
     if block:
         to = _put_block(to, at, end, sized, how.headers_only)
     if body:
         to = put(to, message.data.at, body)
-    to = put_crlf(to)
-    out.used += <size_t> (to - begin)
-    return 0
+    return put_crlf(to)
+
+
+cdef inline uint8_t* _put_numeral(uint8_t* to, Numeral* known, uint64_t value, uint8_t separator) noexcept:
+    """Put a number and what is behind it; *known*: the one that stood here before, to be changed where that is enough. Writes up
+    to 24 bytes, of which the last ones are of no account."""
+    cdef uint8_t* digit = known.digits + known.size - 1
+    if known.size and value == known.value + 1 and digit[0] != 57:
+        digit[0] += 1
+    elif known.size and value + 1 == known.value and digit[0] != 48:
+        digit[0] -= 1
+    elif not known.size or value != known.value:
+        known.size = <int> (put_decimal(known.digits, value) - known.digits)
+    known.value = value
+    memcpy(to, known.digits, 24)
+    to[known.size] = separator
+    return to + known.size + 1
 
 
 cdef inline uint8_t* _put_plain(uint8_t* to, Span subject) noexcept:
