@@ -33,6 +33,7 @@ cdef enum:
     PREFIXES_MAX = 16  # more than a configuration may have of them
     SLOTS = 32768  # as in parted.py
     NO_SLOT = 0xFFFF
+    ACK_SUBJECT_MAX = 1000  # bytes of a control line up to the end of an ack subject that are looked at in one go
     ROOM = 15  # of PubAck.sequence with a varint of ten bytes, and of PubAck.ack_level with one of a byte
 
 KERNEL_VERSION = 17
@@ -224,6 +225,8 @@ cdef class _Scanner:
     cdef dict streams  # name -> _Stream
     cdef dict consumers  # beginning of an ack subject -> _Run
     cdef _Run consumer  # of the ack to a consumer before
+    cdef Span consumer_line  # its control line up to the consumer's name; empty: there was none
+    cdef Span consumer_end  # the rest of its frame, from the subject's end on
     cdef Line* lines  # met before, by hash; only if there is something to skip
     cdef Py_ssize_t more_work  # see server_py: the work besides the bytes
 
@@ -390,8 +393,9 @@ cdef class _Scanner:
         run.growing = True
         return 1
 
-    cdef int other(self, RawFrame* frame) except -1:
-        """Take a frame that is neither a publish nor an ack; 0 if it is one of JetStream's behind another frame: scan must stop."""
+    cdef int other(self, const uint8_t* at, RawFrame* frame) except -1:
+        """Take the frame at *at*, which is neither a publish nor an ack; 0 if it is one of JetStream's behind another frame: scan
+        must stop."""
         cdef Span named
         cdef uint64_t sequence = 0
         cdef Headers headers
@@ -400,7 +404,12 @@ cdef class _Scanner:
         if frame.sid == self.consumer_sid:
             if frame.header.size > 0 or not _is_consumer_ack(frame, &named, &sequence):
                 return self.frame(self.others, frame)
-            return 0 if self.others else self.consumer_ack(named, sequence)
+            if self.others:
+                return 0
+            self.consumer_line = Span(at, named.at + named.size - at)
+            self.consumer_end = Span(frame.subject.at + frame.subject.size, 0)
+            self.consumer_end.size = frame.next - self.consumer_end.at
+            return self.consumer_ack(named, sequence)
         if frame.sid != self.stream_sid:
             self.stream_sid, self.stream_subject = frame.sid, self.subjects.get(frame.sid)
             self.stream = None
@@ -412,6 +421,38 @@ cdef class _Scanner:
         ):
             return self.frame(self.others, frame)
         return 0 if self.others else self.stream_message(frame, &headers)
+
+    cdef Py_ssize_t consumer_acked_again(self, const uint8_t* at, const uint8_t* end) except -1:
+        """Take the frame at *at* if it is an ack to the consumer of the ack before, and differs in its numbers alone; returns its
+        size, 0 if it is another one."""
+        cdef const uint8_t* begin = at
+        cdef Span number
+        cdef int64_t sequence = 0
+        cdef int i
+        if (
+            end - at < self.consumer_line.size + self.consumer_end.size
+            or memcmp(at, self.consumer_line.at, <size_t> self.consumer_line.size) != 0
+        ):
+            return 0
+        at += self.consumer_line.size
+        for i in range(5):
+            if end - at < 2 + self.consumer_end.size or at[0] != 46:
+                return 0
+            at += 1
+            number.at = at
+            while at < end and 48 <= at[0] <= 57:
+                at += 1
+            number.size = at - number.at
+            if number.size == 0 or (i == 1 and not get_decimal(number, &sequence)):
+                return 0
+        if (
+            end - at < self.consumer_end.size
+            or memcmp(at, self.consumer_end.at, <size_t> self.consumer_end.size) != 0
+            or at - begin > ACK_SUBJECT_MAX
+        ):
+            return 0
+        self.acked(self.consumer, <uint64_t> sequence)
+        return at + self.consumer_end.size - begin
 
     cdef int consumer_ack(self, Span named, uint64_t sequence) except -1:
         """Add an ack to the ranges of its consumer; *named*: its subject up to the consumer's name."""
@@ -877,7 +918,7 @@ def scan(
     cdef bint choosy = take is not None or groups is not None
     cdef bint known = False
     cdef Line* line
-    cdef Py_ssize_t skipped = 0
+    cdef Py_ssize_t skipped = 0, again
     cdef _Scanner scanner = _Scanner()
     cdef _Group group
     cdef _Run run
@@ -898,9 +939,15 @@ def scan(
     while at < end:
         if most and at > begin + start and at - (begin + start) + scanner.more_work >= most:
             break
-        if not scanner.others and scanner.acked_again(at, end):
-            at += scanner.run_line.whole
-            continue
+        if not scanner.others:
+            if scanner.acked_again(at, end):
+                at += scanner.run_line.whole
+                continue
+            if scanner.consumer_line.size > 0:
+                again = scanner.consumer_acked_again(at, end)
+                if again > 0:
+                    at += again
+                    continue
         if choosy:
             known = fits(line, at, end)
             if not known:
@@ -918,7 +965,7 @@ def scan(
         if frame.sid == 0:
             scanner.frame(scanner.others, &frame)
         elif frame.sid != pub_sid and frame.sid != ack_sid:
-            if scanner.other(&frame) == 0:
+            if scanner.other(at, &frame) == 0:
                 break
         else:
             if choosy and not known:
