@@ -202,9 +202,10 @@ class ConsumerDeliveries(LeaderPart):
         """Clients have acked messages; *replies*: where they want to hear once that is stored."""
         live, member, consumer = led
         self._note_client(consumer)
-        if consumer.acks:
+        if consumer.config.acks:
             sent = max(live.last_sent, live.ahead.maybe_sent_until)
-            ranges = [(first, min(last, sent)) for first, last in ranges if first <= sent]
+            if len(ranges) != 1 or ranges[0][1] > sent:
+                ranges = [(first, min(last, sent)) for first, last in ranges if first <= sent]
             if ranges and consumer.config.ack_policy == ACK_ALL:
                 ranges = [(1, max(last for _, last in ranges))]
             if ranges:
@@ -221,7 +222,7 @@ class ConsumerDeliveries(LeaderPart):
             self.acked(led, [(sequence, sequence)], replies)
         else:
             self._note_client(led[2])
-            if led[2].acks:
+            if led[2].config.acks:
                 verdict = wire.Ack(sequence=sequence, kind=said.kind, delay=said.delay, reason=said.reason)  # type: ignore[arg-type]
                 clock = self.node.clock
                 self.group.dispatch.acks.verdict(led[1].sub.ack_place, verdict, clock.now, clock.wall)

@@ -5,9 +5,8 @@ The checks come in the order in which NATS's own server makes them, so that a me
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stan_protocol.frames import Frame, StreamMessages
 from stan_protocol.proto import wire_pb2 as wire
@@ -44,6 +43,9 @@ from stan.protocol.jetstream.errors import (
     wrong_last_sequence,
 )
 from stan.protocol.jetstream.streams import DISCARD_NEW
+
+if TYPE_CHECKING:
+    from stan.config import ChannelLimits
 
 _LENGTH: Final = Struct("<I")
 _HEADER_ROOM: Final = 16
@@ -138,7 +140,8 @@ class Judge:
         in_flight: InFlight,
     ) -> None:
         """*policies*: know the limits of the channel, the stream's included."""
-        self._room = cache(partial(policies.room_of, channel.info))
+        self._policies = policies
+        self._room: ChannelLimits | None = None  # as it is when the first message asks
         self.stream, self.channel, self.index, self.in_flight = stream, channel, index, in_flight
         self.nats, self.now = services.nats, services.node.clock.wall
         self._log = services.stored.indexes(channel.info.group, channel.info.uid)
@@ -327,7 +330,7 @@ class Judge:
             return None
         first = max(1, self._log.first_sequence)
         count = sequence - first - deleted_from(self._deleted, first, self._log.last_sequence)
-        room = self._room()
+        room = self._room = self._room or self._policies.room_of(self.channel.info)
         if 0 < room.msgs <= count:
             return not_stored("maximum messages exceeded")
         held = self._log.bytes + self.channel.uncommitted_bytes + self._bytes

@@ -43,7 +43,11 @@ class StreamPublishes:
         }
 
     def _receive_batch(self, messages: StreamMessages) -> None:
-        self._receive(messages.stream, messages)
+        """Store a batch at once, unless messages that came before it wait for the end of the turn."""
+        if self._arrived:
+            self._receive(messages.stream, messages)
+        else:
+            self._store_of(messages.stream, [messages])
 
     def _receive(self, name: str, arrived: Frame | StreamMessages) -> None:
         if not self._arrived:
@@ -54,8 +58,11 @@ class StreamPublishes:
         """Hand the messages to the leaders of their channels; a channel's messages are stored by the node that leads it."""
         arrived, self._arrived = self._arrived, {}
         for name, messages in arrived.items():
-            stream = self.node.meta.streams.by_name.get(name)
-            group = META_GROUP if stream is None else self.placement.group_number(stream.channel)
-            storing = self.leading.part(group, StreamStoring)
-            if storing is not None and stream is not None:
-                self.faults.within(group, storing.store, stream, messages)
+            self._store_of(name, messages)
+
+    def _store_of(self, name: str, messages: list[Frame | StreamMessages]) -> None:
+        stream = self.node.meta.streams.by_name.get(name)
+        group = META_GROUP if stream is None else self.placement.group_number(stream.channel)
+        storing = self.leading.part(group, StreamStoring)
+        if storing is not None and stream is not None:
+            self.faults.within(group, storing.store, stream, messages)
