@@ -379,6 +379,12 @@ to_consumers = st.builds(
     st.sampled_from([b"", b"", b"", b"NATS/1.0\r\n\r\n"]),
     st.sampled_from([b"", b"+ACK", b"+ACK", b"-NAK", b"+ACKS"]),
 )
+near_acks = st.builds(
+    lambda numbers, end: b"MSG $JS.ACK.S.c." + b".".join(numbers) + end,
+    st.lists(st.sampled_from([b"1", b"1", b"2", b"10", b"", b"x", b"1" * 18, b"9" * 19]), min_size=4, max_size=6)
+    | st.lists(st.sampled_from([b"1", b"2", b"3", b"12"]), min_size=5, max_size=5),
+    st.sampled_from([b" %d 4\r\n+ACK\r\n" % CONSUMERS] * 4 + [b" %d 0\r\n\r\n" % CONSUMERS, b" r 4\r\n+ACK\r\n"]),
+)
 of_jetstream = st.lists(to_streams | to_consumers | to_streams | to_consumers | found, max_size=14)
 
 
@@ -413,6 +419,15 @@ def test_scan_twins_agree_about_streams_and_consumers(frames, rules, most, chang
         if data:
             data[place % len(data)] = byte
     assert scanned(server_py, bytes(data), rules, most) == scanned(_stan_kernel, bytes(data), rules, most)
+
+
+@needs_compiled
+@relaxed
+@given(st.lists(near_acks, max_size=12), st.integers(0, 40))
+def test_scan_twins_agree_about_acks_that_differ_in_their_numbers(frames, cut):
+    data = b"".join(frames)
+    data = data[: max(0, len(data) - cut)]
+    assert scanned(server_py, data) == scanned(_stan_kernel, data)
 
 
 @both
@@ -1087,8 +1102,8 @@ pieces = st.tuples(
     st.sampled_from([b"_INBOX.a.1", b"to"]),
     st.integers(0, 8),
     st.integers(0, 8),
-    st.integers(0, 9) | st.integers(0, 1 << 60),
-    st.integers(0, 9) | st.integers(0, 1 << 60),
+    st.integers(0, 102) | st.integers(0, 1 << 60),
+    st.integers(0, 102) | st.integers(0, 1 << 60),
 )
 
 
@@ -1103,8 +1118,11 @@ pieces = st.tuples(
     st.sampled_from([b"", b"workers"]),
     st.booleans(),
     st.sampled_from([0, 0, 1, 5]),
+    st.sampled_from([0, 5, 95, 10**9 - 3]),
 )
-def test_leaf_frames_twins_agree(messages, base, piece, delivered, subject, queue, headers_only, cut):
+def test_leaf_frames_twins_agree(messages, base, piece, delivered, subject, queue, headers_only, cut, passed):
+    to, first, last, *numbers = piece
+    base, piece = base + passed, (to, first + passed, last + passed, *numbers)
     records = b"".join(pack("<I", one.ByteSize()) + one.SerializeToString() for one in messages)
     records = records[: len(records) - cut] if cut else records
     arguments = (records, base, piece, b"$JS.ACK.S.C.", delivered, subject, queue, headers_only)

@@ -56,7 +56,7 @@ class LiveMember:
     @property
     def is_full(self) -> bool:
         """True if nothing is sent before an ack comes; a consumer whose clients do not ask is not full."""
-        return not self.open_slots if self.consumer is None else self.window.size >= self.consumer.window_max
+        return not self.open_slots if self.consumer is None else self.window.size >= self.consumer.config.window
 
     @property
     def rank(self) -> int:

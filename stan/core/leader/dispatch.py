@@ -164,10 +164,13 @@ class Dispatch:
 
     def _end_requests(self, live: LiveCursor, ready: Ready, newest: int) -> None:
         """Tell the clients of a consumer whose requests are over."""
-        consumer, waits = live.members[0].consumer, live.reads.fetching or live.cursor.paused
-        if consumer is not None and not waits and live.last_sent >= newest and not live.pending.due.size:
+        consumer = live.members[0].consumer
+        if consumer is None or not (consumer.pulls or consumer.statuses):
+            return
+        waits = live.reads.fetching or live.cursor.paused
+        if not waits and live.last_sent >= newest and not live.pending.due.size:
             consumer.end_impatient()
-        if consumer is not None and consumer.statuses:
+        if consumer.statuses:
             ready.sends.append(LeafFrames(consumer.take_statuses(), (self.machine.group,)))
 
     def _settle_removed(self, live: LiveCursor, to: int) -> None:
@@ -209,7 +212,7 @@ class Dispatch:
                 continue
             first = live.last_sent + 1
             if turn is None:
-                delivery = self._deliver_new(live, member, batch, first, end, now)
+                delivery = self._deliver_new(live, member, batch, (first, end, last), now)
                 ready.sends.append(delivery)
                 room -= max(1, len(batch.records) * (delivery.last - first + 1) // batch.count)
             elif turn.send_new(batch, first, end):
@@ -237,14 +240,16 @@ class Dispatch:
         """Pass over the messages at the beginning of [first, last] that a consumer does not want; returns the last one of those
         behind them that may be sent now, 0 if none may."""
         passed, until = (first - 1, last) if member.consumer is None else member.consumer.passing(batch, first, last)
-        self.reports.skip(live, passed)
+        if passed >= first:
+            self.reports.skip(live, passed)
         return until if until > passed else 0
 
     def _deliver_new(
-        self, live: LiveCursor, member: LiveMember, batch: ReadResult, first: int, last: int, now: Nanos
+        self, live: LiveCursor, member: LiveMember, batch: ReadResult, new: tuple[int, int, int], now: Nanos
     ) -> Delivery:
-        """Send the beginning of the new messages [first, last]: as many as the member gets now, all of them flagged or none."""
-        ahead, count, cause = live.ahead, 0, Cause.NEW
+        """Send the beginning of the *new* messages (first, last, newest of the channel): as many up to the last as the member
+        gets now, all of them flagged or none."""
+        ahead, count, cause, (first, last, newest) = live.ahead, 0, Cause.NEW, new
         last = first + share(live, member, last - first + 1) - 1
         if first <= ahead.maybe_sent_until or ahead.resend.size:
             flagged = Cause.SERVER_CHANGED if member.sub.served.wish else Cause.LEADER_CHANGED
@@ -259,15 +264,22 @@ class Dispatch:
                 begun, at = since, when
                 del sent[-1]
         sent.append(sending_of((sub.subscription_id, sub.client_id, cause, count, begun, last, at, now)))
-        return self._send(live, member, batch, first, last, count, now)
+        return self._send(live, member, batch, (first, last, newest), count, now)
 
     def _send(
-        self, live: LiveCursor, member: LiveMember, batch: ReadResult, first: int, last: int, count: int, now: Nanos
+        self,
+        live: LiveCursor,
+        member: LiveMember,
+        batch: ReadResult,
+        run: tuple[int, int, int],
+        count: int,
+        now: Nanos,
     ) -> Delivery:
-        """Make one delivery of [first, last] and add it to the member's window; *count* is the number of redeliveries, this one
-        included."""
+        """Make one delivery of a *run* (first, last, newest of the channel) and add it to the member's window; *count* is the
+        number of redeliveries, this one included."""
+        first, last, newest = run
         consumer = member.consumer
-        if consumer is None or consumer.acks:
+        if consumer is None or consumer.config.acks:
             member.window.add(Run(first, last, now + member.ack_wait_ns, count))
         live.unreported.mark(first, last)
         self.reports.mark(live)
@@ -281,14 +293,12 @@ class Dispatch:
             live.pending.redelivered += size
         sub, group = member.sub, self.machine.group
         inbox, number = sub.settings.inbox, sub.subscription_id
-        leaf = None if consumer is None else consumer.parcel(batch, first, last, self._left_for(live, last), now)
+        leaf = None
+        if consumer is not None:
+            behind = max(last, live.last_sent)
+            left = consumer.remaining(behind, newest - behind - live.ahead.skip.size)
+            leaf = consumer.parcel(batch, first, last, left, now)
         return Delivery(inbox, batch.records, batch.base_sequence, first, last, count, group, number, (), leaf)
-
-    def _left_for(self, live: LiveCursor, last: int) -> int:
-        """How many messages a consumer will get behind [.., last], which are sent now."""
-        newest, consumer = self.indexes(self.machine.group, live.cursor.uid).last_sequence, live.members[0].consumer
-        every = max(0, newest - max(last, live.last_sent) - live.ahead.skip.size)
-        return every if consumer is None else consumer.remaining(max(last, live.last_sent), every)
 
     def _end_turn(self, live: LiveCursor, turn: OrderedTurn, ready: Ready) -> None:
         """Let out what a turn of a key-ordered group has given to the members."""
@@ -337,7 +347,7 @@ class Dispatch:
     def _hand_out(self, live: LiveCursor, batch: ReadResult, run: Run, now: Nanos) -> list[Delivery]:
         """Redeliver the messages of *run*, which lie in *batch*, until every window is full."""
         out = []
-        first = run.first
+        first, newest = run.first, self.indexes(self.machine.group, live.cursor.uid).last_sequence
         while first <= run.last:
             member = choose(live, again=True)
             if member is None:
@@ -352,7 +362,7 @@ class Dispatch:
                 live.unreported.sent.append(
                     Sending(sub.subscription_id, sub.client_id, why & CAUSE, count, begin, end, now)
                 )
-            out.append(self._send(live, member, batch, first, first + size - 1, count, now))
+            out.append(self._send(live, member, batch, (first, first + size - 1, newest), count, now))
             first += size
         return out
 

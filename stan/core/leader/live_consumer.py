@@ -137,26 +137,15 @@ class LiveConsumer:
         """The names of its stream and its own."""
         return self.ack_prefix.split(b".")[2].decode(), self.config.name
 
-    @property
-    def acks(self) -> bool:
-        """True if messages wait for an ack."""
-        return self.config.acks
-
-    @property
-    def window_max(self) -> int:
-        """Messages that may wait for acks."""
-        most = self.config.max_ack_pending
-        return most if most > 0 else limits.STREAM_CONSUMER_ACK_PENDING_MAX
-
     def open_slots(self, in_flight: int) -> int:
         """Messages that may leave now, if *in_flight* wait for acks."""
-        config, known = self.config, self.known
-        if self.presence.paused or self.flow.stalled or not self.leaf.up:
+        if self.presence.paused or not self.leaf.up or (self.flow.sent and self.flow.stalled):
             return 0
+        config, known = self.config, self.known
         if known is not None and (known.limited or config.newest_until) and not known.ready():
             return 0
-        room = self.window_max - in_flight if config.acks else UNBOUNDED
-        if config.deliver_subject:
+        room = config.window - in_flight if config.acks else UNBOUNDED
+        if config.pushes:
             return room if self.presence.active else 0
         return min(room, self.demand)
 
@@ -224,8 +213,11 @@ class LiveConsumer:
     def passing(self, batch: ReadResult, first: int, last: int) -> tuple[int, int]:
         """Of the new messages [first, last] of *batch*: the last one of those that the filters stop at its beginning (first - 1:
         none), and the last one of those behind them that may leave."""
+        config = self.config
+        if config.pushes and self.known is None and not self.filters and first > config.newest_until:
+            return first - 1, last
         limited = self.known is not None and self.known.limited
-        chooses = bool(self.filters) or limited or first <= self.config.newest_until
+        chooses = bool(self.filters) or limited or first <= config.newest_until
         if not self._drop_deaf():
             return first - 1, first - 1
         if not chooses and not self._weighs:
@@ -291,9 +283,9 @@ class LiveConsumer:
         return not self.filters or any(matches(one, text) for one in self.filters)
 
     def remaining(self, sequence: int, every: int) -> int:
-        """How many messages behind *sequence* the consumer will get, of *every* that there are."""
-        if self.known is None or not every:
-            return every
+        """How many messages behind *sequence* the consumer will get, of *every* that there are, 0 or less: there are none."""
+        if self.known is None or every <= 0:
+            return max(0, every)
         found = self.known.remaining(sequence)
         return every if found is None else min(found, every)
 
@@ -301,23 +293,27 @@ class LiveConsumer:
 
     def parcel(self, batch: ReadResult, first: int, last: int, pending: int, now: Nanos) -> LeafParcel:
         """[first, last] of *batch* leave now, of which the consumer gets *pending* more behind the last one."""
-        pieces = []
         config, self.presence.told_at = self.config, now
-        behind = pending + last - first
+        behind, sent = pending + last - first, self.sent
+        self.sent += last - first + 1
+        if config.pushes:
+            pieces = [LeafPiece(config.to, first, last, sent + 1, behind)]
+            if config.flow_control:
+                self._count(len(batch.records) * (last - first + 1) // batch.count)
+        else:
+            pieces = self._divided(batch, LeafPiece(b"", first, last, sent + 1, behind), now)
+        return LeafParcel(self.ack_prefix, tuple(pieces), self.subject, self.presence.groups, config.headers_only)
+
+    def _divided(self, batch: ReadResult, whole: LeafPiece, now: Nanos) -> list[LeafPiece]:
+        """The requests get what they want of a piece, one after the other."""
+        pieces: list[LeafPiece] = []
+        _, first, last, sent, behind = whole
         while first <= last:
-            if config.deliver_subject:
-                to, until = config.deliver_subject.encode(), last
-                if config.flow_control:
-                    self._count(len(batch.records) * (last - first + 1) // batch.count)
-            else:
-                to, until = self._taken_by_first(batch, first, last, now)
-            pieces.append(LeafPiece(to, first, until, self.sent + 1, behind))
-            self.sent += until - first + 1
-            behind -= until - first + 1
-            first = until + 1
-        return LeafParcel(
-            self.ack_prefix, tuple(pieces), self.subject, self.presence.groups, config.headers_only
-        )
+            to, until = self._taken_by_first(batch, first, last, now)
+            pieces.append(LeafPiece(to, first, until, sent, behind))
+            size = until - first + 1
+            first, sent, behind = first + size, sent + size, behind - size
+        return pieces
 
     def _count(self, size: int) -> None:
         """Bytes leave for a client with flow control: ask it now and then whether it has them."""
@@ -327,8 +323,8 @@ class LiveConsumer:
             flow.number += 1
             flow.asked = b"$JS.FC.%b%d" % (self.ack_prefix.removeprefix(b"$JS.ACK."), flow.number)
             flow.mark = flow.sent
-            to, queue = config.deliver_subject.encode(), self.presence.groups
-            self.statuses.append(status_frame(to, b"100 FlowControl Request", reply=flow.asked, queue=queue))
+            told = status_frame(config.to, b"100 FlowControl Request", reply=flow.asked, queue=self.presence.groups)
+            self.statuses.append(told)
 
     def _taken_by_first(self, batch: ReadResult, first: int, last: int, now: Nanos) -> tuple[bytes, int]:
         """The first request gets what it wants of [first, last]: where it goes, and the last of it."""

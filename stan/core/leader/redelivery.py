@@ -97,7 +97,7 @@ class Redelivery:
                 continue
             live, member = found
             taken = [run for part in lost.runs() for run in member.window.remove(*part)]
-            if member.consumer is not None and not member.consumer.acks:
+            if member.consumer is not None and not member.consumer.config.acks:
                 taken = [Run(first, last, 0, lost.redelivery_count) for first, last in lost.runs()]
             for first, last, _, count in taken:
                 known = Runs(withdrawn(live.unreported.sent, lost.subscription_id, first, last))

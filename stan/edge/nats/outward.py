@@ -104,10 +104,11 @@ def leave(gateway: Leaver, sends: Iterable[Send], silent: Silent = _all_may_send
     groups: set[GroupId] = set()
     most = broker.view.payload_bytes_max
     for send in sends:
-        if isinstance(send, LeafFrames) or (isinstance(send, Delivery) and send.leaf is not None):
-            leaving.append(send)
-            groups.update(_groups(send))
-        elif isinstance(send, Delivery):
+        if isinstance(send, Delivery):
+            groups.add(send.group)
+            if send.leaf is not None:
+                leaving.append(send)
+                continue
             try:
                 for part in (send,) if len(send.records) <= most else deliverable(send, most):
                     inbox, records, base_sequence, first, last, redelivery_count, *_ = part
@@ -115,7 +116,9 @@ def leave(gateway: Leaver, sends: Iterable[Send], silent: Silent = _all_may_send
                     shown.append(send)
             except Exception as error:  # noqa: BLE001 - the border of the group
                 broker.step_fault(send.group, error)
-            groups.add(send.group)
+        elif isinstance(send, LeafFrames):
+            leaving.append(send)
+            groups.update(send.groups)
         elif isinstance(send, LeaseAnswer):
             shown.append(send)
             rendered.append(send.data)
@@ -123,8 +126,6 @@ def leave(gateway: Leaver, sends: Iterable[Send], silent: Silent = _all_may_send
         else:
             shown.append(send)
             rendered.append(send)
-    if not shown and not leaving:
-        return []
     joined = b"".join(rendered)
     quiet = silent(groups)
     lost: list[Delivery | LeaseAnswer] = []
@@ -151,7 +152,7 @@ def _leave_by_leaf(
     rendered: list[bytes] = []
     most = broker.view.payload_bytes_max
     for send in sends:
-        if not quiet.isdisjoint(_groups(send)):
+        if quiet and not quiet.isdisjoint(_groups(send)):
             continue
         if isinstance(send, LeafFrames):
             rendered.append(send.data)
@@ -162,6 +163,8 @@ def _leave_by_leaf(
         except Exception as error:  # noqa: BLE001 - the border of the group
             broker.step_fault(send.group, error)
     written = leaf is not None and leaf.write(b"".join(rendered))
+    if written and not quiet:
+        return []
     deliveries = [one for one in sends if isinstance(one, Delivery)]
     return [one for one in deliveries if not written or one.group in quiet]
 

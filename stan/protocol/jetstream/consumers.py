@@ -70,16 +70,23 @@ class ConsumerConfig:
     metadata: Mapping[str, str] = field(default_factory=dict)
     # As the server has it alone. Of messages up to this sequence only the newest of each subject is delivered; 0: all are.
     newest_until: int = 0
+    # As deliveries ask for it, again and again:
+    pushes: bool = field(init=False, repr=False, compare=False)  # messages are delivered without being asked for
+    acks: bool = field(init=False, repr=False, compare=False)  # a message is settled by an ack only
+    window: int = field(init=False, repr=False, compare=False)  # messages that may wait for acks
+    to: bytes = field(init=False, repr=False, compare=False)  # the deliver subject
+    queue: bytes = field(init=False, repr=False, compare=False)  # the deliver group
 
-    @property
-    def pushes(self) -> bool:
-        """True if messages are delivered without being asked for."""
-        return bool(self.deliver_subject)
-
-    @property
-    def acks(self) -> bool:
-        """True if a message is settled by an ack only."""
-        return self.ack_policy != NO_ACKS
+    def __post_init__(self) -> None:
+        most = self.max_ack_pending
+        for name, value in {
+            "pushes": bool(self.deliver_subject),
+            "acks": self.ack_policy != NO_ACKS,
+            "window": most if most > 0 else limits.STREAM_CONSUMER_ACK_PENDING_MAX,
+            "to": self.deliver_subject.encode(errors="replace"),
+            "queue": self.deliver_group.encode(errors="replace"),
+        }.items():
+            object.__setattr__(self, name, value)
 
     def wants(self, subject: str) -> bool:
         """True if a subject passes the filters."""

@@ -9,7 +9,7 @@ that shadows the installed package still finds it. Modelled on server_py.py, its
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memchr, memcmp, memcpy
 
 from wire_c cimport (
@@ -33,6 +33,8 @@ cdef enum:
     PREFIXES_MAX = 16  # more than a configuration may have of them
     SLOTS = 32768  # as in parted.py
     NO_SLOT = 0xFFFF
+    AHEAD = 6  # records that are fetched into the processor's cache before they are read
+    ACK_SUBJECT_MAX = 1000  # bytes of a control line up to the end of an ack subject that are looked at in one go
     ROOM = 15  # of PubAck.sequence with a varint of ten bytes, and of PubAck.ack_level with one of a byte
 
 KERNEL_VERSION = 17
@@ -62,6 +64,10 @@ cdef inline bytes _text(Span span):
 
 cdef inline const uint8_t* _start(bytes text):
     return <const uint8_t*> PyBytes_AS_STRING(text)
+
+
+cdef extern from *:
+    void __builtin_prefetch(const void*) noexcept  # of gcc and clang; reads nothing
 
 
 cdef struct Publish:
@@ -224,6 +230,8 @@ cdef class _Scanner:
     cdef dict streams  # name -> _Stream
     cdef dict consumers  # beginning of an ack subject -> _Run
     cdef _Run consumer  # of the ack to a consumer before
+    cdef Span consumer_line  # its control line up to the consumer's name; empty: there was none
+    cdef Span consumer_end  # the rest of its frame, from the subject's end on
     cdef Line* lines  # met before, by hash; only if there is something to skip
     cdef Py_ssize_t more_work  # see server_py: the work besides the bytes
 
@@ -390,8 +398,9 @@ cdef class _Scanner:
         run.growing = True
         return 1
 
-    cdef int other(self, RawFrame* frame) except -1:
-        """Take a frame that is neither a publish nor an ack; 0 if it is one of JetStream's behind another frame: scan must stop."""
+    cdef int other(self, const uint8_t* at, RawFrame* frame) except -1:
+        """Take the frame at *at*, which is neither a publish nor an ack; 0 if it is one of JetStream's behind another frame: scan
+        must stop."""
         cdef Span named
         cdef uint64_t sequence = 0
         cdef Headers headers
@@ -400,7 +409,12 @@ cdef class _Scanner:
         if frame.sid == self.consumer_sid:
             if frame.header.size > 0 or not _is_consumer_ack(frame, &named, &sequence):
                 return self.frame(self.others, frame)
-            return 0 if self.others else self.consumer_ack(named, sequence)
+            if self.others:
+                return 0
+            self.consumer_line = Span(at, named.at + named.size - at)
+            self.consumer_end = Span(frame.subject.at + frame.subject.size, 0)
+            self.consumer_end.size = frame.next - self.consumer_end.at
+            return self.consumer_ack(named, sequence)
         if frame.sid != self.stream_sid:
             self.stream_sid, self.stream_subject = frame.sid, self.subjects.get(frame.sid)
             self.stream = None
@@ -412,6 +426,38 @@ cdef class _Scanner:
         ):
             return self.frame(self.others, frame)
         return 0 if self.others else self.stream_message(frame, &headers)
+
+    cdef Py_ssize_t consumer_acked_again(self, const uint8_t* at, const uint8_t* end) except -1:
+        """Take the frame at *at* if it is an ack to the consumer of the ack before, and differs in its numbers alone; returns its
+        size, 0 if it is another one."""
+        cdef const uint8_t* begin = at
+        cdef Span number
+        cdef int64_t sequence = 0
+        cdef int i
+        if (
+            end - at < self.consumer_line.size + self.consumer_end.size
+            or memcmp(at, self.consumer_line.at, <size_t> self.consumer_line.size) != 0
+        ):
+            return 0
+        at += self.consumer_line.size
+        for i in range(5):
+            if end - at < 2 + self.consumer_end.size or at[0] != 46:
+                return 0
+            at += 1
+            number.at = at
+            while at < end and 48 <= at[0] <= 57:
+                at += 1
+            number.size = at - number.at
+            if number.size == 0 or (i == 1 and not get_decimal(number, &sequence)):
+                return 0
+        if (
+            end - at < self.consumer_end.size
+            or memcmp(at, self.consumer_end.at, <size_t> self.consumer_end.size) != 0
+            or at - begin > ACK_SUBJECT_MAX
+        ):
+            return 0
+        self.acked(self.consumer, <uint64_t> sequence)
+        return at + self.consumer_end.size - begin
 
     cdef int consumer_ack(self, Span named, uint64_t sequence) except -1:
         """Add an ack to the ranges of its consumer; *named*: its subject up to the consumer's name."""
@@ -877,7 +923,7 @@ def scan(
     cdef bint choosy = take is not None or groups is not None
     cdef bint known = False
     cdef Line* line
-    cdef Py_ssize_t skipped = 0
+    cdef Py_ssize_t skipped = 0, again
     cdef _Scanner scanner = _Scanner()
     cdef _Group group
     cdef _Run run
@@ -898,9 +944,15 @@ def scan(
     while at < end:
         if most and at > begin + start and at - (begin + start) + scanner.more_work >= most:
             break
-        if not scanner.others and scanner.acked_again(at, end):
-            at += scanner.run_line.whole
-            continue
+        if not scanner.others:
+            if scanner.acked_again(at, end):
+                at += scanner.run_line.whole
+                continue
+            if scanner.consumer_line.size > 0:
+                again = scanner.consumer_acked_again(at, end)
+                if again > 0:
+                    at += again
+                    continue
         if choosy:
             known = fits(line, at, end)
             if not known:
@@ -918,7 +970,7 @@ def scan(
         if frame.sid == 0:
             scanner.frame(scanner.others, &frame)
         elif frame.sid != pub_sid and frame.sid != ack_sid:
-            if scanner.other(&frame) == 0:
+            if scanner.other(at, &frame) == 0:
                 break
         else:
             if choosy and not known:
@@ -1025,11 +1077,14 @@ cdef bytes _frames(
     cdef Py_ssize_t total = 0, size
     cdef uint8_t* out
     while at < end and sequence < first and sequence <= last:
-        at += 4 + record_size(at, end)
+        size = record_size(at, end)
+        __builtin_prefetch(at + AHEAD * (4 + size))
+        at += 4 + size
         sequence += 1
     begin = at
     while at < end and sequence <= last:
         size = record_size(at, end)
+        __builtin_prefetch(at + AHEAD * (4 + size))
         total += 4 + inbox_size + 1 + decimal_size(<uint64_t> (size + extra)) + 2 + size + extra + 2
         at += 4 + size
         sequence += 1
@@ -1582,17 +1637,27 @@ cdef struct Stored:
     Py_ssize_t block  # bytes of its headers as lines
 
 
+cdef struct Numeral:
+    # a number and its digits, as most messages of a piece have the same one as the message before, or the next one
+    uint64_t value
+    int size  # of the digits; 0: there are none yet
+    uint8_t[24] digits
+
+
 cdef struct Delivering:
-    # what is the same for all messages of a piece
-    Span to
-    Span ack_prefix
-    Span subject
+    # what is the same for all messages of a piece, and numbers of the message before
+    Span head  # LMSG, to whom, and the ack subject up to the sequence
+    Span subject  # b"": each message has its own
     Span queue
-    uint64_t delivered
     uint64_t first
     uint64_t number
     uint64_t pending
     bint headers_only
+    Numeral sequence
+    Numeral consumer_sequence
+    Numeral timestamp
+    Numeral left
+    Numeral size
 
 
 cdef Span _span_of(bytes text):
@@ -1615,38 +1680,56 @@ def leaf_frames(
     """See leaf_py.leaf_frames."""
     cdef Py_buffer view
     cdef Delivering how
-    cdef Buffer out
-    cdef bytes to
+    cdef bytes to, head, plain
+    cdef uint64_t last
     to, first, last, number, pending = piece
-    how.to, how.ack_prefix, how.subject, how.queue = _span_of(to), _span_of(ack_prefix), _span_of(subject), _span_of(queue)
-    how.delivered, how.first, how.number, how.pending = delivered, first, number, pending
+    head = b"LMSG %b %b%b%d." % (to, b"+ " if queue else b"", ack_prefix, delivered)
+    plain = PyBytes_FromStringAndSize(NULL, PyBytes_GET_SIZE(subject))
+    _put_plain(<uint8_t*> PyBytes_AS_STRING(plain), _span_of(subject))
+    how.head, how.subject, how.queue = _span_of(head), _span_of(plain), _span_of(queue)
+    how.first, how.number, how.pending = first, number, pending
     how.headers_only = headers_only
-    out.at, out.used, out.room = NULL, 0, 0
+    how.sequence.size = how.consumer_sequence.size = how.timestamp.size = how.left.size = how.size.size = 0
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     try:
-        _leaf_frames(&out, <const uint8_t*> view.buf, view.len, base_sequence, last, &how)
-        return PyBytes_FromStringAndSize(<const char*> out.at, <Py_ssize_t> out.used)
+        return _leaf_frames(<const uint8_t*> view.buf, view.len, base_sequence, last, &how)
     finally:
         PyBuffer_Release(&view)
-        free(out.at)
 
 
-cdef int _leaf_frames(
-    Buffer* out, const uint8_t* at, Py_ssize_t length, uint64_t sequence, uint64_t last, const Delivering* how
-) except -1:
+cdef bytes _leaf_frames(const uint8_t* at, Py_ssize_t length, uint64_t sequence, uint64_t last, Delivering* how):
     cdef const uint8_t* end = at + length
+    cdef Py_ssize_t each = how.head.size + how.subject.size + how.queue.size + 240, size
+    cdef Py_ssize_t times = 1 if how.subject.size else 2  # a key is in the frame twice at most, the rest once
+    cdef uint64_t alike
     cdef Stored message
-    cdef Py_ssize_t size
-    while at < end and sequence <= last:
+    cdef Buffer out
+    cdef uint8_t* to
+    out.at, out.used, out.room = NULL, 0, 0
+    while at < end and sequence < how.first and sequence <= last:
         size = record_size(at, end)
-        at += 4
-        if sequence >= how.first:
+        __builtin_prefetch(at + AHEAD * (4 + size))
+        at += 4 + size
+        sequence += 1
+    try:
+        while at < end and sequence <= last:
+            size = record_size(at, end)
+            __builtin_prefetch(at + AHEAD * (4 + size))
+            if out.room - out.used < <size_t> (times * size + each):
+                alike = <uint64_t> ((end - at) // (4 + size))  # so many may follow
+                if alike > last - sequence + 1:
+                    alike = last - sequence + 1
+                reserve(&out, <size_t> (times * size + each) * <size_t> alike)
+            at += 4
             if not _stored(at, at + size, &message):
                 raise ValueError("record is no message")
-            _put_delivery(out, at, at + size, sequence, &message, how)
-        at += size
-        sequence += 1
-    return 0
+            to = out.at + out.used
+            out.used += <size_t> (_put_delivery(to, at, at + size, sequence, &message, how) - to)
+            at += size
+            sequence += 1
+        return _bytes(out.at, <Py_ssize_t> out.used)
+    finally:
+        free(out.at)
 
 
 cdef bint _stored(const uint8_t* at, const uint8_t* end, Stored* message) noexcept:
@@ -1695,39 +1778,33 @@ cdef bint _header_of(Span text, Span* name, Span* value) noexcept:
     return True
 
 
-cdef int _put_delivery(
-    Buffer* out, const uint8_t* at, const uint8_t* end, uint64_t sequence, const Stored* message, const Delivering* how
-) except -1:
+cdef uint8_t* _put_delivery(
+    uint8_t* to, const uint8_t* at, const uint8_t* end, uint64_t sequence, const Stored* message, Delivering* how
+) noexcept:
     cdef uint64_t behind = sequence - how.first
     cdef uint64_t pending = how.pending - behind if how.pending > behind else 0
     cdef Py_ssize_t sized = message.data.size if how.headers_only else 0
     cdef Py_ssize_t body = 0 if how.headers_only else message.data.size
     cdef Py_ssize_t block = message.block
-    cdef Span subject = how.subject if how.subject.size else message.key if message.key.size else message.subject
-    cdef uint8_t* to
-    cdef uint8_t* begin
+    cdef uint8_t* begin = to
     if how.headers_only:
         block += 17 + decimal_size(<uint64_t> sized)
+    to = put(to, how.head.at, how.head.size)
     if block:
         block += 12
-    to = reserve(
-        out, <size_t> (how.to.size + how.ack_prefix.size + subject.size + how.queue.size + block + body + 200)
-    )
-    begin = to
-    to = put(to, b"HMSG " if block else b"LMSG ", 5)
-    to = put(to, how.to.at, how.to.size)
-    to = put(to, b" + " if how.queue.size else b" ", 3 if how.queue.size else 1)
-    to = put(to, how.ack_prefix.at, how.ack_prefix.size)
-    to = _put_part(to, how.delivered, 46)
-    to = _put_part(to, sequence, 46)
-    to = _put_part(to, how.number + behind, 46)
+        begin[0] = 72  # HMSG
+    to = _put_numeral(to, &how.sequence, sequence, 46)
+    to = _put_numeral(to, &how.consumer_sequence, how.number + behind, 46)
     if message.timestamp < 0:
         to[0] = 45
         to = _put_part(to + 1, <uint64_t> -message.timestamp, 46)
     else:
-        to = _put_part(to, <uint64_t> message.timestamp, 46)
-    to = _put_part(to, pending, 64)
-    to = _put_plain(to, subject)
+        to = _put_numeral(to, &how.timestamp, <uint64_t> message.timestamp, 46)
+    to = _put_numeral(to, &how.left, pending, 64)
+    if how.subject.size:
+        to = put(to, how.subject.at, how.subject.size)
+    else:
+        to = _put_plain(to, message.key if message.key.size else message.subject)
     to[0] = 32
     to += 1
     if how.queue.size:
@@ -1736,14 +1813,30 @@ cdef int _put_delivery(
         to += 1
     if block:
         to = _put_part(to, <uint64_t> block, 32)
-    to = put_crlf(put_decimal(to, <uint64_t> (block + body)))
+    to = _put_numeral(to, &how.size, <uint64_t> (block + body), 13)
+    to[0] = 10
+    to += 1
     if block:
         to = _put_block(to, at, end, sized, how.headers_only)
     if body:
         to = put(to, message.data.at, body)
-    to = put_crlf(to)
-    out.used += <size_t> (to - begin)
-    return 0
+    return put_crlf(to)
+
+
+cdef inline uint8_t* _put_numeral(uint8_t* to, Numeral* known, uint64_t value, uint8_t separator) noexcept:
+    """Put a number and what is behind it; *known*: the one that stood here before, to be changed where that is enough. Writes up
+    to 24 bytes, of which the last ones are of no account."""
+    cdef uint8_t* digit = known.digits + known.size - 1
+    if known.size and value == known.value + 1 and digit[0] != 57:
+        digit[0] += 1
+    elif known.size and value + 1 == known.value and digit[0] != 48:
+        digit[0] -= 1
+    elif not known.size or value != known.value:
+        known.size = <int> (put_decimal(known.digits, value) - known.digits)
+    known.value = value
+    memcpy(to, known.digits, 24)
+    to[known.size] = separator
+    return to + known.size + 1
 
 
 cdef inline uint8_t* _put_plain(uint8_t* to, Span subject) noexcept:

@@ -187,7 +187,7 @@ class ConsumerDeliveries(LeaderPart):
 
     def _listeners(self, consumer: LiveConsumer) -> tuple[bool, bytes]:
         """True if somebody listens to a consumer that pushes, and the queue groups that do: the one that it names, or all."""
-        to, named = consumer.config.deliver_subject.encode(), consumer.config.deliver_group.encode()
+        to, named = consumer.config.to, consumer.config.queue
         if named:
             return self.leaf.interest.has(to, named), named
         groups = self.leaf.interest.groups_of(to)
@@ -229,9 +229,10 @@ class ConsumerDeliveries(LeaderPart):
         """Clients have acked messages; *replies*: where they want to hear once that is stored."""
         live, member, consumer = led
         self._note_client(consumer)
-        if consumer.acks:
+        if consumer.config.acks:
             sent = max(live.last_sent, live.ahead.maybe_sent_until)
-            ranges = [(first, min(last, sent)) for first, last in ranges if first <= sent]
+            if len(ranges) != 1 or ranges[0][1] > sent:
+                ranges = [(first, min(last, sent)) for first, last in ranges if first <= sent]
             if ranges and consumer.config.ack_policy == ACK_ALL:
                 ranges = [(1, max(last for _, last in ranges))]
             if ranges:
@@ -248,7 +249,7 @@ class ConsumerDeliveries(LeaderPart):
             self.acked(led, [(sequence, sequence)], replies)
         else:
             self._note_client(led[2])
-            if led[2].acks:
+            if led[2].config.acks:
                 verdict = wire.Ack(sequence=sequence, kind=said.kind, delay=said.delay, reason=said.reason)  # type: ignore[arg-type]
                 clock, rejections = self.node.clock, led[0].pending.rejections
                 self.group.dispatch.acks.verdict(led[1].sub.ack_place, verdict, clock.now, clock.wall)
@@ -368,7 +369,7 @@ class ConsumerDeliveries(LeaderPart):
     @staticmethod
     def _pushed(consumer: LiveConsumer, status: bytes, fields: tuple[tuple[bytes, bytes], ...] = ()) -> bytes:
         config = consumer.config
-        return status_frame(config.deliver_subject.encode(), status, fields, queue=consumer.presence.groups)
+        return status_frame(config.to, status, fields, queue=consumer.presence.groups)
 
     def _is_inactive(self, led: LedConsumer, now: Nanos) -> bool:
         """Delete a consumer for which nobody has asked for as long as it lasts without; True if it is."""

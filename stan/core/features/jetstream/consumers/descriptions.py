@@ -41,10 +41,10 @@ def _position(services: Services, group: ChannelGroup, live: LiveCursor) -> dict
     told: dict[str, object] = {
         "delivered": {"consumer_seq": consumer.sent, "stream_seq": live.last_sent},
         "ack_floor": {
-            "consumer_seq": consumer.sent - unacked if consumer.acks else 0,
-            "stream_seq": (floor if started else live.last_sent) if consumer.acks else 0,
+            "consumer_seq": consumer.sent - unacked if consumer.config.acks else 0,
+            "stream_seq": (floor if started else live.last_sent) if consumer.config.acks else 0,
         },
-        "num_ack_pending": unacked if consumer.acks else 0,
+        "num_ack_pending": unacked if consumer.config.acks else 0,
         "num_redelivered": again,
         "num_waiting": len(consumer.pulls),
         "num_pending": consumer.remaining(live.last_sent, max(0, newest - live.last_sent - live.ahead.skip.size)),

@@ -6,9 +6,9 @@ The checks come in the order in which NATS's own server makes them, so that a me
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cached_property
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stan_protocol.frames import Frame, StreamMessages
 from stan_protocol.proto import wire_pb2 as wire
@@ -19,6 +19,8 @@ from stan_protocol.units import parse_duration
 from stan import limits
 from stan.core.base.names import raw, text
 from stan.core.base.payload_limit import MESSAGE_ROOM
+from stan.core.base.ready import Index
+from stan.core.base.runs import Runs
 from stan.core.features.jetstream.streams.batches import Arrived, BatchInFlight
 from stan.core.features.jetstream.streams.subjects import SubjectIndex, digest, digests
 from stan.core.metadata.streams import Stream
@@ -45,6 +47,9 @@ from stan.protocol.jetstream.errors import (
     wrong_last_sequence,
 )
 from stan.protocol.jetstream.streams import DISCARD_NEW
+
+if TYPE_CHECKING:
+    from stan.config import ChannelLimits
 
 _LENGTH: Final = Struct("<I")
 _HEADER_ROOM: Final = 16
@@ -95,14 +100,17 @@ class InFlight:
         batch = BatchInFlight(first, messages)
         self.batches.append(batch)
         self.count += messages.count
-        self.ids.update(dict.fromkeys(digests(messages.ids)))
         self.last_id = messages.ids[-1] if messages.ids else b""
+        if messages.ids:
+            self.ids.update(dict.fromkeys(digests(messages.ids)))
         return batch
 
     def end_batch(self, batch: BatchInFlight) -> list[tuple[int, bytes]]:
         """Forget a batch; returns the place of each message with an id that came once more, and the reply subject of that."""
         self.batches.remove(batch)
         self.count -= batch.messages.count
+        if not batch.messages.ids:
+            return []
         waiting = ((at, self.ids.pop(digest(one), None)) for at, one in enumerate(batch.messages.ids) if one)
         return [(at, reply) for at, replies in waiting for reply in replies or ()]
 
@@ -146,15 +154,25 @@ class Judge:
         in_flight: InFlight,
     ) -> None:
         """*policies*: know the limits of the channel, the stream's included."""
-        self._room = cache(partial(policies.room_of, channel.info))
+        self._policies = policies
+        self._room: ChannelLimits | None = None  # as it is when the first message asks
         self.stream, self.channel, self.index, self.in_flight = stream, channel, index, in_flight
         self.nats, self.now = services.nats, services.node.clock.wall
-        self._log = services.stored.indexes(channel.info.group, channel.info.uid)
-        self._deleted = services.stored.deleted(channel.info.group, channel.info.uid)
+        self._stored = services.stored
         self._since = self.now - stream.config.duplicate_window
         self._bytes = 0  # of the batch
         if index is not None:
             index.forget_ids(self._since)
+
+    @cached_property
+    def _log(self) -> Index:
+        """The index of the channel."""
+        return self._stored.indexes(self.channel.info.group, self.channel.info.uid)
+
+    @cached_property
+    def _deleted(self) -> Runs | None:
+        """Messages of the channel that were deleted one by one."""
+        return self._stored.deleted(self.channel.info.group, self.channel.info.uid)
 
     def judge(self, frame: Frame, sequence: int, before: int) -> Judgement | ApiError:
         """Judge a message that gets *sequence*, *before* it so many others of the same batch; note it if it is to be stored."""
@@ -339,7 +357,7 @@ class Judge:
         config = self.stream.config
         if config.discard != DISCARD_NEW:
             return None
-        room = self._room()
+        room = self._room = self._room or self._policies.room_of(self.channel.info)
         if 0 < room.msgs <= self._count(sequence):
             return not_stored("maximum messages exceeded")
         held = self._log.bytes + self.channel.uncommitted_bytes + self._bytes

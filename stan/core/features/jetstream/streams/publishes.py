@@ -10,7 +10,7 @@ from stan_protocol.frames import Frame, StreamMessages, StreamSubject
 from stan_protocol.scalars import Nanos
 
 from stan.core.features.jetstream.streams.storing import StreamStoring
-from stan.core.metadata.streams import Streams
+from stan.core.metadata.streams import Stream, Streams
 from stan.core.services.listening import Taker
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
@@ -43,7 +43,13 @@ class StreamPublishes:
         }
 
     def _receive_batch(self, messages: StreamMessages) -> None:
-        self._receive(messages.stream, messages)
+        """Store a batch at once, unless messages that came before it wait for the end of the turn."""
+        if self._arrived:
+            self._receive(messages.stream, messages)
+        else:
+            found = self._storing(messages.stream)
+            if found is not None:
+                self.faults.within(found[0].number, found[0].store_batch, found[1], messages)
 
     def _receive(self, name: str, arrived: Frame | StreamMessages) -> None:
         if not self._arrived:
@@ -54,8 +60,14 @@ class StreamPublishes:
         """Hand the messages to the leaders of their channels; a channel's messages are stored by the node that leads it."""
         arrived, self._arrived = self._arrived, {}
         for name, messages in arrived.items():
-            stream = self.node.meta.streams.by_name.get(name)
-            group = META_GROUP if stream is None else self.placement.group_number(stream.channel)
-            storing = self.leading.part(group, StreamStoring)
-            if storing is not None and stream is not None:
-                self.faults.within(group, storing.store, stream, messages)
+            found = self._storing(name)
+            if found is not None:
+                self.faults.within(found[0].number, found[0].store, found[1], messages)
+
+    def _storing(self, name: str) -> tuple[StreamStoring, Stream] | None:
+        """The part of the leader that stores for a stream, and the stream; None: another node does, or none."""
+        stream = self.node.meta.streams.by_name.get(name)
+        if stream is None:
+            return None
+        storing = self.leading.part(self.placement.group_number(stream.channel), StreamStoring)
+        return None if storing is None else (storing, stream)

@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from itertools import groupby
 
 from stan_protocol.channels import publication
-from stan_protocol.frames import Frame
+from stan_protocol.frames import Frame, StreamMessages
 from stan_protocol.scalars import ChannelUid
 
 from stan import limits
@@ -85,6 +85,17 @@ class StreamStoring(StoringPart):
         else:
             self._store(stream, arrived)
 
+    def store_batch(self, stream: Stream, messages: StreamMessages) -> None:
+        """Store a batch that has arrived, behind all that came before."""
+        channel = self.channels.by_uid.get(stream.uid)
+        if messages.ids or stream.uid in self._queued or channel is None or channel.closed:
+            self.store(stream, [messages])
+        else:
+            totals = self.reports.totals
+            totals.in_messages += messages.count
+            totals.in_bytes += messages.payload_bytes
+            self._store_batch(stream, channel, messages)
+
     def _count(self, arrived: Sequence[Arrived]) -> None:
         totals = self.reports.totals
         for one in arrived:
@@ -140,16 +151,26 @@ class StreamStoring(StoringPart):
         for messages in batches:
             if stream.uid in self._queued:
                 self._queue(stream, singly((messages,)))
-                continue
-            first = channel.next_sequence + channel.unsealed.count
-            in_flight = self._in_flight.setdefault(stream.uid, InFlight())
-            index = self.leadership.part(StreamReading).index(stream.uid)
-            judge = Judge(self._services, stream, channel, self.channels.policies, index, in_flight)
-            if isinstance(messages, Frame) or not judge.lets_through(messages, first):
-                self._store_singly(stream, channel, singly((messages,)))
+            elif isinstance(messages, Frame):
+                self._store_singly(stream, channel, (messages,))
             else:
-                done = partial(self._stored_batch, stream, in_flight.begin_batch(first, messages))
-                self._check(stream, channel, RowBatch(messages.bodies, messages.count, done, lasting=True))
+                self._store_batch(stream, channel, messages)
+
+    def _store_batch(self, stream: Stream, channel: LiveChannel, messages: StreamMessages) -> None:
+        """Store a batch as it is if nothing stands against it."""
+        uid, first = stream.uid, channel.next_sequence + channel.unsealed.count
+        in_flight = self._in_flight.get(uid) or self._in_flight.setdefault(uid, InFlight())
+        index = self.leadership.part(StreamReading).index(uid)
+        judge = Judge(self._services, stream, channel, self.channels.policies, index, in_flight)
+        if not judge.lets_through(messages, first):
+            self._store_singly(stream, channel, singly((messages,)))
+            return
+        done = partial(self._stored_batch, stream, in_flight.begin_batch(first, messages))
+        rows = RowBatch(messages.bodies, messages.count, done, lasting=True)
+        if uid in self.channels.policies.schemas:
+            self._check(stream, channel, rows)
+        else:
+            self.publishing.add(channel, rows)
 
     def _store_singly(self, stream: Stream, channel: LiveChannel, frames: Iterable[Frame]) -> None:
         """Store messages that are judged one by one."""
