@@ -422,6 +422,8 @@ FLOW_BYTES_MAX = 4 * MiB
 """Bytes on the way to a client with flow control; above half of it the client is asked what has arrived."""
 STREAM_CONSUMER_SYNCED_MAX = 65_536
 """Acks whose senders wait until they are stored, of one group."""
+STREAM_CONSUMER_LASTING_MIN = 3_600 * SECOND
+"""A consumer that is there for longer while nobody asks for it counts as a durable, for the rights of users."""
 PULL_UNHEARD_MAX = 2 * SECOND
 """For how long a request of a puller counts although NATS has told of no interest in its inbox."""
 

@@ -77,6 +77,31 @@ def user_of(inbox: bytes) -> str:
     return inbox[len(_TO) :].partition(b".")[0].decode("utf-8", "replace") if inbox.startswith(_TO) else ""
 
 
+def inbox_of(user: bytes, subject: bytes) -> bytes:
+    """An inbox of a user as the broker reaches it; *subject* itself without a user."""
+    return b"%b%b.%b" % (_TO, user, subject) if user else subject
+
+
+def own_name(subject: bytes) -> bytes:
+    """An inbox as its user calls it; *subject* itself without users."""
+    return subject[len(_TO) :].partition(b".")[2] if subject.startswith(_TO) else subject
+
+
+def sent_by(frame: Frame) -> tuple[str, Frame] | None:
+    """The user of a message of another protocol, and the message as its user sent it, its reply subject as the broker reaches it.
+    One of a server, whose user is BROKER, names its reply subject itself. None: it is no user's, or wants its answer where no
+    client can be answered."""
+    if not frame.subject.startswith(_FROM):
+        return None
+    user, _, subject = frame.subject[len(_FROM) :].partition(b".")
+    name = user.decode("utf-8", "replace")
+    if name == BROKER or not frame.reply:
+        return name, frame._replace(subject=subject)
+    if not is_inbox(frame.reply):
+        return None
+    return name, frame._replace(subject=subject, reply=b"%b%b.%b" % (_TO, user, frame.reply))
+
+
 def acker(ack_inbox: bytes, *, users: bool) -> tuple[bytes, int, int]:
     """Split the subject of an ack into the user (b"" without *users*), and group and key of the ack inbox.
 

@@ -16,11 +16,11 @@ from typing import Final, Protocol
 from stan_protocol.kernel.wire_py import records_in
 from stan_protocol.patterns import matches
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.scalars import Nanos
+from stan_protocol.scalars import GroupId, Nanos
 
 from stan import limits
 from stan.core.base.leaf_state import LeafState
-from stan.core.base.ready import LeafParcel, LeafPiece, ReadResult
+from stan.core.base.ready import LeafFrames, LeafParcel, LeafPiece, ReadResult
 from stan.protocol.jetstream.consumers import ConsumerConfig
 from stan.protocol.jetstream.statuses import size_of, status_frame
 
@@ -178,11 +178,11 @@ class LiveConsumer:
         for pull in [one for one in self.pulls if one.impatient]:
             self.drop(pull, NO_MESSAGES, shortfall=False)
 
-    def take_statuses(self) -> bytes:
-        """Take the statuses for clients, as frames."""
+    def take_statuses(self, groups: tuple[GroupId, ...]) -> LeafFrames:
+        """Take the statuses for clients; *groups*: as of LeafFrames."""
         told = b"".join(self.statuses)
         self.statuses.clear()
-        return told
+        return LeafFrames(told, groups, self.leaf.user)
 
     def forget_deaf(self, now: Nanos) -> None:
         """Forget the requests of clients that do not listen any more, or never did; nobody knows while the connection is away."""
@@ -298,9 +298,8 @@ class LiveConsumer:
             self.sent += until - first + 1
             behind -= until - first + 1
             first = until + 1
-        return LeafParcel(
-            self.ack_prefix, tuple(pieces), self.subject, config.deliver_group.encode(), config.headers_only
-        )
+        queue, user = config.deliver_group.encode(), self.leaf.user
+        return LeafParcel(self.ack_prefix, tuple(pieces), self.subject, queue, config.headers_only, user)
 
     def _count(self, size: int) -> None:
         """Bytes leave for a client with flow control: ask it now and then whether it has them."""

@@ -20,6 +20,7 @@ from stan import limits
 from stan.core.base.names import text
 from stan.core.features import BrokerParts
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
+from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.features.jetstream.streams.descriptions import StreamDescriptions
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.leader.local_group import Leadership
@@ -30,7 +31,7 @@ from stan.core.services.node import META_GROUP
 from stan.core.services.proposals import nobody_waits
 from stan.core.services.services import Services
 from stan.policies import EPHEMERAL
-from stan.protocol.jetstream.api import LEVEL, PREFIX, Answerer, ApiRow
+from stan.protocol.jetstream.api import CHANGES, JUDGED_LATER, LEVEL, PREFIX, SEES, Answerer, ApiRow
 from stan.protocol.jetstream.errors import (
     ALONE,
     INSUFFICIENT,
@@ -43,30 +44,34 @@ from stan.protocol.jetstream.errors import (
     ApiError,
     RequestError,
     invalid_config,
+    not_permitted,
 )
 from stan.protocol.jetstream.json_data import Fields
 from stan.protocol.jetstream.streams import StreamConfig, requested
 from stan.protocol.proto import entries_pb2 as pb
 
 _METADATA: Final = Answerer.METADATA
-ACCOUNT = ApiRow("INFO", "account_info", _METADATA)
+ACCOUNT = ApiRow("INFO", "account_info", JUDGED_LATER, _METADATA)
 CREATE, UPDATE = (
-    ApiRow("STREAM.CREATE.*", "stream_create", _METADATA, rated=True),
-    ApiRow("STREAM.UPDATE.*", "stream_update", _METADATA, rated=True),
+    ApiRow("STREAM.CREATE.*", "stream_create", JUDGED_LATER, _METADATA, rated=True),
+    ApiRow("STREAM.UPDATE.*", "stream_update", JUDGED_LATER, _METADATA, rated=True),
 )
-CREATED, UPDATED = ApiRow("STREAM.CREATED.*", "stream_create"), ApiRow("STREAM.UPDATED.*", "stream_update")
+CREATED, UPDATED = (
+    ApiRow("STREAM.CREATED.*", "stream_create", SEES),
+    ApiRow("STREAM.UPDATED.*", "stream_update", SEES),
+)
 """Sent by the leader of the metadata, so that the leader of the channel answers the client."""
 PAGED: Final = (("total", 0), ("offset", 0), ("limit", 0))
 INFO, DELETE = (
-    ApiRow("STREAM.INFO.*", "stream_info", refused=PAGED),
-    ApiRow("STREAM.DELETE.*", "stream_delete", rated=True),
+    ApiRow("STREAM.INFO.*", "stream_info", SEES, refused=PAGED),
+    ApiRow("STREAM.DELETE.*", "stream_delete", CHANGES, rated=True),
 )
 NAMES, LIST = (
-    ApiRow("STREAM.NAMES", "stream_names", _METADATA, PAGED, rated=True),
-    ApiRow("STREAM.LIST", "stream_list", _METADATA, PAGED, rated=True),
+    ApiRow("STREAM.NAMES", "stream_names", JUDGED_LATER, _METADATA, PAGED, rated=True),
+    ApiRow("STREAM.LIST", "stream_list", JUDGED_LATER, _METADATA, PAGED, rated=True),
 )
 REFUSED: Final = tuple(
-    ApiRow(subject, response)
+    ApiRow(subject, response, SEES)
     for subject, response in (
         ("STREAM.SNAPSHOT.*", "stream_snapshot"),
         ("STREAM.RESTORE.*", "stream_restore"),
@@ -115,7 +120,8 @@ class StreamDeletions(LeaderPart):
 class StreamRequests:
     """Handles requests about streams as a whole."""
 
-    def __init__(self, services: Services, parts: BrokerParts) -> None:
+    def __init__(self, services: Services, parts: BrokerParts, rights: JetStreamRights) -> None:
+        self.rights = rights
         self.leading, self.nats, self.node = services.leading, services.nats, services.node
         self.outgoing = services.outgoing
         self.placement, self.proposals = services.placement, services.proposals
@@ -171,11 +177,13 @@ class StreamRequests:
             raise RequestError(UNAVAILABLE)
         name = request.named[0]
         config = requested(request.document(), name, self._replicas())
+        known = self.node.meta.streams.by_name.get(name)
+        self.rights.check_stream(request.user, config, known)
         if self.node.meta.streams.is_too_much(config):
             raise RequestError(TOO_MANY_STREAMS)
         if self.node.meta.streams.overlapping(config):
             raise RequestError(OVERLAP)
-        return config, self.node.meta.streams.by_name.get(name)
+        return config, known
 
     def _replicas(self) -> int:
         """The number of nodes that keep a channel."""
@@ -243,7 +251,7 @@ class StreamRequests:
             mine = request._replace(stream=stream, groups=(META_GROUP, group))
             self._answer(mine, did_create=row is CREATED)
         else:
-            subject = f"{PREFIX}{row.subject.replace('*', stream.name)}".encode()
+            subject = self.rights.own(f"{PREFIX}{row.subject.replace('*', stream.name)}").encode()
             self.outgoing.responses.append(publication(subject, b"", request.frame.reply))
 
     def _answer(self, request: ApiRequest, *, did_create: bool = False) -> None:
@@ -253,7 +261,9 @@ class StreamRequests:
     # --- showing --------------------------------------------------------------------------------------------------------
 
     def _account(self, request: ApiRequest) -> None:
-        streams = self.node.meta.streams.by_name.values()
+        if not self.rights.is_concerned(request.user):
+            raise RequestError(not_permitted("no permission to anything"))
+        streams = self._seen_by(request.user)
         held = [self.descriptions.state(one) for one in streams if self.descriptions.holds(one)]
         request.answer(
             memory=0,
@@ -341,11 +351,15 @@ class StreamRequests:
         fields = Fields(request.document())
         offset, subject = max(0, fields.number("offset")), fields.text("subject")
         fields.end()
-        streams = self.node.meta.streams.by_name
-        found = [streams[name] for name in sorted(streams)]
+        found = self._seen_by(request.user)
         if subject:
             found = [one for one in found if one.overlaps(subject)]
         return found, offset
+
+    def _seen_by(self, user: str) -> list[Stream]:
+        """The streams that a user may see, by name."""
+        streams = self.node.meta.streams.by_name
+        return [streams[name] for name in sorted(streams) if self.rights.sees(user, streams[name])]
 
     # --- deleting -------------------------------------------------------------------------------------------------------
 
