@@ -19,7 +19,7 @@ from stan.core.state.cursors import Cursor
 from stan.limits import STREAM_CONSUMER_LASTING_MIN
 from stan.permissions import Right
 from stan.protocol.jetstream import headers
-from stan.protocol.jetstream.api import CHANGES, SEES, ApiRow
+from stan.protocol.jetstream.api import CHANGES, OWNS, SEES, ApiRow
 from stan.protocol.jetstream.consumers import ConsumerConfig
 from stan.protocol.jetstream.errors import (
     NO_INBOX,
@@ -119,6 +119,12 @@ class JetStreamRights:
                 raise RequestError(error)
         if not self.may_have(config):
             raise RequestError(invalid_config("a stream's subjects can not overlap with those of replies"))
+
+    def check_details(self, user: str, stream: Stream) -> None:
+        """Refuse to show which subjects the messages of a stream have. Raises RequestError."""
+        error = self.refusal(user, OWNS, stream.channel)
+        if error is not None:
+            raise RequestError(error)
 
     def may_have(self, config: StreamConfig) -> bool:
         """False if what clients are sent would be stored in a stream of that configuration."""

@@ -292,6 +292,8 @@ class StreamRequests:
         offset = max(0, fields.number("offset"))
         fields.end()
         reading, config = request.part(StreamReading), request.known.config
+        if filtered or details:
+            self.rights.check_details(request.user, request.known)
         if filtered and reading.busy:
             raise RequestError(INSUFFICIENT)
         page = _SubjectsPage(filtered, offset)
