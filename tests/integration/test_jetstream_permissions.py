@@ -11,6 +11,7 @@ import stan_client
 from nats.js.api import AckPolicy, ConsumerConfig, StreamConfig
 from nats.js.errors import APIError
 
+from tests.kit.cluster import StanCluster
 from tests.kit.jetstream import asked
 from tests.kit.ports import free_port
 from tests.kit.rogue import CLUSTER, url, with_nats_of_somebody_else
@@ -74,7 +75,8 @@ async def household(server):
     try:
         found = Household(links)
         await asked(found.js["ops"].account_info)
-        await found.js["ops"].add_stream(StreamConfig(name="ORDERS", subjects=["orders.*"]))
+        orders = StreamConfig(name="ORDERS", subjects=["orders.*"])
+        await asked(lambda: found.js["ops"].add_stream(orders))
         await found.listen()
         yield found
     finally:
@@ -223,3 +225,25 @@ async def test_clients_of_stan_share_the_channel(server):
                 b"from JetStream",
             ]
             assert (await home.js["alice"].get_msg("JOBS", 1)).data == b"from STAN"
+
+
+async def test_a_cluster_knows_who_speaks_at_each_of_its_nodes(tmp_path):
+    (tmp_path / "stan.conf").write_text(CONF)
+    with StanCluster(tmp_path, "-c", str(tmp_path / "stan.conf")) as cluster:
+        nodes = list(cluster.nodes.values())
+        async with household(nodes[0]) as home:
+            bob = (await nats.connect(url(nodes[1], "bob"))).jetstream(timeout=10)
+            alice = (await nats.connect(url(nodes[2], "alice"))).jetstream(timeout=10)
+            for number in range(20):
+                await asked(lambda number=number: home.js["alice"].publish("orders.new", b"secret %d" % number))
+            sub = await alice.pull_subscribe("orders.*", durable="worker", stream="ORDERS")
+            found = await fetched(sub, 20)
+            assert {one.subject for one in found} == {"orders.new"}
+            assert await refused(bob.publish("orders.new", b"forged"))
+            assert await refused(bob.consumer_info("ORDERS", "worker"))
+            for one in found:
+                await one.ack_sync(timeout=10)
+            assert (await home.js["alice"].consumer_info("ORDERS", "worker")).num_ack_pending == 0
+            assert not [data for _, data in home.heard if b"secret" in data]
+            await bob._nc.close()
+            await alice._nc.close()

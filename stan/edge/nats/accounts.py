@@ -10,19 +10,15 @@ from dataclasses import replace
 from urllib.parse import unquote
 
 from stan_protocol.channels import REPLIES, Subjects
-from stan_protocol.patterns import ONE, REST
 
 from stan.config import Config
 from stan.edge.nats.nats_process import quoted
 from stan.permissions import NatsUser, Permissions, Right
-from stan.protocol.jetstream.streams import is_subject
-from stan.protocol.user_subjects import BROKER, FROM, TO, ack_subject, reply_subject
+from stan.protocol.user_subjects import BROKER, FROM, TO, ack_subject, reply_subject, stream_tokens
 
 _CLIENTS = ("STANDARD", "WEBSOCKET", "MQTT")
 """Connections that a user may make, where JetStream is served."""
 _API = ("$JS.API.>", "$JS.ACK.>", "$JS.FC.>")
-_BUCKETS = {"$KV", "$O"}
-"""First tokens of the subjects of buckets, and of objects."""
 _REQUESTS = ("*", "replica.*", "admin.>")
 """Ends of the subjects of requests, behind `_STAN.x.<cluster>`; events go the other way, to the clients."""
 
@@ -64,13 +60,6 @@ def with_accounts(config: Config, password: str) -> Config:
     nats = replace(config.nats, user=BROKER, password=password, token="", own=True)
     config = replace(config, nats=nats)
     return replace(config, embedded=replace(config.embedded, accounts=accounts(config, login, leaf_password(config))))
-
-
-def stream_tokens(permissions: Permissions, reply_prefixes: Iterable[str]) -> set[str]:
-    """The first tokens that subjects of streams may have where there are users."""
-    named = {name.partition(".")[0] for rule in permissions.rules for names in rule.rights.values() for name in names}
-    taken = {prefix.partition(".")[0] for prefix in (*REPLIES, *reply_prefixes, _API[0])}
-    return {token for token in (named | _BUCKETS) - taken - {ONE, REST} if is_subject(token)}
 
 
 # --- leafnode connections -------------------------------------------------------------------------------------------------
@@ -147,9 +136,8 @@ def _of_jetstream(config: Config) -> Iterator[str]:
     sees a cycle. So they are those that begin like a pattern of the permissions; of these the ones cross for which the broker
     listens."""
     yield from _API
-    if config.permissions is not None:
-        for token in sorted(stream_tokens(config.permissions, config.reply_prefixes)):
-            yield from (token, f"{token}.>")
+    for token in sorted(stream_tokens(config)):
+        yield from (token, f"{token}.>")
 
 
 def _import(user: NatsUser, subject: str, *, wrap: bool) -> str:

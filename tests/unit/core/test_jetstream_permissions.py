@@ -26,7 +26,7 @@ def rule(user, *rights, channels=(">",)):
 RULES = (
     *(rule(user, right) for right, user in RIGHTS.items()),
     *(rule(user, Right.SUBSCRIBE, Right.DURABLE) for user in (OWNER, OTHER)),
-    rule("half", Right.PUBLISH, channels=("a.b",)),
+    rule("half", Right.PUBLISH, channels=("a.b", "t.x")),
     rule("maker", Right.ADMIN_WRITE, channels=("S2", "x.*")),
     Rule(client="somebody", rights={Right.PUBLISH: ("c",)}),
 )
@@ -190,6 +190,12 @@ def test_a_stream_needs_the_right_to_change_each_of_its_subjects_and_its_channel
     assert "error" not in made("S2", "x.*")
     more = {"name": "S2", "subjects": ["x.*", "a.z"]}
     assert asker.told("maker", "STREAM.UPDATE.S2", more)["error"]["code"] == 403
+
+
+def test_a_stream_has_subjects_whose_messages_come(asker):
+    answer = asker.told(RIGHTS[Right.ADMIN_WRITE], "STREAM.CREATE.N", {"name": "N", "subjects": ["never.*"]})
+    assert answer["error"]["err_code"] == 10052
+    assert 'begin with "never"' in answer["error"]["description"]
 
 
 def test_a_stream_cannot_have_the_subjects_of_replies():

@@ -9,7 +9,8 @@ from typing import Final
 
 from stan_protocol.channels import REPLIES
 from stan_protocol.frames import Frame
-from stan_protocol.patterns import overlap
+from stan_protocol.patterns import ONE, overlap
+from stan_protocol.refusals import go_quote
 
 from stan.core.base.names import raw, text
 from stan.core.metadata.streams import Stream
@@ -30,7 +31,7 @@ from stan.protocol.jetstream.errors import (
     not_permitted,
 )
 from stan.protocol.jetstream.streams import StreamConfig
-from stan.protocol.user_subjects import BROKER, FROM, from_any_user, sent_by
+from stan.protocol.user_subjects import BROKER, FROM, from_any_user, sent_by, stream_tokens
 
 _MANAGES: Final = (Right.ADMIN_READ, Right.ADMIN_WRITE)
 _NO_CLIENT: Final = b""
@@ -119,6 +120,12 @@ class JetStreamRights:
                 raise RequestError(error)
         if not self.may_have(config):
             raise RequestError(invalid_config("a stream's subjects can not overlap with those of replies"))
+        firsts = {subject.partition(".")[0] for subject in config.subjects} - {ONE}
+        for unknown in sorted(firsts - stream_tokens(self.node.config) if self.with_users else ()):
+            why = (
+                f"no rule of the permissions names subjects that begin with {go_quote(unknown)}: no message would come"
+            )
+            raise RequestError(invalid_config(why))
 
     def check_details(self, user: str, stream: Stream) -> None:
         """Refuse to show which subjects the messages of a stream have. Raises RequestError."""
