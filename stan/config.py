@@ -500,8 +500,6 @@ class Config:
 
     def _jetstream_complaints(self) -> Iterator[str]:
         """Yield the reasons why clients of JetStream cannot be served."""
-        if self.jetstream_api and self.permissions is not None:
-            yield "jetstream_api is not supported together with permissions: they do not cover clients of JetStream"
         if self.jetstream_api and self.partitioning:
             yield "jetstream_api is not supported together with partitioning: each server would answer for all streams"
         for pattern in self.jetstream_channels:

@@ -98,7 +98,7 @@ class Driver:
         if gateway.read_buffer.went_down or gateway.read_buffer.went_up:
             self._connection_changed()
             needed = True
-        needed |= gateway.connection.leaf is not None and self._look_at_leaf(gateway.connection.leaf)
+        needed |= bool(gateway.connection.leaves) and self._look_at_leaves(gateway.connection.leaves)
         needed |= gateway.take_in()
         if leaderships is not None:
             scheduler = leaderships.scheduler
@@ -180,13 +180,14 @@ class Driver:
                 self._note("INF", f"Connection to NATS is back after {away / 1e9:.3f}s")
                 self.broker.step_reconnected(away)
 
-    def _look_at_leaf(self, leaf: LeafPort) -> bool:
-        """Step what the leafnode connection has to tell; returns True if there was anything."""
-        if not leaf.news.any:
-            return False
-        news, leaf.news = leaf.news, LeafNews()
-        self.broker.stops.step_leaf(news.interest, up=leaf.up, forgotten=news.forgotten)
-        return True
+    def _look_at_leaves(self, leaves: Mapping[bytes, LeafPort]) -> bool:
+        """Step what the leafnode connections have to tell; returns True if there was anything."""
+        stepped = False
+        for user, leaf in leaves.items():
+            if leaf.news.any:
+                news, leaf.news, stepped = leaf.news, LeafNews(), True
+                self.broker.stops.step_leaf(news.interest, up=leaf.up, forgotten=news.forgotten, user=user)
+        return stepped
 
     def _commit(self) -> None:
         for number in sorted(self.turns.touched):

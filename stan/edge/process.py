@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from stan_protocol.patterns import width
@@ -13,6 +15,7 @@ from stan.config import Config, StoreLimits
 from stan.core.broker.broker import Broker
 from stan.edge.driver import Driver
 from stan.edge.log import ServerLog, redacted
+from stan.edge.nats.accounts import leaf_login, leaf_password, leaf_users
 from stan.edge.nats.connection import NatsConnection, hint
 from stan.edge.nats.embedded import EmbeddedNats
 from stan.edge.nats.gateway import Gateway
@@ -23,6 +26,7 @@ from stan.edge.runtime import AsyncRuntime
 from stan.edge.storage.storage import Storage
 from stan.edge.tracing.traced_driver import ServerTracing
 from stan.errors import Frozen, StanError, StartError
+from stan.protocol.user_subjects import with_users
 
 
 class BrokerProcess:
@@ -40,7 +44,7 @@ class BrokerProcess:
         self.log = log
         self.runtime = AsyncRuntime(len(storage.logs))
         self.connection: NatsConnection | None = None
-        self.leaf: LeafConnection | None = None
+        self.leaves: list[LeafConnection] = []
         self.serving = False  # clients are served, or were
         self.crash: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -100,29 +104,38 @@ class BrokerProcess:
         return connection
 
     def connect_leaf(self, embedded: EmbeddedNats | None) -> None:
-        """Connect by a leafnode connection, too, if JetStream's clients are served: what consumers get leaves there. Call once
-        turns may step the broker."""
+        """Connect by a leafnode connection, too, if JetStream's clients are served: what consumers get leaves there; with users
+        by one into the account of each. Call once turns may step the broker."""
         config = self.config
         if not config.jetstream_api:
             return
-        place = config.jetstream_leaf
-        if not place and embedded is None:
+        if not config.jetstream_leaf and embedded is None:
             self.log.warning("jetstream_leaf is not set: consumers of JetStream get no messages")
             return
 
-        def address() -> LeafAddress | None:
-            if place:
-                return leaf_address(place, config.nats)
-            return None if embedded is None else embedded.leafnode
+        for user in leaf_users(config) if with_users(config) else ("",):
+            name = f"_NSS-{config.cluster_id}-leaf"
+            address = partial(self._leaf_address, embedded, user)
+            leaf = LeafConnection(address, name, self.driver.turns.wake, self.note)
+            self.gateway.connection.leaves[user.encode()] = leaf
+            self.leaves.append(leaf)
+            leaf.start()
 
-        name = f"_NSS-{config.cluster_id}-leaf"
-        self.leaf = self.gateway.connection.leaf = LeafConnection(address, name, self.driver.turns.wake, self.note)
-        self.leaf.start()
+    def _leaf_address(self, embedded: EmbeddedNats | None, user: str) -> LeafAddress | None:
+        """Where to connect by a leafnode connection, into the account of *user*; None while that is unknown."""
+        config = self.config
+        if config.jetstream_leaf:
+            found: LeafAddress | None = leaf_address(config.jetstream_leaf, config.nats)
+        else:
+            found = None if embedded is None else embedded.leafnode
+        if not user or found is None:
+            return found
+        return replace(found, user=leaf_login(user), password=leaf_password(config))
 
     async def check_jetstream(self) -> None:
         """Raise StartError if clients of JetStream are to be served, and somebody else serves them here."""
         if self.config.jetstream_api:
-            conflict = await jetstream_conflict(self.gateway.own_requests, self.config.cluster_id)
+            conflict = await jetstream_conflict(self.gateway.own_requests, self.config)
             if conflict:
                 raise StartError(conflict)
 
@@ -234,8 +247,8 @@ class BrokerProcess:
     async def close(self, *, clean: bool) -> None:
         """Close files and threads."""
         self.driver.turns.stop()
-        if self.leaf is not None:
-            await self.leaf.close()
+        for leaf in self.leaves:
+            await leaf.close()
         if self.connection is not None and not self.connection.is_closed:
             await self.connection.close()
         self.runtime.close()

@@ -432,6 +432,8 @@ STREAM_CONSUMER_SYNCED_MAX = 65_536
 ADVISORIES_WAITING_MAX = 10_000
 """Advisories about messages of the consumers of one group that wait for an entry."""
 """Acks whose senders wait until they are stored, of one group."""
+STREAM_CONSUMER_LASTING_MIN = 3_600 * SECOND
+"""A consumer that is there for longer while nobody asks for it counts as a durable, for the rights of users."""
 PULL_UNHEARD_MAX = 2 * SECOND
 """For how long a request of a puller counts although NATS has told of no interest in its inbox."""
 

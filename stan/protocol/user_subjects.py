@@ -13,6 +13,7 @@ anything in its own account, where servers speak to each other. The accounts are
 from google.protobuf.message import DecodeError
 from stan_protocol.channels import OWN_INBOXES, REPLIES, Subjects, is_inbox
 from stan_protocol.frames import Frame, Rules
+from stan_protocol.patterns import ONE, REST
 from stan_protocol.proto import wire_pb2 as wire
 
 from stan.config import Config
@@ -25,6 +26,8 @@ TO = "_STAN.to"
 ACK_GROUPS = 1 << 16
 """Added to the number of the group in ack inboxes of subscriptions that another node than the leader may serve: a node without
 of these skips their acks unread."""
+_BUCKETS = {"$KV", "$O"}
+"""First tokens of the subjects of JetStream's buckets, and of its objects."""
 _FROM, _TO = f"{FROM}.".encode(), f"{TO}.".encode()
 _ACKS = (b"_STAN.ack.", _FROM)
 
@@ -47,6 +50,15 @@ def is_of_user(ack_inbox: bytes) -> bool:
 def with_users(config: Config) -> bool:
     """True if users are configured, so that NATS reports the user of each request."""
     return config.permissions is not None and bool(config.permissions.users)
+
+
+def stream_tokens(config: Config) -> set[str]:
+    """The first tokens that subjects of JetStream's streams may have where there are users: those of all patterns of the rules,
+    and of buckets. Only messages on such subjects come to the broker."""
+    rules = config.permissions.rules if config.permissions is not None else ()
+    named = {name.partition(".")[0] for rule in rules for names in rule.rights.values() for name in names}
+    taken = {prefix.partition(".")[0] for prefix in (*REPLIES, *config.reply_prefixes)} | {ONE, REST, "$JS", "$SYS"}
+    return {token for token in (named | _BUCKETS) - taken if token.isprintable() and " " not in token}
 
 
 def said_by(user: bytes, subject: bytes) -> bytes:
@@ -75,6 +87,31 @@ def from_any_user(subject: str) -> str:
 def user_of(inbox: bytes) -> str:
     """The user of an inbox as the broker knows it; "" without users."""
     return inbox[len(_TO) :].partition(b".")[0].decode("utf-8", "replace") if inbox.startswith(_TO) else ""
+
+
+def inbox_of(user: bytes, subject: bytes) -> bytes:
+    """An inbox of a user as the broker reaches it; *subject* itself without a user."""
+    return b"%b%b.%b" % (_TO, user, subject) if user else subject
+
+
+def own_name(subject: bytes) -> bytes:
+    """An inbox as its user calls it; *subject* itself without users."""
+    return subject[len(_TO) :].partition(b".")[2] if subject.startswith(_TO) else subject
+
+
+def sent_by(frame: Frame) -> tuple[str, Frame] | None:
+    """The user of a message of another protocol, and the message as its user sent it, its reply subject as the broker reaches it.
+    One of a server, whose user is BROKER, names its reply subject itself. None: it is no user's, or wants its answer where no
+    client can be answered."""
+    if not frame.subject.startswith(_FROM):
+        return None
+    user, _, subject = frame.subject[len(_FROM) :].partition(b".")
+    name = user.decode("utf-8", "replace")
+    if name == BROKER or not frame.reply:
+        return name, frame._replace(subject=subject)
+    if not is_inbox(frame.reply):
+        return None
+    return name, frame._replace(subject=subject, reply=b"%b%b.%b" % (_TO, user, frame.reply))
 
 
 def acker(ack_inbox: bytes, *, users: bool) -> tuple[bytes, int, int]:

@@ -133,7 +133,6 @@ class NodePort(SimPort):
     asks_for_503 = True
     max_payload = 1 << 20
     unsent = 0
-    leaf: Any = None  # the leafnode connection of a node that serves clients of JetStream
 
     def __init__(
         self,
@@ -147,6 +146,9 @@ class NodePort(SimPort):
         self.read_buffer = read_buffer
         self.run = run or (lambda call, *args: call(*args))
         self.subscriptions: dict[int, str] = {}
+        self.leaves: dict[
+            bytes, Any
+        ] = {}  # the leafnode connections of a node that serves clients of JetStream, by user
         self._held: list[bytes] | None = None  # what arrives while the node does not read
 
     def connect(self) -> bool:
@@ -157,8 +159,8 @@ class NodePort(SimPort):
             self.nats.subscribe(self, subject, sid)
         self._held = None
         self.run(self.read_buffer.on_up)
-        if self.leaf is not None:
-            self.leaf.connect()
+        for leaf in self.leaves.values():
+            leaf.connect()
         return True
 
     def cut(self) -> bool:
@@ -167,8 +169,8 @@ class NodePort(SimPort):
             return False
         self._held = None
         self.run(self.read_buffer.on_down)
-        if self.leaf is not None:
-            self.leaf.cut()
+        for leaf in self.leaves.values():
+            leaf.cut()
         return True
 
     def received(self, messages: list[tuple[int, SimMessage]]) -> None:

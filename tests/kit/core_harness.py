@@ -136,7 +136,8 @@ class CoreHarness:
         self.logs = defaultdict(list)  # group -> [(index, kind, body)]
         self.indexes = defaultdict(Index)
         self.said: list[Said] = []
-        self.leaf_said: list[bytes] = []  # by the leafnode connection
+        self.leaf_said: list[bytes] = []  # by the leafnode connections
+        self.leaf_users: list[bytes] = []  # whose these were; b"": there are no users
         self.lapsed = set()  # groups whose lease is over when something is about to leave
         self.leased = []  # of what was said, what may leave only under a lease
         self.events: list[Event] = []
@@ -358,9 +359,11 @@ class CoreHarness:
     def _say(self, send):
         if isinstance(send, LeafFrames):
             self.leaf_said.append(send.data)
+            self.leaf_users.append(send.user)
             return
         if isinstance(send, Delivery) and send.leaf is not None:
             self.leaf_said += delivery_frames(send)
+            self.leaf_users.append(send.leaf.user)
             return
         if isinstance(send, Delivery):
             send = kernel.frames(

@@ -24,14 +24,16 @@ def url(server, user, password=""):
 
 
 @contextlib.contextmanager
-def with_nats_of_somebody_else(directory, conf, *flags):
-    """A server over a nats-server with the accounts that `stan config accounts` prints; the broker's user is `broker`."""
+def with_nats_of_somebody_else(directory, conf, *flags, leaf_port=0):
+    """A server over a nats-server with the accounts that `stan config accounts` prints; the broker's user is `broker`.
+    *leaf_port*: where it listens for leafnodes, not 0."""
     file, accounts = directory / "stan.conf", directory / "nats.conf"
     file.write_text(conf.replace("streaming {", "streaming {\n  username: broker, password: pb", 1))
     command = [sys.executable, "-m", "stan.cli.main", "config", "accounts", str(file)]
     told = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=PATHS, check=False, timeout=60)
     assert told.returncode == 0, told.stderr
-    accounts.write_text(told.stdout)
+    leafnodes = f"leafnodes {{ listen: 127.0.0.1:{leaf_port} }}\n" if leaf_port else ""
+    accounts.write_text(leafnodes + told.stdout)
     with (
         NatsServer(directory, "-c", str(accounts)) as theirs,
         StanServer(directory, "-sc", str(file), *flags, nats_url=theirs.url) as server,

@@ -65,7 +65,7 @@ def test_any_header_block_is_read(block):
 
 @given(st.lists(st.sampled_from(("A", "B", "x", "", ">", "*")), max_size=5))
 def test_a_request_has_one_row(tokens):
-    rows = [ApiRow(one, "") for one in ("A", "A.B", "A.*", "A.*.>", "B.>")]
+    rows = [ApiRow(one, "", ()) for one in ("A", "A.B", "A.*", "A.*.>", "B.>")]
     found = ApiTable(rows).find(PREFIX + ".".join(tokens))
     if found is not None:
         row, named = found

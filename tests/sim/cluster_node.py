@@ -220,7 +220,7 @@ class SimulatedNode:
         self.port.subscriptions = gateway.subscriptions.known()
         gateway.connection = self.port
         if self.world.jetstream:
-            self.port.leaf = SimLeaf(
+            self.port.leaves[b""] = SimLeaf(
                 self.world.nats, f"leaf of {self.name}", self.server, self.run, self.driver.turns.look
             )
         self.port.connect()

@@ -192,7 +192,7 @@ class _Consumers:
 
     def _mend_leaf(self, leaf):
         """Unless its node is gone, or NATS is away."""
-        if any(getattr(port, "leaf", None) is leaf for port in self.nats.ports):
+        if any(leaf in getattr(port, "leaves", {}).values() for port in self.nats.ports):
             leaf.connect()
 
     @property

@@ -84,7 +84,7 @@ class Node:
         self.link.subscriptions = self.gateway.subscriptions.subjects
         self.gateway.connection = self.link
         if world.jetstream:
-            self.link.leaf = SimLeaf(world.nats, "leaf", 0, self.link.run, turns.look)
+            self.link.leaves[b""] = SimLeaf(world.nats, "leaf", 0, self.link.run, turns.look)
         self.connection = None  # of a real process
         self.log = SimpleNamespace(error=world.trace)
         self.broker.lead(self.runtime.now(), self.runtime.wall(), unconfirmed=self.storage.unconfirmed)

@@ -10,7 +10,7 @@ from stan.cli.support.common import EXIT_FAILED, fail, group_of_commands
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Table, show
 from stan.cli.support.terminal import write
-from stan.edge.nats.accounts import accounts
+from stan.edge.nats.accounts import accounts, leaf_password
 from stan.edge.nats.nats_process import quoted
 from stan.settings.config_check import CheckResult, examine
 from stan.settings.nats_conf import load
@@ -78,4 +78,4 @@ def accounts_(file: File, flags: Flags = None) -> None:
     if not (config.nats.user and config.nats.password):
         fail(f"{file}: the broker's own login is missing: username and password")
     login = f"user: {quoted(config.nats.user)}, password: {quoted(config.nats.password)}"
-    write([accounts(config, login).removesuffix("\n")])
+    write([accounts(config, login, leaf_password(config)).removesuffix("\n")])

@@ -60,6 +60,7 @@ class LeafParcel(NamedTuple):
     subject: bytes  # of all messages; b"": a message's key is its subject
     queue: bytes = b""  # one of its members gets each message; b"": all that listen
     headers_only: bool = False
+    user: bytes = b""  # by whose leafnode connection; b"": there are no users
 
 
 class Delivery(NamedTuple):
@@ -95,6 +96,7 @@ class LeafFrames(NamedTuple):
 
     data: bytes
     groups: tuple[GroupId, ...]
+    user: bytes = b""  # as of LeafParcel
 
 
 class WaitingAnswers:

@@ -77,7 +77,7 @@ class GroupStates:
     def _reset(self, number: GroupId, machine: GroupMachine) -> None:
         services = self._services
         tell, policy_of = partial(tell_failure, services, number), partial(_policy_of, services, machine)
-        redelivery = Redelivery(LiveView(leaf=services.leaf), services.timers.of(number), tell)
+        redelivery = Redelivery(LiveView(leaves=services.leaves), services.timers.of(number), tell)
         dispatch = Dispatch(machine, services.stored.indexes, redelivery, policy_of)
         made, old = ChannelGroup(machine, dispatch), self.node.groups.get(number)
         if old is not None:  # numbers continue, so that late answers for the old state are recognised

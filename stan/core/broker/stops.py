@@ -16,7 +16,7 @@ class GroupStops:
 
     def __init__(self, services: Services, roles: GroupRoles, progress: ProgressWriter) -> None:
         self.faults, self.leading, self.node = services.faults, services.leading, services.node
-        self.leaf = services.leaf
+        self.leaves = services.leaves
         self.roles = roles
         self.progress = progress
 
@@ -59,10 +59,11 @@ class GroupStops:
                 blocked.add(number)
         return blocked
 
-    def step_leaf(self, changes: list[Change], *, up: bool, forgotten: bool) -> None:
-        """Report the leafnode connection, which deliveries of consumers leave by: whether it has room, and how NATS's interest
-        has changed since the last call. *forgotten*: it was lost meanwhile, and all earlier interest counts no more."""
-        self.leaf.change(changes, up=up, forgotten=forgotten)
+    def step_leaf(self, changes: list[Change], *, up: bool, forgotten: bool, user: bytes = b"") -> None:
+        """Report a leafnode connection, which deliveries of consumers leave by: whether it has room, and how NATS's interest has
+        changed since the last call. *forgotten*: it was lost meanwhile, and all earlier interest counts no more. *user*: whose
+        account it leads to; b"" without users."""
+        self.leaves.change(user, changes, up=up, forgotten=forgotten)
 
     def step_frozen(self, number: GroupId) -> None:
         """A group's log failed and takes nothing until a restart: the group sends nothing either."""

@@ -14,7 +14,7 @@ from stan_protocol.scalars import ChannelUid, Nanos
 from stan import limits
 from stan.core.base.causes import Cause
 from stan.core.base.delivery_policy import NOT_KNOWN, DeliveryPolicy
-from stan.core.base.ready import Delivery, Fetch, Indexes, LeafFrames, ReadResult, Ready
+from stan.core.base.ready import Delivery, Fetch, Indexes, ReadResult, Ready
 from stan.core.base.runs import Run, Runs
 from stan.core.leader.acks import AckProcessor
 from stan.core.leader.cursors import LiveCursor, LiveMember
@@ -171,7 +171,7 @@ class Dispatch:
         if not waits and live.last_sent >= newest and not live.pending.due.size:
             consumer.end_impatient()
         if consumer.statuses:
-            ready.sends.append(LeafFrames(consumer.take_statuses(), (self.machine.group,)))
+            ready.sends.append(consumer.take_statuses((self.machine.group,)))
 
     def _settle_removed(self, live: LiveCursor, to: int) -> None:
         """Messages up to *to* were removed by the channel's limits: they are neither sent nor redelivered (STAN-SPEC 6.6). Those

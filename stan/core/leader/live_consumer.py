@@ -16,11 +16,11 @@ from typing import Final, Protocol
 from stan_protocol.kernel.wire_py import records_in
 from stan_protocol.patterns import matches
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.scalars import Nanos
+from stan_protocol.scalars import GroupId, Nanos
 
 from stan import limits
 from stan.core.base.leaf_state import LeafState
-from stan.core.base.ready import LeafParcel, LeafPiece, ReadResult
+from stan.core.base.ready import LeafFrames, LeafParcel, LeafPiece, ReadResult
 from stan.protocol.jetstream.consumers import ConsumerConfig
 from stan.protocol.jetstream.statuses import size_of, status_frame
 
@@ -182,11 +182,11 @@ class LiveConsumer:
         for pull in [one for one in self.pulls if one.impatient and (one.served or not one.over_at)]:
             self.drop(pull, NO_MESSAGES, shortfall=False)
 
-    def take_statuses(self) -> bytes:
-        """Take the statuses for clients, as frames."""
+    def take_statuses(self, groups: tuple[GroupId, ...]) -> LeafFrames:
+        """Take the statuses for clients; *groups*: as of LeafFrames."""
         told = b"".join(self.statuses)
         self.statuses.clear()
-        return told
+        return LeafFrames(told, groups, self.leaf.user)
 
     def forget_deaf(self, now: Nanos) -> None:
         """Forget the requests of clients that do not listen any more, or never did; nobody knows while the connection is away."""
@@ -302,7 +302,8 @@ class LiveConsumer:
                 self._count(len(batch.records) * (last - first + 1) // batch.count)
         else:
             pieces = self._divided(batch, LeafPiece(b"", first, last, sent + 1, behind), now)
-        return LeafParcel(self.ack_prefix, tuple(pieces), self.subject, self.presence.groups, config.headers_only)
+        groups, user = self.presence.groups, self.leaf.user
+        return LeafParcel(self.ack_prefix, tuple(pieces), self.subject, groups, config.headers_only, user)
 
     def _divided(self, batch: ReadResult, whole: LeafPiece, now: Nanos) -> list[LeafPiece]:
         """The requests get what they want of a piece, one after the other."""

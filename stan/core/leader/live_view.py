@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from stan_protocol.scalars import ChannelUid
 
-from stan.core.base.leaf_state import LeafState
+from stan.core.base.leaf_state import LeafStates
 from stan.core.leader.cursors import LiveCursors
 from stan.core.leader.progress import ProgressReports
 
@@ -45,4 +45,4 @@ class LiveView:
     reports: ProgressReports = field(default_factory=ProgressReports)
     stops: DeliveryStops = field(default_factory=DeliveryStops)
     totals: DeliveryTotals = field(default_factory=DeliveryTotals)
-    leaf: LeafState = field(default_factory=LeafState)
+    leaves: LeafStates = field(default_factory=LeafStates)

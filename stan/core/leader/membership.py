@@ -34,7 +34,7 @@ class LiveMembership:
         self.indexes = indexes
         self.cursors, self.reports = redelivery.cursors, redelivery.reports
         self.redelivery = redelivery
-        self.leaf = redelivery.view.leaf
+        self.leaves = redelivery.view.leaves
         self.policy_of = policy_of
 
     # --- leadership -----------------------------------------------------------------------------------------------------
@@ -131,7 +131,8 @@ class LiveMembership:
             again = sum(run.size * run.count for run in (*cursor.to_redeliver, *member.sub.pending))
             sent = max(0, cursor.last_sent - max(cursor.past.start_sequence, 1) + 1) + again
             prefix = member.sub.settings.ack_inbox + b"."
-            member.consumer = LiveConsumer(self.leaf, consumer.config, prefix, consumer.subject, sent)
+            leaf = self.leaves.of(cursor.user)
+            member.consumer = LiveConsumer(leaf, consumer.config, prefix, consumer.subject, sent)
 
     def _view(self, cursor: Cursor, cause: Cause) -> LiveCursor:
         """The live view of a cursor without members, whose messages are due because of *cause*."""

@@ -13,7 +13,7 @@ from stan.core.metadata.registered_clients import Client
 from stan.core.services.leading import Leading
 from stan.core.services.node import Node
 from stan.core.state.cursors import Subscription
-from stan.permissions import Right
+from stan.permissions import Permissions, Right
 from stan.protocol.user_subjects import acker, user_of
 
 
@@ -21,6 +21,10 @@ class Authorizer(Protocol):
     """Decides by the permissions what clients may do; implemented by stan.core.clients.authorization."""
 
     with_users: bool  # NATS tells which user asks
+    permissions: Permissions
+
+    def refusal(self, user: str, client_id: bytes, right: Right, channel: bytes) -> str:
+        """Return the error for a requester without the right, and write it to the log."""
 
     def owns(self, reply: bytes, client: Client) -> bool:
         """True if the requester with that reply subject is the user to whom *client* belongs."""

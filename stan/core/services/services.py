@@ -6,7 +6,7 @@ from stan_protocol.channels import Subjects
 
 from stan.config import Config
 from stan.core.base.faults import Faults
-from stan.core.base.leaf_state import LeafState
+from stan.core.base.leaf_state import LeafStates
 from stan.core.base.partition import Partition
 from stan.core.base.rate_limit import RateLimiter
 from stan.core.base.ready import Indexes
@@ -22,6 +22,7 @@ from stan.core.services.proposals import ProposedChanges
 from stan.core.services.reports import Reports
 from stan.core.services.senders import Senders
 from stan.core.services.stored import StoredMessages
+from stan.protocol.user_subjects import with_users
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Services:
     leading: Leading
     senders: Senders
     requests: BrokerRequests
-    leaf: LeafState
+    leaves: LeafStates
     listening: ListenedSubjects
 
 
@@ -67,6 +68,6 @@ def make_services(config: Config, written: Indexes, reply_prefix: bytes) -> Serv
         leading=leading,
         senders=senders,
         requests=BrokerRequests(node, nats, senders, outgoing, timers, faults),
-        leaf=LeafState(),
+        leaves=LeafStates(apart=with_users(config)),
         listening=ListenedSubjects(),
     )

@@ -17,6 +17,7 @@ from stan.core.state.cursors import Cursor, CursorKind, CursorPast, Subscription
 from stan.core.state.group_state import GroupResult, GroupState
 from stan.protocol.jetstream.consumers import ConsumerConfig, decode
 from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.user_subjects import inbox_of
 
 INCARNATION: Final = (1 << 64) - 1
 """Of the client that consumers' members name: no connection has it, so no end of a connection closes them."""
@@ -41,7 +42,7 @@ def set_consumer(state: GroupState, change: pb.SetConsumer, index: RaftIndex) ->
         state.consumers.put(uid, name, known._replace(config=config, changed=index))
         cursor = cursor_of_consumer(state, uid, name)
         member = cursor.members[0]
-        member.settings = _settings(change.stream, config)
+        member.settings = _settings(change, config)
         state.dirty.subscriptions.add(member.subscription_id)
         return GroupResult(cursor=cursor)
     if len(state.consumers.of(uid)) >= change.consumers_max:
@@ -76,18 +77,18 @@ def _add_member(
         cursor_id=cursor.cursor_id,
         client_id=CONSUMERS,
         incarnation=INCARNATION,
-        settings=_settings(change.stream, config),
+        settings=_settings(change, config),
         ack_key=index,
     )
     state.add_member(cursor, member)
     return GroupResult(joined=member, cursor=cursor)
 
 
-def _settings(stream: bytes, config: ConsumerConfig) -> SubscriptionSettings:
+def _settings(change: pb.SetConsumer, config: ConsumerConfig) -> SubscriptionSettings:
     most = config.max_ack_pending if config.max_ack_pending > 0 else limits.STREAM_CONSUMER_ACK_PENDING_MAX
     return SubscriptionSettings(
-        inbox=config.deliver_subject.encode(),
-        ack_inbox=b"$JS.ACK.%b.%b" % (stream, config.name.encode()),
+        inbox=inbox_of(change.user, config.deliver_subject.encode()),  # it shows whose the cursor is
+        ack_inbox=b"$JS.ACK.%b.%b" % (change.stream, config.name.encode()),
         max_in_flight=most,
         ack_wait_s=min(max(1, -(-config.ack_wait // 1_000_000_000)), (1 << 31) - 1),
     )

@@ -7,20 +7,30 @@ reaches another user's account. For the embedded nats-server, and as text for a 
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from urllib.parse import unquote
 
 from stan_protocol.channels import REPLIES, Subjects
 
 from stan.config import Config
 from stan.edge.nats.nats_process import quoted
 from stan.permissions import NatsUser, Permissions, Right
-from stan.protocol.user_subjects import BROKER, FROM, TO, ack_subject, reply_subject
+from stan.protocol.user_subjects import BROKER, FROM, TO, ack_subject, reply_subject, stream_tokens
 
+_CLIENTS = ("STANDARD", "WEBSOCKET", "MQTT")
+"""Connections that a user may make, where JetStream is served."""
+_API = ("$JS.API.>", "$JS.ACK.>", "$JS.FC.>")
 _REQUESTS = ("*", "replica.*", "admin.>")
 """Ends of the subjects of requests, behind `_STAN.x.<cluster>`; events go the other way, to the clients."""
 
 
-def accounts(config: Config, login: str) -> str:
-    """A block `accounts` for nats-server. *login*: name and credentials of the broker's own user, in nats-server's syntax."""
+def accounts(config: Config, login: str, leaf_password: str = "") -> str:
+    """A block `accounts` for nats-server.
+
+    Args:
+        config: with users in its permissions.
+        login: name and credentials of the broker's own user, in nats-server's syntax.
+        leaf_password: of the broker's leafnode connections into the accounts of users; "" where JetStream is not served.
+    """
     permissions = config.permissions
     users = permissions.users if permissions is not None else ()
     operators = [user for user in users if permissions and _may_watch(permissions, user)]
@@ -37,7 +47,7 @@ def accounts(config: Config, login: str) -> str:
     prefixes = (*REPLIES, *config.reply_prefixes)
     for user in users:
         shown = [subject for subject, _ in _published(config, user)]
-        lines = [f"users: [{{ {_login(user)} }}]"]
+        lines = [f"users: [{_logins(user, leaf_password)}]"]
         lines += _list("exports", [f"{{ stream: {quoted(s)}, accounts: [{quoted(BROKER)}] }}" for s in shown])
         lines += _list("imports", _imports(user, prefixes, events if user in operators else ""))
         blocks.append(_block(_account(user), lines))
@@ -47,9 +57,32 @@ def accounts(config: Config, login: str) -> str:
 def with_accounts(config: Config, password: str) -> Config:
     """*config* of an embedded nats-server that lets in the users of the permissions, and us by *password*."""
     login = f"user: {quoted(BROKER)}, password: {quoted(password)}"
-    embedded = replace(config.embedded, accounts=accounts(config, login))
     nats = replace(config.nats, user=BROKER, password=password, token="", own=True)
-    return replace(config, embedded=embedded, nats=nats)
+    config = replace(config, nats=nats)
+    return replace(config, embedded=replace(config.embedded, accounts=accounts(config, login, leaf_password(config))))
+
+
+# --- leafnode connections -------------------------------------------------------------------------------------------------
+
+
+def leaf_password(config: Config) -> str:
+    """Our password on leafnode connections into the accounts of users; "" if JetStream is not served."""
+    login, _, _ = config.jetstream_leaf.rpartition("@")
+    if not config.jetstream_api:
+        return ""
+    return unquote(login.partition(":")[2]) if login else config.nats.password
+
+
+def leaf_login(user: str) -> str:
+    """Our name on the leafnode connection into a user's account: none that a user may have."""
+    return f"{BROKER}.{user}"
+
+
+def leaf_users(config: Config) -> list[str]:
+    """The users into whose accounts deliveries of consumers may have to go: those who may read something."""
+    found = config.permissions
+    users = found.users if found is not None else ()
+    return [user.name for user in users if found is not None and found.has(user.name, b"", Right.SUBSCRIBE)]
 
 
 def _may_watch(permissions: Permissions, user: NatsUser) -> bool:
@@ -67,6 +100,19 @@ def _login(user: NatsUser) -> str:
     )
 
 
+def _logins(user: NatsUser, leaf_password: str) -> str:
+    """The logins of a user's account. Nobody but the broker may connect a leafnode: what comes from there names the subjects
+    under which it is delivered itself, so a leafnode could speak for any user."""
+    if not leaf_password:
+        return f"{{ {_login(user)} }}"
+    own = f"user: {quoted(leaf_login(user.name))}, password: {quoted(leaf_password)}"
+    return f"{{ {_login(user)}, {_allowed(*_CLIENTS)} }}, {{ {own}, {_allowed('LEAFNODE')} }}"
+
+
+def _allowed(*kinds: str) -> str:
+    return f"allowed_connection_types: [{', '.join(map(quoted, kinds))}]"
+
+
 def _published(config: Config, user: NatsUser) -> Iterator[tuple[str, bool]]:
     """Subjects that a user's clients publish to; True if NATS adds the user's name on the way to the broker."""
     subjects = Subjects.of(config.cluster_id, config.discover_prefix)
@@ -79,6 +125,19 @@ def _published(config: Config, user: NatsUser) -> Iterator[tuple[str, bool]]:
     yield from ((subject, True) for subject in (subjects.sub, subjects.unsub, subjects.sub_close, subjects.close))
     yield from ((subject, True) for subject in (subjects.node_add, subjects.node_remove))
     yield from ((f"{subjects.extension}.{kind}", True) for kind in _REQUESTS)
+    if config.jetstream_api:
+        yield from ((subject, True) for subject in _of_jetstream(config))
+
+
+def _of_jetstream(config: Config) -> Iterator[str]:
+    """Subjects of JetStream's clients: its API, and those that streams may have. No two overlap, as a message would come twice.
+
+    A stream's subjects are known only once it is made, and `>` cannot be exported beside inboxes that are imported: nats-server
+    sees a cycle. So they are those that begin like a pattern of the permissions; of these the ones cross for which the broker
+    listens."""
+    yield from _API
+    for token in sorted(stream_tokens(config)):
+        yield from (token, f"{token}.>")
 
 
 def _import(user: NatsUser, subject: str, *, wrap: bool) -> str:

@@ -10,6 +10,7 @@ from stan_protocol.frames import Frame
 from stan_protocol.refusals import go_quote
 
 from stan.core.broker.broker import Broker
+from stan.edge.nats.subscriptions import FIRST_MORE_SID
 from stan.protocol.requests import can_be_answered
 from stan.protocol.user_subjects import from_any_user
 
@@ -48,6 +49,8 @@ class Admission:
         """The frame to handle, as its user sent it; None if it must be dropped."""
         if not can_be_answered(frame):
             return None
+        if frame.sid >= FIRST_MORE_SID and self._with_users:
+            return frame  # its taker knows its users, as a message of another protocol needs no reply subject
         if frame.sid not in self.judged:
             return frame if not frame.reply or frame.reply.startswith(SERVERS_REPLIES) else None
         if self._authorizer is not None and self._with_users:

@@ -68,7 +68,7 @@ class NatsConnection(RepairedClient):
     ) -> None:
         super().__init__()
         self.subscriptions = subscriptions  # sid -> subject
-        self.leaf: LeafPort | None = None
+        self.leaves: dict[bytes, LeafPort] = {}
         self._on_data = on_data
         self._on_up = on_up
         self._on_down = on_down

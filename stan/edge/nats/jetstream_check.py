@@ -7,8 +7,10 @@ from stan_protocol.refusals import go_quote
 from stan_protocol.scalars import SECOND
 
 from stan import limits
+from stan.config import Config
 from stan.edge.nats.own_requests import OwnRequests
 from stan.protocol.jetstream.api import PREFIX
+from stan.protocol.user_subjects import BROKER, FROM, with_users
 
 OWN_JETSTREAM: Final = (
     "jetstream_api is on, and the NATS server answers clients of JetStream itself: switch its JetStream off, or that of the "
@@ -16,12 +18,22 @@ OWN_JETSTREAM: Final = (
 )
 
 
-async def jetstream_conflict(requests: OwnRequests, cluster_id: str) -> str:
+async def jetstream_conflict(requests: OwnRequests, config: Config) -> str:
     """Return why this server must not answer clients of JetStream here; "" if it may: nobody else does, or only nodes of its own
     cluster."""
-    answer = await requests.ask(f"{PREFIX}INFO", b"", limits.STANDALONE_PROBE_TIMEOUT / SECOND)
-    if answer is None:
-        return ""
+    subjects = [f"{PREFIX}INFO"]
+    if with_users(config):  # NATS itself answers in our account, streaming servers answer users and each other
+        subjects.append(f"{FROM}.{BROKER}.{PREFIX}INFO")
+    for subject in subjects:
+        answer = await requests.ask(subject, b"", limits.STANDALONE_PROBE_TIMEOUT / SECOND)
+        conflict = "" if answer is None else _conflict(answer, config.cluster_id)
+        if conflict:
+            return conflict
+    return ""
+
+
+def _conflict(answer: bytes, cluster_id: str) -> str:
+    """Why the answer of somebody keeps this server from answering, too; "": it is a node of its own cluster."""
     try:
         told = json.loads(answer)
     except ValueError:

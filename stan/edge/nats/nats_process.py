@@ -359,9 +359,12 @@ def _authorization(config: EmbeddedConfig) -> bytes:
 
 
 def _leafnodes(config: EmbeddedConfig) -> bytes:
-    """The block `leafnodes`: where our own leafnode connection is taken, and nobody else's."""
+    """The block `leafnodes`: where our own leafnode connections are taken, and nobody else's. Accounts have the logins of theirs,
+    and let no user connect a leafnode."""
     if not config.leaf_user:
         return b""
+    if config.accounts:
+        return f"leafnodes {{ listen: {quoted(f'127.0.0.1:{config.leaf_port}')} }}\n".encode()
     block = f"user: {quoted(config.leaf_user)}, password: {quoted(config.leaf_password)}"
     listen = quoted(f"127.0.0.1:{config.leaf_port}")
     return f"leafnodes {{ listen: {listen}, authorization {{ {block} }} }}\n".encode()

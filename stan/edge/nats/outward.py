@@ -3,7 +3,7 @@
 sends ─► frames ─► may their groups send? ─► one write to the connection, one to the leafnode connection
 """
 
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any, Protocol
 
 from stan_protocol.scalars import GroupId
@@ -22,8 +22,8 @@ class NatsPort(Protocol):
     """The connection as the gateway sees it (`NatsConnection`, or the simulator's)."""
 
     subscriptions: dict[int, str]
-    leaf: LeafPort | None
-    """The leafnode connection beside it; None: no consumers of JetStream are served."""
+    leaves: dict[bytes, LeafPort]
+    """The leafnode connections beside it, by user (b"": there are no users); none if no consumers of JetStream are served."""
 
     @property
     def up(self) -> bool:
@@ -59,10 +59,10 @@ class Unconnected:
     up = False
     max_payload = 0
     unsent = 0
-    leaf: LeafPort | None = None
 
     def __init__(self) -> None:
         self.subscriptions: dict[int, str] = {}
+        self.leaves: dict[bytes, LeafPort] = {}
 
     def write(self, data: bytes) -> bool:  # noqa: ARG002 - it is gone
         """Always False: there is no connection."""
@@ -133,7 +133,7 @@ def leave(gateway: Leaver, sends: Iterable[Send], silent: Silent = _all_may_send
         lost, joined = _without(quiet, shown, rendered)
     if joined:
         connection.write(joined)
-    return [*lost, *_leave_by_leaf(broker, connection.leaf, leaving, quiet)] if leaving else lost
+    return [*lost, *_leave_by_leaf(broker, connection.leaves, leaving, quiet)] if leaving else lost
 
 
 def _without(
@@ -146,27 +146,35 @@ def _without(
 
 
 def _leave_by_leaf(
-    broker: Broker, leaf: LeafPort | None, sends: list[Delivery | LeafFrames], quiet: Set[GroupId]
+    broker: Broker, leaves: Mapping[bytes, LeafPort], sends: list[Delivery | LeafFrames], quiet: Set[GroupId]
 ) -> list[Delivery]:
-    """Write to the leafnode connection, as one piece; returns deliveries that did not leave."""
-    rendered: list[bytes] = []
+    """Write to the leafnode connections, to each as one piece; returns deliveries that did not leave."""
+    rendered: dict[bytes, list[bytes]] = {}
     most = broker.view.payload_bytes_max
     for send in sends:
         if quiet and not quiet.isdisjoint(_groups(send)):
             continue
+        frames = rendered.setdefault(_user(send), [])
         if isinstance(send, LeafFrames):
-            rendered.append(send.data)
+            frames.append(send.data)
             continue
         try:
             for part in (send,) if len(send.records) <= most else deliverable(send, most):
-                rendered += delivery_frames(part)
+                frames += delivery_frames(part)
         except Exception as error:  # noqa: BLE001 - the border of the group
             broker.step_fault(send.group, error)
-    written = leaf is not None and leaf.write(b"".join(rendered))
-    if written and not quiet:
+    written = {user for user, frames in rendered.items() if user in leaves and leaves[user].write(b"".join(frames))}
+    if not quiet and len(written) == len(rendered):
         return []
     deliveries = [one for one in sends if isinstance(one, Delivery)]
-    return [one for one in deliveries if not written or one.group in quiet]
+    return [one for one in deliveries if _user(one) not in written or one.group in quiet]
+
+
+def _user(send: Delivery | LeafFrames) -> bytes:
+    """The user by whose leafnode connection something leaves."""
+    if isinstance(send, LeafFrames):
+        return send.user
+    return b"" if send.leaf is None else send.leaf.user
 
 
 def _groups(send: Send) -> tuple[GroupId, ...]:

@@ -4,11 +4,21 @@ from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
+from stan.permissions import Right
+
 PREFIX: Final = "$JS.API."
 ALL: Final = f"{PREFIX}>"
 LEVEL: Final = 0
 """The level of the API that answers tell; what came to JetStream with a higher one is done here only where the docs say so."""
 _TYPE: Final = "io.nats.jetstream.api.v1."
+
+SEES: Final = (Right.ADMIN_READ, Right.PUBLISH, Right.SUBSCRIBE, Right.ADMIN_WRITE)
+"""Rights of which one is needed to see that a stream is there."""
+READS: Final = (Right.SUBSCRIBE,)
+CHANGES: Final = (Right.ADMIN_WRITE,)
+OWNS: Final = (Right.SUBSCRIBE, Right.ADMIN_READ, Right.ADMIN_WRITE)
+"""Rights of which one is needed to ask for consumers; the handler looks whose they are."""
+JUDGED_LATER: Final = ()
 
 
 class Answerer(Enum):
@@ -23,6 +33,7 @@ class ApiRow(NamedTuple):
 
     subject: str  # behind PREFIX; `*` and, at the end, `>` stand for what the request names
     response: str  # type of the answer, without its prefix and `_response`; "": the answer is no JSON
+    rights: tuple[Right, ...]  # one of these to the stream's channel is needed; (): the handler judges
     answerer: Answerer = Answerer.STREAM  # the first that a request of a stream names is the stream
     refused: tuple[tuple[str, object], ...] = ()  # fields of a refusal, beside the error
     rated: bool = False  # it counts against the configured rate of operators' requests

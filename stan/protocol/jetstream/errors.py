@@ -23,6 +23,7 @@ class RequestError(ValueError):
         self.error = error
 
 
+FORBIDDEN: Final = 403
 UNAVAILABLE: Final = ApiError(503, 10008, "JetStream system temporarily unavailable")
 BAD_REQUEST: Final = ApiError(400, 10003, "bad request")
 INSUFFICIENT: Final = ApiError(503, 10023, "insufficient resources")
@@ -47,7 +48,14 @@ NOT_READY: Final = ApiError(503, 10163, "expected last sequence per subject temp
 NO_BATCHES: Final = ApiError(400, 10174, "atomic publish is disabled")
 NO_COUNTERS: Final = ApiError(400, 10168, "message counters is disabled")
 NO_SCHEDULES: Final = ApiError(400, 10188, "message schedules is disabled")
+OTHERS_CONSUMER: Final = ApiError(FORBIDDEN, 10403, "the consumer belongs to another user")
+NO_INBOX: Final = ApiError(FORBIDDEN, 10403, "messages are delivered to inboxes alone: see the option reply_prefixes")
 EXPECTS_NUMBER: Final = ApiError(400, 10193, "missing sequence for expected last sequence per subject")
+
+
+def not_permitted(why: str) -> ApiError:
+    """A request, or a message, of a user without the right to it; *why*: as STAN's clients are told."""
+    return ApiError(FORBIDDEN, 10403, why.removeprefix("stan: "))
 
 
 def invalid_json(why: str) -> ApiError:

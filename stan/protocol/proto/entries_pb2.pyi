@@ -1201,7 +1201,7 @@ class Stream(_message.Message):
     def __init__(self, channel: _Optional[bytes] = ..., uid: _Optional[int] = ..., config: _Optional[bytes] = ..., changed: _Optional[int] = ..., created: _Optional[int] = ..., adopted: bool = ...) -> None: ...
 
 class SetConsumer(_message.Message):
-    __slots__ = ("uid", "stream", "name", "changed", "config", "start_sequence", "skipped", "consumers_max", "at", "subject")
+    __slots__ = ("uid", "stream", "name", "changed", "config", "start_sequence", "skipped", "consumers_max", "at", "subject", "user")
     UID_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -1212,6 +1212,7 @@ class SetConsumer(_message.Message):
     CONSUMERS_MAX_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
     uid: int
     stream: bytes
     name: bytes
@@ -1222,7 +1223,8 @@ class SetConsumer(_message.Message):
     consumers_max: int
     at: int
     subject: bytes
-    def __init__(self, uid: _Optional[int] = ..., stream: _Optional[bytes] = ..., name: _Optional[bytes] = ..., changed: _Optional[int] = ..., config: _Optional[bytes] = ..., start_sequence: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ..., consumers_max: _Optional[int] = ..., at: _Optional[int] = ..., subject: _Optional[bytes] = ...) -> None: ...
+    user: bytes
+    def __init__(self, uid: _Optional[int] = ..., stream: _Optional[bytes] = ..., name: _Optional[bytes] = ..., changed: _Optional[int] = ..., config: _Optional[bytes] = ..., start_sequence: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ..., consumers_max: _Optional[int] = ..., at: _Optional[int] = ..., subject: _Optional[bytes] = ..., user: _Optional[bytes] = ...) -> None: ...
 
 class DropConsumer(_message.Message):
     __slots__ = ("uid", "name", "changed")

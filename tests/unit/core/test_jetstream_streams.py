@@ -10,7 +10,6 @@ from stan_protocol.scalars import SECOND
 from stan import limits
 from stan.config import Config, RequestLimits
 from stan.core.metadata.meta import MetaMachine
-from stan.permissions import Permissions
 from stan.policies import EPHEMERAL, PolicyRule
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit import jetstream as js
@@ -50,13 +49,6 @@ def got(broker, name, **wanted):
 
 def test_switched_off_the_broker_listens_to_nothing_of_it():
     assert not CoreHarness().broker.view.scope.more_subjects
-
-
-def test_permissions_and_it_exclude_each_other():
-    complaints = Config(jetstream_api=True, permissions=Permissions(())).validate()
-    assert any(
-        complaint.startswith("jetstream_api is not supported together with permissions") for complaint in complaints
-    )
 
 
 @pytest.mark.parametrize("leaf", ["nats", "host:", ":7422", "host:70000", "host:x"])

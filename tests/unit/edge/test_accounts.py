@@ -75,3 +75,44 @@ def test_our_own_user_stays_after_a_reload():
     reloaded = config.reloaded(CONFIG)  # what the files say
     assert reloaded.nats == config.nats
     assert reloaded.embedded == config.embedded
+
+
+# --- with clients of JetStream ----------------------------------------------------------------------------------------------
+
+STREAMS = {Right.PUBLISH: ("orders.>", "*.x", ">"), Right.ADMIN_WRITE: ("orders.new", "my.x", "two words.x", "$KV.b")}
+SERVED = replace(
+    CONFIG,
+    jetstream_api=True,
+    reply_prefixes=("my.inbox.",),
+    permissions=Permissions([Rule(user="bob", rights=STREAMS)], USERS),
+)
+
+
+def test_without_clients_of_jetstream_nothing_of_theirs_is_there():
+    assert not any(word in accounts(CONFIG, "") for word in ("$JS", "LEAFNODE", "allowed_connection_types"))
+
+
+def test_nats_server_takes_those_of_jetstream_in_whatever_order_it_reads_them(tmp_path):
+    file = tmp_path / "nats.conf"
+    file.write_text(accounts(SERVED, 'user: "stan-broker", password: "x"', "leaf"))
+    for _ in range(
+        20
+    ):  # it goes through accounts at random, and an import that may form a cycle is refused in some orders
+        told = subprocess.run([find_binary(), "-t", "-c", file], capture_output=True, text=True, check=False)
+        assert told.returncode == 0, told.stderr
+
+
+def test_subjects_of_streams_are_those_that_begin_like_a_pattern_of_the_rules():
+    text = accounts(SERVED, "", "leaf")
+    for subject in ("$JS.API.>", "$JS.ACK.>", "$KV.>", "$O.>", "orders", "orders.>"):
+        assert text.count(f'subject: "{subject}" }}, to: "_STAN.from.alice.{subject}"') == 1
+    for subject in ("my.>", "two words.>", "*.>", ">"):
+        assert f'"{subject}"' not in text
+
+
+def test_no_user_may_connect_a_leafnode_but_the_broker_into_each_account():
+    text = accounts(SERVED, "", "leaf")
+    for user in ("alice", "b-_1", "bob"):
+        login = f'user: "stan-broker.{user}", password: "leaf", allowed_connection_types: ["LEAFNODE"]'
+        assert text.count(login) == 1
+    assert text.count('allowed_connection_types: ["STANDARD", "WEBSOCKET", "MQTT"]') == len(USERS)

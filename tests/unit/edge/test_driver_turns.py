@@ -40,7 +40,7 @@ class World:
         self.stops = SimpleNamespace(without_room=set())
         self.backlog, self.held = Backlog(), []
         self.unsent, self.connection, self.view, self.uncommitted_bytes, self.has_work = 0, self, self, 0, False
-        self.leaf = None
+        self.leaves = {}
         self.turns = Turns(self, self.crashed)
         leaderships = self if clustered else None
         self.turns.scheduler = self.scheduler = leaderships

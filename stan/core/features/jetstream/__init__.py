@@ -13,6 +13,7 @@ from stan.core.features.jetstream.consumers.acks import ConsumerAcks
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
 from stan.core.features.jetstream.consumers.requests import ConsumerRequests
 from stan.core.features.jetstream.requests import ApiHandler, ApiRouter
+from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.features.jetstream.streams.messages import MessageRequests
 from stan.core.features.jetstream.streams.publishes import StreamPublishes
 from stan.core.features.jetstream.streams.reading import StreamReading
@@ -31,16 +32,17 @@ class JetStreamFeature(BrokerFeature):
     def __init__(self, services: Services, parts: BrokerParts) -> None:
         super().__init__(services, parts)
         self.on = services.node.config.jetstream_api
-        self.streams = StreamRequests(services, parts)
-        self.publishes = StreamPublishes(services)
-        self.consumers = ConsumerRequests(services, parts)
+        self.rights = rights = JetStreamRights(services)
+        self.streams = StreamRequests(services, parts, rights)
+        self.publishes = StreamPublishes(services, rights)
+        self.consumers = ConsumerRequests(services, parts, rights)
         self.streams.descriptions.count_consumers = self.consumers.count
-        self.acks = ConsumerAcks(services)
+        self.acks = ConsumerAcks(services, rights)
         self.messages = MessageRequests(services, parts.channels)
         handlers: dict[ApiRow, ApiHandler] = (
             self.streams.handlers() | self.messages.handlers() | self.consumers.handlers()
         )
-        self.router = ApiRouter(services, parts.read_index, handlers)
+        self.router = ApiRouter(services, rights, parts.read_index, handlers)
         self.backups = StreamBackups(services, parts, self.streams)
 
     def handlers(self) -> Mapping[str, Callable[..., None]]:
@@ -92,7 +94,8 @@ class JetStreamFeature(BrokerFeature):
 
     def _listen(self) -> None:
         if self.on:
-            self.services.listening.acks = self.acks.SUBJECT
-            streams = self.services.node.meta.streams
+            rights, streams = self.rights, self.services.node.meta.streams
+            self.services.listening.acks = "" if rights.with_users else self.acks.SUBJECT
             own = {ALL: self.router.receive} | self.acks.takers()
-            self.services.listening.change(own | self.publishes.takers(streams), self.publishes.subjects(streams))
+            takers = {rights.listened(subject): take for subject, take in own.items()}
+            self.services.listening.change(takers | self.publishes.takers(streams), self.publishes.subjects(streams))

@@ -30,6 +30,7 @@ from stan.protocol.jetstream.consumer_errors import CYCLE
 from stan.protocol.jetstream.consumers import ConsumerConfig, read_config
 from stan.protocol.jetstream.errors import UNAVAILABLE, RequestError, invalid_config, invalid_json
 from stan.protocol.jetstream.json_data import Fields, read_object
+from stan.protocol.user_subjects import BROKER
 
 if TYPE_CHECKING:
     from stan.protocol.jetstream.streams import StreamConfig
@@ -104,7 +105,7 @@ class StreamBackups:
         """The configuration that a request tells, and the stream as it is. Raises RequestError."""
         document = read_object(request.stream)
         document.pop("num_replicas", None)  # of the cluster that was saved
-        config, known = self.streams.config_of(document, Fields(document).text("name"))
+        config, known = self.streams.config_of(document, Fields(document).text("name"), BROKER)
         if config.channel != request.channel:
             raise RequestError(invalid_config("its channel is another one"))
         self.streams.check_channel(config, known)
@@ -132,7 +133,9 @@ class StreamBackups:
             accepted.refuse(refusals.NO_STREAM_OF_CHANNEL, retry=True)
         else:
             try:
-                self._make(accepted, stream, _consumer_of(accepted.request.consumer, stream))
+                config = _consumer_of(accepted.request.consumer, stream)
+                self.streams.rights.check_consumer(BROKER, stream, config, None)
+                self._make(accepted, stream, config)
             except RequestError as error:
                 accepted.refuse(refusals.CONSUMER_REFUSED.format(error.error.description))
 
@@ -145,7 +148,7 @@ class StreamBackups:
         if cursor is None:
             accepted.refuse(refusals.CONSUMER_REFUSED.format(_NO_POSITION))
             return
-        change = change_for(stream, config, cursor.last_sent + 1, self.node.clock.wall)
+        change = change_for(stream, config, cursor.last_sent + 1, self.node.clock.wall, user=cursor.user)
         self.proposals.change_group(accepted.number, partial(self._made, accepted), accepted.busy, set_consumer=change)
 
     @staticmethod

@@ -14,7 +14,8 @@ from stan_protocol.frames import Frame
 from stan_protocol.scalars import GroupId
 
 from stan import limits
-from stan.core.base.names import shown, text
+from stan.core.base.names import raw, shown, text
+from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.leader.local_group import Part
 from stan.core.metadata.meta import ChannelInfo
 from stan.core.metadata.streams import Stream
@@ -24,7 +25,15 @@ from stan.core.services.services import Services
 from stan.errors import fault
 from stan.protocol.jetstream import headers
 from stan.protocol.jetstream.api import LEVEL, Answerer, ApiRow, ApiTable
-from stan.protocol.jetstream.errors import NEWER_API, NO_STREAM, TOO_MANY_REQUESTS, UNAVAILABLE, ApiError, RequestError
+from stan.protocol.jetstream.errors import (
+    FORBIDDEN,
+    NEWER_API,
+    NO_STREAM,
+    TOO_MANY_REQUESTS,
+    UNAVAILABLE,
+    ApiError,
+    RequestError,
+)
 from stan.protocol.jetstream.json_data import encode, read_object
 
 
@@ -36,6 +45,7 @@ class ApiRequest(NamedTuple):
     named: tuple[str, ...]  # in the place of the wildcards of the row's subject
     frame: Frame
     groups: tuple[GroupId, ...]  # whose state the answer depends on
+    user: str  # who asks, as NATS tells; "" without users
     stream: Stream | None = None  # that the request names, of a row with Answerer.STREAM
 
     @property
@@ -66,9 +76,13 @@ class ApiRequest(NamedTuple):
         self.services.outgoing.respond(self.frame.reply, encode(document), self.groups)
 
     def refuse(self, error: ApiError) -> None:
-        """Answer with an error; where answers are messages themselves, as NATS does where nobody listens."""
+        """Answer with an error; where answers are messages themselves, as NATS does where nobody listens, or that it is not
+        permitted."""
         if not self.row.response:
-            status = headers.publication(self.frame.reply, b"", headers.render((), headers.NO_RESPONDERS))
+            shown = (
+                b"%d %b" % (error.code, raw(error.description)) if error.code == FORBIDDEN else headers.NO_RESPONDERS
+            )
+            status = headers.publication(self.frame.reply, b"", headers.render((), shown))
             self.services.outgoing.answer_as_leader(self.groups[0], status)
             return
         self.answer(error=error.document(), **dict(self.row.refused))
@@ -77,13 +91,31 @@ class ApiRequest(NamedTuple):
 ApiHandler = Callable[[ApiRequest], None]
 
 
+class _Asked(NamedTuple):
+    """A request, before it is known who answers it."""
+
+    row: ApiRow
+    named: tuple[str, ...]
+    frame: Frame
+    user: str
+
+    def of(self, groups: tuple[GroupId, ...], services: Services, stream: Stream | None = None) -> ApiRequest:
+        """The request to the leader of *groups*."""
+        return ApiRequest(services, self.row, self.named, self.frame, groups, self.user, stream)
+
+
 class ApiRouter:
     """Takes the frames of `$JS.API.>`."""
 
     def __init__(
-        self, services: Services, read_index: MetadataReadIndex, handlers: Mapping[ApiRow, ApiHandler]
+        self,
+        services: Services,
+        rights: JetStreamRights,
+        read_index: MetadataReadIndex,
+        handlers: Mapping[ApiRow, ApiHandler],
     ) -> None:
         self._services = services
+        self.rights = rights
         self.leading, self.node, self.placement = services.leading, services.node, services.placement
         self.rate_limiter, self.reports = services.senders.rate_limiter, services.reports
         self.read_index = read_index
@@ -93,27 +125,31 @@ class ApiRouter:
 
     def receive(self, frame: Frame) -> None:
         """A frame of the API. One that wants no answer, or that nobody knows, is left alone, as by NATS's own server."""
+        said = self.rights.sent_by(frame)
+        if said is None:
+            return
+        user, frame = said
         found = self.table.find(text(frame.subject)) if frame.reply else None
         if found is None:
             return
-        row, named = found
-        if row.answerer is Answerer.METADATA:
-            self._answer(ApiRequest(self._services, row, named, frame, (META_GROUP,)), META_GROUP)
-        elif named[0] in self.node.meta.streams.by_name:
-            self._of_stream(row, named, frame)
+        asked = _Asked(*found, frame, user)
+        if asked.row.answerer is Answerer.METADATA:
+            self._answer(asked.of((META_GROUP,), self._services), META_GROUP)
+        elif asked.named[0] in self.node.meta.streams.by_name:
+            self._of_stream(asked)
         elif self._waiting < limits.API_WAITING_MAX:
             self._waiting += 1
-            self.read_index.wait(partial(self._look_again, row, named, frame), META_GROUP)
+            self.read_index.wait(partial(self._look_again, asked), META_GROUP)
 
-    def _look_again(self, row: ApiRow, named: tuple[str, ...], frame: Frame, known: bool) -> None:  # noqa: FBT001
+    def _look_again(self, asked: "_Asked", known: bool) -> None:  # noqa: FBT001
         self._waiting -= 1
         if known:
-            self._of_stream(row, named, frame)
+            self._of_stream(asked)
 
-    def _of_stream(self, row: ApiRow, named: tuple[str, ...], frame: Frame) -> None:
-        stream = self.node.meta.streams.by_name.get(named[0])
+    def _of_stream(self, asked: "_Asked") -> None:
+        stream = self.node.meta.streams.by_name.get(asked.named[0])
         group = META_GROUP if stream is None else self.placement.group_number(stream.channel)
-        self._answer(ApiRequest(self._services, row, named, frame, (group,), stream), group)
+        self._answer(asked.of((group,), self._services, stream), group)
 
     def _answer(self, request: ApiRequest, group: GroupId) -> None:
         """Have a request handled if this node leads *group*."""
@@ -121,6 +157,8 @@ class ApiRouter:
             return
         if not self.leading.holds((group,)):
             request.refuse(UNAVAILABLE)
+        elif (refusal := self._refusal(request)) is not None:
+            request.refuse(refusal)
         elif request.row.answerer is Answerer.STREAM and request.stream is None:
             request.refuse(NO_STREAM)
         elif _needs_newer(request.frame):
@@ -134,6 +172,12 @@ class ApiRouter:
                 request.refuse(error.error)
             except Exception as error:  # noqa: BLE001 - of this request alone
                 self.reports.complain("ERR", f"the request {shown(request.frame.subject)} failed: {fault(error)}")
+
+    def _refusal(self, request: ApiRequest) -> ApiError | None:
+        """Why the user may not ask for that; None: it may, or the handler judges."""
+        if not request.named:
+            return None
+        return self.rights.request_refusal(request.user, request.row, request.stream, request.named[0])
 
 
 def _needs_newer(frame: Frame) -> bool:

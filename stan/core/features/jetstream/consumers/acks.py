@@ -10,7 +10,10 @@ from stan_protocol.frames import Frame, StreamAcks
 from stan_protocol.scalars import GroupId, Nanos
 
 from stan.core.base.interest import Change
+from stan.core.base.leaf_state import LeafState
+from stan.core.base.names import raw
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries, LedConsumer
+from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.services.listening import Taker
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
@@ -31,17 +34,28 @@ class ConsumerAcks:
     SUBJECT: ClassVar[str] = ACK_SUBJECTS
     """Of acks that come as batches, if they can."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, rights: JetStreamRights) -> None:
+        self.rights = rights
         self.faults, self.leading, self.node = services.faults, services.leading, services.node
         self.placement, self.timers = services.placement, services.timers
         self._arrived: dict[tuple[bytes, bytes], _Acked] = {}  # in this turn, by stream and consumer
         services.listening.take_acks = self._acked_together
         if services.node.config.jetstream_api:
-            services.leaf.followers.append(self._interest_changed)
+            services.leaves.followers.append(self._interest_changed)
 
     def takers(self) -> dict[str, Taker]:
         """The subjects of acks, each with the taker of its frames."""
+        if self.rights.with_users:
+            return {ACK_SUBJECTS: self._acked_by_user, FLOW_SUBJECTS: self._flow_answered}
         return {ACK_SUBJECTS: self._acked, FLOW_SUBJECTS: self._flow_answered}
+
+    def _acked_by_user(self, frame: Frame) -> None:
+        """An ack, where users are known. One for a consumer of another user changes nothing."""
+        said = self.rights.sent_by(frame)
+        place = None if said is None else read_ack_subject(said[1].subject)
+        led = None if place is None else self._led(place.stream, place.consumer)
+        if said is not None and led is not None and led[2][2].leaf.user == raw(said[0]):
+            self._acked(said[1])
 
     def _acked(self, frame: Frame) -> None:
         """An ack. One for a consumer that is gone changes nothing."""
@@ -89,9 +103,13 @@ class ConsumerAcks:
             self.faults.within(led[0], led[1].acked, led[2], acks.ranges, ())
 
     def _flow_answered(self, frame: Frame) -> None:
+        said = self.rights.sent_by(frame)
+        if said is None:
+            return
+        user, answer = said
         for part in self.leading.all_parts(ConsumerDeliveries):
-            if part.flow_answered(frame.subject):
+            if part.flow_answered(answer.subject, raw(user)):
                 return
 
-    def _interest_changed(self, changes: list[Change]) -> None:
-        self.leading.each(ConsumerDeliveries, ConsumerDeliveries.interest_changed, changes)
+    def _interest_changed(self, leaf: LeafState, changes: list[Change]) -> None:
+        self.leading.each(ConsumerDeliveries, ConsumerDeliveries.interest_changed, leaf, changes)

@@ -16,11 +16,12 @@ from stan_protocol.scalars import ChannelUid, Nanos
 
 from stan import limits
 from stan.core.base.interest import Change
-from stan.core.base.ready import LeafFrames
+from stan.core.base.leaf_state import LeafState
 from stan.core.base.runs import Run
 from stan.core.features.jetstream.consumers.advising import ConsumerAdvisories
 from stan.core.features.jetstream.consumers.descriptions import inactive_since
 from stan.core.features.jetstream.consumers.subjects import WantedSubjects, let_all_through
+from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.leader.live_consumer import DELETED, IDLE, MOVED, TIMEOUT, LiveConsumer, Pull
@@ -36,6 +37,7 @@ from stan.protocol.jetstream.errors import RequestError
 from stan.protocol.jetstream.pulls import PullRequest, pull_refusal, read_ack, read_ack_numbers, read_pull
 from stan.protocol.jetstream.statuses import status_frame
 from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.user_subjects import own_name
 
 LedConsumer = tuple[LiveCursor, LiveMember, LiveConsumer]
 """The live view of a consumer on the leader of its group."""
@@ -50,12 +52,13 @@ class ConsumerDeliveries(LeaderPart):
 
     def __init__(self, services: Services, leadership: Leadership) -> None:
         super().__init__(services, leadership)
-        self.leaf = services.leaf
+        self.rights = JetStreamRights(services)
+        self.leaves = services.leaves
         self._known: dict[int, LedConsumer] = {}  # by the cursor's number
         self._alarms: dict[int, int] = {}  # by the cursor's number: when it is looked at, Nanos
         self._synced: list[bytes] = []  # reply subjects of acks that wait for the next commit
         self._stores = False  # an entry is about to be written for them, or for advisories
-        self._up = False  # the leafnode connection, as the consumers know it
+        self._up: set[bytes] = set()  # the users whose leafnode connections are up, as the consumers know it
         self.advisories = ConsumerAdvisories(services)
         self.group.dispatch.redelivery.on_spent = self._spent
 
@@ -115,6 +118,7 @@ class ConsumerDeliveries(LeaderPart):
         consumer = self.group.machine.consumers.of(ChannelUid(made.uid)).get(made.name)
         if led is not None and consumer is not None and led[2].config is not consumer.config:
             led[2].config = consumer.config
+            led[2].leaf = self.leaves.of(led[0].cursor.user)
             self.group.dispatch.members.policies_changed(ChannelUid(made.uid))
             self._bound(led)
 
@@ -140,7 +144,7 @@ class ConsumerDeliveries(LeaderPart):
             chooses = consumer.filters or config.newest_until or stream.config.history
             consumer.known = self._subjects(led, stream) if chooses else None
         if config.pushes:
-            consumer.presence.active, consumer.presence.groups = self._listeners(consumer)
+            consumer.presence.active, consumer.presence.groups = self._listeners(led)
             consumer.presence.idle_since = (
                 Nanos(0) if consumer.presence.active else consumer.presence.idle_since or inactive_since(now)
             )
@@ -164,11 +168,12 @@ class ConsumerDeliveries(LeaderPart):
 
     # --- NATS -------------------------------------------------------------------------------------------------------------
 
-    def interest_changed(self, changes: Iterable[Change]) -> None:
-        """The leafnode connection or the interest of NATS has changed."""
-        came_up, self._up = self.leaf.up and not self._up, self.leaf.up
+    def interest_changed(self, leaf: LeafState, changes: Iterable[Change]) -> None:
+        """A leafnode connection or the interest of NATS has changed."""
+        came_up = leaf.up and leaf.user not in self._up
+        (self._up.add if leaf.up else self._up.discard)(leaf.user)
         gone = any(not begins for begins, *_ in changes)
-        for led in list(self._known.values()):
+        for led in [one for one in self._known.values() if one[2].leaf is leaf]:
             live, _, consumer = led
             if gone and consumer.pulls:
                 consumer.forget_deaf(self.node.clock.now)
@@ -180,18 +185,19 @@ class ConsumerDeliveries(LeaderPart):
 
     def _look_who_listens(self, led: LedConsumer) -> None:
         _, _, consumer = led
-        active, consumer.presence.groups = self._listeners(consumer)
+        active, consumer.presence.groups = self._listeners(led)
         if active != consumer.presence.active:
             consumer.flow.arrived = consumer.flow.sent  # whoever listens now has asked for nothing of before
             self._bound(led)
 
-    def _listeners(self, consumer: LiveConsumer) -> tuple[bool, bytes]:
-        """True if somebody listens to a consumer that pushes, and the queue groups that do: the one that it names, or all."""
-        to, named = consumer.config.to, consumer.config.queue
-        if named:
-            return self.leaf.interest.has(to, named), named
-        groups = self.leaf.interest.groups_of(to)
-        return bool(groups) or self.leaf.interest.has(to), groups
+    def _listeners(self, led: LedConsumer) -> tuple[bool, bytes]:
+        """True if somebody listens where a consumer pushes to, who may get messages there; and the queue groups that listen: the
+        one that it names, or all."""
+        live, _, consumer = led
+        interest, to, named = consumer.leaf.interest, consumer.config.to, consumer.config.queue
+        groups = named or interest.groups_of(to)
+        listened = interest.has(to, named) or bool(groups and not named)
+        return listened and self.rights.may_consume(live.cursor, consumer.config), groups
 
     # --- requests for messages ----------------------------------------------------------------------------------------------
 
@@ -199,6 +205,8 @@ class ConsumerDeliveries(LeaderPart):
         """A client asks for messages."""
         live, _, consumer = led
         now = self.node.clock.now
+        if not self.rights.may_deliver_to(own_name(reply)):
+            return
         if consumer.config.pushes:
             self._refuse(reply, b"409 Consumer is push based")
             return
@@ -216,7 +224,7 @@ class ConsumerDeliveries(LeaderPart):
             self._refuse(reply, refusal)
             return
         consumer.presence.idle_since = Nanos(0)
-        consumer.add(_pull_of(asked, reply, now))
+        consumer.add(_pull_of(asked, own_name(reply), now))
         self.group.dispatch.cursors.schedule(live)
         self._arm(led)
 
@@ -295,10 +303,11 @@ class ConsumerDeliveries(LeaderPart):
             self.outgoing.responses += [publication(reply, b"") for reply in replies]
             self.outgoing.responses += advisories
 
-    def flow_answered(self, subject: bytes) -> bool:
-        """A client has received everything that was pushed; returns False if its consumer is not here."""
+    def flow_answered(self, subject: bytes, user: bytes) -> bool:
+        """A client of *user* (b"" without users) has received everything that was pushed; returns False if its consumer is not
+        here."""
         for led in self._known.values():
-            if led[2].flow.answered(subject):
+            if led[2].leaf.user == user and led[2].flow.answered(subject):
                 self.group.dispatch.cursors.schedule(led[0])
                 return True
         return False
@@ -315,7 +324,7 @@ class ConsumerDeliveries(LeaderPart):
     def _next_at(self, consumer: LiveConsumer) -> int:
         config, clock = consumer.config, self.node.clock
         times = [pull.next_at for pull in consumer.pulls if pull.next_at]
-        if self.leaf.up:
+        if consumer.leaf.up:
             times += [pull.made_at + limits.PULL_UNHEARD_MAX for pull in consumer.pulls if not pull.heard]
         if config.pushes and consumer.presence.active and config.idle_heartbeat:
             times.append(consumer.presence.told_at + config.idle_heartbeat)
@@ -382,7 +391,7 @@ class ConsumerDeliveries(LeaderPart):
             or now - consumer.presence.idle_since < threshold
         ):
             return False
-        if not self.leaf.up:  # nobody knows who listens
+        if not consumer.leaf.up:  # nobody knows who listens
             consumer.presence.idle_since = inactive_since(now)
             return False
         cursor = live.cursor
@@ -392,7 +401,7 @@ class ConsumerDeliveries(LeaderPart):
     def _flush(self, consumer: LiveConsumer) -> None:
         """Send the statuses of a consumer."""
         if consumer.statuses:
-            self.outgoing.responses.append(LeafFrames(consumer.take_statuses(), (self.number,)))
+            self.outgoing.responses.append(consumer.take_statuses((self.number,)))
 
 
 def _pull_of(request: PullRequest, reply: bytes, now: Nanos) -> Pull:

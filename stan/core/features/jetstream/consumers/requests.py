@@ -8,23 +8,26 @@ from typing import Any, Final
 from stan_protocol.scalars import WallNanos
 
 from stan import limits
+from stan.core.base.names import raw, text
+from stan.core.base.shares import Shares
 from stan.core.features import BrokerParts
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
 from stan.core.features.jetstream.consumers.descriptions import consumer_named, described
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
+from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.features.jetstream.streams.subjects import SubjectIndex
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.metadata.streams import Stream
 from stan.core.services.services import Services
-from stan.core.state.consumers import Consumer
-from stan.core.state.consuming import CHANGED, GONE, TOO_MANY
-from stan.core.state.cursors import Cursor
+from stan.core.state.consumers import CONSUMERS, Consumer
+from stan.core.state.consuming import CHANGED, GONE, TOO_MANY, cursor_of_consumer
+from stan.core.state.cursors import Cursor, CursorKind
 from stan.core.state.group_state import GroupResult
 from stan.protocol.jetstream import consumer_errors as errors
 from stan.protocol.jetstream import consumers as wanted
 from stan.protocol.jetstream import headers
-from stan.protocol.jetstream.api import ApiRow
+from stan.protocol.jetstream.api import OWNS, READS, ApiRow
 from stan.protocol.jetstream.consumers import ConsumerConfig, is_consumer_name, read_config, update_refusal
 from stan.protocol.jetstream.errors import OTHER_STREAM, REPLICAS_ALONE, UNAVAILABLE, RequestError, invalid_json
 from stan.protocol.jetstream.json_data import Fields
@@ -32,17 +35,20 @@ from stan.protocol.jetstream.moments import NEVER, read_moment, shown_moment
 from stan.protocol.proto import entries_pb2 as pb
 
 CREATE_UNNAMED, CREATE, CREATE_FILTERED, CREATE_DURABLE = (
-    ApiRow("CONSUMER.CREATE.*", "consumer_create"),
-    ApiRow("CONSUMER.CREATE.*.*", "consumer_create"),
-    ApiRow("CONSUMER.CREATE.*.*.>", "consumer_create"),
-    ApiRow("CONSUMER.DURABLE.CREATE.*.*", "consumer_create"),
+    ApiRow("CONSUMER.CREATE.*", "consumer_create", READS),
+    ApiRow("CONSUMER.CREATE.*.*", "consumer_create", READS),
+    ApiRow("CONSUMER.CREATE.*.*.>", "consumer_create", READS),
+    ApiRow("CONSUMER.DURABLE.CREATE.*.*", "consumer_create", READS),
 )
-INFO, DELETE = ApiRow("CONSUMER.INFO.*.*", "consumer_info"), ApiRow("CONSUMER.DELETE.*.*", "consumer_delete")
-PAUSE = ApiRow("CONSUMER.PAUSE.*.*", "consumer_pause", refused=(("paused", False), ("pause_until", NEVER)))
+INFO, DELETE = (
+    ApiRow("CONSUMER.INFO.*.*", "consumer_info", OWNS),
+    ApiRow("CONSUMER.DELETE.*.*", "consumer_delete", OWNS),
+)
+PAUSE = ApiRow("CONSUMER.PAUSE.*.*", "consumer_pause", OWNS, refused=(("paused", False), ("pause_until", NEVER)))
 _EMPTY: Final = (("total", 0), ("offset", 0), ("limit", 0), ("consumers", ()))
-NAMES = ApiRow("CONSUMER.NAMES.*", "consumer_names", refused=_EMPTY)
-LIST = ApiRow("CONSUMER.LIST.*", "consumer_list", refused=_EMPTY)
-NEXT = ApiRow("CONSUMER.MSG.NEXT.*.*", "")
+NAMES = ApiRow("CONSUMER.NAMES.*", "consumer_names", OWNS, refused=_EMPTY)
+LIST = ApiRow("CONSUMER.LIST.*", "consumer_list", OWNS, refused=_EMPTY)
+NEXT = ApiRow("CONSUMER.MSG.NEXT.*.*", "", READS)
 _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NAME_LENGTH: Final = 8
 
@@ -50,7 +56,8 @@ _NAME_LENGTH: Final = 8
 class ConsumerRequests:
     """Handles requests about consumers."""
 
-    def __init__(self, services: Services, parts: BrokerParts) -> None:
+    def __init__(self, services: Services, parts: BrokerParts, rights: JetStreamRights) -> None:
+        self.rights = rights
         self._services = services
         self.node, self.stored, self.outgoing = services.node, services.stored, services.outgoing
         self.proposals = services.proposals
@@ -81,11 +88,14 @@ class ConsumerRequests:
     def _group(self, request: ApiRequest) -> ChannelGroup:
         return self.node.group_of(request.channel)
 
-    def _existing(self, request: ApiRequest) -> tuple[Cursor, Consumer]:
-        """The consumer that a request names. Raises RequestError."""
+    def _existing(self, request: ApiRequest, *, changes: bool = False) -> tuple[Cursor, Consumer]:
+        """The consumer that a request names. *changes*: it is to be paused or deleted. Raises RequestError."""
         there = consumer_named(self._group(request), request.known.uid, request.named[1].encode())
         if there is None:
             raise RequestError(errors.NO_CONSUMER)
+        error = self.rights.consumer_refusal(request.user, request.known, there[0], changes=changes)
+        if error is not None:
+            raise RequestError(error)
         return there
 
     # --- making and changing ------------------------------------------------------------------------------------------
@@ -103,6 +113,8 @@ class ConsumerRequests:
         config = read_config(document, self._name(request, document))
         self._check(request, config)
         there = consumer_named(self._group(request), request.known.uid, config.name.encode())
+        cursor = self._cursor(request, config.name.encode())
+        self.rights.check_consumer(request.user, request.known, config, cursor)
         if there is None:
             if action == "update":
                 raise RequestError(errors.DOES_NOT_EXIST)
@@ -110,12 +122,21 @@ class ConsumerRequests:
             return
         cursor, known = there
         config = replace(config, newest_until=known.config.newest_until)
-        if replace(config, pause_until=known.config.pause_until) == known.config:
+        same = replace(config, pause_until=known.config.pause_until) == known.config
+        if same and self.rights.owner(cursor) == request.user:
             request.answer(**described(self._services, self._group(request), cursor, known))
+            return
+        if same:
+            self._set(request, known, known.config)  # it was nobody's
             return
         if action == "create":
             raise RequestError(errors.EXISTS)
         self._update(request, cursor, known, config)
+
+    def _cursor(self, request: ApiRequest, name: bytes) -> Cursor | None:
+        """The position that a consumer of that name has, or would take over; None: there is none."""
+        channel = self._group(request).machine.channels.get(request.known.uid)
+        return None if channel is None else channel.by_key.get((CursorKind.DURABLE, name, CONSUMERS))
 
     def _name(self, request: ApiRequest, document: dict[str, Any]) -> str:
         """The name of the consumer that a request makes. Raises RequestError: subject and payload do not agree."""
@@ -181,7 +202,19 @@ class ConsumerRequests:
             self._make(request, replace(config, newest_until=index.through), start)
 
     def _make(self, request: ApiRequest, config: ConsumerConfig, start: int) -> None:
-        self._propose(request, change_for(request.known, config, start, self.node.clock.wall))
+        most = self._consumers_max(request)
+        self._propose(request, change_for(request.known, config, start, self.node.clock.wall, most, raw(request.user)))
+
+    def _consumers_max(self, request: ApiRequest) -> int:
+        """How many consumers the stream may have, with one more of the user who asks: each has half of what others leave."""
+        most = request.known.config.max_consumers
+        most = min(most, limits.STREAM_CONSUMERS_MAX) if most > 0 else limits.STREAM_CONSUMERS_MAX
+        if not request.user:
+            return most
+        shares, uid = Shares(), request.known.uid
+        for name in self._group(request).machine.consumers.of(uid):
+            shares.add(cursor_of_consumer(self._group(request).machine, uid, name).user, 1)
+        return shares.used + max(0, shares.left(raw(request.user), most))
 
     def _update(self, request: ApiRequest, cursor: Cursor, known: Consumer, config: ConsumerConfig) -> None:
         refusal = update_refusal(known.config, config)
@@ -200,8 +233,18 @@ class ConsumerRequests:
             changed=known.changed,
             config=config.encoded(),
             at=self.node.clock.wall,
+            user=raw(self._future_owner(request, config.name.encode())),
         )
         self._propose(request, change)
+
+    def _future_owner(self, request: ApiRequest, name: bytes) -> str:
+        """The user to whom a consumer belongs once a request has changed it: it stays its owner's, and nobody's goes to whoever
+        may have it, unless an operator asks."""
+        cursor = cursor_of_consumer(self._group(request).machine, request.known.uid, name)
+        owner = self.rights.owner(cursor)
+        if owner or request.row is PAUSE or not self.rights.with_users:
+            return owner or text(cursor.user)
+        return request.user
 
     def _propose(self, request: ApiRequest, change: pb.SetConsumer) -> None:
         done = partial(self._decided, request, change.name)
@@ -211,7 +254,9 @@ class ConsumerRequests:
         there = None
         if isinstance(result, GroupResult) and not result.error:
             there = consumer_named(self._group(request), request.known.uid, name)
-        if there is not None and request.row is PAUSE:
+        if there is not None and request.row is NEXT:
+            self._next_again(request)
+        elif there is not None and request.row is PAUSE:
             self._tell_pause(request, there[1].config)
         elif there is not None:
             request.answer(**described(self._services, self._group(request), *there))
@@ -221,6 +266,13 @@ class ConsumerRequests:
             request.refuse(errors.NAME_IN_USE)
         else:
             request.refuse(UNAVAILABLE)
+
+    def _next_again(self, request: ApiRequest) -> None:
+        """A consumer that was nobody's belongs to the user who asks for messages."""
+        try:
+            self._next(request)
+        except RequestError as error:  # another one was faster
+            request.refuse(error.error)
 
     def _start(self, request: ApiRequest, config: ConsumerConfig) -> int:
         """The first message that a new consumer may get, perhaps one that is not there yet."""
@@ -262,7 +314,12 @@ class ConsumerRequests:
         fields = Fields(request.document())
         offset = max(0, fields.number("offset"))
         fields.end()
-        names = sorted(self._group(request).machine.consumers.of(request.known.uid))
+        machine, rights, known = self._group(request).machine, self.rights, request.known
+        names = sorted(
+            name
+            for name in machine.consumers.of(known.uid)
+            if rights.lists(request.user, known, cursor_of_consumer(machine, known.uid, name))
+        )
         return names, min(offset, len(names))
 
     # --- pausing, deleting ----------------------------------------------------------------------------------------------
@@ -274,7 +331,7 @@ class ConsumerRequests:
         until = read_moment(asked) if asked else 0
         if until is None:
             raise RequestError(invalid_json(f"no time: {asked[: limits.API_SHOWN_CHARS]}"))
-        _, known = self._existing(request)
+        _, known = self._existing(request, changes=True)
         if until == known.config.pause_until:
             self._tell_pause(request, known.config)
         else:
@@ -289,7 +346,7 @@ class ConsumerRequests:
         request.answer(**told, **({"pause_remaining": left} if left > 0 else {}))
 
     def _delete(self, request: ApiRequest) -> None:
-        _, known = self._existing(request)
+        _, known = self._existing(request, changes=True)
         change = pb.DropConsumer(uid=request.known.uid, name=request.named[1].encode(), changed=known.changed)
         self.proposals.change_group(request.groups[0], partial(self._deleted, request), drop_consumer=change)
 
@@ -302,17 +359,24 @@ class ConsumerRequests:
     # --- messages -----------------------------------------------------------------------------------------------------
 
     def _next(self, request: ApiRequest) -> None:
-        frame = request.frame
-        there = request.part(ConsumerDeliveries).find(request.known.uid, request.named[1].encode())
+        frame, known = request.frame, request.known
+        there = request.part(ConsumerDeliveries).find(known.uid, request.named[1].encode())
         if there is None:  # as NATS answers where nobody listens
             self.outgoing.responses.append(headers.publication(frame.reply, b"", headers.render((), b"503")))
-        else:
+            return
+        live, _, consumer = there
+        self.rights.check_consumer(request.user, known, consumer.config, live.cursor)
+        if self.rights.owner(live.cursor) == request.user:
             request.part(ConsumerDeliveries).pull(there, frame.reply, frame.payload)
+        else:  # it was nobody's
+            self._set(request, self._group(request).machine.consumers.of(known.uid)[live.cursor.name], consumer.config)
 
 
-def change_for(stream: Stream, config: ConsumerConfig, start: int, at: WallNanos) -> pb.SetConsumer:
-    """The change that makes a consumer of a stream at the time *at*; *start*: the first message that it may get, if no position
-    of its name is there yet."""
+def change_for(
+    stream: Stream, config: ConsumerConfig, start: int, at: WallNanos, consumers_max: int = 0, user: bytes = b""
+) -> pb.SetConsumer:
+    """The change that makes a consumer of a stream at the time *at*. *start*: the first message that it may get, if no position
+    of its name is there yet; *consumers_max*: how many the stream may have, 0: as its configuration says; *user*: its owner."""
     most = stream.config.max_consumers
     return pb.SetConsumer(
         uid=stream.uid,
@@ -320,7 +384,9 @@ def change_for(stream: Stream, config: ConsumerConfig, start: int, at: WallNanos
         name=config.name.encode(),
         config=config.encoded(),
         start_sequence=start,
-        consumers_max=min(most, limits.STREAM_CONSUMERS_MAX) if most > 0 else limits.STREAM_CONSUMERS_MAX,
+        consumers_max=consumers_max
+        or (min(most, limits.STREAM_CONSUMERS_MAX) if most > 0 else limits.STREAM_CONSUMERS_MAX),
         at=at,
         subject=stream.channel if stream.config.is_literal else b"",
+        user=user,
     )

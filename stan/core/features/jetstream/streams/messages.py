@@ -22,7 +22,7 @@ from stan.core.services.services import Services
 from stan.core.state.group_state import GroupResult
 from stan.core.state.tombstones import behind, below_newest, deleted_from
 from stan.protocol.jetstream import headers
-from stan.protocol.jetstream.api import ApiRow
+from stan.protocol.jetstream.api import CHANGES, READS, ApiRow
 from stan.protocol.jetstream.errors import (
     BAD_REQUEST,
     INSUFFICIENT,
@@ -39,9 +39,12 @@ from stan.protocol.jetstream.moments import shown_moment
 from stan.protocol.jetstream.streams import is_subject
 from stan.protocol.proto import entries_pb2 as pb
 
-GET, DELETE = ApiRow("STREAM.MSG.GET.*", "stream_msg_get"), ApiRow("STREAM.MSG.DELETE.*", "stream_msg_delete")
-PURGE: Final = ApiRow("STREAM.PURGE.*", "stream_purge", refused=(("purged", 0),), rated=True)
-DIRECT, DIRECT_LAST = ApiRow("DIRECT.GET.*", ""), ApiRow("DIRECT.GET.*.>", "")
+GET, DELETE = (
+    ApiRow("STREAM.MSG.GET.*", "stream_msg_get", READS),
+    ApiRow("STREAM.MSG.DELETE.*", "stream_msg_delete", CHANGES),
+)
+PURGE: Final = ApiRow("STREAM.PURGE.*", "stream_purge", CHANGES, refused=(("purged", 0),), rated=True)
+DIRECT, DIRECT_LAST = ApiRow("DIRECT.GET.*", "", READS), ApiRow("DIRECT.GET.*.>", "", READS)
 NOT_FOUND, EMPTY, BAD = b"404 Message Not Found", b"408 Empty Request", b"408 Bad Request"
 """Answers to direct requests, as NATS's own server gives them."""
 

@@ -9,6 +9,7 @@ from functools import partial
 from stan_protocol.frames import Frame, StreamMessages, StreamSubject
 from stan_protocol.scalars import Nanos
 
+from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.features.jetstream.streams.storing import StreamStoring
 from stan.core.metadata.streams import Stream, Streams
 from stan.core.services.listening import Taker
@@ -19,7 +20,8 @@ from stan.core.services.services import Services
 class StreamPublishes:
     """Takes the frames of streams' subjects."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, rights: JetStreamRights) -> None:
+        self.rights = rights
         self.faults, self.leading, self.node = services.faults, services.leading, services.node
         self.placement, self.timers = services.placement, services.timers
         self._arrived: dict[str, list[Frame | StreamMessages]] = {}  # in this turn, by stream
@@ -27,20 +29,38 @@ class StreamPublishes:
 
     def takers(self, streams: Streams) -> dict[str, Taker]:
         """The subjects of all streams, each with the taker of its frames."""
+        rights = self.rights
+        take = self._receive if rights.authorizer is None else self._judge
         return {
-            subject: partial(self._receive, name)
+            rights.listened(subject): partial(take, name)
             for name, stream in streams.by_name.items()
             for subject in stream.config.subjects
+            if rights.may_have(stream.config)
         }
 
-    @staticmethod
-    def subjects(streams: Streams) -> dict[str, StreamSubject]:
-        """The same subjects, each with its stream: most messages come as batches."""
+    def subjects(self, streams: Streams) -> dict[str, StreamSubject]:
+        """The same subjects, each with its stream: most messages come as batches. None with permissions: each is judged."""
+        if self.rights.authorizer is not None:
+            return {}
         return {
             subject: StreamSubject(name, not stream.config.is_literal)
             for name, stream in streams.by_name.items()
             for subject in stream.config.subjects
         }
+
+    def _judge(self, name: str, frame: Frame) -> None:
+        """A message, where there are permissions. One that its user may not publish is answered by the leader."""
+        said, stream = self.rights.sent_by(frame), self.node.meta.streams.by_name.get(name)
+        if said is None or stream is None:
+            return
+        user, frame = said
+        error = self.rights.publish_refusal(user, stream, frame)
+        if error is None:
+            self._receive(name, frame)
+            return
+        storing = self.leading.part(self.placement.group_number(stream.channel), StreamStoring)
+        if storing is not None:
+            storing.refuse(stream, frame.reply, error)
 
     def _receive_batch(self, messages: StreamMessages) -> None:
         """Store a batch at once, unless messages that came before it wait for the end of the turn."""

@@ -20,6 +20,7 @@ from stan import limits
 from stan.core.base.names import text
 from stan.core.features import BrokerParts
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
+from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.features.jetstream.streams.descriptions import StreamDescriptions
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.features.jetstream.streams.subjects import SubjectIndex
@@ -33,7 +34,7 @@ from stan.core.services.services import Services
 from stan.policies import EPHEMERAL
 from stan.protocol.jetstream.advisories import AdvisoryMaker
 from stan.protocol.jetstream.allowed import outside
-from stan.protocol.jetstream.api import LEVEL, PREFIX, Answerer, ApiRow
+from stan.protocol.jetstream.api import CHANGES, JUDGED_LATER, LEVEL, PREFIX, SEES, Answerer, ApiRow
 from stan.protocol.jetstream.errors import (
     ALONE,
     INSUFFICIENT,
@@ -46,30 +47,34 @@ from stan.protocol.jetstream.errors import (
     ApiError,
     RequestError,
     invalid_config,
+    not_permitted,
 )
 from stan.protocol.jetstream.json_data import Fields
 from stan.protocol.jetstream.streams import StreamConfig, requested
 from stan.protocol.proto import entries_pb2 as pb
 
 _METADATA: Final = Answerer.METADATA
-ACCOUNT = ApiRow("INFO", "account_info", _METADATA)
+ACCOUNT = ApiRow("INFO", "account_info", JUDGED_LATER, _METADATA)
 CREATE, UPDATE = (
-    ApiRow("STREAM.CREATE.*", "stream_create", _METADATA, rated=True),
-    ApiRow("STREAM.UPDATE.*", "stream_update", _METADATA, rated=True),
+    ApiRow("STREAM.CREATE.*", "stream_create", JUDGED_LATER, _METADATA, rated=True),
+    ApiRow("STREAM.UPDATE.*", "stream_update", JUDGED_LATER, _METADATA, rated=True),
 )
-CREATED, UPDATED = ApiRow("STREAM.CREATED.*", "stream_create"), ApiRow("STREAM.UPDATED.*", "stream_update")
+CREATED, UPDATED = (
+    ApiRow("STREAM.CREATED.*", "stream_create", SEES),
+    ApiRow("STREAM.UPDATED.*", "stream_update", SEES),
+)
 """Sent by the leader of the metadata, so that the leader of the channel answers the client."""
 PAGED: Final = (("total", 0), ("offset", 0), ("limit", 0))
 INFO, DELETE = (
-    ApiRow("STREAM.INFO.*", "stream_info", refused=PAGED),
-    ApiRow("STREAM.DELETE.*", "stream_delete", rated=True),
+    ApiRow("STREAM.INFO.*", "stream_info", SEES, refused=PAGED),
+    ApiRow("STREAM.DELETE.*", "stream_delete", CHANGES, rated=True),
 )
 NAMES, LIST = (
-    ApiRow("STREAM.NAMES", "stream_names", _METADATA, PAGED, rated=True),
-    ApiRow("STREAM.LIST", "stream_list", _METADATA, PAGED, rated=True),
+    ApiRow("STREAM.NAMES", "stream_names", JUDGED_LATER, _METADATA, PAGED, rated=True),
+    ApiRow("STREAM.LIST", "stream_list", JUDGED_LATER, _METADATA, PAGED, rated=True),
 )
 REFUSED: Final = tuple(
-    ApiRow(subject, response)
+    ApiRow(subject, response, SEES)
     for subject, response in (
         ("STREAM.SNAPSHOT.*", "stream_snapshot"),
         ("STREAM.RESTORE.*", "stream_restore"),
@@ -118,7 +123,8 @@ class StreamDeletions(LeaderPart):
 class StreamRequests:
     """Handles requests about streams as a whole."""
 
-    def __init__(self, services: Services, parts: BrokerParts) -> None:
+    def __init__(self, services: Services, parts: BrokerParts, rights: JetStreamRights) -> None:
+        self.rights = rights
         self.leading, self.nats, self.node = services.leading, services.nats, services.node
         self.outgoing = services.outgoing
         self.placement, self.proposals = services.placement, services.proposals
@@ -183,16 +189,18 @@ class StreamRequests:
         """The configuration that a request asks for, and the stream as it is. Raises RequestError."""
         if self.node.meta.info is None:
             raise RequestError(UNAVAILABLE)
-        return self.config_of(request.document(), request.named[0])
+        return self.config_of(request.document(), request.named[0], request.user)
 
-    def config_of(self, document: Mapping[str, Any], name: str) -> tuple[StreamConfig, Stream | None]:
-        """The configuration that a document asks for, and the stream as it is. Raises RequestError."""
+    def config_of(self, document: Mapping[str, Any], name: str, user: str = "") -> tuple[StreamConfig, Stream | None]:
+        """The configuration that a document of *user* ("" without users) asks for, and the stream as it is. Raises
+        RequestError."""
         config = requested(document, name, self._replicas())
+        known = self.node.meta.streams.by_name.get(name)
+        self.rights.check_stream(user, config, known)
         if self.node.meta.streams.is_too_much(config):
             raise RequestError(TOO_MANY_STREAMS)
         if self.node.meta.streams.overlapping(config):
             raise RequestError(OVERLAP)
-        known = self.node.meta.streams.by_name.get(name)
         if known is None or known.config.subjects != config.subjects:
             self._check_allowed(config)
         return config, known
@@ -274,7 +282,7 @@ class StreamRequests:
             mine = request._replace(stream=stream, groups=(META_GROUP, group))
             self._answer(mine, did_create=row is CREATED)
         else:
-            subject = f"{PREFIX}{row.subject.replace('*', stream.name)}".encode()
+            subject = self.rights.own(f"{PREFIX}{row.subject.replace('*', stream.name)}").encode()
             self.outgoing.responses.append(publication(subject, b"", request.frame.reply))
 
     def _answer(self, request: ApiRequest, *, did_create: bool = False) -> None:
@@ -299,7 +307,9 @@ class StreamRequests:
     # --- showing --------------------------------------------------------------------------------------------------------
 
     def _account(self, request: ApiRequest) -> None:
-        streams = self.node.meta.streams.by_name.values()
+        if not self.rights.is_concerned(request.user):
+            raise RequestError(not_permitted("no permission to anything"))
+        streams = self._seen_by(request.user)
         held = [self.descriptions.state(one) for one in streams if self.descriptions.holds(one)]
         request.answer(
             memory=0,
@@ -328,6 +338,8 @@ class StreamRequests:
         offset = max(0, fields.number("offset"))
         fields.end()
         reading, config = request.part(StreamReading), request.known.config
+        if filtered or details:
+            self.rights.check_details(request.user, request.known)
         if filtered and not config.history and reading.busy:
             raise RequestError(INSUFFICIENT)
         page = _SubjectsPage(filtered, offset)
@@ -404,11 +416,15 @@ class StreamRequests:
         fields = Fields(request.document())
         offset, subject = max(0, fields.number("offset")), fields.text("subject")
         fields.end()
-        streams = self.node.meta.streams.by_name
-        found = [streams[name] for name in sorted(streams)]
+        found = self._seen_by(request.user)
         if subject:
             found = [one for one in found if one.overlaps(subject)]
         return found, offset
+
+    def _seen_by(self, user: str) -> list[Stream]:
+        """The streams that a user may see, by name."""
+        streams = self.node.meta.streams.by_name
+        return [streams[name] for name in sorted(streams) if self.rights.sees(user, streams[name])]
 
     # --- deleting -------------------------------------------------------------------------------------------------------
 

@@ -113,7 +113,7 @@ class StreamStoring(StoringPart):
         for frame in frames:
             size = len(frame.payload) + len(frame.header)
             if self._queued_bytes + size > limits.STREAM_WAITING_BYTES_MAX:
-                self._refuse(stream, frame.reply, UNAVAILABLE)
+                self.refuse(stream, frame.reply, UNAVAILABLE)
             else:
                 self._queued_bytes += size
                 queue.append(frame)
@@ -126,7 +126,7 @@ class StreamStoring(StoringPart):
             return
         if index is None:
             for frame in frames:
-                self._refuse(stream, frame.reply, UNAVAILABLE)
+                self.refuse(stream, frame.reply, UNAVAILABLE)
         else:
             self._store(stream, frames)
 
@@ -136,7 +136,7 @@ class StreamStoring(StoringPart):
         channel = self.channels.by_uid.get(stream.uid)
         if channel is None or channel.closed:
             for frame in singly(arrived):
-                self._refuse(stream, frame.reply, UNAVAILABLE)
+                self.refuse(stream, frame.reply, UNAVAILABLE)
             return
         for are_frames, some in groupby(arrived, lambda one: isinstance(one, Frame)):
             if stream.uid in self._queued:  # a part before waits for its schema
@@ -199,7 +199,7 @@ class StreamStoring(StoringPart):
         sequence = batch.first + len(batch.rows)
         verdict = judge.judge(frame, sequence, len(batch.rows))
         if isinstance(verdict, ApiError):
-            self._refuse(batch.stream, frame.reply, verdict)
+            self.refuse(batch.stream, frame.reply, verdict)
         elif verdict.duplicate_of:
             self._acknowledge(batch.stream, [(frame.reply, verdict.duplicate_of, True)])
         elif not verdict.waits:
@@ -248,7 +248,7 @@ class StreamStoring(StoringPart):
             also = in_flight.end(row.subject, row.message_id, batch.first + place)
             if stored.error:
                 for reply in (row.reply, *also):
-                    self._refuse(stream, reply, not_stored(stored.error))
+                    self.refuse(stream, reply, not_stored(stored.error))
                 continue
             if not row.checked or stored.first == batch.first:  # else nobody knows if it should have been stored
                 acks.append((row.reply, sequence, False))
@@ -265,7 +265,7 @@ class StreamStoring(StoringPart):
             del self._in_flight[stream.uid]
         if stored.error:
             for reply in (*replies_of(batch.messages), *(reply for _, reply in again)):
-                self._refuse(stream, reply, not_stored(stored.error))
+                self.refuse(stream, reply, not_stored(stored.error))
             return
         if batch.messages.replies:
             told = kernel.stream_acks(batch.messages.replies, _ack_begins(stream.name), stored.first)
@@ -293,7 +293,7 @@ class StreamStoring(StoringPart):
         else:
             self.outgoing.pub_acks.append(pub_acks)
 
-    def _refuse(self, stream: Stream, reply: bytes, error: ApiError) -> None:
+    def refuse(self, stream: Stream, reply: bytes, error: ApiError) -> None:
         """Answer that a message was not stored."""
         if reply:
             told = encode({"error": error.document(), "stream": stream.name, "seq": 0})

@@ -1,0 +1,249 @@
+"""Clients of JetStream with permissions: each does what its user may, and nobody reaches what belongs to another user."""
+
+import asyncio
+import contextlib
+import json
+from contextlib import asynccontextmanager
+
+import nats
+import pytest
+import stan_client
+from nats.js.api import AckPolicy, ConsumerConfig, StreamConfig
+from nats.js.errors import APIError
+
+from tests.kit.cluster import StanCluster
+from tests.kit.jetstream import asked
+from tests.kit.ports import free_port
+from tests.kit.rogue import CLUSTER, url, with_nats_of_somebody_else
+from tests.kit.server import StanServer
+
+CONF = """
+streaming {
+  jetstream_api: true
+  permissions {
+    users: [
+      { user: alice, password: pa }
+      { user: bob, password: pb }
+      { user: carol, password: pc }
+      { user: ops, password: po }
+    ]
+    allow: [
+      { user: alice, publish: ["orders.*", "jobs", "$KV.box.>"], subscribe: ["ORDERS", "jobs", "KV_box"],
+        durable: ["ORDERS", "jobs"], admin_write: ["KV_box", "$KV.box.>"] }
+      { user: bob, subscribe: ["ORDERS", "other"], durable: "ORDERS", publish: "other" }
+      { user: carol, publish: "nothing" }
+      { user: ops, admin_write: ">" }
+    ]
+  }
+}
+"""
+
+
+@pytest.fixture(params=["embedded", "of somebody else"])
+def server(request, tmp_path):
+    if request.param == "embedded":
+        (tmp_path / "stan.conf").write_text(CONF)
+        with StanServer(tmp_path, "-c", str(tmp_path / "stan.conf")) as found:
+            yield found
+    else:
+        port = free_port()
+        flags = "-jetstream_leaf", f"127.0.0.1:{port}"
+        with with_nats_of_somebody_else(tmp_path, CONF, *flags, leaf_port=port) as found:
+            yield found
+
+
+class Household:
+    """Connections of all users."""
+
+    def __init__(self, links):
+        self.links = links
+        self.js = {name: link.jetstream(timeout=10) for name, link in links.items()}
+        self.heard = []  # by bob, who listens to everything
+
+    async def listen(self):
+        async def hear(message):
+            self.heard.append((message.subject, message.data))
+
+        for subject in (">", "_INBOX.>", "$JS.ACK.>", "_STAN.>"):
+            await self.links["bob"].subscribe(subject, cb=hear)
+        await self.links["bob"].flush()
+
+
+@asynccontextmanager
+async def household(server):
+    links = {name: await nats.connect(url(server, name)) for name in ("alice", "bob", "carol", "ops")}
+    try:
+        found = Household(links)
+        await asked(found.js["ops"].account_info)
+        orders = StreamConfig(name="ORDERS", subjects=["orders.*"])
+        await asked(lambda: found.js["ops"].add_stream(orders))
+        await found.listen()
+        yield found
+    finally:
+        for link in links.values():
+            with contextlib.suppress(nats.errors.Error):
+                await link.close()
+
+
+async def refused(call):
+    """The text of the refusal."""
+    with pytest.raises(APIError) as caught:
+        await call
+    assert caught.value.code == 403
+    return caught.value.description
+
+
+async def raw(link, subject, payload=b""):
+    """A request as it is, and what it says."""
+    answer = await link.request(subject, payload, timeout=10)
+    return answer.headers or json.loads(answer.data)
+
+
+async def fetched(sub, count):
+    found = []
+    while len(found) < count:
+        found += await sub.fetch(count - len(found), timeout=10)
+    return found
+
+
+async def test_who_may_publishes_and_consumes_and_others_hear_nothing_of_it(server):
+    async with household(server) as home:
+        js = home.js["alice"]
+        assert [(await js.publish("orders.new", b"secret %d" % one)).seq for one in range(3)] == [1, 2, 3]
+        sub = await js.pull_subscribe("orders.*", durable="worker", stream="ORDERS")
+        found = await fetched(sub, 3)
+        assert [(one.subject, one.data) for one in found] == [("orders.new", b"secret %d" % one) for one in range(3)]
+        for one in found:
+            await one.ack_sync(timeout=10)
+        assert (await sub.consumer_info()).ack_floor.stream_seq == 3
+        await home.links["bob"].flush()
+        assert not [data for _, data in home.heard if b"secret" in data]
+
+
+async def test_a_listener_of_the_same_user_does_not_change_under_which_subject_messages_come(server):
+    async with household(server) as home:
+        js = home.js["alice"]
+        curious = await nats.connect(url(server, "alice"))
+        await curious.subscribe(">")
+        await curious.flush()
+        sub = await js.subscribe("orders.*", stream="ORDERS", ordered_consumer=True)
+        for number in range(5):
+            await js.publish(f"orders.{number}", b"")
+        assert [(await sub.next_msg(timeout=10)).subject for _ in range(5)] == [f"orders.{one}" for one in range(5)]
+        await curious.close()
+
+
+async def test_a_bucket_is_used_by_who_may(server):
+    async with household(server) as home:
+        box = await home.js["alice"].create_key_value(bucket="box", history=1)
+        revision = await box.put("colour", b"red")
+        assert (await box.get("colour")).value == b"red"
+        await box.update("colour", b"blue", revision)
+        watcher = await box.watchall()
+        assert (await watcher.updates(timeout=10)).value == b"blue"
+        await watcher.stop()
+        await box.delete("colour")
+        assert await refused(home.js["bob"].key_value("box"))
+        assert "publish to" in await refused(home.js["bob"].publish("$KV.box.colour", b"green"))
+
+
+async def test_what_a_user_may_not_is_refused_and_says_why(server):
+    async with household(server) as home:
+        bob, carol = home.js["bob"], home.js["carol"]
+        await home.js["alice"].publish("orders.new", b"1")
+        assert await refused(bob.publish("orders.new", b"2")) == 'no permission to publish to "orders.new"'
+        assert await refused(bob.add_stream(name="MINE", subjects=["mine"])) == 'no permission to change "mine"'
+        assert await refused(bob.delete_stream("ORDERS")) == 'no permission to change "ORDERS"'
+        assert await refused(bob.purge_stream("ORDERS")) == 'no permission to change "ORDERS"'
+        assert await refused(bob.delete_msg("ORDERS", 1)) == 'no permission to change "ORDERS"'
+        assert await refused(carol.get_msg("ORDERS", 1)) == 'no permission to read "ORDERS"'
+        assert await refused(carol.stream_info("ORDERS")) == 'no permission to look into "ORDERS"'
+        assert await refused(carol.add_consumer("ORDERS", ConsumerConfig(durable_name="c")))
+        assert (await raw(home.links["carol"], "$JS.API.STREAM.LIST"))["total"] == 0
+        assert [one.config.name for one in await bob.streams_info()] == ["ORDERS"]
+        assert (await home.js["ops"].stream_info("ORDERS")).state.messages == 1
+
+
+async def test_a_consumer_is_its_owners_alone(server):
+    async with household(server) as home:
+        alice, bob, link = home.js["alice"], home.js["bob"], home.links["bob"]
+        await alice.publish("orders.new", b"1")
+        sub = await alice.pull_subscribe("orders.*", durable="worker", stream="ORDERS")
+        [message] = await fetched(sub, 1)
+        assert await refused(bob.consumer_info("ORDERS", "worker")) == "the consumer belongs to another user"
+        assert await refused(bob.delete_consumer("ORDERS", "worker"))
+        assert await refused(bob.add_consumer("ORDERS", ConsumerConfig(durable_name="worker")))
+        status = await raw(link, "$JS.API.CONSUMER.MSG.NEXT.ORDERS.worker", b'{"batch": 1, "no_wait": true}')
+        assert status["Status"] == "403"
+        assert not await bob.consumers_info("ORDERS")
+        for forged in (message.reply, f"_STAN.from.alice.{message.reply}"):
+            await link.publish(forged, b"")
+            await link.publish(forged, b"-NAK")
+        await link.flush()
+        assert (await home.js["ops"].consumer_info("ORDERS", "worker")).num_ack_pending == 1
+        assert (await alice.consumer_info("ORDERS", "worker")).num_ack_pending == 1
+        await message.ack_sync(timeout=10)
+        await home.js["ops"].delete_consumer("ORDERS", "worker")
+
+
+async def test_nothing_can_be_forged(server):
+    """No ack of a publish, no publish as another user, no delivery to one."""
+    async with household(server) as home:
+        alice, link = home.links["alice"], home.links["bob"]
+        inbox = await alice.subscribe("_INBOX.known")
+        await alice.flush()
+        for subject in ("_INBOX.known", "_STAN.to.alice._INBOX.known", "_STAN.from.alice._INBOX.known"):
+            await link.publish(subject, b'{"stream":"ORDERS","seq":7}')
+        await link.publish("_STAN.from.alice.orders.new", b"forged", reply="_INBOX.known")
+        await link.publish("orders.new", b"forged", reply="_STAN.to.alice._INBOX.known")
+        await link.flush()
+        await alice.publish("orders.new", b"right", reply="_INBOX.known")
+        ack = json.loads((await inbox.next_msg(timeout=10)).data)
+        assert (ack["stream"], ack["seq"]) == ("ORDERS", 1)
+        stored = await home.js["alice"].get_msg("ORDERS", 1)
+        assert stored.data == b"right"
+        assert inbox.pending_msgs == 0
+
+
+async def test_messages_are_delivered_to_inboxes_alone(server):
+    """Elsewhere the broker itself may listen, and would take them for what the user says."""
+    async with household(server) as home:
+        config = ConsumerConfig(deliver_subject="jobs.here", ack_policy=AckPolicy.NONE, inactive_threshold=60)
+        assert "reply_prefixes" in await refused(home.js["alice"].add_consumer("ORDERS", config))
+
+
+async def test_clients_of_stan_share_the_channel(server):
+    async with household(server) as home:
+        await home.js["ops"].add_stream(StreamConfig(name="JOBS", subjects=["jobs"]))
+        async with await stan_client.connect(url(server, "alice"), client_id="a", cluster_id=CLUSTER) as client:
+            await client.publish("jobs", b"from STAN")
+            await home.js["alice"].publish("jobs", b"from JetStream")
+            heard = asyncio.Queue()
+            await client.subscribe("jobs", heard.put, start=stan_client.everything())
+            assert [(await asyncio.wait_for(heard.get(), 10)).data for _ in range(2)] == [
+                b"from STAN",
+                b"from JetStream",
+            ]
+            assert (await home.js["alice"].get_msg("JOBS", 1)).data == b"from STAN"
+
+
+async def test_a_cluster_knows_who_speaks_at_each_of_its_nodes(tmp_path):
+    (tmp_path / "stan.conf").write_text(CONF)
+    with StanCluster(tmp_path, "-c", str(tmp_path / "stan.conf")) as cluster:
+        nodes = list(cluster.nodes.values())
+        async with household(nodes[0]) as home:
+            bob = (await nats.connect(url(nodes[1], "bob"))).jetstream(timeout=10)
+            alice = (await nats.connect(url(nodes[2], "alice"))).jetstream(timeout=10)
+            for number in range(20):
+                await asked(lambda number=number: home.js["alice"].publish("orders.new", b"secret %d" % number))
+            sub = await alice.pull_subscribe("orders.*", durable="worker", stream="ORDERS")
+            found = await fetched(sub, 20)
+            assert {one.subject for one in found} == {"orders.new"}
+            assert await refused(bob.publish("orders.new", b"forged"))
+            assert await refused(bob.consumer_info("ORDERS", "worker"))
+            for one in found:
+                await one.ack_sync(timeout=10)
+            assert (await home.js["alice"].consumer_info("ORDERS", "worker")).num_ack_pending == 0
+            assert not [data for _, data in home.heard if b"secret" in data]
+            await bob._nc.close()
+            await alice._nc.close()

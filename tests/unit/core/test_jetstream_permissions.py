@@ -1,0 +1,376 @@
+"""Rights of clients of JetStream on one leader: each request with each right alone, to whom consumers belong, and what is left
+of them when users come and go."""
+
+import json
+
+import pytest
+
+from stan.config import Config
+from stan.core.features.jetstream import JetStreamFeature
+from stan.core.features.jetstream.consumers import requests as consumers
+from stan.core.features.jetstream.streams import messages, requests
+from stan.permissions import NatsUser, Permissions, Right, Rule
+from tests.kit import jetstream as js
+from tests.kit.consumers import read_frames
+from tests.kit.core_harness import CoreHarness
+
+NOBODY = "nobody"
+RIGHTS = {right: f"with-{right.name.lower().replace('_', '-')}" for right in Right}
+OWNER, OTHER = "owner", "other"
+
+
+def rule(user, *rights, channels=(">",)):
+    return Rule(user=user, rights=dict.fromkeys(rights, tuple(channels)))
+
+
+RULES = (
+    *(rule(user, right) for right, user in RIGHTS.items()),
+    *(rule(user, Right.SUBSCRIBE, Right.DURABLE) for user in (OWNER, OTHER)),
+    rule("half", Right.PUBLISH, channels=("a.b", "t.x")),
+    rule("maker", Right.ADMIN_WRITE, channels=("S2", "x.*")),
+    Rule(client="somebody", rights={Right.PUBLISH: ("c",)}),
+)
+USERS = tuple(NatsUser(name=name) for name in (*RIGHTS.values(), OWNER, OTHER, "half", "maker", NOBODY))
+PERMISSIONS = Permissions(RULES, USERS)
+
+
+class Asker:
+    """A broker, and what users ask of it."""
+
+    def __init__(self, permissions=PERMISSIONS, **options):
+        self.harness = CoreHarness(Config(jetstream_api=True, permissions=permissions, **options))
+        self.inboxes = 0
+
+    def says(self, user, subject, payload=b"", fields=(), inbox="_INBOX", *, reply=True):
+        """What the user is answered; None: nothing."""
+        self.inboxes += 1
+        named = f"{inbox}.{self.inboxes}" if reply else ""
+        assert js.hears(self.harness, f"_STAN.from.{user}.{subject}", payload, named, fields)
+        self.harness.turn()
+        return js.answer_to(self.harness, f"_STAN.to.{user}.{named}")
+
+    def api(self, user, request, document=None):
+        payload = (
+            document if isinstance(document, bytes) else b"" if document is None else json.dumps(document).encode()
+        )
+        return self.says(user, f"$JS.API.{request}", payload)
+
+    def told(self, user, request, document=None):
+        return json.loads(self.api(user, request, document).payload)
+
+    def publish(self, user, subject, payload=b"m", fields=()):
+        return json.loads(self.says(user, subject, payload, fields).payload)
+
+    def listens(self, user, *subjects):
+        changes = [(True, subject.encode(), b"") for subject in subjects]
+        self.harness.broker.stops.step_leaf(changes, up=True, forgotten=False, user=user.encode())
+        self.harness.turn()
+
+    def delivered(self):
+        """What left by the leafnode connections: subject, ack subject, payload."""
+        found = [one for frames in self.harness.leaf_said for one in read_frames(frames)]
+        self.harness.leaf_said = []
+        return [(one.to, one.ack, one.payload) for one in found if not one.status]
+
+
+def code(answer):
+    """403 if it was refused for want of a right, else 0."""
+    if answer is None:
+        return 0
+    if answer.status:
+        return 403 if answer.status.startswith("403") else 0
+    error = json.loads(answer.payload).get("error", {}) if answer.payload.startswith(b"{") else {}
+    return 403 if error.get("code") == 403 else 0
+
+
+def consumer(name, **config):
+    return {"stream_name": "S", "config": {"durable_name": name, "name": name, "ack_policy": "explicit"} | config}
+
+
+@pytest.fixture
+def asker():
+    """A broker with the stream S, two messages, and a consumer `c` that is the owner's."""
+    made = Asker()
+    write = RIGHTS[Right.ADMIN_WRITE]
+    config = {"name": "S", "subjects": ["a.*"], "allow_direct": True, "allow_rollup_hdrs": True}
+    assert "error" not in made.told(write, "STREAM.CREATE.S", config)
+    for _ in range(2):
+        assert "error" not in made.publish(RIGHTS[Right.PUBLISH], "a.b")
+    assert "error" not in made.told(OWNER, "CONSUMER.CREATE.S.c", consumer("c"))
+    return made
+
+
+P, S, D, R, W = Right.PUBLISH, Right.SUBSCRIBE, Right.DURABLE, Right.ADMIN_READ, Right.ADMIN_WRITE
+STREAM = {"name": "S", "subjects": ["a.*"]}
+EPHEMERAL = {"stream_name": "S", "config": {"name": "e", "ack_policy": "none", "inactive_threshold": 10**9}}
+UNNAMED = {"stream_name": "S", "config": {"ack_policy": "none", "inactive_threshold": 10**9}}
+FILTERED = {"stream_name": "S", "config": EPHEMERAL["config"] | {"filter_subject": "a.b"}}
+TABLE = {
+    requests.ACCOUNT: ("INFO", None, {P, S, D, R, W}),
+    requests.CREATE: ("STREAM.CREATE.S", STREAM, {W}),
+    requests.UPDATE: ("STREAM.UPDATE.S", STREAM, {W}),
+    requests.CREATED: ("STREAM.CREATED.S", None, {P, S, R, W}),
+    requests.UPDATED: ("STREAM.UPDATED.S", None, {P, S, R, W}),
+    requests.INFO: ("STREAM.INFO.S", None, {P, S, R, W}),
+    requests.DELETE: ("STREAM.DELETE.S", None, {W}),
+    requests.NAMES: ("STREAM.NAMES", None, {*Right, None}),  # what they may see is shown
+    requests.LIST: ("STREAM.LIST", None, {*Right, None}),
+    **{row: (row.subject.replace("*", "S"), None, {P, S, R, W}) for row in requests.REFUSED},
+    messages.GET: ("STREAM.MSG.GET.S", {"seq": 1}, {S}),
+    messages.DELETE: ("STREAM.MSG.DELETE.S", {"seq": 1}, {W}),
+    messages.PURGE: ("STREAM.PURGE.S", None, {W}),
+    messages.DIRECT: ("DIRECT.GET.S", {"seq": 1}, {S}),
+    messages.DIRECT_LAST: ("DIRECT.GET.S.a.b", None, {S}),
+    consumers.CREATE_UNNAMED: ("CONSUMER.CREATE.S", UNNAMED, {S}),
+    consumers.CREATE: ("CONSUMER.CREATE.S.e", EPHEMERAL, {S}),
+    consumers.CREATE_FILTERED: ("CONSUMER.CREATE.S.e.a.b", FILTERED, {S}),
+    consumers.CREATE_DURABLE: ("CONSUMER.DURABLE.CREATE.S.d", consumer("d"), set()),  # needs two rights
+    consumers.INFO: ("CONSUMER.INFO.S.c", None, {R, W}),
+    consumers.DELETE: ("CONSUMER.DELETE.S.c", None, {W}),
+    consumers.PAUSE: ("CONSUMER.PAUSE.S.c", {}, {W}),
+    consumers.NAMES: ("CONSUMER.NAMES.S", None, {S, R, W}),  # what they may see is shown
+    consumers.LIST: ("CONSUMER.LIST.S", None, {S, R, W}),
+    consumers.NEXT: ("CONSUMER.MSG.NEXT.S.c", b"", set()),
+}
+"""Each request, and the rights that each alone are enough for a user to whom nothing belongs; None: no right at all."""
+
+
+# --- the table ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_has_each_request(asker):
+    broker = asker.harness.broker
+    [feature] = [one for one in broker.features.all if isinstance(one, JetStreamFeature)]
+    assert feature.router.handlers.keys() == TABLE.keys()
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.subject)
+@pytest.mark.parametrize("right", [*Right, None], ids=lambda right: right.name.lower() if right else "none")
+def test_a_request_needs_its_right(asker, row, right):
+    request, document, enough = TABLE[row]
+    user = RIGHTS[right] if right else NOBODY
+    assert code(asker.api(user, request, document)) == (0 if right in enough else 403)
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.subject)
+def test_what_is_not_there_tells_those_nothing_who_may_not_ask(asker, row):
+    if row.rights:
+        gone = row.subject.replace("*", "GONE").replace(">", "a.b")
+        assert code(asker.api(NOBODY, gone, TABLE[row][1])) == 403
+
+
+def test_lists_show_what_a_user_may_see(asker):
+    write = RIGHTS[Right.ADMIN_WRITE]
+    asker.told(write, "STREAM.CREATE.T", {"name": "T", "subjects": ["t.*"]})
+    assert asker.told("maker", "STREAM.NAMES")["streams"] is None
+    assert asker.told(write, "STREAM.NAMES")["streams"] == ["S", "T"]
+    assert asker.told("maker", "INFO")["streams"] == 0
+    assert asker.told(NOBODY, "STREAM.LIST")["streams"] is None
+    assert asker.told(OTHER, "CONSUMER.NAMES.S")["consumers"] == []
+    assert asker.told(OWNER, "CONSUMER.NAMES.S")["consumers"] == ["c"]
+    assert asker.told(RIGHTS[Right.ADMIN_READ], "CONSUMER.NAMES.S")["consumers"] == ["c"]
+
+
+def test_whoever_may_publish_to_a_part_of_a_stream_learns_no_subjects_of_others(asker):
+    assert code(asker.api(RIGHTS[Right.PUBLISH], "STREAM.INFO.S", {"subjects_filter": ">"})) == 403
+    assert asker.told(RIGHTS[Right.SUBSCRIBE], "STREAM.INFO.S", {"subjects_filter": ">"})["state"]["subjects"]
+
+
+# --- streams --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_needs_the_right_to_change_each_of_its_subjects_and_its_channel(asker):
+    def made(name, *subjects):
+        return asker.told("maker", f"STREAM.CREATE.{name}", {"name": name, "subjects": list(subjects)})
+
+    refused = made("S2", "x.*", "y")
+    assert refused["error"] == {"code": 403, "err_code": 10403, "description": 'no permission to change "y"'}
+    assert "error" in made("S3", "x.*")
+    assert "error" in made("S2", "x.>")
+    assert "error" not in made("S2", "x.*")
+    more = {"name": "S2", "subjects": ["x.*", "a.z"]}
+    assert asker.told("maker", "STREAM.UPDATE.S2", more)["error"]["code"] == 403
+
+
+def test_a_stream_has_subjects_whose_messages_come(asker):
+    answer = asker.told(RIGHTS[Right.ADMIN_WRITE], "STREAM.CREATE.N", {"name": "N", "subjects": ["never.*"]})
+    assert answer["error"]["err_code"] == 10052
+    assert 'begin with "never"' in answer["error"]["description"]
+
+
+def test_a_stream_cannot_have_the_subjects_of_replies():
+    asker = Asker(reply_prefixes=("my.inbox.",))
+    answer = asker.told(RIGHTS[Right.ADMIN_WRITE], "STREAM.CREATE.S", {"name": "S", "subjects": ["my.*"]})
+    assert answer["error"]["err_code"] == 10052
+
+
+def test_a_publish_needs_the_right_to_its_subject(asker):
+    assert asker.publish("half", "a.b")["seq"] == 3
+    refused = asker.publish("half", "a.c")
+    assert refused["error"]["description"] == 'no permission to publish to "a.c"'
+    assert (refused["stream"], refused["seq"]) == ("S", 0)
+    assert asker.publish(OWNER, "a.b")["error"]["code"] == 403
+    assert asker.says("half", "a.b", b"silent", reply=False) is None
+    assert asker.says("half", "a.c", b"silent", reply=False) is None
+    assert asker.told(OWNER, "STREAM.INFO.S")["state"]["messages"] == 4
+
+
+def test_to_replace_all_messages_needs_the_right_to_change_the_channel(asker):
+    rollup = [("Nats-Rollup", "all")]
+    assert asker.publish(RIGHTS[Right.PUBLISH], "a.b", fields=rollup)["error"]["code"] == 403
+    assert asker.publish(RIGHTS[Right.PUBLISH], "a.b", fields=[("Nats-Rollup", "sub")])["seq"] == 3
+
+
+def test_a_rule_for_a_client_id_is_not_about_clients_of_jetstream(asker):
+    asker.told(RIGHTS[Right.ADMIN_WRITE], "STREAM.CREATE.C", {"name": "C", "subjects": ["c"]})
+    assert asker.publish("half", "c")["error"]["code"] == 403
+
+
+def test_what_is_said_outside_of_any_account_of_a_user_is_left_alone(asker):
+    for subject in ("$JS.API.STREAM.DELETE.S", "a.b"):
+        assert not js.hears(asker.harness, subject, b"", "_INBOX.x")
+    for reply in ("_STAN.to.other._INBOX.x", "$JS.API.STREAM.DELETE.S", "_INBOX.*"):
+        js.hears(asker.harness, "_STAN.from.half.a.b", b"", reply)
+    asker.harness.turn()
+    assert asker.told(OWNER, "STREAM.INFO.S")["state"]["messages"] == 2
+
+
+# --- consumers ------------------------------------------------------------------------------------------------------------
+
+
+def pulls(asker, user, name="c", inbox="_INBOX", **request):
+    asker.listens(user, f"{inbox}.{asker.inboxes + 1}")
+    return asker.says(user, f"$JS.API.CONSUMER.MSG.NEXT.S.{name}", json.dumps(request).encode(), inbox=inbox)
+
+
+def test_messages_leave_into_the_account_of_the_owner_alone(asker):
+    assert pulls(asker, OWNER, batch=2) is None
+    assert set(asker.harness.leaf_users) == {OWNER.encode()}
+    assert [payload for _, _, payload in asker.delivered()] == [b"m", b"m"]
+
+
+def test_nobody_else_asks_for_messages_or_acks_them(asker):
+    pulls(asker, OWNER, batch=2)
+    (_, first, _), (_, second, _) = asker.delivered()
+    assert pulls(asker, OTHER, batch=1).status == "403 the consumer belongs to another user"
+    assert asker.delivered() == []
+
+    def pending():
+        return asker.told(OWNER, "CONSUMER.INFO.S.c")["num_ack_pending"]
+
+    for said in (b"", b"+TERM", b"-NAK", b"+NXT"):
+        asker.says(OTHER, first, said)
+    assert pending() == 2
+    assert asker.says(OWNER, first, b"") is not None  # it is answered
+    asker.says(OWNER, second, b"", reply=False)
+    assert pending() == 0
+
+
+def test_nobody_else_makes_changes_or_sees_a_consumer(asker):
+    for request, document in (
+        ("CONSUMER.INFO.S.c", None),
+        ("CONSUMER.DELETE.S.c", None),
+        ("CONSUMER.PAUSE.S.c", {"pause_until": "2100-01-01T00:00:00Z"}),
+        ("CONSUMER.CREATE.S.c", consumer("c")),
+        ("CONSUMER.DURABLE.CREATE.S.c", consumer("c", max_deliver=3)),
+    ):
+        assert asker.told(OTHER, request, document)["error"]["description"] == "the consumer belongs to another user"
+    assert asker.told(OWNER, "CONSUMER.CREATE.S.c", consumer("c", max_deliver=3))["config"]["max_deliver"] == 3
+    assert asker.told(RIGHTS[Right.ADMIN_WRITE], "CONSUMER.DELETE.S.c")["success"]
+
+
+def test_an_operator_who_pauses_a_consumer_does_not_own_it(asker):
+    asker.told(RIGHTS[Right.ADMIN_WRITE], "CONSUMER.PAUSE.S.c", {"pause_until": "2100-01-01T00:00:00Z"})
+    assert asker.told(OWNER, "CONSUMER.INFO.S.c")["paused"]
+    assert asker.told(OTHER, "CONSUMER.INFO.S.c")["error"]["code"] == 403
+
+
+def test_what_lasts_needs_the_right_to_keep_durables(asker):
+    reader = RIGHTS[Right.SUBSCRIBE]
+    for config in ({"durable_name": "d"}, {"name": "d", "inactive_threshold": 10**15}):
+        answer = asker.told(reader, "CONSUMER.CREATE.S.d", {"stream_name": "S", "config": config})
+        assert answer["error"]["description"] == 'no permission to keep durables on "S"'
+    assert "error" not in asker.told(reader, "CONSUMER.CREATE.S.e", EPHEMERAL)
+
+
+@pytest.mark.parametrize("subject", ["a.b", "push.here", "$JS.API.STREAM.DELETE.S", "_STAN.from.other.a.b"])
+def test_messages_are_pushed_to_inboxes_alone(asker, subject):
+    answer = asker.told(OWNER, "CONSUMER.CREATE.S.p", consumer("p", deliver_subject=subject))
+    assert "error" in answer
+
+
+def test_a_pull_from_elsewhere_than_an_inbox_gets_nothing(asker):
+    pulls(asker, OWNER, inbox="elsewhere", batch=1)
+    assert asker.delivered() == []
+
+
+def test_a_user_pushes_to_inboxes_of_its_own(asker):
+    made = asker.told(OWNER, "CONSUMER.CREATE.S.p", consumer("p", deliver_subject="_INBOX.mine"))
+    assert made["config"]["deliver_subject"] == "_INBOX.mine"
+    asker.listens(OTHER, "_INBOX.mine")  # the same name, in another account
+    assert asker.delivered() == []
+    asker.listens(OWNER, "_INBOX.mine")
+    assert [to for to, _, _ in asker.delivered()] == ["_INBOX.mine"] * 2
+
+
+def test_a_user_has_half_of_the_consumers_that_others_leave(asker):
+    write = RIGHTS[Right.ADMIN_WRITE]
+    asker.told(write, "STREAM.UPDATE.S", STREAM | {"max_consumers": 5, "allow_direct": True})
+
+    def made(user, name):
+        return "error" not in asker.told(user, f"CONSUMER.CREATE.S.{name}", consumer(name))
+
+    assert [made(OTHER, f"o{at}") for at in range(3)] == [True, True, False]
+    assert made(OWNER, "c2") is False  # it has one of the half of 3 that others leave
+
+
+# --- users come and go ----------------------------------------------------------------------------------------------------
+
+
+def restarted(asker, permissions):
+    """The same broker, with other permissions."""
+    asker.harness.config = Config(jetstream_api=True, permissions=permissions)
+    asker.harness.restart()
+    return asker
+
+
+def test_a_consumer_outlives_a_restart_with_its_owner(asker):
+    asker.harness.restart()
+    assert asker.told(OTHER, "CONSUMER.INFO.S.c")["error"]["code"] == 403
+    assert pulls(asker, OWNER, batch=1) is None
+    assert len(asker.delivered()) == 1
+
+
+def test_a_consumer_of_a_user_who_is_gone_is_the_first_ones_who_asks(asker):
+    without = Permissions([one for one in RULES if one.user != OWNER], [one for one in USERS if one.name != OWNER])
+    restarted(asker, without)
+    assert code(asker.api(RIGHTS[Right.SUBSCRIBE], "CONSUMER.INFO.S.c")) == 403  # without the right to keep durables
+    assert pulls(asker, OTHER, batch=1) is None
+    assert len(asker.delivered()) == 1
+    assert asker.told(OTHER, "CONSUMER.INFO.S.c")["num_ack_pending"] == 1
+
+
+def test_whoever_lost_the_right_to_read_gets_no_more_messages(asker):
+    asker.told(OWNER, "CONSUMER.CREATE.S.p", consumer("p", deliver_subject="_INBOX.mine"))
+    restarted(asker, Permissions([one for one in RULES if one.user != OWNER], USERS))
+    asker.listens(OWNER, "_INBOX.mine")
+    assert asker.delivered() == []
+    assert pulls(asker, OWNER, batch=1).status.startswith("403")
+
+
+def test_without_users_what_was_somebodys_is_everybodys(asker):
+    restarted(asker, None)
+    h = asker.harness
+    h.broker.stops.step_leaf([(True, b"_INBOX.x", b"")], up=True, forgotten=False)
+    assert js.hears(h, "$JS.API.CONSUMER.MSG.NEXT.S.c", b"", "_INBOX.x")
+    h.turn()
+    assert [payload for _, _, payload in asker.delivered()] == [b"m"]
+
+
+def test_rules_without_users_are_about_everybody():
+    asker = Asker(Permissions([rule("", Right.ADMIN_WRITE, Right.PUBLISH, channels=("a",))]))
+    h = asker.harness
+    assert "error" not in js.api(h, "STREAM.CREATE.A", {"name": "A", "subjects": ["a"]})
+    assert js.api(h, "STREAM.CREATE.B", {"name": "B", "subjects": ["b"]})["error"]["code"] == 403
+    assert [one["seq"] for one in js.publish(h, "a", b"1", b"2")] == [1, 2]
+    assert js.api(h, "STREAM.MSG.GET.A", {"seq": 1})["error"]["code"] == 403
