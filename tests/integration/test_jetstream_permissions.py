@@ -205,6 +205,19 @@ async def test_nothing_can_be_forged(server):
         assert inbox.pending_msgs == 0
 
 
+async def test_no_user_connects_a_leafnode(tmp_path):
+    """It would name the subjects under which its messages are delivered, and so could pass for any user."""
+    port = free_port()
+    with with_nats_of_somebody_else(tmp_path, CONF, "-jetstream_leaf", f"127.0.0.1:{port}", leaf_port=port):
+        for user, password in (("alice", "pa"), ("ops", "po"), ("stan-broker.alice", "pa"), ("stan-broker.bob", "")):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            login = json.dumps({"user": user, "pass": password, "name": "rogue", "version": "2.10.0"})
+            writer.write(f"CONNECT {login}\r\nPING\r\n".encode())
+            said = await asyncio.wait_for(reader.read(), 20)  # until it hangs up
+            assert b"Authorization Violation" in said
+            writer.close()
+
+
 async def test_messages_are_delivered_to_inboxes_alone(server):
     """Elsewhere the broker itself may listen, and would take them for what the user says."""
     async with household(server) as home:
