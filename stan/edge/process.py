@@ -122,7 +122,7 @@ class BrokerProcess:
             leaf.start()
 
     def _leaf_address(self, embedded: EmbeddedNats | None, user: str) -> LeafAddress | None:
-        """Where to connect by a leafnode connection, into the account of *user*; None while that is unknown."""
+        """Return the address for a leafnode connection into the account of *user*; None while it is unknown."""
         config = self.config
         if config.jetstream_leaf:
             found: LeafAddress | None = leaf_address(config.jetstream_leaf, config.nats)

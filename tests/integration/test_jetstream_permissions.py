@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 from contextlib import asynccontextmanager
 
@@ -205,6 +206,19 @@ async def test_nothing_can_be_forged(server):
         assert inbox.pending_msgs == 0
 
 
+async def test_no_user_connects_a_leafnode(tmp_path):
+    """It would name the subjects under which its messages are delivered, and so could pass for any user."""
+    port = free_port()
+    with with_nats_of_somebody_else(tmp_path, CONF, "-jetstream_leaf", f"127.0.0.1:{port}", leaf_port=port):
+        for user, password in (("alice", "pa"), ("ops", "po"), ("stan-broker.alice", "pa"), ("stan-broker.bob", "")):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            login = json.dumps({"user": user, "pass": password, "name": "rogue", "version": "2.10.0"})
+            writer.write(f"CONNECT {login}\r\nPING\r\n".encode())
+            said = await asyncio.wait_for(reader.read(), 20)  # until it hangs up
+            assert b"Authorization Violation" in said
+            writer.close()
+
+
 async def test_messages_are_delivered_to_inboxes_alone(server):
     """Elsewhere the broker itself may listen, and would take them for what the user says."""
     async with household(server) as home:
@@ -247,3 +261,55 @@ async def test_a_cluster_knows_who_speaks_at_each_of_its_nodes(tmp_path):
             assert not [data for _, data in home.heard if b"secret" in data]
             await bob._nc.close()
             await alice._nc.close()
+
+
+REQUESTS = (
+    *("STREAM.DELETE.ORDERS", "STREAM.PURGE.ORDERS", "STREAM.UPDATE.ORDERS", "STREAM.CREATE.ORDERS"),
+    *("STREAM.MSG.DELETE.ORDERS", "CONSUMER.DELETE.ORDERS.worker", "CONSUMER.PAUSE.ORDERS.worker"),
+    *("CONSUMER.CREATE.ORDERS.worker", "CONSUMER.DURABLE.CREATE.ORDERS.worker", "CONSUMER.MSG.NEXT.ORDERS.worker"),
+    *("STREAM.MSG.GET.ORDERS", "DIRECT.GET.ORDERS", "DIRECT.GET.ORDERS.orders.new", "STREAM.INFO.ORDERS"),
+    *("STREAM.CREATED.ORDERS", "STREAM.SNAPSHOT.ORDERS", "CONSUMER.CREATE.ORDERS", "CONSUMER.LIST.ORDERS"),
+)
+PAYLOADS = (
+    *(b"", b"5", b'{"seq": 1}', b'{"batch": 10}', b'{"last_by_subj": "orders.new"}'),
+    b'{"name": "ORDERS", "subjects": ["orders.*"], "max_msgs": 1}',
+    b'{"pause_until": "2100-01-01T00:00:00Z"}',
+    b'{"stream_name": "ORDERS", "config": {"durable_name": "worker", "deliver_subject": "_INBOX.carol"}}',
+    b'{"stream_name": "ORDERS", "config": {"name": "worker", "ack_policy": "none", "inactive_threshold": 1000000000}}',
+)
+PRETENDING = ("", "_STAN.from.alice.", "_STAN.from.ops.", "_STAN.from.stan-broker.", "_STAN.to.alice.")
+REPLIES = ("_INBOX.carol", "_INBOX.known", "_STAN.to.alice._INBOX.known", "$JS.API.STREAM.DELETE.ORDERS", "")
+
+
+async def test_whatever_a_user_without_rights_says_changes_nothing_and_tells_nothing(server):
+    async with household(server) as home:
+        js, carol = home.js["alice"], home.links["carol"]
+        known = await home.links["alice"].subscribe("_INBOX.known")
+        told = []
+        await carol.subscribe(">", cb=_note_answers(told))
+        for number in range(3):
+            await js.publish("orders.new", b"secret %d" % number)
+        sub = await js.pull_subscribe("orders.*", durable="worker", stream="ORDERS")
+        held = await fetched(sub, 2)
+        before = await js.consumer_info("ORDERS", "worker")
+        for pretending, request, payload, reply in itertools.product(PRETENDING, REQUESTS, PAYLOADS, REPLIES):
+            await carol.publish(f"{pretending}$JS.API.{request}", payload, reply=reply)
+        for pretending, one, payload in itertools.product(PRETENDING, held, (b"", b"+TERM", b"-NAK", b"+NXT 5")):
+            await carol.publish(f"{pretending}{one.reply}", payload, reply="_INBOX.carol")
+        await raw(carol, "$JS.API.STREAM.LIST")  # everything before it was handled
+        after = await js.consumer_info("ORDERS", "worker")
+        assert (after.num_ack_pending, after.delivered, after.config) == (2, before.delivered, before.config)
+        assert (await home.js["ops"].stream_info("ORDERS")).state.messages == 3
+        assert known.pending_msgs == 0
+        assert told
+        assert not [data for data in told if b"secret" in data or b"c2VjcmV0" in data or b"max_msgs" in data]
+
+
+def _note_answers(told):
+    """Notes what comes to an inbox."""
+
+    async def note(message):
+        if message.subject.startswith("_INBOX."):
+            told.append(message.data or str(message.headers).encode())
+
+    return note

@@ -101,8 +101,8 @@ def _login(user: NatsUser) -> str:
 
 
 def _logins(user: NatsUser, leaf_password: str) -> str:
-    """The logins of a user's account. Nobody but the broker may connect a leafnode: what comes from there names the subjects
-    under which it is delivered itself, so a leafnode could speak for any user."""
+    """The logins of a user's account. Nobody but the broker may connect a leafnode: a leafnode chooses the subjects under which
+    its messages are delivered, and so could speak for any user."""
     if not leaf_password:
         return f"{{ {_login(user)} }}"
     own = f"user: {quoted(leaf_login(user.name))}, password: {quoted(leaf_password)}"

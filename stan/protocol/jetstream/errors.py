@@ -54,7 +54,7 @@ EXPECTS_NUMBER: Final = ApiError(400, 10193, "missing sequence for expected last
 
 
 def not_permitted(why: str) -> ApiError:
-    """A request, or a message, of a user without the right to it; *why*: as STAN's clients are told."""
+    """A request, or a message, of a user without the right to it; *why*: the refusal in STAN's words."""
     return ApiError(FORBIDDEN, 10403, why.removeprefix("stan: "))
 
 

@@ -34,7 +34,7 @@ USERS = tuple(NatsUser(name=name) for name in (*RIGHTS.values(), OWNER, OTHER, "
 PERMISSIONS = Permissions(RULES, USERS)
 
 
-class Asker:
+class House:
     """A broker, and what users ask of it."""
 
     def __init__(self, permissions=PERMISSIONS, **options):
@@ -88,9 +88,9 @@ def consumer(name, **config):
 
 
 @pytest.fixture
-def asker():
+def house():
     """A broker with the stream S, two messages, and a consumer `c` that is the owner's."""
-    made = Asker()
+    made = House()
     write = RIGHTS[Right.ADMIN_WRITE]
     config = {"name": "S", "subjects": ["a.*"], "allow_direct": True, "allow_rollup_hdrs": True}
     assert "error" not in made.told(write, "STREAM.CREATE.S", config)
@@ -138,50 +138,50 @@ TABLE = {
 # --- the table ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_table_has_each_request(asker):
-    broker = asker.harness.broker
+def test_the_table_has_each_request(house):
+    broker = house.harness.broker
     [feature] = [one for one in broker.features.all if isinstance(one, JetStreamFeature)]
     assert feature.router.handlers.keys() == TABLE.keys()
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.subject)
 @pytest.mark.parametrize("right", [*Right, None], ids=lambda right: right.name.lower() if right else "none")
-def test_a_request_needs_its_right(asker, row, right):
+def test_a_request_needs_its_right(house, row, right):
     request, document, enough = TABLE[row]
     user = RIGHTS[right] if right else NOBODY
-    assert code(asker.api(user, request, document)) == (0 if right in enough else 403)
+    assert code(house.api(user, request, document)) == (0 if right in enough else 403)
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.subject)
-def test_what_is_not_there_tells_those_nothing_who_may_not_ask(asker, row):
+def test_what_is_not_there_tells_those_nothing_who_may_not_ask(house, row):
     if row.rights:
         gone = row.subject.replace("*", "GONE").replace(">", "a.b")
-        assert code(asker.api(NOBODY, gone, TABLE[row][1])) == 403
+        assert code(house.api(NOBODY, gone, TABLE[row][1])) == 403
 
 
-def test_lists_show_what_a_user_may_see(asker):
+def test_lists_show_what_a_user_may_see(house):
     write = RIGHTS[Right.ADMIN_WRITE]
-    asker.told(write, "STREAM.CREATE.T", {"name": "T", "subjects": ["t.*"]})
-    assert asker.told("maker", "STREAM.NAMES")["streams"] is None
-    assert asker.told(write, "STREAM.NAMES")["streams"] == ["S", "T"]
-    assert asker.told("maker", "INFO")["streams"] == 0
-    assert asker.told(NOBODY, "STREAM.LIST")["streams"] is None
-    assert asker.told(OTHER, "CONSUMER.NAMES.S")["consumers"] == []
-    assert asker.told(OWNER, "CONSUMER.NAMES.S")["consumers"] == ["c"]
-    assert asker.told(RIGHTS[Right.ADMIN_READ], "CONSUMER.NAMES.S")["consumers"] == ["c"]
+    house.told(write, "STREAM.CREATE.T", {"name": "T", "subjects": ["t.*"]})
+    assert house.told("maker", "STREAM.NAMES")["streams"] is None
+    assert house.told(write, "STREAM.NAMES")["streams"] == ["S", "T"]
+    assert house.told("maker", "INFO")["streams"] == 0
+    assert house.told(NOBODY, "STREAM.LIST")["streams"] is None
+    assert house.told(OTHER, "CONSUMER.NAMES.S")["consumers"] == []
+    assert house.told(OWNER, "CONSUMER.NAMES.S")["consumers"] == ["c"]
+    assert house.told(RIGHTS[Right.ADMIN_READ], "CONSUMER.NAMES.S")["consumers"] == ["c"]
 
 
-def test_whoever_may_publish_to_a_part_of_a_stream_learns_no_subjects_of_others(asker):
-    assert code(asker.api(RIGHTS[Right.PUBLISH], "STREAM.INFO.S", {"subjects_filter": ">"})) == 403
-    assert asker.told(RIGHTS[Right.SUBSCRIBE], "STREAM.INFO.S", {"subjects_filter": ">"})["state"]["subjects"]
+def test_whoever_may_publish_to_a_part_of_a_stream_learns_no_subjects_of_others(house):
+    assert code(house.api(RIGHTS[Right.PUBLISH], "STREAM.INFO.S", {"subjects_filter": ">"})) == 403
+    assert house.told(RIGHTS[Right.SUBSCRIBE], "STREAM.INFO.S", {"subjects_filter": ">"})["state"]["subjects"]
 
 
 # --- streams --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_stream_needs_the_right_to_change_each_of_its_subjects_and_its_channel(asker):
+def test_a_stream_needs_the_right_to_change_each_of_its_subjects_and_its_channel(house):
     def made(name, *subjects):
-        return asker.told("maker", f"STREAM.CREATE.{name}", {"name": name, "subjects": list(subjects)})
+        return house.told("maker", f"STREAM.CREATE.{name}", {"name": name, "subjects": list(subjects)})
 
     refused = made("S2", "x.*", "y")
     assert refused["error"] == {"code": 403, "err_code": 10403, "description": 'no permission to change "y"'}
@@ -189,84 +189,84 @@ def test_a_stream_needs_the_right_to_change_each_of_its_subjects_and_its_channel
     assert "error" in made("S2", "x.>")
     assert "error" not in made("S2", "x.*")
     more = {"name": "S2", "subjects": ["x.*", "a.z"]}
-    assert asker.told("maker", "STREAM.UPDATE.S2", more)["error"]["code"] == 403
+    assert house.told("maker", "STREAM.UPDATE.S2", more)["error"]["code"] == 403
 
 
-def test_a_stream_has_subjects_whose_messages_come(asker):
-    answer = asker.told(RIGHTS[Right.ADMIN_WRITE], "STREAM.CREATE.N", {"name": "N", "subjects": ["never.*"]})
+def test_a_stream_has_subjects_whose_messages_come(house):
+    answer = house.told(RIGHTS[Right.ADMIN_WRITE], "STREAM.CREATE.N", {"name": "N", "subjects": ["never.*"]})
     assert answer["error"]["err_code"] == 10052
     assert 'begin with "never"' in answer["error"]["description"]
 
 
 def test_a_stream_cannot_have_the_subjects_of_replies():
-    asker = Asker(reply_prefixes=("my.inbox.",))
-    answer = asker.told(RIGHTS[Right.ADMIN_WRITE], "STREAM.CREATE.S", {"name": "S", "subjects": ["my.*"]})
+    house = House(reply_prefixes=("my.inbox.",))
+    answer = house.told(RIGHTS[Right.ADMIN_WRITE], "STREAM.CREATE.S", {"name": "S", "subjects": ["my.*"]})
     assert answer["error"]["err_code"] == 10052
 
 
-def test_a_publish_needs_the_right_to_its_subject(asker):
-    assert asker.publish("half", "a.b")["seq"] == 3
-    refused = asker.publish("half", "a.c")
+def test_a_publish_needs_the_right_to_its_subject(house):
+    assert house.publish("half", "a.b")["seq"] == 3
+    refused = house.publish("half", "a.c")
     assert refused["error"]["description"] == 'no permission to publish to "a.c"'
     assert (refused["stream"], refused["seq"]) == ("S", 0)
-    assert asker.publish(OWNER, "a.b")["error"]["code"] == 403
-    assert asker.says("half", "a.b", b"silent", reply=False) is None
-    assert asker.says("half", "a.c", b"silent", reply=False) is None
-    assert asker.told(OWNER, "STREAM.INFO.S")["state"]["messages"] == 4
+    assert house.publish(OWNER, "a.b")["error"]["code"] == 403
+    assert house.says("half", "a.b", b"silent", reply=False) is None
+    assert house.says("half", "a.c", b"silent", reply=False) is None
+    assert house.told(OWNER, "STREAM.INFO.S")["state"]["messages"] == 4
 
 
-def test_to_replace_all_messages_needs_the_right_to_change_the_channel(asker):
+def test_to_replace_all_messages_needs_the_right_to_change_the_channel(house):
     rollup = [("Nats-Rollup", "all")]
-    assert asker.publish(RIGHTS[Right.PUBLISH], "a.b", fields=rollup)["error"]["code"] == 403
-    assert asker.publish(RIGHTS[Right.PUBLISH], "a.b", fields=[("Nats-Rollup", "sub")])["seq"] == 3
+    assert house.publish(RIGHTS[Right.PUBLISH], "a.b", fields=rollup)["error"]["code"] == 403
+    assert house.publish(RIGHTS[Right.PUBLISH], "a.b", fields=[("Nats-Rollup", "sub")])["seq"] == 3
 
 
-def test_a_rule_for_a_client_id_is_not_about_clients_of_jetstream(asker):
-    asker.told(RIGHTS[Right.ADMIN_WRITE], "STREAM.CREATE.C", {"name": "C", "subjects": ["c"]})
-    assert asker.publish("half", "c")["error"]["code"] == 403
+def test_a_rule_for_a_client_id_is_not_about_clients_of_jetstream(house):
+    house.told(RIGHTS[Right.ADMIN_WRITE], "STREAM.CREATE.C", {"name": "C", "subjects": ["c"]})
+    assert house.publish("half", "c")["error"]["code"] == 403
 
 
-def test_what_is_said_outside_of_any_account_of_a_user_is_left_alone(asker):
+def test_what_is_said_outside_of_any_account_of_a_user_is_left_alone(house):
     for subject in ("$JS.API.STREAM.DELETE.S", "a.b"):
-        assert not js.hears(asker.harness, subject, b"", "_INBOX.x")
+        assert not js.hears(house.harness, subject, b"", "_INBOX.x")
     for reply in ("_STAN.to.other._INBOX.x", "$JS.API.STREAM.DELETE.S", "_INBOX.*"):
-        js.hears(asker.harness, "_STAN.from.half.a.b", b"", reply)
-    asker.harness.turn()
-    assert asker.told(OWNER, "STREAM.INFO.S")["state"]["messages"] == 2
+        js.hears(house.harness, "_STAN.from.half.a.b", b"", reply)
+    house.harness.turn()
+    assert house.told(OWNER, "STREAM.INFO.S")["state"]["messages"] == 2
 
 
 # --- consumers ------------------------------------------------------------------------------------------------------------
 
 
-def pulls(asker, user, name="c", inbox="_INBOX", **request):
-    asker.listens(user, f"{inbox}.{asker.inboxes + 1}")
-    return asker.says(user, f"$JS.API.CONSUMER.MSG.NEXT.S.{name}", json.dumps(request).encode(), inbox=inbox)
+def pulls(house, user, name="c", inbox="_INBOX", **request):
+    house.listens(user, f"{inbox}.{house.inboxes + 1}")
+    return house.says(user, f"$JS.API.CONSUMER.MSG.NEXT.S.{name}", json.dumps(request).encode(), inbox=inbox)
 
 
-def test_messages_leave_into_the_account_of_the_owner_alone(asker):
-    assert pulls(asker, OWNER, batch=2) is None
-    assert set(asker.harness.leaf_users) == {OWNER.encode()}
-    assert [payload for _, _, payload in asker.delivered()] == [b"m", b"m"]
+def test_messages_leave_into_the_account_of_the_owner_alone(house):
+    assert pulls(house, OWNER, batch=2) is None
+    assert set(house.harness.leaf_users) == {OWNER.encode()}
+    assert [payload for _, _, payload in house.delivered()] == [b"m", b"m"]
 
 
-def test_nobody_else_asks_for_messages_or_acks_them(asker):
-    pulls(asker, OWNER, batch=2)
-    (_, first, _), (_, second, _) = asker.delivered()
-    assert pulls(asker, OTHER, batch=1).status == "403 the consumer belongs to another user"
-    assert asker.delivered() == []
+def test_nobody_else_asks_for_messages_or_acks_them(house):
+    pulls(house, OWNER, batch=2)
+    (_, first, _), (_, second, _) = house.delivered()
+    assert pulls(house, OTHER, batch=1).status == "403 the consumer belongs to another user"
+    assert house.delivered() == []
 
     def pending():
-        return asker.told(OWNER, "CONSUMER.INFO.S.c")["num_ack_pending"]
+        return house.told(OWNER, "CONSUMER.INFO.S.c")["num_ack_pending"]
 
     for said in (b"", b"+TERM", b"-NAK", b"+NXT"):
-        asker.says(OTHER, first, said)
+        house.says(OTHER, first, said)
     assert pending() == 2
-    assert asker.says(OWNER, first, b"") is not None  # it is answered
-    asker.says(OWNER, second, b"", reply=False)
+    assert house.says(OWNER, first, b"") is not None  # it is answered
+    house.says(OWNER, second, b"", reply=False)
     assert pending() == 0
 
 
-def test_nobody_else_makes_changes_or_sees_a_consumer(asker):
+def test_nobody_else_makes_changes_or_sees_a_consumer(house):
     for request, document in (
         ("CONSUMER.INFO.S.c", None),
         ("CONSUMER.DELETE.S.c", None),
@@ -274,51 +274,51 @@ def test_nobody_else_makes_changes_or_sees_a_consumer(asker):
         ("CONSUMER.CREATE.S.c", consumer("c")),
         ("CONSUMER.DURABLE.CREATE.S.c", consumer("c", max_deliver=3)),
     ):
-        assert asker.told(OTHER, request, document)["error"]["description"] == "the consumer belongs to another user"
-    assert asker.told(OWNER, "CONSUMER.CREATE.S.c", consumer("c", max_deliver=3))["config"]["max_deliver"] == 3
-    assert asker.told(RIGHTS[Right.ADMIN_WRITE], "CONSUMER.DELETE.S.c")["success"]
+        assert house.told(OTHER, request, document)["error"]["description"] == "the consumer belongs to another user"
+    assert house.told(OWNER, "CONSUMER.CREATE.S.c", consumer("c", max_deliver=3))["config"]["max_deliver"] == 3
+    assert house.told(RIGHTS[Right.ADMIN_WRITE], "CONSUMER.DELETE.S.c")["success"]
 
 
-def test_an_operator_who_pauses_a_consumer_does_not_own_it(asker):
-    asker.told(RIGHTS[Right.ADMIN_WRITE], "CONSUMER.PAUSE.S.c", {"pause_until": "2100-01-01T00:00:00Z"})
-    assert asker.told(OWNER, "CONSUMER.INFO.S.c")["paused"]
-    assert asker.told(OTHER, "CONSUMER.INFO.S.c")["error"]["code"] == 403
+def test_an_operator_who_pauses_a_consumer_does_not_own_it(house):
+    house.told(RIGHTS[Right.ADMIN_WRITE], "CONSUMER.PAUSE.S.c", {"pause_until": "2100-01-01T00:00:00Z"})
+    assert house.told(OWNER, "CONSUMER.INFO.S.c")["paused"]
+    assert house.told(OTHER, "CONSUMER.INFO.S.c")["error"]["code"] == 403
 
 
-def test_what_lasts_needs_the_right_to_keep_durables(asker):
+def test_what_lasts_needs_the_right_to_keep_durables(house):
     reader = RIGHTS[Right.SUBSCRIBE]
     for config in ({"durable_name": "d"}, {"name": "d", "inactive_threshold": 10**15}):
-        answer = asker.told(reader, "CONSUMER.CREATE.S.d", {"stream_name": "S", "config": config})
+        answer = house.told(reader, "CONSUMER.CREATE.S.d", {"stream_name": "S", "config": config})
         assert answer["error"]["description"] == 'no permission to keep durables on "S"'
-    assert "error" not in asker.told(reader, "CONSUMER.CREATE.S.e", EPHEMERAL)
+    assert "error" not in house.told(reader, "CONSUMER.CREATE.S.e", EPHEMERAL)
 
 
 @pytest.mark.parametrize("subject", ["a.b", "push.here", "$JS.API.STREAM.DELETE.S", "_STAN.from.other.a.b"])
-def test_messages_are_pushed_to_inboxes_alone(asker, subject):
-    answer = asker.told(OWNER, "CONSUMER.CREATE.S.p", consumer("p", deliver_subject=subject))
+def test_messages_are_pushed_to_inboxes_alone(house, subject):
+    answer = house.told(OWNER, "CONSUMER.CREATE.S.p", consumer("p", deliver_subject=subject))
     assert "error" in answer
 
 
-def test_a_pull_from_elsewhere_than_an_inbox_gets_nothing(asker):
-    pulls(asker, OWNER, inbox="elsewhere", batch=1)
-    assert asker.delivered() == []
+def test_a_pull_from_elsewhere_than_an_inbox_gets_nothing(house):
+    pulls(house, OWNER, inbox="elsewhere", batch=1)
+    assert house.delivered() == []
 
 
-def test_a_user_pushes_to_inboxes_of_its_own(asker):
-    made = asker.told(OWNER, "CONSUMER.CREATE.S.p", consumer("p", deliver_subject="_INBOX.mine"))
+def test_a_user_pushes_to_inboxes_of_its_own(house):
+    made = house.told(OWNER, "CONSUMER.CREATE.S.p", consumer("p", deliver_subject="_INBOX.mine"))
     assert made["config"]["deliver_subject"] == "_INBOX.mine"
-    asker.listens(OTHER, "_INBOX.mine")  # the same name, in another account
-    assert asker.delivered() == []
-    asker.listens(OWNER, "_INBOX.mine")
-    assert [to for to, _, _ in asker.delivered()] == ["_INBOX.mine"] * 2
+    house.listens(OTHER, "_INBOX.mine")  # the same name, in another account
+    assert house.delivered() == []
+    house.listens(OWNER, "_INBOX.mine")
+    assert [to for to, _, _ in house.delivered()] == ["_INBOX.mine"] * 2
 
 
-def test_a_user_has_half_of_the_consumers_that_others_leave(asker):
+def test_a_user_has_half_of_the_consumers_that_others_leave(house):
     write = RIGHTS[Right.ADMIN_WRITE]
-    asker.told(write, "STREAM.UPDATE.S", STREAM | {"max_consumers": 5, "allow_direct": True})
+    house.told(write, "STREAM.UPDATE.S", STREAM | {"max_consumers": 5, "allow_direct": True})
 
     def made(user, name):
-        return "error" not in asker.told(user, f"CONSUMER.CREATE.S.{name}", consumer(name))
+        return "error" not in house.told(user, f"CONSUMER.CREATE.S.{name}", consumer(name))
 
     assert [made(OTHER, f"o{at}") for at in range(3)] == [True, True, False]
     assert made(OWNER, "c2") is False  # it has one of the half of 3 that others leave
@@ -327,49 +327,49 @@ def test_a_user_has_half_of_the_consumers_that_others_leave(asker):
 # --- users come and go ----------------------------------------------------------------------------------------------------
 
 
-def restarted(asker, permissions):
+def restarted(house, permissions):
     """The same broker, with other permissions."""
-    asker.harness.config = Config(jetstream_api=True, permissions=permissions)
-    asker.harness.restart()
-    return asker
+    house.harness.config = Config(jetstream_api=True, permissions=permissions)
+    house.harness.restart()
+    return house
 
 
-def test_a_consumer_outlives_a_restart_with_its_owner(asker):
-    asker.harness.restart()
-    assert asker.told(OTHER, "CONSUMER.INFO.S.c")["error"]["code"] == 403
-    assert pulls(asker, OWNER, batch=1) is None
-    assert len(asker.delivered()) == 1
+def test_a_consumer_outlives_a_restart_with_its_owner(house):
+    house.harness.restart()
+    assert house.told(OTHER, "CONSUMER.INFO.S.c")["error"]["code"] == 403
+    assert pulls(house, OWNER, batch=1) is None
+    assert len(house.delivered()) == 1
 
 
-def test_a_consumer_of_a_user_who_is_gone_is_the_first_ones_who_asks(asker):
+def test_a_consumer_of_a_user_who_is_gone_is_the_first_ones_who_asks(house):
     without = Permissions([one for one in RULES if one.user != OWNER], [one for one in USERS if one.name != OWNER])
-    restarted(asker, without)
-    assert code(asker.api(RIGHTS[Right.SUBSCRIBE], "CONSUMER.INFO.S.c")) == 403  # without the right to keep durables
-    assert pulls(asker, OTHER, batch=1) is None
-    assert len(asker.delivered()) == 1
-    assert asker.told(OTHER, "CONSUMER.INFO.S.c")["num_ack_pending"] == 1
+    restarted(house, without)
+    assert code(house.api(RIGHTS[Right.SUBSCRIBE], "CONSUMER.INFO.S.c")) == 403  # without the right to keep durables
+    assert pulls(house, OTHER, batch=1) is None
+    assert len(house.delivered()) == 1
+    assert house.told(OTHER, "CONSUMER.INFO.S.c")["num_ack_pending"] == 1
 
 
-def test_whoever_lost_the_right_to_read_gets_no_more_messages(asker):
-    asker.told(OWNER, "CONSUMER.CREATE.S.p", consumer("p", deliver_subject="_INBOX.mine"))
-    restarted(asker, Permissions([one for one in RULES if one.user != OWNER], USERS))
-    asker.listens(OWNER, "_INBOX.mine")
-    assert asker.delivered() == []
-    assert pulls(asker, OWNER, batch=1).status.startswith("403")
+def test_whoever_lost_the_right_to_read_gets_no_more_messages(house):
+    house.told(OWNER, "CONSUMER.CREATE.S.p", consumer("p", deliver_subject="_INBOX.mine"))
+    restarted(house, Permissions([one for one in RULES if one.user != OWNER], USERS))
+    house.listens(OWNER, "_INBOX.mine")
+    assert house.delivered() == []
+    assert pulls(house, OWNER, batch=1).status.startswith("403")
 
 
-def test_without_users_what_was_somebodys_is_everybodys(asker):
-    restarted(asker, None)
-    h = asker.harness
+def test_without_users_what_was_somebodys_is_everybodys(house):
+    restarted(house, None)
+    h = house.harness
     h.broker.stops.step_leaf([(True, b"_INBOX.x", b"")], up=True, forgotten=False)
     assert js.hears(h, "$JS.API.CONSUMER.MSG.NEXT.S.c", b"", "_INBOX.x")
     h.turn()
-    assert [payload for _, _, payload in asker.delivered()] == [b"m"]
+    assert [payload for _, _, payload in house.delivered()] == [b"m"]
 
 
 def test_rules_without_users_are_about_everybody():
-    asker = Asker(Permissions([rule("", Right.ADMIN_WRITE, Right.PUBLISH, channels=("a",))]))
-    h = asker.harness
+    house = House(Permissions([rule("", Right.ADMIN_WRITE, Right.PUBLISH, channels=("a",))]))
+    h = house.harness
     assert "error" not in js.api(h, "STREAM.CREATE.A", {"name": "A", "subjects": ["a"]})
     assert js.api(h, "STREAM.CREATE.B", {"name": "B", "subjects": ["b"]})["error"]["code"] == 403
     assert [one["seq"] for one in js.publish(h, "a", b"1", b"2")] == [1, 2]

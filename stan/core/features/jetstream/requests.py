@@ -45,7 +45,7 @@ class ApiRequest(NamedTuple):
     named: tuple[str, ...]  # in the place of the wildcards of the row's subject
     frame: Frame
     groups: tuple[GroupId, ...]  # whose state the answer depends on
-    user: str  # who asks, as NATS tells; "" without users
+    user: str  # of the request, as NATS tells; "" without users
     stream: Stream | None = None  # that the request names, of a row with Answerer.STREAM
 
     @property
@@ -91,7 +91,7 @@ class ApiRequest(NamedTuple):
 ApiHandler = Callable[[ApiRequest], None]
 
 
-class _Asked(NamedTuple):
+class _Received(NamedTuple):
     """A request, before it is known who answers it."""
 
     row: ApiRow
@@ -132,24 +132,24 @@ class ApiRouter:
         found = self.table.find(text(frame.subject)) if frame.reply else None
         if found is None:
             return
-        asked = _Asked(*found, frame, user)
-        if asked.row.answerer is Answerer.METADATA:
-            self._answer(asked.of((META_GROUP,), self._services), META_GROUP)
-        elif asked.named[0] in self.node.meta.streams.by_name:
-            self._of_stream(asked)
+        received = _Received(*found, frame, user)
+        if received.row.answerer is Answerer.METADATA:
+            self._answer(received.of((META_GROUP,), self._services), META_GROUP)
+        elif received.named[0] in self.node.meta.streams.by_name:
+            self._of_stream(received)
         elif self._waiting < limits.API_WAITING_MAX:
             self._waiting += 1
-            self.read_index.wait(partial(self._look_again, asked), META_GROUP)
+            self.read_index.wait(partial(self._look_again, received), META_GROUP)
 
-    def _look_again(self, asked: "_Asked", known: bool) -> None:  # noqa: FBT001
+    def _look_again(self, received: "_Received", known: bool) -> None:  # noqa: FBT001
         self._waiting -= 1
         if known:
-            self._of_stream(asked)
+            self._of_stream(received)
 
-    def _of_stream(self, asked: "_Asked") -> None:
-        stream = self.node.meta.streams.by_name.get(asked.named[0])
+    def _of_stream(self, received: "_Received") -> None:
+        stream = self.node.meta.streams.by_name.get(received.named[0])
         group = META_GROUP if stream is None else self.placement.group_number(stream.channel)
-        self._answer(asked.of((group,), self._services, stream), group)
+        self._answer(received.of((group,), self._services, stream), group)
 
     def _answer(self, request: ApiRequest, group: GroupId) -> None:
         """Have a request handled if this node leads *group*."""

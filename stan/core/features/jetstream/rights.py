@@ -1,4 +1,4 @@
-"""Rights of clients of JetStream: who asks is what NATS tells, what they may do the permissions say.
+"""Rights of clients of JetStream: NATS tells the user of each request, and the permissions say what this user may do.
 
 Such clients have no client id, so rules that name one are not about them. Without permissions everybody may do everything, and
 nothing is looked up.
@@ -39,7 +39,7 @@ _ROLLUP_ALL: Final = b"all"
 
 
 class JetStreamRights:
-    """Judges what users may do with streams and consumers. A user is "" where NATS does not tell who asks."""
+    """Judges what users may do with streams and consumers. A user is "" where NATS tells none."""
 
     def __init__(self, services: Services) -> None:
         self.node, self._senders = services.node, services.senders
@@ -54,7 +54,7 @@ class JetStreamRights:
         """True if NATS tells which user asks."""
         return self.authorizer is not None and self.authorizer.with_users
 
-    # --- who it is --------------------------------------------------------------------------------------------------------
+    # --- users ------------------------------------------------------------------------------------------------------------
 
     def listened(self, subject: str) -> str:
         """The subject on which this node listens, to receive messages of clients on *subject*."""
@@ -65,11 +65,11 @@ class JetStreamRights:
         return f"{FROM}.{BROKER}.{subject}" if self.with_users else subject
 
     def sent_by(self, frame: Frame) -> tuple[str, Frame] | None:
-        """The user who has sent a message, and the message as it was sent; None: it has to be left alone."""
+        """Return the user of a message, and the message as the client sent it; None: it has to be left alone."""
         return sent_by(frame) if self.with_users else ("", frame)
 
     def owner(self, cursor: Cursor) -> str:
-        """The user to whom a consumer belongs; "": nobody, as without users, or with a user who is there no more."""
+        """The user to whom a consumer belongs; "": nobody, as without users, or if its user is not configured any more."""
         owned = self.with_users and self.authorizer is not None and self.authorizer.is_user(cursor.user)
         return text(cursor.user) if owned else ""
 
@@ -97,7 +97,7 @@ class JetStreamRights:
         return self.refusal(user, row.rights, raw(name) if stream is None else stream.channel)
 
     def sees(self, user: str, stream: Stream) -> bool:
-        """True if a user may know of a stream: who has a right to its channel, or may publish to some subject of it."""
+        """True if a user may know of a stream: one with a right to its channel, or to publish to a subject of it."""
         publishes = any(self.has(user, (Right.PUBLISH,), raw(one)) for one in stream.config.subjects)
         return publishes or self.has(user, SEES, stream.channel)
 

@@ -206,7 +206,7 @@ class ConsumerRequests:
         self._propose(request, change_for(request.known, config, start, self.node.clock.wall, most, raw(request.user)))
 
     def _consumers_max(self, request: ApiRequest) -> int:
-        """How many consumers the stream may have, with one more of the user who asks: each has half of what others leave."""
+        """Return the most consumers that the stream may have for the asking user: each user has half of what the others leave."""
         most = request.known.config.max_consumers
         most = min(most, limits.STREAM_CONSUMERS_MAX) if most > 0 else limits.STREAM_CONSUMERS_MAX
         if not request.user:
@@ -268,7 +268,7 @@ class ConsumerRequests:
             request.refuse(UNAVAILABLE)
 
     def _next_again(self, request: ApiRequest) -> None:
-        """A consumer that was nobody's belongs to the user who asks for messages."""
+        """Go on with a request for messages of a consumer that was nobody's, and belongs to the asking user now."""
         try:
             self._next(request)
         except RequestError as error:  # another one was faster
