@@ -9,6 +9,7 @@ from stan.core.features import BrokerFeature, BrokerParts
 from stan.core.features.jetstream.consumers.acks import ConsumerAcks
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
 from stan.core.features.jetstream.consumers.requests import ConsumerRequests
+from stan.core.features.jetstream.consumers.work_queues import WorkQueues
 from stan.core.features.jetstream.requests import ApiHandler, ApiRouter
 from stan.core.features.jetstream.streams.messages import MessageRequests
 from stan.core.features.jetstream.streams.publishes import StreamPublishes
@@ -48,6 +49,7 @@ class JetStreamFeature(BrokerFeature):
         if self.on:
             leadership.keep(StreamDeletions(self.services, leadership))
             leadership.keep(ConsumerDeliveries(self.services, leadership))
+            leadership.keep(WorkQueues(self.services, leadership, self.parts.channels))
             for kind in (StreamReading, StreamStoring):
                 leadership.keep(kind(self.services, leadership, self.parts.channels, self.parts.publishing))
 

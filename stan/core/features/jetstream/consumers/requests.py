@@ -11,6 +11,7 @@ from stan import limits
 from stan.core.features import BrokerParts
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
 from stan.core.features.jetstream.consumers.descriptions import consumer_named, described
+from stan.core.features.jetstream.consumers.work_queues import WorkQueues
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.features.jetstream.streams.subjects import SubjectIndex
@@ -181,7 +182,11 @@ class ConsumerRequests:
             self._make(request, replace(config, newest_until=index.through), start)
 
     def _make(self, request: ApiRequest, config: ConsumerConfig, start: int) -> None:
-        stream = request.known
+        stream, queues = request.known, request.part(WorkQueues)
+        refusal = queues.refusal(stream.uid, config) if stream.config.is_queue else None
+        if refusal is not None:
+            request.refuse(refusal)
+            return
         most = stream.config.max_consumers
         change = pb.SetConsumer(
             uid=stream.uid,
@@ -193,10 +198,14 @@ class ConsumerRequests:
             at=self.node.clock.wall,
             subject=stream.channel if stream.config.is_literal else b"",
         )
+        if stream.config.is_queue:
+            queues.making.add(stream.uid)
         self._propose(request, change)
 
     def _update(self, request: ApiRequest, cursor: Cursor, known: Consumer, config: ConsumerConfig) -> None:
         refusal = update_refusal(known.config, config)
+        if refusal is None and request.known.config.is_queue and config.filters != known.config.filters:
+            refusal = errors.not_created("this server does not change the filters of a consumer of a work queue")
         if refusal is not None:
             raise RequestError(refusal)
         there = request.part(ConsumerDeliveries).find(cursor.uid, cursor.name)
@@ -217,9 +226,11 @@ class ConsumerRequests:
 
     def _propose(self, request: ApiRequest, change: pb.SetConsumer) -> None:
         done = partial(self._decided, request, change.name)
-        self.proposals.change_group(request.groups[0], done, set_consumer=change)
+        in_doubt = partial(request.part(WorkQueues).making.discard, request.known.uid)
+        self.proposals.change_group(request.groups[0], done, in_doubt, set_consumer=change)
 
     def _decided(self, request: ApiRequest, name: bytes, result: object, _error: str) -> None:
+        request.part(WorkQueues).making.discard(request.known.uid)
         there = None
         if isinstance(result, GroupResult) and not result.error:
             there = consumer_named(self._group(request), request.known.uid, name)
