@@ -1,5 +1,5 @@
-"""Worlds with a stream that is a work queue, under all faults: each message that was acknowledged reaches the consumer of its
-subject, and goes with its ack, not before.
+"""Worlds with a stream that is a work queue, or keeps messages by interest, under all faults: each message that was acknowledged
+reaches the consumer of its subject, or all consumers, and goes with its ack, or with those of all, not before.
 """
 
 from stan_protocol.scalars import MILLISECOND, SECOND
@@ -24,8 +24,11 @@ class Employer(JetStreamClient):
     """Publishes jobs, each under an id until it is answered."""
 
     def go_on(self):
+        if not self.world.may_begin():
+            self.later(50 * MILLISECOND, self.go_on)
+            return
         if self.publish_waiting is None and not self.world.quiet:
-            self.publish_waiting = self.new(self.client_id, JOBS), self.random.choice(KINDS)
+            self.publish_waiting = self.new(self.client_id, JOBS), self.random.choice(self.world.kinds)
         if self.publish_waiting is None:
             return
         publish, subject = self.publish_waiting
@@ -46,9 +49,13 @@ class Employer(JetStreamClient):
 class Worker(Puller):
     """Pulls jobs of one kind."""
 
-    def __init__(self, world, client_id, kind, config):
-        super().__init__(world, client_id, kind, f"for_{kind[-1]}", config | {"filter_subject": kind})
+    def __init__(self, world, client_id, kind, consumer, config):
+        super().__init__(world, client_id, kind, consumer, config)
         self.stream = JOBS
+
+    def begin(self):
+        self.world.made.add(self.consumer)
+        super().begin()
 
     def came(self, payload, reply):
         ack, _, subject = reply.rpartition("@")
@@ -64,6 +71,7 @@ class Worker(Puller):
 class _WorkQueues(Streaming):
     """Two consumers with two workers each."""
 
+    kinds = KINDS
     streams = STREAMS | {JOBS: ["job.*"]}
     channels = (*Streaming.channels, JOBS)
 
@@ -72,12 +80,21 @@ class _WorkQueues(Streaming):
         self.options = {JOBS: {"retention": "workqueue"}}
         self.received = {f"for_{kind[-1]}": [] for kind in KINDS}
         self.synced = {consumer: {} for consumer in self.received}  # sequence -> when its ack was answered
+        self.made = set()  # consumers
         self.jobs = {}  # sequence -> value, all that were committed
 
     def jetstream_clients(self):
         config = {"ack_wait": ACK_WAIT, "max_ack_pending": self.random.choice((1, 4, 20))}
-        workers = [Worker(self, f"work{kind[-1]}{n}", kind, config) for kind in KINDS for n in range(2)]
+        workers = [Worker(self, f"work{kind[-1]}{n}", *self.wishes(kind, config)) for kind in KINDS for n in range(2)]
         return [*super().jetstream_clients(), *(Employer(self, f"emp{n}") for n in range(2)), *workers]
+
+    def wishes(self, kind, config):
+        """Of a worker: the jobs that it gets, its consumer, and the configuration of that."""
+        return kind, f"for_{kind[-1]}", config | {"filter_subject": kind}
+
+    def may_begin(self):
+        """Whether jobs may be published."""
+        return True
 
     @property
     def done(self):
@@ -101,6 +118,7 @@ class _WorkQueues(Streaming):
         end = self.loop.now + 60 * SECOND
         while self._left() and self.loop.now < end:
             self.loop.run_until(self.loop.now + SECOND // 4)
+        self.loop.run_until(self.loop.now + 5 * ACK_WAIT)  # what has come last is acked, and goes
         super().read_all()
         for text in (*self._lost(), *self._again()):
             self.complain(f"check_work_queues: {text}")
@@ -116,8 +134,11 @@ class _WorkQueues(Streaming):
         for received in self.received.values():
             yield from (f"{one} came, {self.jobs[one.sequence]} is stored" for one in received if not self._right(one))
         there = [sequence for sequence, _ in self.history.final[JOBS]]
-        acked = {sequence for synced in self.synced.values() for sequence in synced}
-        yield from (f"{sequence} is there, its ack was answered" for sequence in there if sequence in acked)
+        yield from (f"{sequence} is there, its ack was answered" for sequence in there if self._is_done(sequence))
+
+    def _is_done(self, sequence):
+        """Whether the acks of those who were to get a job were answered."""
+        return any(sequence in synced for synced in self.synced.values())
 
     def _right(self, one: Received):
         return self.jobs[one.sequence] == one.value
@@ -131,6 +152,32 @@ class _WorkQueues(Streaming):
                     yield f"{consumer}: {one} came, its ack was answered at {synced}"
 
 
+class _Interest(_WorkQueues):
+    """Two consumers that both get every job."""
+
+    kinds = KINDS[:1]
+
+    def __init__(self, seed, **how):
+        super().__init__(seed, **how)
+        self.options = {JOBS: {"retention": "interest"}}
+
+    def wishes(self, kind, config):
+        return KINDS[0], f"for_{kind[-1]}", config
+
+    def may_begin(self):
+        return len(self.made) == len(self.received)
+
+    def others(self, consumer):
+        return set()
+
+    def _left(self):
+        came = [{one.sequence for one in received} for received in self.received.values()]
+        return self.jobs.keys() - set.intersection(*came)
+
+    def _is_done(self, sequence):
+        return all(sequence in synced for synced in self.synced.values())
+
+
 class NodeWorkQueues(_WorkQueues, World):
     """One node, and its disk."""
 
@@ -138,15 +185,30 @@ class NodeWorkQueues(_WorkQueues, World):
         return super()._drained() and not self.waiting()
 
 
-class _OfCluster(_WorkQueues, ClusterStreaming):
+class NodeInterest(_Interest, World):
+    """One node, and its disk."""
+
+    def _drained(self):
+        return super()._drained() and not self.waiting()
+
+
+class _OfCluster(ClusterStreaming):
     def __init__(self, seed, **how):
         super().__init__(seed, **how)
         self.history.group_of[JOBS] = channel_group(JOBS.encode(), self.raft_groups)
 
 
-class ClusterWorkQueues(_OfCluster, ClusterWorld):
+class ClusterWorkQueues(_WorkQueues, _OfCluster, ClusterWorld):
     """A cluster."""
 
 
-class MovedWorkQueues(_OfCluster, MoveWorld):
+class MovedWorkQueues(_WorkQueues, _OfCluster, MoveWorld):
     """A cluster in which the channel of the work queue is moved between groups."""
+
+
+class ClusterInterest(_Interest, _OfCluster, ClusterWorld):
+    """A cluster."""
+
+
+class MovedInterest(_Interest, _OfCluster, MoveWorld):
+    """A cluster in which the stream's channel is moved between groups."""

@@ -23,8 +23,8 @@ DUPLICATE_WINDOW: Final = 120 * SECOND
 AGE_MIN: Final = 100 * MILLISECOND
 REPLICAS_MAX: Final = 5
 DISCARD_OLD, DISCARD_NEW = "old", "new"
-LIMITS, WORK_QUEUE = "limits", "workqueue"
-"""Retentions: messages stay as the limits say, or until they are acked."""
+LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"
+"""Retentions: messages stay as the limits say, until all consumers have passed them, or until they are acked."""
 _RESERVED: Final = ("$JS.>", "$SYS.>", "_STAN.>", "_INBOX.>", "_R_.>")
 """Subjects on which servers speak, or that are answers."""
 _NOT_BUILT: Final = (
@@ -102,6 +102,11 @@ class StreamConfig:
     def is_queue(self) -> bool:
         """True if a message goes when its consumer has acked it."""
         return self.retention == WORK_QUEUE
+
+    @property
+    def by_interest(self) -> bool:
+        """True if a message goes when all consumers have passed it."""
+        return self.retention == INTEREST
 
     @property
     def counts_subjects(self) -> bool:
@@ -230,7 +235,7 @@ def _refuse(fields: Fields, document: Mapping[str, Any]) -> None:
     if missing:
         raise RequestError(invalid_config(f"{missing} is not supported by this server"))
     for name, good in (
-        ("retention", (LIMITS, WORK_QUEUE)),
+        ("retention", (LIMITS, INTEREST, WORK_QUEUE)),
         ("storage", ("file", "memory")),
         ("compression", ("none",)),
         ("persist_mode", ("default",)),

@@ -8,6 +8,7 @@ from stan_protocol.scalars import GroupId
 from stan.core.features import BrokerFeature, BrokerParts
 from stan.core.features.jetstream.consumers.acks import ConsumerAcks
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
+from stan.core.features.jetstream.consumers.interest import InterestStreams
 from stan.core.features.jetstream.consumers.requests import ConsumerRequests
 from stan.core.features.jetstream.consumers.work_queues import WorkQueues
 from stan.core.features.jetstream.requests import ApiHandler, ApiRouter
@@ -49,6 +50,7 @@ class JetStreamFeature(BrokerFeature):
         if self.on:
             leadership.keep(StreamDeletions(self.services, leadership))
             leadership.keep(ConsumerDeliveries(self.services, leadership))
+            leadership.keep(InterestStreams(self.services, leadership, self.parts.channels))
             leadership.keep(WorkQueues(self.services, leadership, self.parts.channels))
             for kind in (StreamReading, StreamStoring):
                 leadership.keep(kind(self.services, leadership, self.parts.channels, self.parts.publishing))
@@ -57,6 +59,7 @@ class JetStreamFeature(BrokerFeature):
         """The live view of a group is complete: its consumers can be looked at."""
         if self.on:
             self.services.leading.leadership(number).part(ConsumerDeliveries).take_up()
+            self.services.leading.leadership(number).part(InterestStreams).refresh()
             self._drop_strays(number)
 
     def _drop_strays(self, number: GroupId) -> None:
@@ -77,6 +80,7 @@ class JetStreamFeature(BrokerFeature):
         if self.on:
             self._listen()
             self.services.leading.each(StreamReading, StreamReading.refresh)
+            self.services.leading.each(InterestStreams, InterestStreams.refresh)
             self.services.leading.each(ConsumerDeliveries, ConsumerDeliveries.streams_changed)
             if result.stream not in self.services.node.meta.streams.by_name:
                 for number, _ in self.services.leading.led:

@@ -187,6 +187,8 @@ class ConsumerRequests:
         if refusal is not None:
             request.refuse(refusal)
             return
+        if stream.config.by_interest and not self._group(request).machine.consumers.of(stream.uid):
+            start = max(start, self._start(request, config))  # nobody was interested in what is there
         most = stream.config.max_consumers
         change = pb.SetConsumer(
             uid=stream.uid,
@@ -251,7 +253,10 @@ class ConsumerRequests:
         index = self.stored.indexes(info.group, info.uid)
         channel = self.channels.by_uid.get(info.uid)
         last = index.last_sequence if channel is None else channel.next_sequence - 1 + channel.unsealed.count
-        first = max(index.first_sequence or 1, self._group(request).machine.first_sequence(info.uid))
+        machine = self._group(request).machine
+        first = max(index.first_sequence or 1, machine.first_sequence(info.uid))
+        if request.known.config.by_interest and not machine.consumers.of(info.uid):
+            return last + 1
         match config.deliver_policy:
             case wanted.NEW:
                 return last + 1
