@@ -426,6 +426,8 @@ STREAM_CONSUMER_NAMES_PAGE = 1024
 """... and with names alone."""
 FLOW_BYTES_MAX = 4 * MiB
 """Bytes on the way to a client with flow control; above half of it the client is asked what has arrived."""
+INTEREST_INTERVAL = 250 * MILLISECOND
+"""Interval at which messages that all consumers of a stream have passed are removed, where interest keeps them."""
 CONSUMER_INDEX_RETRY = SECOND
 """A consumer of a stream whose index cannot be read waits so long before it asks again."""
 STREAM_CONSUMER_SYNCED_MAX = 65_536

@@ -10,7 +10,9 @@ from collections.abc import Awaitable, Iterator
 import nats
 import pytest
 from nats.aio.client import Client
-from nats.js.errors import KeyWrongLastSequenceError, NoKeysError
+from nats.js.api import AckPolicy, DeliverPolicy, RetentionPolicy
+from nats.js.client import JetStreamContext
+from nats.js.errors import APIError, KeyWrongLastSequenceError, NoKeysError
 from nats.js.kv import KeyValue
 
 from tests.conformance.clients import jetstream, story_of
@@ -410,6 +412,80 @@ async def watched(bucket: KeyValue, keys: str, **options: bool) -> list[object]:
 async def test_buckets_of_nats_py_have_the_same_revisions_on_both_servers(original, ours):
     name = unique("kv").replace(".", "_")
     theirs, own = [await asyncio.wait_for(of_revisions(url, name), 60) for url in (original, ours)]
+    for number, (expected, told) in enumerate(zip(theirs, own, strict=True)):
+        assert told == expected, f"answer {number}"
+
+
+async def of_a_work_queue(url: str, name: str) -> list[object]:
+    """A work queue of nats-py: which consumers it has, and what is left of it."""
+    client = await nats.connect(url)
+    jetstream, told = client.jetstream(), []
+    try:
+        await jetstream.add_stream(name=name, subjects=[f"{name}.*"], retention=RetentionPolicy.WORK_QUEUE)
+        acks = [await jetstream.publish(f"{name}.{number % 2}", b"%d" % number) for number in range(8)]
+        told.append([ack.seq for ack in acks])
+        for config in CONSUMERS_OF_A_QUEUE:
+            wanted = {
+                key: [f"{name}.{one}" for one in value] if key == "filter_subjects" else value
+                for key, value in config.items()
+            }
+            told.append(await outcome(jetstream.add_consumer(name, **{"ack_policy": AckPolicy.EXPLICIT} | wanted)))
+        even = await jetstream.pull_subscribe_bind("even", name)
+        one, two, three, four = await even.fetch(4, timeout=ANSWERS_S)
+        told.append([message.metadata.sequence.stream for message in (one, two, three, four)])
+        await three.ack_sync()
+        await one.ack_sync()
+        told.append(await held(jetstream, name, 6))
+        await two.term()
+        await four.nak()
+        told.append(await held(jetstream, name, 5))
+        (again,) = await even.fetch(1, timeout=ANSWERS_S)
+        told.append((again.metadata.sequence.stream, again.metadata.num_delivered))
+        await jetstream.delete_consumer(name, "even")
+        await jetstream.delete_consumer(name, "odd")
+        every = await jetstream.pull_subscribe(f"{name}.*", "every", name)
+        rest = await every.fetch(5, timeout=ANSWERS_S)
+        told.append([message.metadata.sequence.stream for message in rest])
+        for message in rest:
+            await message.ack_sync()
+        told.append(await held(jetstream, name, 0))
+        return told
+    finally:
+        await client.close()
+
+
+CONSUMERS_OF_A_QUEUE = (
+    {"durable_name": "none", "ack_policy": AckPolicy.NONE},
+    {"durable_name": "all", "ack_policy": AckPolicy.ALL},
+    {"durable_name": "new", "deliver_policy": DeliverPolicy.NEW},
+    {"durable_name": "even", "filter_subjects": ["0", "2"]},
+    {"durable_name": "other", "filter_subjects": ["2", "4"]},
+    {"durable_name": "wide", "filter_subjects": ["*"]},
+    {"durable_name": "every"},
+    {"durable_name": "odd", "filter_subjects": ["1"]},
+)
+
+
+async def outcome(call: Awaitable[object]) -> object:
+    try:
+        return await call is not None
+    except APIError as error:
+        return error.err_code, error.description
+
+
+async def held(jetstream: JetStreamContext, name: str, count: int) -> tuple[int, int]:
+    """The messages that a stream has, and the last sequence, once there are so many."""
+    async with asyncio.timeout(ANSWERS_S):
+        while True:
+            state = (await jetstream.stream_info(name)).state
+            if state.messages == count:
+                return state.messages, state.last_seq
+            await asyncio.sleep(0.05)
+
+
+async def test_work_queues_are_the_same_on_both_servers(original, ours):
+    name = unique("wq").replace(".", "_")
+    theirs, own = [await asyncio.wait_for(of_a_work_queue(url, name), 60) for url in (original, ours)]
     for number, (expected, told) in enumerate(zip(theirs, own, strict=True)):
         assert told == expected, f"answer {number}"
 

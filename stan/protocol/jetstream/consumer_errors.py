@@ -29,6 +29,13 @@ WILD_DELIVER_SUBJECT: Final = ApiError(400, 10079, "consumer deliver subject has
 PUSH_WAITING: Final = ApiError(400, 10080, "consumer in push mode can not set max waiting")
 CYCLE: Final = ApiError(400, 10081, "consumer deliver subject forms a cycle")
 SMALL_HEARTBEAT: Final = ApiError(400, 10083, "consumer idle heartbeat needs to be >= 100ms")
+PULL_WITHOUT_ACKS: Final = ApiError(
+    400, 10084, "consumer in pull mode requires explicit ack policy on workqueue stream"
+)
+QUEUE_WITHOUT_ACKS: Final = ApiError(400, 10098, "workqueue stream requires explicit ack")
+QUEUE_HAS_CONSUMER: Final = ApiError(400, 10099, "multiple non-filtered consumers not allowed on workqueue stream")
+QUEUE_FILTERS_OVERLAP: Final = ApiError(400, 10100, "filtered consumer not unique on workqueue stream")
+QUEUE_DELIVERS_ALL: Final = ApiError(400, 10101, "consumer must be deliver all on workqueue stream")
 HEARTBEAT_OF_PULL: Final = ApiError(400, 10088, "consumer idle heartbeat requires a push based consumer")
 FLOW_OF_PULL: Final = ApiError(400, 10089, "consumer flow control requires a push based consumer")
 FLOW_WITHOUT_HEARTBEAT: Final = ApiError(400, 10108, "consumer with flow control also needs heartbeats")

@@ -23,6 +23,8 @@ DUPLICATE_WINDOW: Final = 120 * SECOND
 AGE_MIN: Final = 100 * MILLISECOND
 REPLICAS_MAX: Final = 5
 DISCARD_OLD, DISCARD_NEW = "old", "new"
+LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"
+"""Retentions: messages stay as the limits say, until all consumers have passed them, or until they are acked."""
 _RESERVED: Final = ("$JS.>", "$SYS.>", "_STAN.>", "_INBOX.>", "_R_.>")
 """Subjects on which servers speak, or that are answers."""
 _NOT_BUILT: Final = (
@@ -63,6 +65,7 @@ class StreamConfig:
     max_age: int = 0  # ns; 0: no limit
     max_msgs_per_subject: int = -1  # so many messages of each subject stay, the newest
     max_msg_size: int = -1
+    retention: str = LIMITS
     discard: str = DISCARD_OLD
     discard_new_per_subject: bool = False  # a subject that has its messages takes no more
     replicas: int = 1
@@ -96,6 +99,16 @@ class StreamConfig:
         return self.allow_rollup and not self.history and not self.is_literal
 
     @property
+    def is_queue(self) -> bool:
+        """True if a message goes when its consumer has acked it."""
+        return self.retention == WORK_QUEUE
+
+    @property
+    def by_interest(self) -> bool:
+        """True if a message goes when all consumers have passed it."""
+        return self.retention == INTEREST
+
+    @property
     def counts_subjects(self) -> bool:
         """True if a message is stored only where its subject has fewer messages than it may have."""
         return self.discard_new_per_subject and not self.is_literal
@@ -107,7 +120,7 @@ class StreamConfig:
             told["description"] = self.description
         told |= {
             "subjects": list(self.subjects),
-            "retention": "limits",
+            "retention": self.retention,
             "max_consumers": self.max_consumers,
             "max_msgs": self.max_msgs,
             "max_bytes": self.max_bytes,
@@ -187,6 +200,7 @@ def _read(fields: Fields) -> StreamConfig:
         max_age=fields.number("max_age"),
         max_msgs_per_subject=_unlimited(fields.number("max_msgs_per_subject")),
         max_msg_size=_unlimited(fields.number("max_msg_size")),
+        retention=fields.text("retention") or LIMITS,
         discard=fields.text("discard") or DISCARD_OLD,
         discard_new_per_subject=fields.switch("discard_new_per_subject"),
         replicas=fields.number("num_replicas") or 1,
@@ -198,7 +212,7 @@ def _read(fields: Fields) -> StreamConfig:
         allow_ttl=fields.switch("allow_msg_ttl"),
         metadata=_metadata(fields.table("metadata")),
     )
-    fields.take_set(*_NOT_BUILT, "retention", "storage", "compression", "persist_mode")
+    fields.take_set(*_NOT_BUILT, "storage", "compression", "persist_mode")
     fields.end()
     return found
 
@@ -221,7 +235,7 @@ def _refuse(fields: Fields, document: Mapping[str, Any]) -> None:
     if missing:
         raise RequestError(invalid_config(f"{missing} is not supported by this server"))
     for name, good in (
-        ("retention", ("limits",)),
+        ("retention", (LIMITS, INTEREST, WORK_QUEUE)),
         ("storage", ("file", "memory")),
         ("compression", ("none",)),
         ("persist_mode", ("default",)),

@@ -136,8 +136,7 @@ def test_streams_with_the_same_subjects_are_refused(broker):
 @pytest.mark.parametrize(
     ("config", "code"),
     [
-        ({"retention": "interest"}, 10052),
-        ({"retention": "workqueue"}, 10052),
+        ({"retention": "wild"}, 10052),
         ({"mirror": {"name": "S"}}, 10052),
         ({"sources": [{"name": "S"}]}, 10052),
         ({"republish": {"dest": "x"}}, 10052),

@@ -11,7 +11,9 @@ from stan.core.features import BrokerFeature, BrokerParts
 from stan.core.features.jetstream.backups import StreamBackups
 from stan.core.features.jetstream.consumers.acks import ConsumerAcks
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
+from stan.core.features.jetstream.consumers.interest import InterestStreams
 from stan.core.features.jetstream.consumers.requests import ConsumerRequests
+from stan.core.features.jetstream.consumers.work_queues import WorkQueues
 from stan.core.features.jetstream.requests import ApiHandler, ApiRouter
 from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.features.jetstream.streams.messages import MessageRequests
@@ -58,6 +60,8 @@ class JetStreamFeature(BrokerFeature):
         if self.on:
             leadership.keep(StreamDeletions(self.services, leadership))
             leadership.keep(ConsumerDeliveries(self.services, leadership))
+            leadership.keep(InterestStreams(self.services, leadership, self.parts.channels))
+            leadership.keep(WorkQueues(self.services, leadership, self.parts.channels))
             for kind in (StreamReading, StreamStoring):
                 leadership.keep(kind(self.services, leadership, self.parts.channels, self.parts.publishing))
 
@@ -65,6 +69,7 @@ class JetStreamFeature(BrokerFeature):
         """The live view of a group is complete: its consumers can be looked at."""
         if self.on:
             self.services.leading.leadership(number).part(ConsumerDeliveries).take_up()
+            self.services.leading.leadership(number).part(InterestStreams).refresh()
             self._drop_strays(number)
 
     def _drop_strays(self, number: GroupId) -> None:
@@ -86,6 +91,7 @@ class JetStreamFeature(BrokerFeature):
             self.streams.advise(change, result.stream)
             self._listen()
             self.services.leading.each(StreamReading, StreamReading.refresh)
+            self.services.leading.each(InterestStreams, InterestStreams.refresh)
             self.services.leading.each(ConsumerDeliveries, ConsumerDeliveries.streams_changed)
             if result.stream not in self.services.node.meta.streams.by_name:
                 for number, _ in self.services.leading.led:

@@ -21,6 +21,7 @@ from stan.core.base.runs import Run
 from stan.core.features.jetstream.consumers.advising import ConsumerAdvisories
 from stan.core.features.jetstream.consumers.descriptions import inactive_since
 from stan.core.features.jetstream.consumers.subjects import WantedSubjects, let_all_through
+from stan.core.features.jetstream.consumers.work_queues import WorkQueues
 from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.leader.cursors import LiveCursor, LiveMember
@@ -237,6 +238,11 @@ class ConsumerDeliveries(LeaderPart):
         """Clients have acked messages; *replies*: where they want to hear once that is stored."""
         live, member, consumer = led
         self._note_client(consumer)
+        queue = self.queue_of(led)
+        if queue is not None:
+            if not queue.acked(live, member, ranges, replies):
+                self._answer_once_stored(replies)
+            return
         if consumer.config.acks:
             sent = max(live.last_sent, live.ahead.maybe_sent_until)
             if len(ranges) != 1 or ranges[0][1] > sent:
@@ -247,13 +253,19 @@ class ConsumerDeliveries(LeaderPart):
                 self.group.dispatch.acks.ack(member.sub.ack_place, ranges, self.node.clock.now, self.node.clock.wall)
         self._answer_once_stored(replies)
 
+    def queue_of(self, led: LedConsumer) -> WorkQueues | None:
+        """The part that removes acked messages, if the consumer's stream is a work queue."""
+        stream = self.node.meta.streams.by_uid.get(led[0].cursor.uid)
+        return self.leadership.part(WorkQueues) if stream is not None and stream.config.is_queue else None
+
     def verdict(self, led: LedConsumer, sequence: int, frame: Frame) -> None:
         """A client says something else about a message than that it is done."""
         said = read_ack(frame.payload)
         if said is None:
             return
         replies = [frame.reply] if frame.reply and said.next is None else []
-        if said.kind == wire.ACK:
+        ends = said.kind == wire.REJECT and self.queue_of(led) is not None and not led[0].policy.dead_letter
+        if said.kind == wire.ACK or ends:
             self.acked(led, [(sequence, sequence)], replies)
         else:
             self._note_client(led[2])

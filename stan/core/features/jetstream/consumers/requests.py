@@ -13,6 +13,7 @@ from stan.core.base.shares import Shares
 from stan.core.features import BrokerParts
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
 from stan.core.features.jetstream.consumers.descriptions import consumer_named, described
+from stan.core.features.jetstream.consumers.work_queues import WorkQueues
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
 from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.features.jetstream.streams.reading import StreamReading
@@ -202,8 +203,17 @@ class ConsumerRequests:
             self._make(request, replace(config, newest_until=index.through), start)
 
     def _make(self, request: ApiRequest, config: ConsumerConfig, start: int) -> None:
+        stream, queues = request.known, request.part(WorkQueues)
+        refusal = queues.refusal(stream.uid, config) if stream.config.is_queue else None
+        if refusal is not None:
+            request.refuse(refusal)
+            return
+        if stream.config.by_interest and not self._group(request).machine.consumers.of(stream.uid):
+            start = max(start, self._start(request, config))  # nobody was interested in what is there
+        if stream.config.is_queue:
+            queues.making.add(stream.uid)
         most = self._consumers_max(request)
-        self._propose(request, change_for(request.known, config, start, self.node.clock.wall, most, raw(request.user)))
+        self._propose(request, change_for(stream, config, start, self.node.clock.wall, most, raw(request.user)))
 
     def _consumers_max(self, request: ApiRequest) -> int:
         """Return the most consumers that the stream may have for the asking user: each user has half of what the others leave."""
@@ -218,6 +228,8 @@ class ConsumerRequests:
 
     def _update(self, request: ApiRequest, cursor: Cursor, known: Consumer, config: ConsumerConfig) -> None:
         refusal = update_refusal(known.config, config)
+        if refusal is None and request.known.config.is_queue and config.filters != known.config.filters:
+            refusal = errors.not_created("this server does not change the filters of a consumer of a work queue")
         if refusal is not None:
             raise RequestError(refusal)
         there = request.part(ConsumerDeliveries).find(cursor.uid, cursor.name)
@@ -248,9 +260,11 @@ class ConsumerRequests:
 
     def _propose(self, request: ApiRequest, change: pb.SetConsumer) -> None:
         done = partial(self._decided, request, change.name)
-        self.proposals.change_group(request.groups[0], done, set_consumer=change)
+        in_doubt = partial(request.part(WorkQueues).making.discard, request.known.uid)
+        self.proposals.change_group(request.groups[0], done, in_doubt, set_consumer=change)
 
     def _decided(self, request: ApiRequest, name: bytes, result: object, _error: str) -> None:
+        request.part(WorkQueues).making.discard(request.known.uid)
         there = None
         if isinstance(result, GroupResult) and not result.error:
             there = consumer_named(self._group(request), request.known.uid, name)
@@ -280,7 +294,10 @@ class ConsumerRequests:
         index = self.stored.indexes(info.group, info.uid)
         channel = self.channels.by_uid.get(info.uid)
         last = index.last_sequence if channel is None else channel.next_sequence - 1 + channel.unsealed.count
-        first = max(index.first_sequence or 1, self._group(request).machine.first_sequence(info.uid))
+        machine = self._group(request).machine
+        first = max(index.first_sequence or 1, machine.first_sequence(info.uid))
+        if request.known.config.by_interest and not machine.consumers.of(info.uid):
+            return last + 1
         match config.deliver_policy:
             case wanted.NEW:
                 return last + 1
