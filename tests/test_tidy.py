@@ -64,8 +64,8 @@ SERVICES_MAX = 10
 """How many services of the broker a class uses."""
 
 THIRD_PARTY = {
-    # The first leaves out what takes long to import; the last uses JetStream, which it loads late.
-    "nats": ("stan_protocol.nats_client", "stan.aio", "stan.cli.commands.jetstream"),
+    # The first leaves out what takes long to import.
+    "nats": ("stan_protocol.nats_client", "stan.aio"),
     "pysyncobj": ("stan.raft.pysyncobj",),
     "aiohttp": ("stan.monitor",),
     "aiosqlite": ("stan.state.database", "stan.state.opening", "stan.log.sql.sqlfile"),

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import stan_client
 from stan_client.requests.names import raw
@@ -27,17 +27,14 @@ from stan_protocol.kernel.rows import Headers, columns
 from stan_protocol.nats_client import Error as NatsError
 from stan_protocol.scalars import SECOND
 from stan_protocol.secure import without_secrets
-from stan_protocol.units import counted
+from stan_protocol.units import INT64_MAX, counted
 
 from stan.cli.support.common import EXIT_UNREACHABLE, CliError, Target
+from stan.cli.support.jetstream_api import ApiRefusalError, StreamsApi, header_fields
 from stan.cli.support.output import Table
 from stan.cli.support.progress import bar
 from stan.cli.support.session import session
 from stan.status.positions import full_name
-
-if TYPE_CHECKING:
-    from nats.js import JetStreamContext
-    from nats.js.api import ConsumerInfo, StreamInfo
 
 PATIENCE_S: Final = 60.0
 CONNECT_S: Final = 5.0
@@ -49,6 +46,7 @@ FLIGHT_BYTES: Final = 1 << 20
 FETCHED_MAX: Final = 500
 """Messages that a consumer is asked for together, to acknowledge what its position had acknowledged."""
 NAME_MAX: Final = 200
+NAK: Final = b"-NAK"
 DURABLES: Final = (CursorKind.DURABLE, CursorKind.DURABLE_QUEUE)
 SEQUENCE: Final = "Stan-Sequence"
 CHANNEL: Final = "stan-channel"
@@ -105,7 +103,7 @@ async def export_channels(target: Target, pattern: str, place: JetStreamPlace) -
                 streams = _Streams(direct, link, target.cluster_id, place.replicas)
                 await streams.publisher.open()
                 done = [await streams.export(one, advance) for one in channels]
-        except (NatsError, TimeoutError) as error:  # nats-py raises both
+        except (ApiRefusalError, NatsError, TimeoutError) as error:
             where = without_secrets(place.url or target.server)
             text = str(error) or type(error).__name__
             raise CliError(
@@ -218,7 +216,7 @@ class _Streams:
         self.direct, self.link = direct, link
         self.cluster_id, self.replicas = cluster_id, replicas
         self.publisher = _Publisher(link)
-        self.js: JetStreamContext = link.jetstream(timeout=ANSWER_S)
+        self.api = StreamsApi(link, ANSWER_S)
 
     async def export(self, status: ChannelStatus, advance: Callable[[int], None]) -> ExportedChannel:
         """Copy one channel."""
@@ -228,9 +226,9 @@ class _Streams:
         if now is None or now.uid != status.uid:
             return ExportedChannel(name, "-", notes=["it was deleted meanwhile"])
         stream = await self._stream(now)
-        done = ExportedChannel(name, stream.config.name or "")
+        done = ExportedChannel(name, stream["config"]["name"])
         last = await self._messages(now, stream, done, advance)
-        consumers = _Consumers(self.js, done, last)
+        consumers = _Consumers(self.api, done, last)
         for position in positions:
             if position.kind in DURABLES:
                 await consumers.make(position)
@@ -244,41 +242,34 @@ class _Streams:
             )
         return done
 
-    async def _stream(self, channel: ChannelStatus) -> "StreamInfo":
+    async def _stream(self, channel: ChannelStatus) -> dict[str, Any]:
         """The stream of a channel, made if there is none."""
         metadata = {CHANNEL: channel.name, UID: str(channel.uid), "stan-cluster": self.cluster_id}
         for name in _names(channel.name):
-            known = await self._known(name)
+            known = await self.api.find(f"STREAM.INFO.{name}")
             if known is None:
                 subject = channel.name if _SUBJECT.fullmatch(channel.name) else name
-                return await self.js.add_stream(
-                    name=name,
-                    subjects=[subject],
-                    num_replicas=self.replicas,
-                    first_seq=max(channel.first_sequence, 1),
-                    metadata=metadata,
-                )
-            if (known.config.metadata or {}).get(UID) == metadata[UID]:
+                config = {
+                    "name": name,
+                    "subjects": [subject],
+                    "num_replicas": self.replicas,
+                    "first_seq": max(channel.first_sequence, 1),
+                    "metadata": metadata,
+                }
+                return await self.api.ask(f"STREAM.CREATE.{name}", config)
+            if known["config"].get("metadata", {}).get(UID) == metadata[UID]:
                 return known
         raise CliError(f"Streams {' and '.join(_names(channel.name))} are there, and not of channel {channel.name}.")
 
-    async def _known(self, name: str) -> "StreamInfo | None":
-        from nats.js.errors import NotFoundError  # noqa: PLC0415 - JetStream is loaded with its first use
-
-        try:
-            return await self.js.stream_info(name)
-        except NotFoundError:
-            return None
-
     async def _messages(
-        self, channel: ChannelStatus, stream: "StreamInfo", done: ExportedChannel, advance: Callable[[int], None]
+        self, channel: ChannelStatus, stream: dict[str, Any], done: ExportedChannel, advance: Callable[[int], None]
     ) -> int:
         """Publish what the stream does not have yet; returns the sequence that it ends with."""
-        subject, end = (stream.config.subjects or [""])[0], stream.state.last_seq
+        subject, end = (stream["config"].get("subjects") or [""])[0], int(stream["state"]["last_seq"])
         first = max(channel.first_sequence, 1)
-        if stream.state.messages:
-            first = max(first, await _sequence_at(self.js, done.stream, end) + 1)
-        done.messages = stream.state.messages
+        done.messages = stream["state"]["messages"]
+        if done.messages:
+            first = max(first, await _sequence_at(self.api, done.stream, end) + 1)
         if first > channel.last_sequence:
             return end
         answers = self.direct.batches.read_range(channel.name, first, channel.last_sequence, uid=channel.uid)
@@ -317,9 +308,10 @@ class _Streams:
         limits = channel.limits
         if not (limits.max_msgs or limits.max_age):
             return
-        config = (await self.js.stream_info(done.stream)).config
-        config.max_msgs, config.max_age = limits.max_msgs or -1, (limits.max_age or 0) / SECOND
-        await self.js.update_stream(config)
+        config = (await self.api.ask(f"STREAM.INFO.{done.stream}"))["config"]
+        config |= {"max_msgs": limits.max_msgs or -1, "max_age": limits.max_age or 0}
+        config["duplicate_window"] = min(config.get("duplicate_window", 0), limits.max_age or INT64_MAX)
+        await self.api.ask(f"STREAM.UPDATE.{done.stream}", config)
         if limits.max_age:
             done.notes.append("its limit of age counts from this export on")
 
@@ -330,9 +322,9 @@ def _names(original: str) -> tuple[str, str]:
     return name, f"{name}-{hashlib.sha256(raw(original)).hexdigest()[:8]}"
 
 
-async def _sequence_at(js: "JetStreamContext", stream: str, at: int) -> int:
+async def _sequence_at(api: StreamsApi, stream: str, at: int) -> int:
     """The channel's sequence of the message at sequence *at* of its stream."""
-    headers = (await js.get_msg(stream, at)).headers or {}
+    headers = await api.headers_of(stream, at)
     if SEQUENCE not in headers:
         raise CliError(f"Message {at} of stream {stream} was not exported: something else publishes into it.")
     return int(headers[SEQUENCE])
@@ -345,7 +337,7 @@ async def _sequence_at(js: "JetStreamContext", stream: str, at: int) -> int:
 class _Consumers:
     """The consumers of one stream."""
 
-    js: "JetStreamContext"
+    api: StreamsApi
     done: ExportedChannel
     last: int  # sequence of the stream
 
@@ -354,12 +346,12 @@ class _Consumers:
         title, stream = full_name(position), self.done.stream
         known, name = await self._known(title)
         if known is not None:
-            used = (known.delivered.consumer_seq if known.delivered else 0) or 0
-            if str(used) != (known.config.metadata or {}).get(DELIVERED, str(used)):
+            used = str(known["delivered"]["consumer_seq"])
+            if used != known["config"].get("metadata", {}).get(DELIVERED, used):
                 self.done.notes.append(f"consumer {name} is in use, and was left as it is")
                 self.done.consumers.append(name)
                 return
-            await self.js.delete_consumer(stream, name)
+            await self.api.ask(f"CONSUMER.DELETE.{stream}.{name}")
         pending = _pending(position)
         start = pending[0][0] if pending else position.last_sent + 1
         begin = await self._locate(start)
@@ -370,29 +362,28 @@ class _Consumers:
             "deliver_policy": "by_start_sequence",
             "opt_start_seq": begin,
             "ack_policy": "explicit",
-            "ack_wait": max(position.ack_wait_s, 1),
+            "ack_wait": max(position.ack_wait_s, 1) * SECOND,
+            "metadata": metadata,
         }
         count = sum(last - first + 1 for first, last in pending)
-        await self.js.add_consumer(
-            stream, **config, max_ack_pending=max(window, count + FETCHED_MAX), metadata=metadata
-        )
+        await self._set(name, config | {"max_ack_pending": max(window, count + FETCHED_MAX)})
         delivered = 0
         if count < position.last_sent - start + 1:
             delivered = await self._acknowledge(name, pending, begin, position.last_sent)
         metadata[DELIVERED] = str(delivered)
-        await self.js.add_consumer(stream, **config, max_ack_pending=window, metadata=metadata)
+        await self._set(name, config | {"max_ack_pending": window})
         self.done.consumers.append(name)
 
-    async def _known(self, title: str) -> "tuple[ConsumerInfo | None, str]":
-        """The consumer of a position, if it is there, and its name."""
-        from nats.js.errors import NotFoundError  # noqa: PLC0415 - JetStream is loaded with its first use
+    async def _set(self, name: str, config: dict[str, Any]) -> None:
+        """Make a consumer, or change it."""
+        stream = self.done.stream
+        await self.api.ask(f"CONSUMER.DURABLE.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
 
+    async def _known(self, title: str) -> tuple[dict[str, Any] | None, str]:
+        """The consumer of a position, if it is there, and its name."""
         for name in _names(title):
-            try:
-                known = await self.js.consumer_info(self.done.stream, name)
-            except NotFoundError:
-                return None, name
-            if (known.config.metadata or {}).get(POSITION) == title:
+            known = await self.api.find(f"CONSUMER.INFO.{self.done.stream}.{name}")
+            if known is None or known["config"].get("metadata", {}).get(POSITION) == title:
                 return known, name
         raise CliError(f"Consumers {' and '.join(_names(title))} of stream {self.done.stream} are not of {title}.")
 
@@ -402,7 +393,7 @@ class _Consumers:
         low, high = self.last - self.done.messages + 1, self.last + 1
         while low < high:
             middle = (low + high) // 2
-            if await _sequence_at(self.js, self.done.stream, middle) < sequence:
+            if await _sequence_at(self.api, self.done.stream, middle) < sequence:
                 low = middle + 1
             else:
                 high = middle
@@ -412,23 +403,19 @@ class _Consumers:
         """Acknowledge what the position had acknowledged among what it had not, from sequence *begin* of the stream on; returns
         how many were delivered for that."""
         end = await self._locate(last_sent + 1)
-        subscription = await self.js.pull_subscribe_bind(consumer=name, stream=self.done.stream)
-        waiting, delivered = [], 0
-        try:
-            while begin + delivered < end:
-                count = min(FETCHED_MAX, end - begin - delivered)  # not more: it would be waited for
-                for message in await subscription.fetch(count, timeout=ANSWER_S):
-                    delivered += 1
-                    sequence = int((message.headers or {})[SEQUENCE])
-                    if any(first <= sequence <= last for first, last in pending):
-                        waiting.append(message)
-                    else:
-                        await message.ack()
-            for message in waiting:
-                await message.nak()
-            await self.js._nc.flush()  # noqa: SLF001
-        finally:
-            await subscription.unsubscribe()
+        waiting: list[Frame] = []
+        delivered = 0
+        while begin + delivered < end:
+            count = min(FETCHED_MAX, end - begin - delivered)  # not more: it would be waited for
+            for message in await self.api.pull(self.done.stream, name, count):
+                delivered += 1
+                sequence = int(header_fields(message.header)[SEQUENCE])
+                if any(first <= sequence <= last for first, last in pending):
+                    waiting.append(message)
+                else:
+                    await self.api.say(message)
+        for message in waiting:
+            await self.api.say(message, NAK)
         return delivered
 
 

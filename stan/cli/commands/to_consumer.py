@@ -6,9 +6,8 @@ Promises: the consumer's first messages are those that the position has not ackn
 command that is interrupted loses nothing, and goes on when it is given again.
 """
 
-import json
 import re
-from typing import Any, Final
+from typing import Final
 
 import stan_client
 from stan_client.transport.connection import ClientConnection
@@ -17,10 +16,9 @@ from stan_protocol.nats_client import Error as NatsError
 from stan_protocol.scalars import SECOND
 
 from stan.cli.support.common import EXIT_NO_ANSWER, EXIT_UNREACHABLE, CliError, Target
+from stan.cli.support.jetstream_api import ApiRefusalError, StreamsApi
 from stan.cli.support.output import done
 from stan.core.state.consumers import CONSUMERS
-from stan.protocol.jetstream.api import PREFIX
-from stan.protocol.jetstream.consumer_errors import NO_CONSUMER
 from stan.status.positions import full_name
 
 CONNECT_S: Final = 2.0
@@ -34,21 +32,30 @@ async def become_consumer(
     """Make *consumer* out of *cursor*, and end *cursor*; *stream*: its name if it has to be made. Raises CliError."""
     if cursor.members:
         raise CliError(f"{full_name(cursor)} of channel {cursor.channel} has subscribers: stop its clients first.")
-    api = _Api(target)
-    await api.open()
+    link = ClientConnection()
+    try:
+        await link.open(target.server.split(","), target.nats_options(), CONNECT_S)
+    except stan_client.StanClientError as error:
+        raise CliError(str(error), EXIT_UNREACHABLE) from None
+    api = StreamsApi(link, ANSWER_S)
     try:
         stream = await _stream_of(api, cursor.channel, stream)
         await _make(direct, api, cursor, consumer, stream)
+    except ApiRefusalError as error:
+        raise CliError(f"The server refuses: {error}.") from None
+    except (NatsError, TimeoutError):
+        raise CliError(
+            "No server answers clients of JetStream: start them with --jetstream_api.", EXIT_NO_ANSWER
+        ) from None
     finally:
-        await api.close()
+        await link.shut()
     await direct.admin.delete_cursor(CursorRef(cursor.channel, cursor_id=cursor.cursor_id))
     done(f"{full_name(cursor)} of channel {cursor.channel} is now consumer {consumer} of stream {stream}.")
 
 
-async def _make(direct: stan_client.Direct, api: "_Api", cursor: CursorStatus, consumer: str, stream: str) -> None:
+async def _make(direct: stan_client.Direct, api: StreamsApi, cursor: CursorStatus, consumer: str, stream: str) -> None:
     place = f"{stream}.{consumer}"
-    known = await api.ask(f"CONSUMER.INFO.{place}", accepted=(NO_CONSUMER.err_code,))
-    if "error" not in known:
+    if await api.find(f"CONSUMER.INFO.{place}") is not None:
         raise CliError(f"Stream {stream} has a consumer {consumer} already: choose another name with --consumer.")
     config = {
         "durable_name": consumer,
@@ -66,7 +73,7 @@ async def _make(direct: stan_client.Direct, api: "_Api", cursor: CursorStatus, c
     await api.ask(f"CONSUMER.DURABLE.CREATE.{place}", {"stream_name": stream, "config": config})
 
 
-async def _stream_of(api: "_Api", channel: str, name: str) -> str:
+async def _stream_of(api: StreamsApi, channel: str, name: str) -> str:
     """The stream whose only subject is *channel*; it is made if there is none. Raises CliError: it is one of several subjects."""
     names = (await api.ask("STREAM.NAMES", {"subject": channel})).get("streams") or []
     if not names:
@@ -80,39 +87,3 @@ async def _stream_of(api: "_Api", channel: str, name: str) -> str:
     if name not in ("", found):
         raise CliError(f"The stream of channel {channel} is {found}, not {name}.")
     return str(found)
-
-
-class _Api:
-    """Requests of JetStream's API to the servers."""
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._link = ClientConnection()
-
-    async def open(self) -> None:
-        """Connect to NATS. Raises CliError."""
-        try:
-            await self._link.open(self._target.server.split(","), self._target.nats_options(), CONNECT_S)
-        except stan_client.StanClientError as error:
-            raise CliError(str(error), EXIT_UNREACHABLE) from None
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._link.shut()
-
-    async def ask(
-        self, subject: str, document: dict[str, Any] | None = None, *, accepted: tuple[int, ...] = ()
-    ) -> dict[str, Any]:
-        """The answer to a request; *accepted*: the error codes that are answers, too. Raises CliError."""
-        payload = json.dumps(document).encode() if document is not None else b""
-        try:
-            message = await self._link.request(f"{PREFIX}{subject}", payload, timeout=ANSWER_S)
-        except (NatsError, TimeoutError):
-            raise CliError(
-                "No server answers clients of JetStream: start them with --jetstream_api.", EXIT_NO_ANSWER
-            ) from None
-        answer: dict[str, Any] = json.loads(message.data)
-        error = answer.get("error")
-        if error is not None and error["err_code"] not in accepted:
-            raise CliError(f"The server refuses: {error['description']}.")
-        return answer
