@@ -390,6 +390,8 @@ STREAM_HISTORY_MAX = 10_000
 """Messages of each subject that a stream with several subjects may keep."""
 STREAM_IDS_MAX = 1_000_000
 """Ids of one stream's messages that are known; while there are more, messages with ids are refused."""
+STREAM_PENDING_COUNTED_MAX = 50_000
+"""Messages behind a consumer with filters that are read to count those which it will get."""
 STREAM_DETAILS_MAX = 100_000
 """Subjects, or deleted messages, in one answer about a stream."""
 STREAM_REPLACED_MAX = 1_000

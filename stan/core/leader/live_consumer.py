@@ -179,7 +179,13 @@ class LiveConsumer:
 
     def end_impatient(self) -> None:
         """There are no messages: end the requests that do not wait."""
-        for pull in [one for one in self.pulls if one.impatient and (one.served or not one.over_at)]:
+        self.end_served()
+        for pull in [one for one in self.pulls if one.impatient and not one.over_at]:
+            self.drop(pull, NO_MESSAGES, shortfall=False)
+
+    def end_served(self) -> None:
+        """End the requests that do not wait for more than they have got."""
+        for pull in [one for one in self.pulls if one.impatient and one.served]:
             self.drop(pull, NO_MESSAGES, shortfall=False)
 
     def take_statuses(self, groups: tuple[GroupId, ...]) -> LeafFrames:

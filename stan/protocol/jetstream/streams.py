@@ -229,6 +229,8 @@ def _refuse(fields: Fields, document: Mapping[str, Any]) -> None:
     """Refuse options that are not built. Raises RequestError."""
     if document.get("sealed"):
         raise RequestError(invalid_config("stream configuration for create can not be sealed"))
+    if document.get("mirror_direct") and not document.get("mirror"):
+        raise RequestError(invalid_config("stream has no mirror but does have mirror direct"))
     if isinstance(document.get("consumer_limits"), dict) and not document["consumer_limits"]:
         fields.take_set("consumer_limits")
     missing = fields.take_set(*_NOT_BUILT)

@@ -359,16 +359,18 @@ class ConsumerDeliveries(LeaderPart):
         if consumer.presence.paused and consumer.config.pause_until <= self.node.clock.wall:
             consumer.presence.paused = False
             self.group.dispatch.cursors.schedule(live)
-        self._end_late(consumer, now)
+        self._end_late(live, consumer, now)
         self._beat(live, consumer, now)
         self._flush(consumer)
         if not self._is_inactive(led, now):
             self._arm(led)
 
-    def _end_late(self, consumer: LiveConsumer, now: Nanos) -> None:
-        """End requests whose time is over, and those of clients that do not listen."""
+    def _end_late(self, live: LiveCursor, consumer: LiveConsumer, now: Nanos) -> None:
+        """End requests whose time is over, those that do not wait and get no more, and those of clients that do not listen."""
         for pull in [one for one in consumer.pulls if one.over_at and one.over_at <= now]:
             consumer.drop(pull, TIMEOUT)
+        if not live.reads.fetching:
+            consumer.end_served()
         consumer.forget_deaf(now)
         if not consumer.pulls and not consumer.config.pushes and not consumer.presence.idle_since:
             consumer.presence.idle_since = inactive_since(now)

@@ -1,5 +1,6 @@
 """Requests that make, change, show, pause and delete consumers, and those for messages, on the leader of the stream's channel."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -273,7 +274,7 @@ class ConsumerRequests:
         elif there is not None and request.row is PAUSE:
             self._tell_pause(request, there[1].config)
         elif there is not None:
-            request.answer(**described(self._services, self._group(request), *there))
+            self._tell(request, *there)
         elif isinstance(result, GroupResult) and result.error == TOO_MANY:
             request.refuse(errors.TOO_MANY)
         elif isinstance(result, GroupResult) and result.error == CHANGED:
@@ -312,8 +313,26 @@ class ConsumerRequests:
     # --- showing ------------------------------------------------------------------------------------------------------
 
     def _info(self, request: ApiRequest) -> None:
-        cursor, consumer = self._existing(request)
-        request.answer(**described(self._services, self._group(request), cursor, consumer))
+        self._tell(request, *self._existing(request))
+
+    def _tell(self, request: ApiRequest, cursor: Cursor, consumer: Consumer) -> None:
+        """Answer with a consumer. Of one with filters the messages that are not delivered yet are counted, if they are not too
+        many to be read."""
+        told, stream = described(self._services, self._group(request), cursor, consumer), request.known
+        led = request.part(ConsumerDeliveries).find(stream.uid, cursor.name)
+        reading = request.part(StreamReading)
+        counts = led is not None and bool(led[2].filters) and not stream.config.history and bool(told["num_pending"])
+        behind = led[0].last_sent if led is not None else 0
+        if not counts or reading.busy or reading.last(stream) - behind > limits.STREAM_PENDING_COUNTED_MAX:
+            request.answer(**told)
+            return
+
+        def counted(found: Mapping[bytes, int] | None) -> None:
+            passing = ((text(subject), count) for subject, count in (found or {}).items())
+            number = sum(count for subject, count in passing if consumer.config.wants(subject))
+            request.answer(**(told if found is None else told | {"num_pending": number}))
+
+        reading.run(reading.count(stream, ">", counted, behind + 1))
 
     def _names(self, request: ApiRequest) -> None:
         names, offset = self._page(request)

@@ -219,11 +219,17 @@ class StreamReading(Relocating):
             at = end + 1
         return newest
 
-    def count(self, stream: Stream, pattern: str, counted: Callable[[Mapping[bytes, int] | None], None]) -> Steps[None]:
-        """Count the messages of each subject that a pattern covers; *counted* is called once, with None if they cannot be read.
-        Cost: all messages are read. Where the newest messages of each subject stay, the index tells it instead."""
+    def count(
+        self,
+        stream: Stream,
+        pattern: str,
+        counted: Callable[[Mapping[bytes, int] | None], None],
+        first: int = 1,
+    ) -> Steps[None]:
+        """Count the messages from *first* on of each subject that a pattern covers; *counted* is called once, with None if they
+        cannot be read. Cost: all of them are read. Where the newest messages of each subject stay, the index tells it instead."""
         found: Counter[bytes] = Counter()
-        at = 1
+        at = first
         try:
             while at <= self.last(stream):
                 messages, end = yield from self.some(stream, at, self.last(stream))
