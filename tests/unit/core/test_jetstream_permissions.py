@@ -4,10 +4,12 @@ of them when users come and go."""
 import json
 
 import pytest
+from stan_protocol.scalars import SECOND, KiB
 
 from stan.config import Config
 from stan.core.features.jetstream import JetStreamFeature
 from stan.core.features.jetstream.consumers import requests as consumers
+from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
 from stan.core.features.jetstream.streams import messages, requests
 from stan.permissions import NatsUser, Permissions, Right, Rule
 from tests.kit import jetstream as js
@@ -311,6 +313,25 @@ def test_a_user_pushes_to_inboxes_of_its_own(house):
     assert house.delivered() == []
     house.listens(OWNER, "_INBOX.mine")
     assert [to for to, _, _ in house.delivered()] == ["_INBOX.mine"] * 2
+
+
+def test_nobody_else_answers_for_flow_control(house):
+    big = b"x" * (512 * KiB)
+    for _ in range(6):
+        house.publish(RIGHTS[Right.PUBLISH], "a.b", big)
+    config = consumer("p", deliver_subject="_INBOX.mine", flow_control=True, idle_heartbeat=5 * SECOND)
+    house.told(OWNER, "CONSUMER.CREATE.S.p", config)
+    house.listens(OWNER, "_INBOX.mine")
+    [asked] = {
+        one.ack for data in house.harness.leaf_said for one in read_frames(data) if one.ack.startswith("$JS.FC.")
+    }
+    uid = house.harness.broker.view.meta.channels[b"S"].uid
+    flow = house.harness.leader_part(ConsumerDeliveries).find(uid, b"p")[2].flow
+    house.says(OTHER, asked, reply=False)
+    assert (flow.asked, flow.arrived) == (asked.encode(), 0)
+    house.says(OWNER, asked, reply=False)
+    assert flow.asked == b""
+    assert flow.arrived > 0
 
 
 def test_a_user_has_half_of_the_consumers_that_others_leave(house):
