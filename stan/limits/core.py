@@ -422,6 +422,10 @@ FLOW_BYTES_MAX = 4 * MiB
 """Bytes on the way to a client with flow control; above half of it the client is asked what has arrived."""
 STREAM_CONSUMER_SYNCED_MAX = 65_536
 """Acks whose senders wait until they are stored, of one group."""
+CONSUMER_GATHER_WINDOW = 256
+"""Messages that a consumer has in flight at most, from which on acks may wait for more of them ..."""
+CONSUMER_GATHER_MAX = 2 * MILLISECOND
+"""... for so long, while its client has more than half of them to work on."""
 PULL_UNHEARD_MAX = 2 * SECOND
 """For how long a request of a puller counts although NATS has told of no interest in its inbox."""
 

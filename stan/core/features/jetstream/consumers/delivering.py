@@ -210,7 +210,7 @@ class ConsumerDeliveries(LeaderPart):
                 ranges = [(1, max(last for _, last in ranges))]
             if ranges:
                 self.group.dispatch.acks.ack(member.sub.ack_place, ranges, self.node.clock.now, self.node.clock.wall)
-        self._answer_once_stored(replies)
+        self._answer_once_stored(live, replies)
 
     def verdict(self, led: LedConsumer, sequence: int, frame: Frame) -> None:
         """A client says something else about a message than that it is done."""
@@ -226,7 +226,7 @@ class ConsumerDeliveries(LeaderPart):
                 verdict = wire.Ack(sequence=sequence, kind=said.kind, delay=said.delay, reason=said.reason)  # type: ignore[arg-type]
                 clock = self.node.clock
                 self.group.dispatch.acks.verdict(led[1].sub.ack_place, verdict, clock.now, clock.wall)
-            self._answer_once_stored(replies)
+            self._answer_once_stored(led[0], replies)
         if said.next is not None and frame.reply:
             self.pull(led, frame.reply, said.next)
 
@@ -235,13 +235,14 @@ class ConsumerDeliveries(LeaderPart):
         if consumer.presence.idle_since and not consumer.config.pushes:
             consumer.presence.idle_since = inactive_since(self.node.clock.now)
 
-    def _answer_once_stored(self, replies: Seq[bytes]) -> None:
+    def _answer_once_stored(self, live: LiveCursor, replies: Seq[bytes]) -> None:
         """Answer acks once an entry is committed that has them: the progress of the group is written before any change."""
         if not replies or len(self._synced) >= limits.STREAM_CONSUMER_SYNCED_MAX:
             return
         if not self._synced:
             self.at(self.node.clock.now, self._store_acks)
         self._synced += replies
+        self.group.dispatch.reports.mark(live)  # they may be among acks that wait for more of them
 
     def _store_acks(self, _now: Nanos) -> None:
         replies, self._synced = self._synced, []
