@@ -433,11 +433,15 @@ INTEREST_INTERVAL = 250 * MILLISECOND
 CONSUMER_INDEX_RETRY = SECOND
 """A consumer of a stream whose index cannot be read waits so long before it asks again."""
 STREAM_CONSUMER_SYNCED_MAX = 65_536
+"""Acks whose senders wait until they are stored, of one group."""
 ADVISORIES_WAITING_MAX = 10_000
 """Advisories about messages of the consumers of one group that wait for an entry."""
-"""Acks whose senders wait until they are stored, of one group."""
 STREAM_CONSUMER_LASTING_MIN = 3_600 * SECOND
 """A consumer that is there for longer while nobody asks for it counts as a durable, for the rights of users."""
+CONSUMER_GATHER_WINDOW = 256
+"""Messages that a consumer has in flight at most, from which on acks may wait for more of them ..."""
+CONSUMER_GATHER_MAX = 2 * MILLISECOND
+"""... for so long, while its client has more than half of them to work on."""
 PULL_UNHEARD_MAX = 2 * SECOND
 """For how long a request of a puller counts although NATS has told of no interest in its inbox."""
 

@@ -1,6 +1,7 @@
 """Acks of one channel group and other verdicts: a client has failed with a message, still works on it, or rejects it."""
 
 from collections.abc import Sequence as Seq
+from functools import partial
 
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import Nanos
@@ -25,6 +26,7 @@ class AckProcessor:
     def __init__(self, redelivery: Redelivery) -> None:
         self.cursors, self.reports = redelivery.cursors, redelivery.reports
         self.redelivery = redelivery
+        self._gathering: set[int] = set()  # numbers of cursors whose acks wait for more of them
 
     def ack(self, key: int, ranges: Seq[tuple[int, int]], now: int, wall: int = 0) -> bool:
         """Sequences were acked on one ack inbox, at *now* (Nanos) and *wall* (Unix ns); False if no online subscription has this
@@ -46,17 +48,33 @@ class AckProcessor:
             if adaptive is not None:
                 adaptive.acks(runs, missing, in_flight, now)
             if missing:
-                runs += pending.settle(first, last)  # a late ack: another member holds the message, or none
-                if min(last, live.ahead.maybe_sent_until) > live.last_sent:
-                    live.ahead.pass_over(max(first, live.last_sent + 1), min(last, live.ahead.maybe_sent_until))
+                runs += _settle_late(live, first, last)
             for begin, end, *_ in runs:
                 live.unreported.mark(begin, end)
             if pending.paused.size or pending.worked_on.size:
                 pending.wake(first, last)
         live.past = CursorPast(acked_at=wall)
+        if member.consumer is not None and member.consumer.may_gather(in_flight, member.window.size):
+            self._gather(live, now)
+            return True
         self.reports.mark(live)
         self.cursors.schedule(live)
         return True
+
+    def _gather(self, live: LiveCursor, now: int) -> None:
+        """Let acks wait for more of them: one delivery and one report are for all that come within a moment."""
+        number = live.cursor.cursor_id
+        if number not in self._gathering:
+            self._gathering.add(number)
+            self.redelivery.timers.at(now + limits.CONSUMER_GATHER_MAX, partial(self._gathered, number))
+
+    def _gathered(self, number: int, _now: Nanos) -> None:
+        """Acks have waited long enough."""
+        self._gathering.discard(number)
+        live = self.cursors.by_id.get(number)
+        if live is not None:
+            self.reports.mark(live)
+            self.cursors.schedule(live)
 
     def verdict(self, key: int, said: wire.Ack, now: Nanos, wall: int) -> str:
         """A client says something else about a message than that it is done, or acks all up to a message. What is not pending is
@@ -129,3 +147,10 @@ class AckProcessor:
         found = self.cursors.by_ack_key.get(place)
         override = found[0].cursor.override if found is not None else None
         return override is not None and override.moved_at > wall - limits.MOVE_MEMORY
+
+
+def _settle_late(live: LiveCursor, first: int, last: int) -> list[Run]:
+    """An ack that is late: another member holds the messages [first, last], or none. Returns those that were pending."""
+    if min(last, live.ahead.maybe_sent_until) > live.last_sent:
+        live.ahead.pass_over(max(first, live.last_sent + 1), min(last, live.ahead.maybe_sent_until))
+    return live.pending.settle(first, last)

@@ -149,6 +149,12 @@ class LiveConsumer:
             return room if self.presence.active else 0
         return min(room, self.demand)
 
+    def may_gather(self, before: int, in_flight: int) -> bool:
+        """True if acks after which *in_flight* messages wait for others, of *before*, need not be followed by a delivery at once:
+        messages are pushed to a client that has more than half of a large window to work on."""
+        config = self.config
+        return config.pushes and in_flight < before and 2 * in_flight > config.window >= limits.CONSUMER_GATHER_WINDOW
+
     # --- requests of pullers ------------------------------------------------------------------------------------------------
 
     def add(self, pull: Pull) -> None:

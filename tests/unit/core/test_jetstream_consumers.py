@@ -4,7 +4,7 @@ import pytest
 from stan_protocol.scalars import SECOND
 
 from tests.kit.consumers import consumer, got, info, listens, pause, pull, says, served
-from tests.kit.jetstream import api, publish
+from tests.kit.jetstream import api, hears, publish
 
 
 def filled(count=3, **config):
@@ -16,6 +16,15 @@ def filled(count=3, **config):
 
 def sequences(found):
     return [one.sequence for one in found if not one.status]
+
+
+def pushed():
+    """A broker that has pushed a window of 256 messages of 400 to a client; and these."""
+    h = filled(0)
+    publish(h, "orders.x", *[b"message"] * 400)
+    consumer(h, "pusher", deliver_subject="to.me", max_ack_pending=256)
+    listens(h, "to.me")
+    return h, got(h, "to.me")
 
 
 def statuses(found):
@@ -299,6 +308,46 @@ def test_messages_are_pushed_while_somebody_listens():
     listens(h, "to.me")
 
     assert sequences(got(h, "to.me")) == [3]
+
+
+def test_acks_of_a_client_with_much_to_do_are_followed_by_messages_a_moment_later():
+    h, found = pushed()
+    for one in found[:5]:
+        says(h, one)
+    assert got(h, "to.me") == []
+    h.pass_time(0.003)
+
+    assert sequences(got(h, "to.me")) == list(range(257, 262))
+
+
+def test_acks_of_half_a_window_are_followed_by_messages_at_once():
+    h, found = pushed()
+    for one in found[:127]:
+        assert hears(h, one.ack, b"")
+    h.turn()
+    assert got(h, "to.me") == []
+    says(h, found[127])
+
+    assert sequences(got(h, "to.me")) == list(range(257, 385))
+
+
+def test_an_ack_that_waits_for_others_is_stored_before_it_is_answered():
+    h, found = pushed()
+    says(h, found[0])
+    says(h, found[1], b"", "_INBOX.sync.1")
+    assert len(h.hear("_INBOX.sync.1")) == 1
+    h.restart()
+
+    assert info(h, "pusher")["num_ack_pending"] == 254
+
+
+def test_a_terminated_message_is_stored_before_that_is_answered():
+    h, found = pushed()
+    says(h, found[0], b"+TERM", "_INBOX.sync.1")
+    assert len(h.hear("_INBOX.sync.1")) == 1
+    h.restart()
+
+    assert info(h, "pusher")["num_ack_pending"] == 255
 
 
 def test_a_queue_group_that_listens_gets_the_messages():

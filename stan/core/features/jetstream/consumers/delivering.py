@@ -241,7 +241,7 @@ class ConsumerDeliveries(LeaderPart):
         queue = self.queue_of(led)
         if queue is not None:
             if not queue.acked(live, member, ranges, replies):
-                self._answer_once_stored(replies)
+                self._answer_once_stored(live, replies)
             return
         if consumer.config.acks:
             sent = max(live.last_sent, live.ahead.maybe_sent_until)
@@ -251,7 +251,7 @@ class ConsumerDeliveries(LeaderPart):
                 ranges = [(1, max(last for _, last in ranges))]
             if ranges:
                 self.group.dispatch.acks.ack(member.sub.ack_place, ranges, self.node.clock.now, self.node.clock.wall)
-        self._answer_once_stored(replies)
+        self._answer_once_stored(live, replies)
 
     def queue_of(self, led: LedConsumer) -> WorkQueues | None:
         """The part that removes acked messages, if the consumer's stream is a work queue."""
@@ -277,7 +277,7 @@ class ConsumerDeliveries(LeaderPart):
                 if numbers is not None:
                     self.advisories.terminated(led[2], numbers, verdict.reason)
                     self._store_soon()
-            self._answer_once_stored(replies)
+            self._answer_once_stored(led[0], replies)
         if said.next is not None and frame.reply:
             self.pull(led, frame.reply, said.next)
 
@@ -286,11 +286,12 @@ class ConsumerDeliveries(LeaderPart):
         if consumer.presence.idle_since and not consumer.config.pushes:
             consumer.presence.idle_since = inactive_since(self.node.clock.now)
 
-    def _answer_once_stored(self, replies: Seq[bytes]) -> None:
+    def _answer_once_stored(self, live: LiveCursor, replies: Seq[bytes]) -> None:
         """Answer acks once an entry is committed that has them: the progress of the group is written before any change."""
         if not replies or len(self._synced) >= limits.STREAM_CONSUMER_SYNCED_MAX:
             return
         self._synced += replies
+        self.group.dispatch.reports.mark(live)  # they may be among acks that wait for more of them
         self._store_soon()
 
     def _spent(self, consumer: LiveConsumer, run: Run) -> None:
