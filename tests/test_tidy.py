@@ -47,6 +47,7 @@ FAN_OUT_MAX = 13
 COMPOSED = {
     "stan.core.broker.parts": 26,
     "stan.core.features": 16,
+    "stan.core.features.jetstream": 16,
     "stan.core.publishing.publishing": 14,
     "stan.core.broker.broker": 17,
     "stan.server.compose": 27,

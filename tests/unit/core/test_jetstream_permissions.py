@@ -9,6 +9,7 @@ from stan_protocol.scalars import SECOND, KiB
 from stan.config import Config
 from stan.core.features.jetstream import JetStreamFeature
 from stan.core.features.jetstream.consumers import requests as consumers
+from stan.core.features.jetstream.consumers import showing
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
 from stan.core.features.jetstream.streams import messages, requests
 from stan.permissions import NatsUser, Permissions, Right, Rule
@@ -127,11 +128,11 @@ TABLE = {
     consumers.CREATE: ("CONSUMER.CREATE.S.e", EPHEMERAL, {S}),
     consumers.CREATE_FILTERED: ("CONSUMER.CREATE.S.e.a.b", FILTERED, {S}),
     consumers.CREATE_DURABLE: ("CONSUMER.DURABLE.CREATE.S.d", consumer("d"), set()),  # needs two rights
-    consumers.INFO: ("CONSUMER.INFO.S.c", None, {R, W}),
+    showing.INFO: ("CONSUMER.INFO.S.c", None, {R, W}),
     consumers.DELETE: ("CONSUMER.DELETE.S.c", None, {W}),
     consumers.PAUSE: ("CONSUMER.PAUSE.S.c", {}, {W}),
-    consumers.NAMES: ("CONSUMER.NAMES.S", None, {S, R, W}),  # what they may see is shown
-    consumers.LIST: ("CONSUMER.LIST.S", None, {S, R, W}),
+    showing.NAMES: ("CONSUMER.NAMES.S", None, {S, R, W}),  # what they may see is shown
+    showing.LIST: ("CONSUMER.LIST.S", None, {S, R, W}),
     consumers.NEXT: ("CONSUMER.MSG.NEXT.S.c", b"", set()),
 }
 """Each request, and the rights that each alone are enough for a user to whom nothing belongs; None: no right at all."""

@@ -38,7 +38,7 @@ class JetStreamFeature(BrokerFeature):
         self.streams = StreamRequests(services, parts, rights)
         self.publishes = StreamPublishes(services, rights)
         self.consumers = ConsumerRequests(services, parts, rights)
-        self.streams.descriptions.count_consumers = self.consumers.count
+        self.streams.descriptions.count_consumers = self.consumers.shown.count
         self.acks = ConsumerAcks(services, rights)
         self.messages = MessageRequests(services, parts.channels)
         handlers: dict[ApiRow, ApiHandler] = (

@@ -9,7 +9,6 @@ from collections.abc import Sequence as Seq
 from functools import partial
 from typing import ClassVar
 
-from stan_protocol.channels import publication
 from stan_protocol.frames import Frame
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import ChannelUid, Nanos
@@ -17,8 +16,7 @@ from stan_protocol.scalars import ChannelUid, Nanos
 from stan import limits
 from stan.core.base.interest import Change
 from stan.core.base.leaf_state import LeafState
-from stan.core.base.runs import Run
-from stan.core.features.jetstream.consumers.advising import ConsumerAdvisories
+from stan.core.features.jetstream.consumers.after_commit import AfterCommit
 from stan.core.features.jetstream.consumers.descriptions import inactive_since
 from stan.core.features.jetstream.consumers.subjects import WantedSubjects, let_all_through
 from stan.core.features.jetstream.consumers.work_queues import WorkQueues
@@ -57,11 +55,8 @@ class ConsumerDeliveries(LeaderPart):
         self.leaves = services.leaves
         self._known: dict[int, LedConsumer] = {}  # by the cursor's number
         self._alarms: dict[int, int] = {}  # by the cursor's number: when it is looked at, Nanos
-        self._synced: list[bytes] = []  # reply subjects of acks that wait for the next commit
-        self._stores = False  # an entry is about to be written for them, or for advisories
         self._up: set[bytes] = set()  # the users whose leafnode connections are up, as the consumers know it
-        self.advisories = ConsumerAdvisories(services)
-        self.group.dispatch.redelivery.on_spent = self._spent
+        self.after_commit = AfterCommit(services, leadership)
 
     # --- which there are --------------------------------------------------------------------------------------------------
 
@@ -115,7 +110,7 @@ class ConsumerDeliveries(LeaderPart):
         made, before = change.set_consumer, len(self._known)
         led = self.find(ChannelUid(made.uid), made.name)
         if led is not None and len(self._known) > before:
-            self.advisories.action(led[2], "create")
+            self.after_commit.advisories.action(led[2], "create")
         consumer = self.group.machine.consumers.of(ChannelUid(made.uid)).get(made.name)
         if led is not None and consumer is not None and led[2].config is not consumer.config:
             led[2].config = consumer.config
@@ -129,7 +124,7 @@ class ConsumerDeliveries(LeaderPart):
             _, _, consumer = self._known.pop(number)
             self._alarms.pop(number, None)
             if status == DELETED:
-                self.advisories.action(consumer, "delete")
+                self.after_commit.advisories.action(consumer, "delete")
             consumer.end_all(status)
             if consumer.config.pushes and consumer.presence.active and consumer.config.idle_heartbeat:
                 consumer.statuses.append(self._pushed(consumer, status))
@@ -241,7 +236,7 @@ class ConsumerDeliveries(LeaderPart):
         queue = self.queue_of(led)
         if queue is not None:
             if not queue.acked(live, member, ranges, replies):
-                self._answer_once_stored(live, replies)
+                self.after_commit.answer(live, replies)
             return
         if consumer.config.acks:
             sent = max(live.last_sent, live.ahead.maybe_sent_until)
@@ -251,7 +246,7 @@ class ConsumerDeliveries(LeaderPart):
                 ranges = [(1, max(last for _, last in ranges))]
             if ranges:
                 self.group.dispatch.acks.ack(member.sub.ack_place, ranges, self.node.clock.now, self.node.clock.wall)
-        self._answer_once_stored(live, replies)
+        self.after_commit.answer(live, replies)
 
     def queue_of(self, led: LedConsumer) -> WorkQueues | None:
         """The part that removes acked messages, if the consumer's stream is a work queue."""
@@ -275,9 +270,8 @@ class ConsumerDeliveries(LeaderPart):
                 self.group.dispatch.acks.verdict(led[1].sub.ack_place, verdict, clock.now, clock.wall)
                 numbers = read_ack_numbers(frame.subject) if led[0].pending.rejections > rejections else None
                 if numbers is not None:
-                    self.advisories.terminated(led[2], numbers, verdict.reason)
-                    self._store_soon()
-            self._answer_once_stored(led[0], replies)
+                    self.after_commit.terminated(led[2], numbers, verdict.reason)
+            self.after_commit.answer(led[0], replies)
         if said.next is not None and frame.reply:
             self.pull(led, frame.reply, said.next)
 
@@ -285,36 +279,6 @@ class ConsumerDeliveries(LeaderPart):
         """Somebody speaks to a consumer, though nobody asks for messages at the moment."""
         if consumer.presence.idle_since and not consumer.config.pushes:
             consumer.presence.idle_since = inactive_since(self.node.clock.now)
-
-    def _answer_once_stored(self, live: LiveCursor, replies: Seq[bytes]) -> None:
-        """Answer acks once an entry is committed that has them: the progress of the group is written before any change."""
-        if not replies or len(self._synced) >= limits.STREAM_CONSUMER_SYNCED_MAX:
-            return
-        self._synced += replies
-        self.group.dispatch.reports.mark(live)  # they may be among acks that wait for more of them
-        self._store_soon()
-
-    def _spent(self, consumer: LiveConsumer, run: Run) -> None:
-        """Messages of a consumer were delivered as often as it allows."""
-        self.advisories.spent(consumer, run)
-        self._store_soon()
-
-    def _store_soon(self) -> None:
-        """Have an entry written in this turn, behind the progress of the group, for those who wait for it."""
-        if not self._stores:
-            self._stores = True
-            self.at(self.node.clock.now, self._store_acks)
-
-    def _store_acks(self, _now: Nanos) -> None:
-        replies, self._synced, self._stores = self._synced, [], False
-        advisories = self.advisories.take_waiting()
-        if replies or advisories:
-            self.change(partial(self._stored_acks, replies, advisories))
-
-    def _stored_acks(self, replies: list[bytes], advisories: list[bytes], result: object, _error: str) -> None:
-        if result is not None:
-            self.outgoing.responses += [publication(reply, b"") for reply in replies]
-            self.outgoing.responses += advisories
 
     def flow_answered(self, subject: bytes, user: bytes) -> bool:
         """A client of *user* (b"" without users) has received everything that was pushed; returns False if its consumer is not

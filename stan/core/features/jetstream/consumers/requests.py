@@ -1,6 +1,5 @@
 """Requests that make, change, show, pause and delete consumers, and those for messages, on the leader of the stream's channel."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -13,7 +12,8 @@ from stan.core.base.names import raw, text
 from stan.core.base.shares import Shares
 from stan.core.features import BrokerParts
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
-from stan.core.features.jetstream.consumers.descriptions import consumer_named, described
+from stan.core.features.jetstream.consumers.descriptions import consumer_named
+from stan.core.features.jetstream.consumers.showing import ShownConsumers
 from stan.core.features.jetstream.consumers.work_queues import WorkQueues
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
 from stan.core.features.jetstream.rights import JetStreamRights
@@ -42,14 +42,8 @@ CREATE_UNNAMED, CREATE, CREATE_FILTERED, CREATE_DURABLE = (
     ApiRow("CONSUMER.CREATE.*.*.>", "consumer_create", READS),
     ApiRow("CONSUMER.DURABLE.CREATE.*.*", "consumer_create", READS),
 )
-INFO, DELETE = (
-    ApiRow("CONSUMER.INFO.*.*", "consumer_info", OWNS),
-    ApiRow("CONSUMER.DELETE.*.*", "consumer_delete", OWNS),
-)
+DELETE = ApiRow("CONSUMER.DELETE.*.*", "consumer_delete", OWNS)
 PAUSE = ApiRow("CONSUMER.PAUSE.*.*", "consumer_pause", OWNS, refused=(("paused", False), ("pause_until", NEVER)))
-_EMPTY: Final = (("total", 0), ("offset", 0), ("limit", 0), ("consumers", ()))
-NAMES = ApiRow("CONSUMER.NAMES.*", "consumer_names", OWNS, refused=_EMPTY)
-LIST = ApiRow("CONSUMER.LIST.*", "consumer_list", OWNS, refused=_EMPTY)
 NEXT = ApiRow("CONSUMER.MSG.NEXT.*.*", "", READS)
 _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NAME_LENGTH: Final = 8
@@ -60,10 +54,10 @@ class ConsumerRequests:
 
     def __init__(self, services: Services, parts: BrokerParts, rights: JetStreamRights) -> None:
         self.rights = rights
-        self._services = services
         self.node, self.stored, self.outgoing = services.node, services.stored, services.outgoing
         self.proposals = services.proposals
         self.channels = parts.channels
+        self.shown = ShownConsumers(services, rights)
         self._made = 0  # names that this node has made up
 
     def handlers(self) -> dict[ApiRow, ApiHandler]:
@@ -73,32 +67,13 @@ class ConsumerRequests:
             CREATE: self._create,
             CREATE_FILTERED: self._create,
             CREATE_DURABLE: self._create,
-            INFO: self._info,
             DELETE: self._delete,
             PAUSE: self._pause,
-            NAMES: self._names,
-            LIST: self._list,
             NEXT: self._next,
-        }
-
-    def count(self, stream: Stream) -> int:
-        """The number of a stream's consumers, as this node knows."""
-        info = self.node.meta.by_uid.get(stream.uid)
-        held = None if info is None else self.node.groups.get(info.group)
-        return 0 if held is None else len(held.machine.consumers.of(stream.uid))
+        } | self.shown.handlers()
 
     def _group(self, request: ApiRequest) -> ChannelGroup:
         return self.node.group_of(request.channel)
-
-    def _existing(self, request: ApiRequest, *, changes: bool = False) -> tuple[Cursor, Consumer]:
-        """The consumer that a request names. *changes*: it is to be paused or deleted. Raises RequestError."""
-        there = consumer_named(self._group(request), request.known.uid, request.named[1].encode())
-        if there is None:
-            raise RequestError(errors.NO_CONSUMER)
-        error = self.rights.consumer_refusal(request.user, request.known, there[0], changes=changes)
-        if error is not None:
-            raise RequestError(error)
-        return there
 
     # --- making and changing ------------------------------------------------------------------------------------------
 
@@ -126,7 +101,7 @@ class ConsumerRequests:
         config = replace(config, newest_until=known.config.newest_until)
         same = replace(config, pause_until=known.config.pause_until) == known.config
         if same and self.rights.owner(cursor) == request.user:
-            request.answer(**described(self._services, self._group(request), cursor, known))
+            self.shown.tell(request, cursor, known)
             return
         if same:
             self._set(request, known, known.config)  # it was nobody's
@@ -274,7 +249,7 @@ class ConsumerRequests:
         elif there is not None and request.row is PAUSE:
             self._tell_pause(request, there[1].config)
         elif there is not None:
-            self._tell(request, *there)
+            self.shown.tell(request, *there)
         elif isinstance(result, GroupResult) and result.error == TOO_MANY:
             request.refuse(errors.TOO_MANY)
         elif isinstance(result, GroupResult) and result.error == CHANGED:
@@ -310,54 +285,6 @@ class ConsumerRequests:
                 return index.sequence_at(WallNanos(config.start_time)) or 1
         return first
 
-    # --- showing ------------------------------------------------------------------------------------------------------
-
-    def _info(self, request: ApiRequest) -> None:
-        self._tell(request, *self._existing(request))
-
-    def _tell(self, request: ApiRequest, cursor: Cursor, consumer: Consumer) -> None:
-        """Answer with a consumer. Of one with filters the messages that are not delivered yet are counted, if they are not too
-        many to be read."""
-        told, stream = described(self._services, self._group(request), cursor, consumer), request.known
-        led = request.part(ConsumerDeliveries).find(stream.uid, cursor.name)
-        reading = request.part(StreamReading)
-        counts = led is not None and bool(led[2].filters) and not stream.config.history and bool(told["num_pending"])
-        behind = led[0].last_sent if led is not None else 0
-        if not counts or reading.busy or reading.last(stream) - behind > limits.STREAM_PENDING_COUNTED_MAX:
-            request.answer(**told)
-            return
-
-        def counted(found: Mapping[bytes, int] | None) -> None:
-            passing = ((text(subject), count) for subject, count in (found or {}).items())
-            number = sum(count for subject, count in passing if consumer.config.wants(subject))
-            request.answer(**(told if found is None else told | {"num_pending": number}))
-
-        reading.run(reading.count(stream, ">", counted, behind + 1))
-
-    def _names(self, request: ApiRequest) -> None:
-        names, offset = self._page(request)
-        page = [name.decode() for name in names[offset : offset + limits.STREAM_CONSUMER_NAMES_PAGE]]
-        request.answer(total=len(names), offset=offset, limit=limits.STREAM_CONSUMER_NAMES_PAGE, consumers=page)
-
-    def _list(self, request: ApiRequest) -> None:
-        names, offset = self._page(request)
-        group, uid = self._group(request), request.known.uid
-        page = [consumer_named(group, uid, name) for name in names[offset : offset + limits.STREAM_CONSUMERS_PAGE]]
-        told = [described(self._services, group, *one) for one in page if one is not None]
-        request.answer(total=len(names), offset=offset, limit=limits.STREAM_CONSUMERS_PAGE, consumers=told)
-
-    def _page(self, request: ApiRequest) -> tuple[list[bytes], int]:
-        fields = Fields(request.document())
-        offset = max(0, fields.number("offset"))
-        fields.end()
-        machine, rights, known = self._group(request).machine, self.rights, request.known
-        names = sorted(
-            name
-            for name in machine.consumers.of(known.uid)
-            if rights.lists(request.user, known, cursor_of_consumer(machine, known.uid, name))
-        )
-        return names, min(offset, len(names))
-
     # --- pausing, deleting ----------------------------------------------------------------------------------------------
 
     def _pause(self, request: ApiRequest) -> None:
@@ -367,7 +294,7 @@ class ConsumerRequests:
         until = read_moment(asked) if asked else 0
         if until is None:
             raise RequestError(invalid_json(f"no time: {asked[: limits.API_SHOWN_CHARS]}"))
-        _, known = self._existing(request, changes=True)
+        _, known = self.shown.existing(request, changes=True)
         if until == known.config.pause_until:
             self._tell_pause(request, known.config)
         else:
@@ -382,7 +309,7 @@ class ConsumerRequests:
         request.answer(**told, **({"pause_remaining": left} if left > 0 else {}))
 
     def _delete(self, request: ApiRequest) -> None:
-        _, known = self._existing(request, changes=True)
+        _, known = self.shown.existing(request, changes=True)
         change = pb.DropConsumer(uid=request.known.uid, name=request.named[1].encode(), changed=known.changed)
         self.proposals.change_group(request.groups[0], partial(self._deleted, request), drop_consumer=change)
 
