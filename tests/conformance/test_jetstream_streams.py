@@ -454,6 +454,40 @@ async def of_a_work_queue(url: str, name: str) -> list[object]:
         await client.close()
 
 
+async def of_interest(url: str, name: str) -> list[object]:
+    """A stream of nats-py that keeps messages by interest: what is left of it while consumers come, ack and go."""
+    client = await nats.connect(url)
+    jetstream, told = client.jetstream(), []
+
+    async def publish() -> int:
+        return (await jetstream.publish(f"{name}.x", b"")).seq
+
+    try:
+        await jetstream.add_stream(name=name, subjects=[f"{name}.*"], retention=RetentionPolicy.INTEREST)
+        told += [await publish(), await publish(), await held(jetstream, name, 0)]
+        one = await jetstream.pull_subscribe(f"{name}.*", "one", name)
+        two = await jetstream.pull_subscribe(f"{name}.*", "two", name)
+        told += [await publish(), await publish(), await held(jetstream, name, 2)]
+        for message in await one.fetch(2, timeout=ANSWERS_S):
+            told.append(message.metadata.sequence.stream)
+            await message.ack_sync()
+        told.append(await held(jetstream, name, 2))
+        first, second = await two.fetch(2, timeout=ANSWERS_S)
+        await first.ack_sync()
+        told.append(await held(jetstream, name, 1))
+        await second.ack_sync()
+        told += [await held(jetstream, name, 0), await publish(), await held(jetstream, name, 1)]
+        await jetstream.delete_consumer(name, "one")
+        (third,) = await two.fetch(1, timeout=ANSWERS_S)
+        await third.ack_sync()
+        told += [await held(jetstream, name, 0), await publish(), await held(jetstream, name, 1)]
+        await jetstream.delete_consumer(name, "two")
+        told.append(await held(jetstream, name, 0))
+        return told
+    finally:
+        await client.close()
+
+
 CONSUMERS_OF_A_QUEUE = (
     {"durable_name": "none", "ack_policy": AckPolicy.NONE},
     {"durable_name": "all", "ack_policy": AckPolicy.ALL},
@@ -483,9 +517,10 @@ async def held(jetstream: JetStreamContext, name: str, count: int) -> tuple[int,
             await asyncio.sleep(0.05)
 
 
-async def test_work_queues_are_the_same_on_both_servers(original, ours):
-    name = unique("wq").replace(".", "_")
-    theirs, own = [await asyncio.wait_for(of_a_work_queue(url, name), 60) for url in (original, ours)]
+@pytest.mark.parametrize("story", [of_a_work_queue, of_interest])
+async def test_messages_go_with_their_acks_on_both_servers(story, original, ours):
+    name = unique("kept").replace(".", "_")
+    theirs, own = [await asyncio.wait_for(story(url, name), 60) for url in (original, ours)]
     for number, (expected, told) in enumerate(zip(theirs, own, strict=True)):
         assert told == expected, f"answer {number}"
 

@@ -3,6 +3,7 @@ start.
 """
 
 import asyncio
+from functools import partial
 
 import nats
 import pytest
@@ -118,6 +119,36 @@ async def test_a_bucket_has_a_history_of_each_key(server):
     assert (await bucket.status()).values == 4
     assert await bucket.update("k", b"last", last=19) == 22
     assert await revisions(bucket, "k") == [(17, b"8"), (19, b"9"), (22, b"last")]
+    await client.close()
+
+
+async def emptied(jetstream, name):
+    """Raises what `asked` waits for while the stream has messages."""
+    if (await jetstream.stream_info(name)).state.messages:
+        raise nats.errors.Error
+
+
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+async def test_acked_messages_are_gone_after_a_kill_and_others_are_not(server, retention):
+    client = await nats.connect(server.url)
+    jetstream = client.jetstream()
+    await jetstream.add_stream(name="JOBS", subjects=["jobs.*"], retention=retention)
+    await jetstream.add_consumer("JOBS", durable_name="worker", ack_policy="explicit", ack_wait=5)
+    acks = [await jetstream.publish("jobs.x", b"%d" % number) for number in range(50)]
+    worker = await jetstream.pull_subscribe_bind("worker", "JOBS")
+    for message in await worker.fetch(50, timeout=PATIENCE_S):
+        if message.metadata.sequence.stream <= 40:
+            await message.ack_sync()
+    server.kill9()
+    server.start()
+    got = set()
+    async with asyncio.timeout(PATIENCE_S):
+        while len(got) < 10:
+            for message in await asked(lambda: worker.fetch(10, timeout=1)):
+                got.add(message.metadata.sequence.stream)
+                await message.ack()
+        assert got == {ack.seq for ack in acks[40:]}
+    await asked(partial(emptied, jetstream, "JOBS"))
     await client.close()
 
 
