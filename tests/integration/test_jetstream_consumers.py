@@ -622,12 +622,16 @@ async def test_a_backup_has_streams_and_consumers(tmp_path):
             bucket = await js.create_key_value(bucket="cfg")
             for value in (b"1", b"2"):
                 await bucket.put("a", value)
+            publisher = await stan_client.connect(server.url, client_id="me", cluster_id=server.cluster_id)
+            await publisher.publish("plain", b"before its stream")
+            await publisher.close()
+            await js.add_stream(name="PLAIN", subjects=["plain"])
             saved = [(await js.stream_info(one)).config for one in ("ORDERS", "KV_cfg")]
             worker = (await js.consumer_info("ORDERS", "worker")).config
             await asyncio.to_thread(stan, server.url, "backup", backup)
     with StanServer(tmp_path / "off") as server:
         told = json.loads(await asyncio.to_thread(stan, server.url, "restore", backup, "--yes"))
-        assert told["without_stream"] == ["KV_cfg", "ORDERS"]
+        assert told["without_stream"] == ["KV_cfg", "ORDERS", "plain"]
     with StanServer(tmp_path / "after", "-jetstream_api") as server:
         for _ in range(2):  # again changes nothing
             told = json.loads(await asyncio.to_thread(stan, server.url, "restore", backup, "--yes"))
@@ -647,5 +651,19 @@ async def test_a_backup_has_streams_and_consumers(tmp_path):
         await fill(js, 1, first=7)
         assert (await fetched(sub, 1))[0].metadata.sequence.stream == 7
         await js.delete_stream("ORDERS")  # which had made its channel
-        assert "ORDERS" not in await asyncio.to_thread(stan, server.url, "channel", "list")
+        await js.delete_stream("PLAIN")  # which had not
+        left = await asyncio.to_thread(stan, server.url, "channel", "list")
+        assert ("ORDERS" in left, "plain" in left) == (False, True)
+        await client.close()
+    (tmp_path / "cluster").mkdir()
+    with StanCluster(tmp_path / "cluster", "-jetstream_api") as cluster:
+        url = cluster.nodes["n1"].url
+        told = json.loads(await asyncio.to_thread(stan, url, "restore", backup, "--yes"))
+        assert told["without_stream"] == []
+        client = await nats.connect(url)
+        js = client.jetstream(timeout=10)
+        assert (await js.stream_info("ORDERS")).config.metadata == {"of": "shop"}
+        assert (await (await js.key_value("cfg")).get("a")).value == b"2"
+        sub = await js.pull_subscribe_bind("worker", "ORDERS")
+        assert len(await asked(lambda: fetched(sub, 5))) == 5
         await client.close()

@@ -61,13 +61,13 @@ class StreamsApi:
         got: list[Frame] = []
         whole = asyncio.Event()
 
-        def take(frames: list[Frame]) -> None:
+        def arrived(frames: list[Frame]) -> None:
             got.extend(frames)
             if len(got) >= count or any(not _has_message(one) for one in frames):
                 whole.set()
 
         inbox = f"_INBOX.{fresh_id()}"
-        sid = await self._link.listen(inbox, take)
+        sid = await self._link.listen(inbox, arrived)
         try:
             wanted = json.dumps({"batch": count, "expires": int(self._answer_s * 1e9)}).encode()
             self._link.send(

@@ -42,7 +42,7 @@ class ConsumerAdvisories:
         why = {"reason": reason.decode(errors="replace")} if reason else {}
         self.waiting.append(self._maker.of_terminated(self._clock.wall, stream, name, numbers._asdict() | why))
 
-    def take(self) -> list[bytes]:
+    def take_waiting(self) -> list[bytes]:
         """The frames that wait; they wait no longer."""
         taken, self.waiting = self.waiting, []
         return taken

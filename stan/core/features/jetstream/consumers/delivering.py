@@ -267,7 +267,7 @@ class ConsumerDeliveries(LeaderPart):
 
     def _store_acks(self, _now: Nanos) -> None:
         replies, self._synced, self._stores = self._synced, [], False
-        advisories = self.advisories.take()
+        advisories = self.advisories.take_waiting()
         if replies or advisories:
             self.change(partial(self._stored_acks, replies, advisories))
 
