@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from contextlib import asynccontextmanager
+from functools import partial
 
 import nats
 import pytest
@@ -13,7 +14,9 @@ import stan_client
 from nats.errors import TimeoutError as NothingCame
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamConfig
 from psutil import Process
+from stan_protocol.admin_types import RestoredRun
 
+from stan.cli.commands.exchange import ImportRow, packed_rows
 from stan.edge.nats.nats_process import find_binary
 from tests.kit.cluster import StanCluster
 from tests.kit.jetstream import asked
@@ -666,4 +669,36 @@ async def test_a_backup_has_streams_and_consumers(tmp_path):
         assert (await (await js.key_value("cfg")).get("a")).value == b"2"
         sub = await js.pull_subscribe_bind("worker", "ORDERS")
         assert len(await asked(lambda: fetched(sub, 5))) == 5
+        await client.close()
+
+
+async def test_a_bucket_of_which_many_values_were_replaced_is_restored(tmp_path):
+    """Each replaced value is a gap: there are more than messages that can be deleted one by one."""
+    values = 11_000
+    with StanServer(tmp_path, "-jetstream_api") as server:
+        client = await nats.connect(server.url)
+        js = client.jetstream(timeout=10)
+        bucket = await js.create_key_value(bucket="cfg")
+        async with stan_client.Direct(server.url, cluster_id=server.cluster_id) as direct:
+            admin = direct.admin
+            await admin.restore_channel("KV_cfg", "again", 2)
+            for first in range(0, values, 1000):
+                rows = [ImportRow(b"%d" % at, key=b"$KV.cfg.%d" % at) for at in range(first, first + 1000)]
+                runs = [RestoredRun(2 * at + 2, 1, 1_700_000_000_000_000_000) for at in range(first, first + 1000)]
+                await admin.restore_rows("KV_cfg", "again", runs, packed_rows(rows))
+            await admin.restore_end("KV_cfg", "again")
+        for _ in range(2):
+            bucket = await asked(lambda: js.key_value("cfg"))
+            for at in (0, 7, values - 1):
+                entry = await asked(partial(bucket.get, str(at)))
+                assert (entry.value, entry.revision) == (b"%d" % at, 2 * at + 2)
+            async with stan_client.Direct(server.url, cluster_id=server.cluster_id) as direct:
+                answers = direct.batches.read_range("KV_cfg", 2, 2 * values)
+                found = [one.sequence async for answer in answers for one in answer.messages()]
+            assert found == list(range(2, 2 * values + 1, 2))
+            state = (await js.stream_info("KV_cfg")).state
+            assert (state.messages, state.last_seq) == (values, 2 * values)
+            server.kill9()
+            server.start()
+        assert await asked(partial(bucket.put, "7", b"new")) == 2 * values + 1
         await client.close()

@@ -3,10 +3,10 @@
     restore_channel ─► restore_rows … restore_cursor … restore_delayed … ─► restore_end
 
 Messages keep their sequences and times, and are stored like any others, in record batches of RECORDS entries. A batch without
-records stands for missing sequences between them, which count as deleted. Messages that expire are listed by the entry which
-stores them. Promises: while the restore is under way, nothing else is stored in the channel, no client can subscribe, and nothing
-is removed, also not what has expired: that goes after the end. Each request is answered once its effect is committed, and may be
-repeated, also after a change of leaders.
+records stands for missing sequences between them, which count as deleted, or, in a channel that is compacted, as compacted.
+Messages that expire are listed by the entry which stores them. Promises: while the restore is under way, nothing else is stored
+in the channel, no client can subscribe, and nothing is removed but by compaction, also not what has expired: that goes after
+the end. Each request is answered once its effect is committed, and may be repeated, also after a change of leaders.
 """
 
 from collections.abc import Callable
@@ -18,6 +18,7 @@ from stan_protocol.channels import is_channel_name
 from stan_protocol.scalars import ChannelUid, Sequence, WallNanos
 
 from stan import limits
+from stan.core.base.delivery_policy import KEEP_FIRST
 from stan.core.features.restore.cursors import SEQUENCE_END, cursor_row
 from stan.core.features.restore.delays import RestoredDelays
 from stan.core.features.restore.rows import Part, fault, listing, missing, too_many, widest_gap
@@ -52,6 +53,7 @@ class Restoring(StoringPart):
         self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
     ) -> None:
         super().__init__(services, leadership, channels, publishing)
+        self.placement = services.placement
         self.delays = RestoredDelays(services, leadership, publishing)
         self._opening = 0  # requests that wait until their channel is made
         self._storing: set[ChannelUid] = set()  # channels with an entry on its way
@@ -176,13 +178,15 @@ class Restoring(StoringPart):
                 total += part.count
                 base, channel.last_timestamp = part.first + part.count, timestamp
         expiring, runs = listing(info.uid, parts)
-        if error := too_many(machine, info.uid, len(gaps) // 2, runs):
+        compacted = self._compacted(info, last)
+        if error := too_many(machine, info.uid, len(gaps) // 2 if compacted is None else 0, runs):
             accepted.refuse(error)
             return
         changes = [*expiring]
         if gaps:
             removal = pb.Removal(uid=info.uid, deleted=gaps)
-            changes.append(pb.GroupChange(removal=removal).SerializeToString())
+            left_out = pb.GroupChange(removal=removal) if compacted is None else pb.GroupChange(compacted=compacted)
+            changes.append(left_out.SerializeToString())
         if ended is not None:
             changes.append(pb.GroupChange(restore=ended).SerializeToString())
         told = partial(self._stored, accepted, channel, total)
@@ -192,6 +196,15 @@ class Restoring(StoringPart):
         self._storing.add(info.uid)
         self.publishing.add_to(entry, channel, last + 1, size)
         self.publishing.propose(entry, partial(self._storing.discard, info.uid))
+
+    def _compacted(self, info: ChannelInfo, last: int) -> pb.Compacted | None:
+        """The change that lets messages up to *last* be missing, of a channel of which each key keeps one: it may have any number
+        of gaps. None: a gap is messages that were deleted one by one."""
+        policy = self.placement.policies.of(info.name, b"")
+        if not policy.compact or policy.delay or info.is_ephemeral:
+            return None
+        further = pb.CompactedChannel(uid=info.uid, until=last, keep_first=policy.compact == KEEP_FIRST)
+        return pb.Compacted(channels=[further])
 
     def _batch(
         self, channel: LiveChannel, first: int, count: int, timestamp: int, oldest: int, records: bytes, size: int = 0
