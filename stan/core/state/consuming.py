@@ -11,6 +11,7 @@ from stan_protocol.scalars import ChannelUid, RaftIndex, WallNanos
 
 from stan import limits
 from stan.core.base.runs import Run, pairs
+from stan.core.base.shares import Shares
 from stan.core.state.consumers import CONSUMERS, Consumer
 from stan.core.state.cursor_override import of_cursor
 from stan.core.state.cursors import Cursor, CursorKind, CursorPast, Subscription, SubscriptionSettings
@@ -97,6 +98,15 @@ def _settings(change: pb.SetConsumer, config: ConsumerConfig) -> SubscriptionSet
 def cursor_of_consumer(state: GroupState, uid: ChannelUid, name: bytes) -> Cursor:
     """The cursor of a consumer that is there."""
     return state.channel(uid).by_key[CursorKind.DURABLE, name, CONSUMERS]
+
+
+def consumers_max(state: GroupState, uid: ChannelUid, user: bytes, most: int) -> int:
+    """Return how many consumers of a channel there may be, of *most*, with one more of a user: each has half of what the others
+    leave."""
+    shares = Shares()
+    for name in state.consumers.of(uid):
+        shares.add(cursor_of_consumer(state, uid, name).user, 1)
+    return shares.used + max(0, shares.left(user, most))
 
 
 def drop_consumer(state: GroupState, change: pb.DropConsumer, _index: RaftIndex) -> GroupResult:

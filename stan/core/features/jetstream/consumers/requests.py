@@ -9,10 +9,8 @@ from stan_protocol.scalars import WallNanos
 
 from stan import limits
 from stan.core.base.names import raw, text
-from stan.core.base.shares import Shares
 from stan.core.features import BrokerParts
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
-from stan.core.features.jetstream.consumers.descriptions import consumer_named
 from stan.core.features.jetstream.consumers.showing import ShownConsumers
 from stan.core.features.jetstream.consumers.work_queues import WorkQueues
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
@@ -23,7 +21,7 @@ from stan.core.leader.local_group import ChannelGroup
 from stan.core.metadata.streams import Stream
 from stan.core.services.services import Services
 from stan.core.state.consumers import CONSUMERS, Consumer
-from stan.core.state.consuming import CHANGED, GONE, TOO_MANY, cursor_of_consumer
+from stan.core.state.consuming import CHANGED, GONE, TOO_MANY, consumers_max, cursor_of_consumer
 from stan.core.state.cursors import Cursor, CursorKind
 from stan.core.state.group_state import GroupResult
 from stan.protocol.jetstream import consumer_errors as errors
@@ -89,7 +87,7 @@ class ConsumerRequests:
             raise RequestError(invalid_json(f"unknown action {action[: limits.API_SHOWN_CHARS]}"))
         config = read_config(document, self._name(request, document))
         self._check(request, config)
-        there = consumer_named(self._group(request), request.known.uid, config.name.encode())
+        there = self.shown.named(request, config.name.encode())
         cursor = self._cursor(request, config.name.encode())
         self.rights.check_consumer(request.user, request.known, config, cursor)
         if there is None:
@@ -188,19 +186,10 @@ class ConsumerRequests:
             start = max(start, self._start(request, config))  # nobody was interested in what is there
         if stream.config.is_queue:
             queues.making.add(stream.uid)
-        most = self._consumers_max(request)
-        self._propose(request, change_for(stream, config, start, self.node.clock.wall, most, raw(request.user)))
-
-    def _consumers_max(self, request: ApiRequest) -> int:
-        """Return the most consumers that the stream may have for the asking user: each user has half of what the others leave."""
-        most = request.known.config.max_consumers
+        user, most = raw(request.user), stream.config.max_consumers
         most = min(most, limits.STREAM_CONSUMERS_MAX) if most > 0 else limits.STREAM_CONSUMERS_MAX
-        if not request.user:
-            return most
-        shares, uid = Shares(), request.known.uid
-        for name in self._group(request).machine.consumers.of(uid):
-            shares.add(cursor_of_consumer(self._group(request).machine, uid, name).user, 1)
-        return shares.used + max(0, shares.left(raw(request.user), most))
+        most = consumers_max(self._group(request).machine, stream.uid, user, most) if user else most
+        self._propose(request, change_for(stream, config, start, self.node.clock.wall, most, user))
 
     def _update(self, request: ApiRequest, cursor: Cursor, known: Consumer, config: ConsumerConfig) -> None:
         refusal = update_refusal(known.config, config)
@@ -243,7 +232,7 @@ class ConsumerRequests:
         request.part(WorkQueues).making.discard(request.known.uid)
         there = None
         if isinstance(result, GroupResult) and not result.error:
-            there = consumer_named(self._group(request), request.known.uid, name)
+            there = self.shown.named(request, name)
         if there is not None and request.row is NEXT:
             self._next_again(request)
         elif there is not None and request.row is PAUSE:

@@ -45,9 +45,13 @@ class ShownConsumers:
         held = None if info is None else self.node.groups.get(info.group)
         return 0 if held is None else len(held.machine.consumers.of(stream.uid))
 
+    def named(self, request: ApiRequest, name: bytes) -> tuple[Cursor, Consumer] | None:
+        """A consumer of the stream that a request names; None: there is none."""
+        return consumer_named(self._group(request), request.known.uid, name)
+
     def existing(self, request: ApiRequest, *, changes: bool = False) -> tuple[Cursor, Consumer]:
         """The consumer that a request names. *changes*: it is to be paused or deleted. Raises RequestError."""
-        there = consumer_named(self._group(request), request.known.uid, request.named[1].encode())
+        there = self.named(request, request.named[1].encode())
         if there is None:
             raise RequestError(errors.NO_CONSUMER)
         error = self.rights.consumer_refusal(request.user, request.known, there[0], changes=changes)
