@@ -57,7 +57,7 @@ RAFT_REFUSAL_TIMEOUT = 100 * MILLISECOND
 """This long before the end of a transfer no further follower is asked to take over: a refusal of the last one comes by then."""
 RAFT_TICK_INTERVAL = 50 * MILLISECOND
 """Timers of all groups are looked at this often; messages and proposals never wait for it."""
-RAFT_LAZY_INTERVAL = 10 * MILLISECOND
+RAFT_LAZY_INTERVAL = 25 * MILLISECOND
 """A follower that no majority needs gets entries at most this often..."""
 RAFT_LAZY_BYTES_MAX = 16 * KiB
 """... unless that many bytes have come meanwhile."""

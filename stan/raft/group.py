@@ -392,7 +392,8 @@ class RaftGroup:
         if not self.failed:
             try:
                 self._raft.receive(peer, message, self._ports.now())
-                self._agenda.look()
+                if not isinstance(message, AppendAnswer) or not self._raft.library.is_leader:
+                    self._agenda.look()  # what a leader commits by an answer, it commits in the turn
             except Exception as error:  # noqa: BLE001 - the border of the group
                 self._fail(error)
         self._ports.wake(self)

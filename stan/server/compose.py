@@ -211,7 +211,7 @@ class StandaloneProcess(BrokerProcess):
             applied=storage.applied,
             note=self.note,
         )
-        self.gateway.read_buffer.wake = turns.look
+        self.gateway.read_buffer.gather(turns.look, asyncio.get_running_loop().call_later)
         Fetching(self.broker, groups, self.gateway, self.runtime, lambda _group: lease is None or lease.holds())
         serve_log_requests(self.broker, groups, self.gateway, self.runtime, "")
         if lease is not None:

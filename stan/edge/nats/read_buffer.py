@@ -8,6 +8,8 @@ the wrong bytes.
 from collections import deque
 from typing import TYPE_CHECKING
 
+from stan.edge.nats.gathering import BULK_SHARE, Gathering, Later, UnreadBytes
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -60,11 +62,17 @@ class ReadBuffer:
         self.waiting: WaitingFrames | None = None  # of clients, before the broker leads; None if nothing has to wait
         self.went_up = False
         self.went_down = False
+        self.unread = UnreadBytes()
         self.wake: Callable[[], None]
+
+    def gather(self, look: "Callable[[], None]", later: Later) -> None:
+        """Have a turn by *look* when bytes have come, of a bulk when enough of it has."""
+        self.wake = Gathering(self.unread, look, later).arrived
 
     def on_data(self, data: bytes) -> None:
         """Add read bytes."""
         self.runs[-1].append(bytes(data))
+        self.unread.count += len(data)
         self.wake()
 
     def on_up(self) -> None:
@@ -81,8 +89,10 @@ class ReadBuffer:
 
     def pop(self) -> bytes:
         """Pop the chunks of the first run, joined, after the rest of the frame that they complete."""
-        chunks = self.runs[0]
-        data = self.rest + b"".join(chunks) if self.rest or len(chunks) > 1 else chunks[0]
+        chunks, unread = self.runs[0], self.unread
+        unread.bulk = max(unread.count, unread.bulk - unread.bulk // BULK_SHARE)
+        unread.count = 0
+        data = b"".join((self.rest, *chunks)) if self.rest or len(chunks) > 1 else chunks[0]
         chunks.clear()
         return data
 

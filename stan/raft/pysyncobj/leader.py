@@ -86,8 +86,11 @@ class Leader:
 
     def synced(self) -> None:
         """Count the entries that others have acknowledged up to the new durable index of this leader's log."""
+        match = self._library.matches
         for node in self._members.others.values():
-            self._count(node, self.progress[node])
+            progress = self.progress[node]
+            if not progress.counts or match[node] != progress.acked:  # else all of its entries count already
+                self._count(node, progress)
 
     @property
     def waits_for_disk(self) -> bool:

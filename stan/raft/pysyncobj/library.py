@@ -109,6 +109,8 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
     """Voters and observers to which there is a link. Not to be changed."""
     linked_observers: set[Peer] = alias("_SyncObj__readonlyNodes")
     """Observers to which there is a link. Not to be changed."""
+    matches: dict[Peer, RaftIndex] = alias("_SyncObj__raftMatchIndex")
+    """Of a leader: the match index of each other member (`set_match`). Not to be changed."""
     _conf: SyncObjConf = alias("_SyncObj__conf")
     election_deadline: float = alias("_SyncObj__raftElectionDeadline")
     """When this member campaigns if it does not lead; minus infinity if at once."""
