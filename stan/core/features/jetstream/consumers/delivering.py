@@ -18,8 +18,8 @@ from stan import limits
 from stan.core.base.interest import Change
 from stan.core.base.ready import LeafFrames
 from stan.core.features.jetstream.consumers.descriptions import inactive_since
+from stan.core.features.jetstream.consumers.retention import WorkQueues
 from stan.core.features.jetstream.consumers.subjects import WantedSubjects, let_all_through
-from stan.core.features.jetstream.consumers.work_queues import WorkQueues
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.leader.live_consumer import DELETED, IDLE, MOVED, TIMEOUT, LiveConsumer, Pull

@@ -11,7 +11,7 @@ from stan import limits
 from stan.core.features import BrokerParts
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
 from stan.core.features.jetstream.consumers.descriptions import consumer_named, described
-from stan.core.features.jetstream.consumers.work_queues import WorkQueues
+from stan.core.features.jetstream.consumers.retention import WorkQueues
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.features.jetstream.streams.subjects import SubjectIndex
