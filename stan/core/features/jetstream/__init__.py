@@ -11,9 +11,8 @@ from stan.core.features import BrokerFeature, BrokerParts
 from stan.core.features.jetstream.backups import StreamBackups
 from stan.core.features.jetstream.consumers.acks import ConsumerAcks
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
-from stan.core.features.jetstream.consumers.interest import InterestStreams
 from stan.core.features.jetstream.consumers.requests import ConsumerRequests
-from stan.core.features.jetstream.consumers.work_queues import WorkQueues
+from stan.core.features.jetstream.consumers.retention import InterestStreams, WorkQueues
 from stan.core.features.jetstream.requests import ApiHandler, ApiRouter
 from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.features.jetstream.streams.messages import MessageRequests

@@ -18,8 +18,8 @@ from stan.core.base.interest import Change
 from stan.core.base.leaf_state import LeafState
 from stan.core.features.jetstream.consumers.after_commit import AfterCommit
 from stan.core.features.jetstream.consumers.descriptions import inactive_since
+from stan.core.features.jetstream.consumers.retention import WorkQueues
 from stan.core.features.jetstream.consumers.subjects import WantedSubjects, let_all_through
-from stan.core.features.jetstream.consumers.work_queues import WorkQueues
 from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.leader.cursors import LiveCursor, LiveMember

@@ -11,8 +11,8 @@ from stan import limits
 from stan.core.base.names import raw, text
 from stan.core.features import BrokerParts
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
+from stan.core.features.jetstream.consumers.retention import WorkQueues
 from stan.core.features.jetstream.consumers.showing import ShownConsumers
-from stan.core.features.jetstream.consumers.work_queues import WorkQueues
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
 from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.features.jetstream.streams.reading import StreamReading

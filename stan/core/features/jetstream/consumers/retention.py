@@ -1,10 +1,13 @@
-"""Streams that are work queues, on the leader of their group: a message goes when its consumer has acked it.
+"""Streams whose messages go with their acks, on the leader of their group.
 
-    acks ─► one removal of everything that was acked meanwhile ─► committed ─► settled, gone from the stream, answered
+    work queue: acks ─► one removal of everything that was acked meanwhile ─► committed ─► settled, gone from the stream, answered
+    interest:   positions of all consumers, as the log has them ─► now and then: one removal of everything up to the slowest one
 
-Promises: a message is removed only if it was sent to the consumer that acks it, and is not settled; the entry that removes it is
-its ack, so that no crash leaves one without the other. Where it cannot be removed, as the stream has too many gaps, it is
-settled, and stays. No two consumers of a work queue get the same message.
+Promises of work queues: a message is removed only if it was sent to the consumer that acks it, and is not settled; the entry that
+removes it is its ack, so that no crash leaves one without the other. Where it cannot be removed, as the stream has too many gaps,
+it is settled, and stays. No two consumers of a work queue get the same message.
+Promises of interest: a message goes only when every consumer that is there has settled or passed it, by committed entries;
+without a consumer everything goes. A message that is stored behind the entry of a consumer goes to it.
 """
 
 from collections.abc import Iterator
@@ -20,10 +23,13 @@ from stan import limits
 from stan.core.base.runs import Run, Runs
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.leader.local_group import Leadership
+from stan.core.metadata.streams import Stream
 from stan.core.publishing.channels import LiveChannels
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.services import Services
+from stan.core.state.consuming import cursor_of_consumer
 from stan.core.state.group_state import GroupResult
+from stan.core.state.tombstones import behind
 from stan.protocol.jetstream import consumer_errors as errors
 from stan.protocol.jetstream.consumers import ALL, EXPLICIT, NO_ACKS, ConsumerConfig
 from stan.protocol.jetstream.errors import UNAVAILABLE, ApiError
@@ -72,7 +78,7 @@ class WorkQueues(LeaderPart):
     def acked(self, live: LiveCursor, member: LiveMember, ranges: Seq[tuple[int, int]], replies: Seq[bytes]) -> bool:
         """Remove what a consumer has acked; *replies*: where its clients want to hear of it. Returns False if all of it is
         settled already."""
-        found = [piece for first, last in ranges for piece in _held(live, first, last)]
+        found = [piece for first, last in ranges for piece in _unsettled(live, first, last)]
         doubtful = [piece for first, last in ranges for piece in _doubtful(live, first, last)]
         if doubtful and member.consumer is not None and member.consumer.filters:
             replies = ()  # they may be others' messages: the consumer gets them again, if they are its own
@@ -107,7 +113,8 @@ class WorkQueues(LeaderPart):
         if isinstance(result, GroupResult) and result.error:
             for member, ranges in acked.by_member:
                 self.group.dispatch.acks.ack(member.sub.ack_place, ranges, now, wall)
-            self.change(partial(self._answer, acked.replies))
+            if acked.replies:
+                self.change(partial(self._answer, acked.replies))
         else:
             self._answer(acked.replies, result, "")
         self._remove(uid, now)
@@ -117,7 +124,54 @@ class WorkQueues(LeaderPart):
             self.outgoing.responses += [publication(reply, b"") for reply in replies]
 
 
-def _held(live: LiveCursor, first: int, last: int) -> Iterator[tuple[int, int]]:
+class InterestStreams(LeaderPart):
+    """The streams with retention by interest of one group, while this node leads it."""
+
+    def __init__(self, services: Services, leadership: Leadership, channels: LiveChannels) -> None:
+        super().__init__(services, leadership)
+        self.tiers = channels.policies.tiers
+        self._armed = False
+        self._under_way: set[ChannelUid] = set()  # streams whose removal is on its way into the log
+
+    def refresh(self) -> None:
+        """Streams may have come or changed: look at those of this group from now on, if there are any."""
+        if not self._armed and any(map(self._is_mine, self.node.meta.streams.by_uid.values())):
+            self._armed = True
+            self.at(self.node.clock.now + limits.INTEREST_INTERVAL, self._look)
+
+    def took_over(self, uid: ChannelUid) -> None:  # noqa: ARG002 - as LeaderPart has it
+        """The group has taken a channel over from another one."""
+        self.refresh()
+
+    def _is_mine(self, stream: Stream) -> bool:
+        info = self.node.meta.by_uid.get(stream.uid)
+        return stream.config.by_interest and info is not None and info.group == self.number
+
+    def _look(self, _now: Nanos) -> None:
+        self._armed = False
+        for stream in filter(self._is_mine, [*self.node.meta.streams.by_uid.values()]):
+            self._remove_passed(stream.uid)
+        self.refresh()
+
+    def _remove_passed(self, uid: ChannelUid) -> None:
+        """Remove the messages that all consumers of a stream have passed."""
+        machine, index = self.group.machine, self.stored.indexes(self.number, uid)
+        if uid in self._under_way or self.group.is_held(uid):
+            return
+        positions = [cursor_of_consumer(machine, uid, name).floor for name in machine.consumers.of(uid)]
+        passed = min(positions, default=index.last_sequence)
+        passed = min(passed, index.last_sequence)
+        first = max(1, index.first_sequence, machine.first_sequence(uid))
+        oldest = behind(self.stored.deleted(self.number, uid), first)
+        if passed < oldest:
+            return
+        self._under_way.add(uid)
+        removal = self.tiers.tell(self.tiers.purge(uid, oldest, passed))
+        over = partial(self._under_way.discard, uid)
+        self.change(lambda _result, _error: over(), over, removal=removal)
+
+
+def _unsettled(live: LiveCursor, first: int, last: int) -> Iterator[tuple[int, int]]:
     """The messages of [first, last] that were sent to a consumer and are not settled."""
     for runs in live.pending.everywhere:
         yield from ((run.first, run.last) for run in runs.within(first, last))
