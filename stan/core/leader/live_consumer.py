@@ -290,10 +290,10 @@ class LiveConsumer:
             if config.flow_control:
                 self._count(len(batch.records) * (last - first + 1) // batch.count)
         else:
-            pieces = self._divided(batch, LeafPiece(b"", first, last, sent + 1, behind), now)
+            pieces = self._pieces_by_request(batch, LeafPiece(b"", first, last, sent + 1, behind), now)
         return LeafParcel(self.ack_prefix, tuple(pieces), self.subject, config.queue, config.headers_only)
 
-    def _divided(self, batch: ReadResult, whole: LeafPiece, now: Nanos) -> list[LeafPiece]:
+    def _pieces_by_request(self, batch: ReadResult, whole: LeafPiece, now: Nanos) -> list[LeafPiece]:
         """The requests get what they want of a piece, one after the other."""
         pieces: list[LeafPiece] = []
         _, first, last, sent, behind = whole
