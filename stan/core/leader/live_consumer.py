@@ -293,10 +293,10 @@ class LiveConsumer:
             pieces = self._pieces_by_request(batch, LeafPiece(b"", first, last, sent + 1, behind), now)
         return LeafParcel(self.ack_prefix, tuple(pieces), self.subject, config.queue, config.headers_only)
 
-    def _pieces_by_request(self, batch: ReadResult, whole: LeafPiece, now: Nanos) -> list[LeafPiece]:
+    def _pieces_by_request(self, batch: ReadResult, piece: LeafPiece, now: Nanos) -> list[LeafPiece]:
         """The requests get what they want of a piece, one after the other."""
         pieces: list[LeafPiece] = []
-        _, first, last, sent, behind = whole
+        _, first, last, sent, behind = piece
         while first <= last:
             to, until = self._taken_by_first(batch, first, last, now)
             pieces.append(LeafPiece(to, first, until, sent, behind))
