@@ -156,6 +156,8 @@ class _Consumers:
     """Per channel a consumer that two clients pull from, and one that pushes."""
 
     jetstream = True
+    streams = {f"OF_{channel}": [channel] for channel in CHANNELS}
+    options = {}
 
     def __init__(self, seed, **how):
         super().__init__(seed, **how)

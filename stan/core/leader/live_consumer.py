@@ -313,14 +313,14 @@ class LiveConsumer:
             if config.flow_control:
                 self._count(len(batch.records) * (last - first + 1) // batch.count)
         else:
-            pieces = self._divided(batch, LeafPiece(b"", first, last, sent + 1, behind), now)
+            pieces = self._pieces_by_request(batch, LeafPiece(b"", first, last, sent + 1, behind), now)
         groups, user = self.presence.groups, self.leaf.user
         return LeafParcel(self.ack_prefix, tuple(pieces), self.subject, groups, config.headers_only, user)
 
-    def _divided(self, batch: ReadResult, whole: LeafPiece, now: Nanos) -> list[LeafPiece]:
+    def _pieces_by_request(self, batch: ReadResult, piece: LeafPiece, now: Nanos) -> list[LeafPiece]:
         """The requests get what they want of a piece, one after the other."""
         pieces: list[LeafPiece] = []
-        _, first, last, sent, behind = whole
+        _, first, last, sent, behind = piece
         while first <= last:
             to, until = self._taken_by_first(batch, first, last, now)
             pieces.append(LeafPiece(to, first, until, sent, behind))
