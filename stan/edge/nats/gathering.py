@@ -7,7 +7,7 @@ nats-server hands a bulk on in pieces of up to 64 KiB, and a socket gives parts 
 each. How large a bulk is, the turns before tell: the most that came for one of them lately. Half of that is enough, so that a
 publisher whose window is the bulk has the acks of one half while it publishes the other.
 
-Promises: a turn waits for one timer of GATHER_WAIT at most, and only for a bulk: what comes alone is handled at once.
+Promises: a turn waits for one timer of GATHER_WAIT at most, and only for a bulk: a few bytes alone are handled at once.
 """
 
 from collections.abc import Callable

@@ -92,7 +92,7 @@ class ReadBuffer:
         chunks, unread = self.runs[0], self.unread
         unread.bulk = max(unread.count, unread.bulk - unread.bulk // BULK_SHARE)
         unread.count = 0
-        data = self.rest + b"".join(chunks) if self.rest or len(chunks) > 1 else chunks[0]
+        data = b"".join((self.rest, *chunks)) if self.rest or len(chunks) > 1 else chunks[0]
         chunks.clear()
         return data
 
