@@ -4,7 +4,7 @@ Each message reaches every consumer, none is lost; what comes again says so; wha
 come again; what comes for the first time comes in order.
 """
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from stan_protocol.scalars import MILLISECOND, SECOND
 
@@ -156,11 +156,11 @@ class _Consumers:
     """Per channel a consumer that two clients pull from, and one that pushes."""
 
     jetstream = True
-    streams = {f"OF_{channel}": [channel] for channel in CHANNELS}
-    options = {}
+    streams: ClassVar = {f"OF_{channel}": [channel] for channel in CHANNELS}
 
     def __init__(self, seed, **how):
         super().__init__(seed, **how)
+        self.options = {}  # as of Streaming
         names = [f"{kind}_{channel}" for channel in CHANNELS for kind in ("pulled", "pushed")]
         self.received = {name: [] for name in names}
         self.synced = {name: {} for name in names}  # sequence -> when its ack was answered first
@@ -279,6 +279,8 @@ class ClusterConsumers(_Consumers, ClusterWorld):
 
 class MovedConsumers(_Consumers, MoveWorld):
     """A cluster whose channels move between groups, with their consumers."""
+
+    drain_s = 160  # many messages, each acked alone
 
     def _open_ends(self):
         return super()._open_ends() or self.waiting()

@@ -46,7 +46,10 @@ class JetStreamClient(SimClient):
             return
         name = names[0]
         asked = {"name": name, "subjects": self.world.streams[name], "duplicate_window": 600 * SECOND}
-        asked |= self.world.options.get(name, {})
+        limit = self.world.history.limits.get(name.removeprefix("OF_"))
+        options = self.world.options.get(name, {})
+        asked |= {"max_msgs": limit} if limit and "max_msgs_per_subject" not in options else {}
+        asked |= options
         again = self.random.choice((20, 100, 500)) * MILLISECOND
 
         def made(answer):
@@ -183,6 +186,7 @@ class Streaming:
 
     def __init__(self, seed, **how):
         super().__init__(seed, **how)
+        self.history.with_ids = ("id",)
         self.options = {}  # stream -> what its configuration says besides its subjects
         self.told = {}  # value -> the sequence that its ack has told
         self.follows = {}  # value -> key, and the sequence that it has expected
