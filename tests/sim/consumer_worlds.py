@@ -4,6 +4,7 @@ Each message reaches every consumer, none is lost; what comes again says so; wha
 come again; what comes for the first time comes in order.
 """
 
+from types import MappingProxyType
 from typing import NamedTuple
 
 from stan_protocol.scalars import MILLISECOND, SECOND
@@ -12,7 +13,7 @@ from stan.testing.nats import SimMessage
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.move_world import MoveWorld
 from tests.sim.scene import CHANNELS
-from tests.sim.stream_worlds import IdPublisher, JetStreamClient
+from tests.sim.stream_worlds import STREAMS, IdPublisher, JetStreamClient
 from tests.sim.world import World
 
 ON_THE_WAY = 100 * MILLISECOND
@@ -156,6 +157,8 @@ class _Consumers:
     """Per channel a consumer that two clients pull from, and one that pushes."""
 
     jetstream = True
+    streams = STREAMS
+    options = MappingProxyType({})  # as the worlds of streams have it
 
     def __init__(self, seed, **how):
         super().__init__(seed, **how)
