@@ -12,7 +12,6 @@ import pytest
 from nats.aio.client import Client
 from nats.js.api import AckPolicy, DeliverPolicy, RetentionPolicy
 from nats.js.client import JetStreamContext
-from nats.js.errors import APIError, KeyWrongLastSequenceError, NoKeysError
 from nats.js.kv import KeyValue
 
 from tests.conformance.clients import jetstream, story_of
@@ -383,7 +382,7 @@ async def of_revisions(url: str, name: str) -> list[object]:
 
 
 async def refused(call: Awaitable[object]) -> str:
-    with pytest.raises(KeyWrongLastSequenceError) as error:
+    with pytest.raises(Exception, match="wrong last sequence") as error:  # nats-py's modules may be there twice
         await call
     return str(error.value)
 
@@ -393,10 +392,7 @@ async def revisions(history: Awaitable[list[KeyValue.Entry]]) -> list[object]:
 
 
 async def revisions_of_keys(bucket: KeyValue) -> list[str]:
-    try:
-        return await bucket.keys()
-    except NoKeysError:
-        return []
+    return [entry[0] for entry in await watched(bucket, ">", ignore_deletes=True)]
 
 
 async def watched(bucket: KeyValue, keys: str, **options: bool) -> list[object]:
@@ -443,7 +439,7 @@ async def of_a_work_queue(url: str, name: str) -> list[object]:
         told.append((again.metadata.sequence.stream, again.metadata.num_delivered))
         await jetstream.delete_consumer(name, "even")
         await jetstream.delete_consumer(name, "odd")
-        every = await jetstream.pull_subscribe(f"{name}.*", "every", name)
+        every = await puller(jetstream, name, "every")
         rest = await every.fetch(5, timeout=ANSWERS_S)
         told.append([message.metadata.sequence.stream for message in rest])
         for message in rest:
@@ -465,8 +461,7 @@ async def of_interest(url: str, name: str) -> list[object]:
     try:
         await jetstream.add_stream(name=name, subjects=[f"{name}.*"], retention=RetentionPolicy.INTEREST)
         told += [await publish(), await publish(), await held(jetstream, name, 0)]
-        one = await jetstream.pull_subscribe(f"{name}.*", "one", name)
-        two = await jetstream.pull_subscribe(f"{name}.*", "two", name)
+        one, two = await puller(jetstream, name, "one"), await puller(jetstream, name, "two")
         told += [await publish(), await publish(), await held(jetstream, name, 2)]
         for message in await one.fetch(2, timeout=ANSWERS_S):
             told.append(message.metadata.sequence.stream)
@@ -501,10 +496,14 @@ CONSUMERS_OF_A_QUEUE = (
 
 
 async def outcome(call: Awaitable[object]) -> object:
-    try:
-        return await call is not None
-    except APIError as error:
-        return error.err_code, error.description
+    found = (await asyncio.gather(call, return_exceptions=True))[0]  # nats-py's modules may be there twice
+    return (found.err_code, found.description) if isinstance(found, Exception) else found is not None
+
+
+async def puller(jetstream: JetStreamContext, name: str, durable: str) -> JetStreamContext.PullSubscription:
+    """A consumer of all messages that is made and pulled from."""
+    await jetstream.add_consumer(name, durable_name=durable, ack_policy=AckPolicy.EXPLICIT)
+    return await jetstream.pull_subscribe_bind(durable, name)
 
 
 async def held(jetstream: JetStreamContext, name: str, count: int) -> tuple[int, int]:
