@@ -12,7 +12,7 @@ from stan.testing.nats import SimMessage
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.move_world import MoveWorld
 from tests.sim.scene import CHANNELS
-from tests.sim.stream_worlds import STREAMS, IdPublisher, JetStreamClient
+from tests.sim.stream_worlds import IdPublisher, JetStreamClient
 from tests.sim.world import World
 
 ON_THE_WAY = 100 * MILLISECOND

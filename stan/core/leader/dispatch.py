@@ -296,7 +296,7 @@ class Dispatch:
         leaf = None
         if consumer is not None:
             behind = max(last, live.last_sent)
-            left = consumer.remaining(behind, newest - behind - live.ahead.skip.size)
+            left = consumer.remaining(behind, newest - behind - live.ahead.skip.size, consumer.sent + size)
             leaf = consumer.parcel(batch, first, last, left, now)
         return Delivery(inbox, batch.records, batch.base_sequence, first, last, count, group, number, (), leaf)
 

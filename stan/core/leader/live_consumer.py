@@ -102,8 +102,9 @@ class KnownSubjects(Protocol):
     def ready(self) -> bool:
         """True if it is known which messages are outdated, or cannot be. Else somebody schedules the consumer later."""
 
-    def remaining(self, sequence: int) -> int | None:
-        """Return how many messages behind *sequence* the consumer will get: 0, or at least so many. None: it is not known."""
+    def remaining(self, sequence: int, sent: int | None) -> int | None:
+        """Return how many messages behind *sequence* the consumer will get: 0, or at least so many. None: it is not known.
+        *sent*: as of LiveConsumer.remaining."""
 
     def has_newer(self, subject: bytes, sequence: int) -> bool:
         """True if there is a newer message of the subject."""
@@ -294,11 +295,12 @@ class LiveConsumer:
         text = subject.decode("utf-8", "surrogateescape")
         return not self.filters or any(matches(one, text) for one in self.filters)
 
-    def remaining(self, sequence: int, every: int) -> int:
-        """How many messages behind *sequence* the consumer will get, of *every* that there are, 0 or less: there are none."""
+    def remaining(self, sequence: int, every: int, sent: int | None = None) -> int:
+        """How many messages behind *sequence* the consumer will get, of *every* that there are (0 or less: there are none).
+        *sent*: the number of the delivery of the last one before them, where a number that is too low will do."""
         if self.known is None or every <= 0:
             return max(0, every)
-        found = self.known.remaining(sequence)
+        found = self.known.remaining(sequence, sent)
         return every if found is None else min(found, every)
 
     # --- what leaves --------------------------------------------------------------------------------------------------------

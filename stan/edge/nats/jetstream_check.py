@@ -9,7 +9,7 @@ from stan_protocol.scalars import SECOND
 from stan import limits
 from stan.config import Config
 from stan.edge.nats.own_requests import OwnRequests
-from stan.protocol.jetstream.api import PREFIX
+from stan.protocol.jetstream.api import ASKS_SERVER, PREFIX
 from stan.protocol.user_subjects import BROKER, FROM, with_users
 
 OWN_JETSTREAM: Final = (
@@ -25,7 +25,7 @@ async def jetstream_conflict(requests: OwnRequests, config: Config) -> str:
     if with_users(config):  # NATS itself answers in our account, streaming servers answer users and each other
         subjects.append(f"{FROM}.{BROKER}.{PREFIX}INFO")
     for subject in subjects:
-        answer = await requests.ask(subject, b"", limits.STANDALONE_PROBE_TIMEOUT / SECOND)
+        answer = await requests.ask(subject, ASKS_SERVER, limits.STANDALONE_PROBE_TIMEOUT / SECOND)
         conflict = "" if answer is None else _conflict(answer, config.cluster_id)
         if conflict:
             return conflict

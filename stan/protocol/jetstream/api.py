@@ -7,6 +7,9 @@ from typing import Final, NamedTuple
 from stan.permissions import Right
 
 PREFIX: Final = "$JS.API."
+ASKS_SERVER: Final = b'{"stan":true}'
+"""Payload of an INFO request by which a streaming server asks if another one answers. NATS's own server ignores it, and clients
+send none."""
 ALL: Final = f"{PREFIX}>"
 LEVEL: Final = 0
 """The level of the API that answers tell; what came to JetStream with a higher one is done here only where the docs say so."""

@@ -11,6 +11,7 @@ from stan import limits
 from stan.config import Config, RequestLimits
 from stan.core.metadata.meta import MetaMachine
 from stan.policies import EPHEMERAL, PolicyRule
+from stan.protocol.jetstream.api import ASKS_SERVER
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit import jetstream as js
 from tests.kit.core_harness import CoreHarness
@@ -665,8 +666,10 @@ def test_requests_about_streams_are_rated_as_those_of_operators_are():
     assert "error" not in js.api(broker, "INFO")
 
 
-def test_the_account_tells_which_cluster_answers(broker):
-    assert js.api(broker, "INFO")["stan"] == "test-cluster"
+def test_the_account_tells_servers_alone_which_cluster_answers(broker):
+    """Some clients refuse an answer with a field that they do not know."""
+    assert "stan" not in js.api(broker, "INFO")
+    assert js.api(broker, "INFO", ASKS_SERVER)["stan"] == "test-cluster"
 
 
 def test_requests_that_are_not_built_are_refused(broker):

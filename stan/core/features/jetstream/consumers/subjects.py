@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.features.jetstream.streams.subjects import SubjectIndex
@@ -25,6 +26,14 @@ def _is_wider(wide: list[str], narrow: list[str]) -> bool:
     return all(one == "*" or one == other for one, other in zip(wide, narrow, strict=False))  # noqa: PLR1714
 
 
+class _Counted(NamedTuple):
+    """A number of messages that a consumer was to get."""
+
+    sent: int  # the number of its newest delivery by then
+    remaining: int
+    removals: tuple[int, int]  # as of StreamReading.removals
+
+
 @dataclass(slots=True)
 class WantedSubjects:
     """Subjects that a consumer wants, by the index of the stream. Cost: O(subjects) for filters with wildcards."""
@@ -35,6 +44,7 @@ class WantedSubjects:
     newest_until: int  # up to this sequence the newest message of each subject is wanted alone
     awaited: Callable[[bool], None]  # called when the index that was missing is there, or cannot be made now (False)
     _awaits: bool = False
+    _counted: "_Counted | None" = None
 
     @property
     def limited(self) -> bool:
@@ -63,11 +73,22 @@ class WantedSubjects:
         found = self._caught_up()
         return None if found is None or found.overfull or not found.by_key else found
 
-    def remaining(self, sequence: int) -> int | None:
-        """See KnownSubjects."""
+    def remaining(self, sequence: int, sent: int | None) -> int | None:
+        """See KnownSubjects. What was counted goes down with what is sent, and is counted again when nothing is left of it, or
+        messages were removed."""
         index = self._index()
         if index is None:
             return None
+        if sequence >= index.through:
+            return 0
+        if sent is None:
+            return self._count(index, sequence)
+        removals, counted = self.reading.removals(self.stream), self._counted
+        if counted is None or counted.removals != removals or not 0 < sent - counted.sent < counted.remaining:
+            counted = self._counted = _Counted(sent, self._count(index, sequence), removals)
+        return counted.remaining - (sent - counted.sent)
+
+    def _count(self, index: SubjectIndex, sequence: int) -> int:
         is_there, single = self.reading.is_there(self.stream), max(sequence, self.newest_until)
         return sum(index.behind(one, sequence, single, is_there) for one in self.filters or (">",))
 

@@ -246,6 +246,11 @@ class StreamReading(Relocating):
         first = index.first_sequence
         return lambda sequence: sequence >= first and (deleted is None or sequence not in deleted)
 
+    def removals(self, stream: Stream) -> tuple[int, int]:
+        """Return two numbers of which one is another one once messages were removed."""
+        index, deleted = self.stored.indexes(self.number, stream.uid), self.stored.deleted(self.number, stream.uid)
+        return index.first_sequence, deleted.size if deleted is not None else 0
+
     def last(self, stream: Stream) -> int:
         """The sequence of the newest message; 0: there was none."""
         return self._last(stream.uid)

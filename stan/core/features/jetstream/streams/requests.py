@@ -34,7 +34,7 @@ from stan.core.services.services import Services
 from stan.policies import EPHEMERAL
 from stan.protocol.jetstream.advisories import AdvisoryMaker
 from stan.protocol.jetstream.allowed import outside
-from stan.protocol.jetstream.api import CHANGES, JUDGED_LATER, LEVEL, PREFIX, SEES, Answerer, ApiRow
+from stan.protocol.jetstream.api import ASKS_SERVER, CHANGES, JUDGED_LATER, LEVEL, PREFIX, SEES, Answerer, ApiRow
 from stan.protocol.jetstream.errors import (
     ALONE,
     INSUFFICIENT,
@@ -332,7 +332,7 @@ class StreamRequests:
                 "max_bytes_required": False,
             },
             api={"level": LEVEL, "total": 0, "errors": 0},
-            stan=self.node.config.cluster_id,
+            **({"stan": self.node.config.cluster_id} if request.frame.payload == ASKS_SERVER else {}),
         )
 
     def _info(self, request: ApiRequest) -> None:
