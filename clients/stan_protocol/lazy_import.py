@@ -20,8 +20,6 @@ class _LateModule(ModuleType):
     """Stands for a module until its first use. The standard library's LazyLoader is woken by any import of it."""
 
     def __getattr__(self, attribute: str) -> object:
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
         return getattr(import_module(self.__name__), attribute)
 
 
@@ -37,8 +35,9 @@ def lazy_nats() -> Iterator[None]:
     try:
         yield
     finally:
-        for name in hidden:
-            del sys.modules[name]
+        # Not left there: an import of a module below it would load that one twice, with exceptions that are not the same.
+        for name in (*hidden, late.__name__):
+            sys.modules.pop(name, None)
         if (package := sys.modules.get(_PACKAGE)) is not None:
             vars(package).setdefault(_LATE, late)
 

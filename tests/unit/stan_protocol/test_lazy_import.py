@@ -33,3 +33,10 @@ def test_quick_import_lets_hidden_modules_be_imported_afterwards():
 def test_web_sockets_have_what_they_need_when_they_are_asked_for():
     code = "from stan_protocol.lazy_import import with_web_sockets\nfrom nats.aio import transport\nwith_web_sockets(transport)\n"
     assert said(f"{code}print(transport.aiohttp.ClientSession.__name__)") == "ClientSession"
+
+
+def test_errors_of_jetstream_are_those_that_a_program_imports():
+    code = "from nats.js.errors import NotFoundError\nimport nats.js.manager\n"
+    assert (
+        said(f"{code}print(nats.js.manager.NotFoundError is NotFoundError is nats.js.errors.NotFoundError)") == "True"
+    )
