@@ -17,7 +17,7 @@ from stan.permissions import NatsUser, Permissions, Right
 from stan.protocol.user_subjects import BROKER, FROM, TO, ack_subject, reply_subject, stream_tokens
 
 _CLIENTS = ("STANDARD", "WEBSOCKET", "MQTT")
-"""Connections that a user may make, where JetStream is served."""
+"""Connections that a user may make."""
 _API = ("$JS.API.>", "$JS.ACK.>", "$JS.FC.>")
 _REQUESTS = ("*", "replica.*", "admin.>")
 """Ends of the subjects of requests, behind `_STAN.x.<cluster>`; events go the other way, to the clients."""
@@ -103,10 +103,11 @@ def _login(user: NatsUser) -> str:
 def _logins(user: NatsUser, leaf_password: str) -> str:
     """The logins of a user's account. Nobody but the broker may connect a leafnode: a leafnode chooses the subjects under which
     its messages are delivered, and so could speak for any user."""
+    login = f"{{ {_login(user)}, {_allowed(*_CLIENTS)} }}"
     if not leaf_password:
-        return f"{{ {_login(user)} }}"
+        return login
     own = f"user: {quoted(leaf_login(user.name))}, password: {quoted(leaf_password)}"
-    return f"{{ {_login(user)}, {_allowed(*_CLIENTS)} }}, {{ {own}, {_allowed('LEAFNODE')} }}"
+    return f"{login}, {{ {own}, {_allowed('LEAFNODE')} }}"
 
 
 def _allowed(*kinds: str) -> str:
