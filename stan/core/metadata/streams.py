@@ -60,6 +60,17 @@ class Stream(NamedTuple):
         return any(overlap(own, pattern) for own in self.config.subjects)
 
 
+def _rule(stream: Stream) -> PolicyRule:
+    """The policy that a stream implies for its channel."""
+    keeps, compressed = stream.config.history > 0, stream.config.compressed
+    return PolicyRule(
+        pattern=stream.channel.decode(),
+        compact=KEEP_LAST if keeps else None,
+        min_age=0 if keeps else None,
+        compress=1 if compressed else None,
+    )
+
+
 @dataclass(slots=True)
 class Streams:
     """All streams."""
@@ -68,7 +79,9 @@ class Streams:
     by_name: dict[str, Stream] = field(default_factory=dict)
     by_uid: dict[ChannelUid, Stream] = field(default_factory=dict)
     dirty: set[str] = field(default_factory=set)
-    rules: tuple[PolicyRule, ...] = ()  # of the channels of streams that keep the newest messages of each subject
+    rules: tuple[
+        PolicyRule, ...
+    ] = ()  # of channels whose streams keep the newest messages of each subject, or are compressed
 
     def of_subject(self, subject: str) -> Stream | None:
         """The stream that a message of that subject belongs to; None: there is none. Cost: O(streams)."""
@@ -132,11 +145,7 @@ class Streams:
         self._note_rules()
 
     def _note_rules(self) -> None:
-        rules = tuple(
-            PolicyRule(pattern=one.channel.decode(), compact=KEEP_LAST, min_age=0)
-            for _, one in sorted(self.by_name.items())
-            if one.config.history
-        )
+        rules = tuple(rule for _, one in sorted(self.by_name.items()) if not (rule := _rule(one)).empty)
         if rules != self.rules:
             self.rules = rules
 

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from stan_protocol.units import go_duration
+
 from stan.protocol.jetstream.errors import ApiError
 
 NO_CONSUMER: Final = ApiError(404, 10014, "consumer not found")
@@ -59,3 +61,13 @@ def not_created(why: str) -> ApiError:
 def not_built(what: str) -> ApiError:
     """A wish that this broker cannot fulfil."""
     return not_created(f"this server does not know {what}")
+
+
+def too_many_pending(most: int) -> ApiError:
+    """More messages may wait for acks than the stream allows."""
+    return ApiError(400, 10121, f"consumer max ack pending exceeds system limit of {most}")
+
+
+def inactive_too_long(most: int) -> ApiError:
+    """The consumer is there for longer without clients than the stream allows; *most*: ns."""
+    return ApiError(400, 10153, f"consumer inactive threshold exceeds system limit of {go_duration(most)}")

@@ -16,6 +16,7 @@ from stan.protocol.jetstream import consumer_errors as errors
 from stan.protocol.jetstream.errors import ApiError, RequestError, invalid_json
 from stan.protocol.jetstream.json_data import Fields
 from stan.protocol.jetstream.moments import read_moment, shown_moment
+from stan.protocol.jetstream.streams import ConsumerLimits
 
 ALL, LAST, NEW, FROM_SEQUENCE, FROM_TIME, LAST_PER_SUBJECT = (
     "all",
@@ -154,13 +155,30 @@ def decode(text: bytes) -> ConsumerConfig:
 # --- read -----------------------------------------------------------------------------------------------------------------
 
 
-def read_config(document: Mapping[str, Any], name: str) -> ConsumerConfig:
-    """The configuration in a request; *name*: of the consumer, as it will be called. What it does not say is as JetStream has it.
+def read_config(
+    document: Mapping[str, Any],
+    name: str,
+    most: ConsumerLimits = ConsumerLimits(),  # noqa: B008 - a tuple
+) -> ConsumerConfig:
+    """The configuration in a request; *name*: of the consumer, as it will be called; *most*: of its stream. What it does not say
+    is as the stream or JetStream has it.
 
     Raises:
         RequestError: a field is unknown, has another type or a value that is not allowed, or wants what cannot be had.
     """
-    return _with_defaults(_checked(_read(document, name)))
+    found = _read(document, name)
+    return _with_defaults(_checked(_limited(found, most) if any(most) else found))
+
+
+def _limited(config: ConsumerConfig, most: ConsumerLimits) -> ConsumerConfig:
+    """The configuration with the limits of the stream where the client says nothing. Raises RequestError: it wants more."""
+    pending = config.max_ack_pending or (most.max_ack_pending if config.acks else 0)
+    inactive = config.inactive_threshold or most.inactive_threshold
+    if most.max_ack_pending and not 0 <= pending <= most.max_ack_pending:
+        raise RequestError(errors.too_many_pending(most.max_ack_pending))
+    if 0 < most.inactive_threshold < inactive:
+        raise RequestError(errors.inactive_too_long(most.inactive_threshold))
+    return replace(config, max_ack_pending=pending, inactive_threshold=inactive)
 
 
 def _read(document: Mapping[str, Any], name: str) -> ConsumerConfig:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from stan_protocol.channels import is_channel_name
 from stan_protocol.patterns import literal, overlap
@@ -23,6 +23,8 @@ DUPLICATE_WINDOW: Final = 120 * SECOND
 AGE_MIN: Final = 100 * MILLISECOND
 REPLICAS_MAX: Final = 5
 DISCARD_OLD, DISCARD_NEW = "old", "new"
+S2: Final = "s2"
+"""The name of compression in answers; what is stored is compressed as other channels are."""
 LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"
 """Retentions: messages stay as the limits say, until all consumers have passed them, or until they are acked."""
 _RESERVED: Final = ("$JS.>", "$SYS.>", "_STAN.>", "_INBOX.>", "_R_.>")
@@ -38,13 +40,19 @@ _NOT_BUILT: Final = (
     "first_seq",
     "mirror_direct",
     "sealed",
-    "consumer_limits",
     "allow_msg_counter",
     "allow_atomic",
     "allow_msg_schedules",
     "allow_batched",
     "subject_delete_marker_ttl",
 )
+
+
+class ConsumerLimits(NamedTuple):
+    """The most that a consumer of a stream may ask for, and what it gets without asking; 0: no limit."""
+
+    inactive_threshold: int = 0  # ns
+    max_ack_pending: int = 0
 
 
 @lru_cache(limits.STREAMS_SUBJECTS_MAX)
@@ -75,6 +83,8 @@ class StreamConfig:
     deny_purge: bool = False
     allow_rollup: bool = False
     allow_ttl: bool = False
+    compressed: bool = False  # its channel has the policy `compress`
+    consumers: ConsumerLimits = field(default_factory=ConsumerLimits)
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -131,14 +141,14 @@ class StreamConfig:
             "storage": "file",
             "num_replicas": self.replicas,
             "duplicate_window": self.duplicate_window,
-            "compression": "none",
+            "compression": S2 if self.compressed else "none",
             "allow_direct": self.allow_direct,
             "mirror_direct": False,
             "sealed": False,
             "deny_delete": self.deny_delete,
             "deny_purge": self.deny_purge,
             "allow_rollup_hdrs": self.allow_rollup,
-            "consumer_limits": {},
+            "consumer_limits": {name: value for name, value in self.consumers._asdict().items() if value},
             "allow_msg_ttl": self.allow_ttl,
         }
         if self.discard_new_per_subject:
@@ -210,10 +220,20 @@ def _read(fields: Fields) -> StreamConfig:
         deny_purge=fields.switch("deny_purge"),
         allow_rollup=fields.switch("allow_rollup_hdrs"),
         allow_ttl=fields.switch("allow_msg_ttl"),
+        compressed=fields.text("compression") == S2,
+        consumers=_consumer_limits(Fields(fields.table("consumer_limits"))),
         metadata=_metadata(fields.table("metadata")),
     )
-    fields.take_set(*_NOT_BUILT, "storage", "compression", "persist_mode")
+    fields.take_set(*_NOT_BUILT, "storage", "persist_mode")
     fields.end()
+    return found
+
+
+def _consumer_limits(fields: Fields) -> ConsumerLimits:
+    found = ConsumerLimits(fields.number("inactive_threshold"), fields.number("max_ack_pending"))
+    fields.end()
+    if min(found) < 0:
+        raise RequestError(invalid_config("consumer limits can not be negative"))
     return found
 
 
@@ -231,15 +251,13 @@ def _refuse(fields: Fields, document: Mapping[str, Any]) -> None:
         raise RequestError(invalid_config("stream configuration for create can not be sealed"))
     if document.get("mirror_direct") and not document.get("mirror"):
         raise RequestError(invalid_config("stream has no mirror but does have mirror direct"))
-    if isinstance(document.get("consumer_limits"), dict) and not document["consumer_limits"]:
-        fields.take_set("consumer_limits")
     missing = fields.take_set(*_NOT_BUILT)
     if missing:
         raise RequestError(invalid_config(f"{missing} is not supported by this server"))
     for name, good in (
         ("retention", (LIMITS, INTEREST, WORK_QUEUE)),
         ("storage", ("file", "memory")),
-        ("compression", ("none",)),
+        ("compression", ("none", S2)),
         ("persist_mode", ("default",)),
         ("discard", (DISCARD_OLD, DISCARD_NEW)),
     ):

@@ -145,7 +145,7 @@ def test_streams_with_the_same_subjects_are_refused(broker):
         ({"subject_transform": {"src": "a", "dest": "b"}}, 10052),
         ({"sealed": True}, 10052),
         ({"no_ack": True}, 10052),
-        ({"compression": "s2"}, 10052),
+        ({"compression": "s3"}, 10052),
         ({"first_seq": 7}, 10052),
         ({"subjects": ["a.*"], "max_msgs_per_subject": limits.STREAM_HISTORY_MAX + 1}, 10052),
         ({"subjects": ["a.*"], "max_msgs_per_subject": 2, "max_msgs": 9}, 10052),
@@ -664,6 +664,37 @@ def test_requests_about_streams_are_rated_as_those_of_operators_are():
     assert codes[0] is None
     assert 10167 in codes
     assert "error" not in js.api(broker, "INFO")
+
+
+def test_a_compressed_stream_has_a_compressed_channel(broker):
+    told = create(broker, compression="s2")
+    assert told["config"]["compression"] == "s2"
+    assert broker.state.policy(b"a.b").compress == 1
+    assert create(broker, "T", ("t",), compression="none")["config"]["compression"] == "none"
+    assert broker.state.policy(b"t").compress == 0
+
+
+def test_consumers_have_the_limits_of_their_stream(broker):
+    most = {"max_ack_pending": 10, "inactive_threshold": 60 * SECOND}
+    assert create(broker, consumer_limits=most)["config"]["consumer_limits"] == most
+    assert create(broker, "T", ("t",), consumer_limits={"max_ack_pending": 5})["config"]["consumer_limits"] == {
+        "max_ack_pending": 5
+    }
+
+    def made(name, **config):
+        asked = {"stream_name": "S", "config": {"durable_name": name, "ack_policy": "explicit", **config}}
+        return js.api(broker, f"CONSUMER.CREATE.S.{name}", asked)
+
+    config = made("a")["config"]
+    assert (config["max_ack_pending"], config["inactive_threshold"]) == (10, 60 * SECOND)
+    assert made("b", max_ack_pending=3)["config"]["max_ack_pending"] == 3
+    assert refusal(made("c", max_ack_pending=11)) == 10121
+    assert refusal(made("c", max_ack_pending=-1)) == 10121
+    assert refusal(made("c", inactive_threshold=61 * SECOND)) == 10153
+    assert (
+        refusal(js.api(broker, "STREAM.CREATE.U", {"name": "U", "consumer_limits": {"max_ack_pending": -1}})) == 10052
+    )
+    assert refusal(js.api(broker, "STREAM.CREATE.U", {"name": "U", "consumer_limits": {"more": 1}})) == 10025
 
 
 def test_the_account_tells_servers_alone_which_cluster_answers(broker):
