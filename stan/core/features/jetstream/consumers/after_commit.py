@@ -1,4 +1,4 @@
-"""What clients of the consumers of one group are sent once an entry is committed: answers of acks, and advisories."""
+"""Answers of acks, and advisories, which clients of the consumers of one group get once an entry is committed."""
 
 from collections.abc import Sequence as Seq
 from functools import partial
@@ -18,7 +18,7 @@ from stan.protocol.jetstream.pulls import AckNumbers
 
 
 class AfterCommit(LeaderPart):
-    """Sends what waits for the next entry of the group: its progress, with the acks in it, is written before any change."""
+    """Sends them behind the next entry of the group: its progress, with the acks in it, is written before any change."""
 
     def __init__(self, services: Services, leadership: Leadership) -> None:
         super().__init__(services, leadership)

@@ -99,7 +99,7 @@ class ConsumerRequests:
         config = replace(config, newest_until=known.config.newest_until)
         same = replace(config, pause_until=known.config.pause_until) == known.config
         if same and self.rights.owner(cursor) == request.user:
-            self.shown.tell(request, cursor, known)
+            self.shown.describe(request, cursor, known)
             return
         if same:
             self._set(request, known, known.config)  # it was nobody's
@@ -238,7 +238,7 @@ class ConsumerRequests:
         elif there is not None and request.row is PAUSE:
             self._tell_pause(request, there[1].config)
         elif there is not None:
-            self.shown.tell(request, *there)
+            self.shown.describe(request, *there)
         elif isinstance(result, GroupResult) and result.error == TOO_MANY:
             request.refuse(errors.TOO_MANY)
         elif isinstance(result, GroupResult) and result.error == CHANGED:

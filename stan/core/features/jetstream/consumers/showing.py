@@ -59,7 +59,7 @@ class ShownConsumers:
             raise RequestError(error)
         return there
 
-    def tell(self, request: ApiRequest, cursor: Cursor, consumer: Consumer) -> None:
+    def describe(self, request: ApiRequest, cursor: Cursor, consumer: Consumer) -> None:
         """Answer with a consumer. Of one with filters the messages that are not delivered yet are counted, if they are not too
         many to be read."""
         told, stream = described(self._services, self._group(request), cursor, consumer), request.known
@@ -72,18 +72,18 @@ class ShownConsumers:
             request.answer(**told)
             return
 
-        def counted(found: Mapping[bytes, int] | None) -> None:
-            passing = ((text(subject), count) for subject, count in (found or {}).items())
+        def answer(counts: Mapping[bytes, int] | None) -> None:
+            passing = ((text(subject), count) for subject, count in (counts or {}).items())
             number = sum(count for subject, count in passing if consumer.config.wants(subject))
-            request.answer(**(told if found is None else told | {"num_pending": number}))
+            request.answer(**(told if counts is None else told | {"num_pending": number}))
 
-        reading.run(reading.count(stream, ">", counted, behind + 1))
+        reading.run(reading.count(stream, ">", answer, behind + 1))
 
     def _group(self, request: ApiRequest) -> ChannelGroup:
         return self.node.group_of(request.channel)
 
     def _info(self, request: ApiRequest) -> None:
-        self.tell(request, *self.existing(request))
+        self.describe(request, *self.existing(request))
 
     def _names(self, request: ApiRequest) -> None:
         names, offset = self._page(request)

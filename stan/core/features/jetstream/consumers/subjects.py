@@ -74,8 +74,8 @@ class WantedSubjects:
         return None if found is None or found.overfull or not found.by_key else found
 
     def remaining(self, sequence: int, sent: int | None) -> int | None:
-        """See KnownSubjects. What was counted goes down with what is sent, and is counted again when nothing is left of it, or
-        messages were removed."""
+        """See KnownSubjects. The number goes down with each delivery, and is counted again when it would be 0, or messages were
+        removed."""
         index = self._index()
         if index is None:
             return None
