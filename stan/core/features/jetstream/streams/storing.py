@@ -88,7 +88,7 @@ class StreamStoring(StoringPart):
     def store_batch(self, stream: Stream, messages: StreamMessages) -> None:
         """Store a batch that has arrived, behind all that came before."""
         channel = self.channels.by_uid.get(stream.uid)
-        if messages.ids or stream.uid in self._queued or channel is None or channel.closed:
+        if asks_index(stream, messages) or stream.uid in self._queued or channel is None or channel.closed:
             self.store(stream, [messages])
         else:
             totals = self.reports.totals
