@@ -182,6 +182,7 @@ class History:
         self.max_deliver = 0  # deliveries that the policy of all positions allows; 0: no limit
         self.failover = False  # queue groups are failover groups
         self.keyed = {}  # channel -> sequence -> (key, whether it is a tombstone), of channels that are compacted
+        self.acked_away = set()  # channels whose messages go with their acks
         self.with_ids = ()  # the beginnings of values that are published under ids
         self.key_of = None  # gives the key of a value, where queue groups are key-ordered
         self.wide = False  # no window is ever full
@@ -241,9 +242,10 @@ class History:
         return 1 + (joined - since) // sub.ack_wait if died else 0
 
     def may_be_again(self, channel, value, first, again):
-        """Whether a message may be stored once more: an id is forgotten with the message that a limit has removed."""
+        """Whether a message may be stored once more: another leader knows no ids of messages that are gone by a limit, or acked
+        in a work queue."""
         limit = self.limits.get(channel, 0)
-        return value.startswith(self.with_ids) and 0 < limit <= abs(again - first)
+        return value.startswith(self.with_ids) and (channel in self.acked_away or 0 < limit <= abs(again - first))
 
     def batch(self, node, channel, base, records, values):
         """A node has committed a batch; *values* decodes it when it is new."""

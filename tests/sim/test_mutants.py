@@ -25,6 +25,7 @@ from stan.core.features.dead_letters.moving import DeadLetters
 from stan.core.features.dead_letters.redriving import Redriving
 from stan.core.features.delays import channel_delays as delaying
 from stan.core.features.delays.publish_times import Deferring
+from stan.core.features.jetstream.consumers.after_commit import AfterCommit
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
 from stan.core.features.jetstream.streams.judging import InFlight
 from stan.core.features.jetstream.streams.reading import StreamReading
@@ -365,8 +366,8 @@ def holds_nothing(original, self, second, held):
 # --- consumers of JetStream ---------------------------------------------------------------------------------------------
 
 
-@breaks(ConsumerDeliveries, "_answer_once_stored", "consumers", 12, "its ack was answered", stops=True)
-def answers_an_ack_before_it_is_stored(_original, self, replies):
+@breaks(AfterCommit, "answer", "consumers", 12, "its ack was answered", stops=True)
+def answers_an_ack_before_it_is_stored(_original, self, _live, replies):
     self.outgoing.responses += [publication(reply, b"") for reply in replies]
 
 

@@ -78,6 +78,7 @@ class _WorkQueues(Streaming):
     def __init__(self, seed, **how):
         super().__init__(seed, **how)
         self.options = {JOBS: {"retention": "workqueue"}}
+        self.history.with_ids, self.history.acked_away = ("id", "emp"), {JOBS}
         self.received = {f"for_{kind[-1]}": [] for kind in KINDS}
         self.synced = {consumer: {} for consumer in self.received}  # sequence -> when its ack was answered
         self.made = set()  # consumers

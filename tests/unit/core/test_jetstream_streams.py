@@ -714,3 +714,17 @@ def test_a_message_that_names_no_client_counts_as_received(broker):
     js.publish(broker, "a.b", b"123", b"4")
     totals = broker.broker.view.totals()
     assert (totals.in_messages, totals.in_bytes) == (2, 4)
+
+
+def test_an_id_is_known_on_when_its_message_is_deleted(broker):
+    """Once the index was made again without it, and the message was stored again: in a work queue with each retry behind its ack."""
+    create(broker, subjects=("s.*",))
+
+    def publish(subject, name):
+        return js.publish(broker, subject, b"x", fields=[("Nats-Msg-Id", name)])[0]
+
+    assert publish("s.a", "one")["seq"] == 1
+    assert publish("s.b", "two")["seq"] == 2
+    assert js.api(broker, "STREAM.MSG.DELETE.S", {"seq": 1})["success"]
+    again = publish("s.a", "one")
+    assert (again["seq"], again.get("duplicate")) == (1, True)

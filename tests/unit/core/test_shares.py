@@ -66,7 +66,7 @@ OF_ONE = {  # name, message, request, answer, entry, channel, position, group of
     *("SCHEMA_EXPLAINED_STEPS_MAX", "SCHEMA_MATCHING_STEPS_MAX"),
 }
 
-WITHOUT_USERS = {  # of clients of JetStream, who are not served where there are users
+OF_JETSTREAM = {  # of one stream, one consumer or one request; of a leader; streams are made by operators; consumers are shared
     *("API_REQUEST_BYTES_MAX", "API_NESTED_MAX", "API_WAITING_MAX", "API_SCANS_MAX", "STREAMS_MAX"),
     *("STREAM_NAME_BYTES_MAX", "STREAM_SUBJECTS_MAX", "STREAM_DESCRIPTION_BYTES_MAX", "STREAM_METADATA_BYTES_MAX"),
     *("STREAM_INDEXED_MAX", "STREAM_IDS_MAX", "STREAM_DETAILS_MAX", "STREAM_AHEAD_MAX", "STREAM_WAITING_BYTES_MAX"),
@@ -74,7 +74,8 @@ WITHOUT_USERS = {  # of clients of JetStream, who are not served where there are
     *("STREAM_CONSUMER_NAME_BYTES_MAX", "STREAM_CONSUMER_METADATA_BYTES_MAX", "STREAM_CONSUMER_FILTERS_MAX"),
     *("STREAM_CONSUMER_BACKOFF_MAX", "STREAM_CONSUMER_ACK_PENDING_MAX", "STREAM_CONSUMER_WAITING_MAX"),
     *("STREAM_CONSUMER_BATCH_MAX", "STREAM_CONSUMER_SYNCED_MAX", "FLOW_BYTES_MAX", "PULL_UNHEARD_MAX"),
-    *("STREAM_EARLIER_MAX", "STREAM_HISTORY_MAX"),
+    *("STREAM_EARLIER_MAX", "STREAM_HISTORY_MAX", "STREAM_PENDING_COUNTED_MAX", "STREAM_PATTERNS_MAX"),
+    *("ADVISORIES_WAITING_MAX", "CONSUMER_GATHER_MAX"),
 }
 
 
@@ -223,6 +224,6 @@ def test_a_user_who_takes_what_can_be_had_leaves_room_for_others(name, take, siz
 def test_it_is_known_of_every_bound_who_shares_it():
     source = "\n".join(Path(module.__file__).read_text(encoding="utf-8") for module in (core, shared))
     bounds = set(re.findall(r"^([A-Z_]+_MAX) = ", source, re.MULTILINE))
-    kinds = [{name for name, _, _ in ROOMS}, OF_OPERATORS, PASSING, MEMORY, TIMES, OF_ONE, WITHOUT_USERS]
+    kinds = [{name for name, _, _ in ROOMS}, OF_OPERATORS, PASSING, MEMORY, TIMES, OF_ONE, OF_JETSTREAM]
     assert set().union(*kinds) == bounds
     assert sum(map(len, kinds)) == len(bounds), "each is of one kind"

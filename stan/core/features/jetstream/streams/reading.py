@@ -105,7 +105,7 @@ class StreamReading(Relocating):
         uid = ChannelUid(change.removal.uid)
         index = self._indexes.get(uid)
         if change.removal.deleted and index is not None and not index.outlives_removals:
-            del self._indexes[uid]
+            self._indexes[uid] = index.emptied()
 
     def refresh(self) -> None:
         """A stream is gone, or has another configuration: its index is made again when it is asked for."""

@@ -51,7 +51,7 @@ class SubjectIndex:
     """
 
     def __init__(self, stream: Stream) -> None:
-        self.config = stream.config
+        self._stream, self.config = stream, stream.config
         self.by_key = not stream.config.is_literal
         self._history = stream.config.history
         self.through = 0  # all messages up to this sequence are in it
@@ -201,6 +201,12 @@ class SubjectIndex:
         """True if it tells the newest message of a subject also when single messages are removed: those before it are known, or
         do not count."""
         return self.earlier is not None or not self.by_key or self._history > 0
+
+    def emptied(self) -> "SubjectIndex":
+        """Return an index that is to be made again, with the ids: those of messages that are removed are known on."""
+        made = SubjectIndex(self._stream)
+        made.ids, made.last_id = self.ids, self.last_id
+        return made
 
     def forget_ids(self, before: int) -> None:
         """Forget the ids of messages that were stored before *before*, Unix ns."""
