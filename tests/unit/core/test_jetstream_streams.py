@@ -717,7 +717,7 @@ def test_a_message_that_names_no_client_counts_as_received(broker):
 
 
 def test_an_id_is_known_on_when_its_message_is_deleted(broker):
-    """Once the index was made again without it, and the message was stored again: in a work queue with each retry behind its ack."""
+    """Once the index was made again without it: in a work queue each retry behind the ack was stored again."""
     create(broker, subjects=("s.*",))
 
     def publish(subject, name):
