@@ -233,7 +233,7 @@ def test_cluster_clients_metrics_and_configuration(page):
     page.click(".side a", "Clients")
     page.sees("does not answer heartbeats", "tbody")
     page.click(".side a", "Metrics")
-    page.until(lambda: len(page.texts(".chart")) == 6)
+    page.until(lambda: len(page.texts(".chart")) == 10)
     assert page.script("return document.querySelector('#raw').getAttribute('href')") == "/metrics"
     page.click(".side a", "Configuration")
     page.sees("max_channels", "tbody")
@@ -526,7 +526,7 @@ def test_real_server_works(driver, real):
     page.click(".side a", "Configuration")
     page.sees("dashboard_actions", "tbody")
     page.click(".side a", "Metrics")
-    page.until(lambda: len(page.texts(".chart")) == 6)
+    page.until(lambda: len(page.texts(".chart")) == 10)
     page.open("#/channel/hello")
     page.sees('"a": [1, 2]', ".payload")
     assert page.log() == ""

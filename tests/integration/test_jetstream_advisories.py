@@ -31,14 +31,14 @@ async def happened(url):
     await js.update_stream(name="S", subjects=["a.*"], description="x")
     for name in ("b", "c", "d"):
         await js.publish(f"a.{name}", b"1")
-    config = ConsumerConfig(ack_wait=1, max_deliver=2, filter_subject="a.*")
+    config = ConsumerConfig(ack_wait=3, max_deliver=2, filter_subject="a.*")
     sub = await js.pull_subscribe("a.*", durable="w", config=config)
     await sub.fetch(1, timeout=5)
     await sub.fetch(1, timeout=5)
     third = (await sub.fetch(1, timeout=5))[0]
     await client.request(third.reply, b"+TERM for good", timeout=5)
     await eventually(lambda: count("MSG_TERMINATED") == 1)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while count("MAX_DELIVERIES") < 2:  # which needs somebody who asks for more
             with contextlib.suppress(nats.errors.TimeoutError):
                 await sub.fetch(2, timeout=1)
