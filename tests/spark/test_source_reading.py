@@ -472,7 +472,7 @@ def test_a_stream_reads_what_comes_after_its_start(broker):
     broker["orders"].add(b"six")
     end = through_json(reader.latestOffset(start, ALL))
     about = {"*cluster": "aa", "*inc": {"orders": 1}, "*init": {"orders": 6}, "*tasks": usable_cpus()}
-    assert end == {**about, "*read": [6_000_000_000], "orders": 7}
+    assert end == {**about, "*read": [6_000], "orders": 7}
     assert values_of(reader, reader.partitions(start, end)) == [b"six"]
     assert reader.partitions(end, end) == []
     assert reader.reportLatestOffset() == {"*cluster": "aa", "orders": 7}
@@ -771,12 +771,12 @@ def test_a_channel_that_ends_before_the_position_is_loss_and_is_read_from_its_be
 
 
 def lose_end(channel, kept, *messages):
-    """As a loss of power does: the channel has its first messages only, and others the sequences of the lost ones, 1 ns later."""
+    """As a loss of power does: the channel has its first messages only, and others the sequences of the lost ones, 1 ms later."""
     newest = max(message.timestamp for message in channel.messages.values())
     channel.remove(*range(kept + 1, channel.last + 1))
     channel.newest = 0
     for at, data in enumerate(messages, 1):
-        channel.add(data, timestamp=newest + at)
+        channel.add(data, timestamp=newest + at * 1_000_000)
 
 
 @pytest.mark.parametrize("limit", [ALL, ReadMaxRows(2)], ids=["all", "some"])

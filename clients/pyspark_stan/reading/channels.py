@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from stan_client.errors import ServerError, StanClientError
 from stan_client.reading.channels import ChannelInfo
+from stan_protocol.scalars import MILLISECOND
 
 from pyspark_stan.errors import OptionsError
 from pyspark_stan.options import ReadBound, SourceOptions
@@ -109,10 +110,11 @@ class ReadChannels:
         """Report the position of the query to the broker, for monitoring only: a failure is written to the log."""
         uids = end.incarnations
         positions = {name: position for name, position in end.positions.items() if name in uids}
+        read_ns = {name: (read_ms + 1) * MILLISECOND - 1 for name, read_ms in end.read_ms.items()}
         try:
             self._ask(
                 lambda client: client.set_bookmark(
-                    self._options.consumer, positions, uids=uids, cluster=end.cluster, read_ns=end.read_ns
+                    self._options.consumer, positions, uids=uids, cluster=end.cluster, read_ns=read_ns
                 )
             )
         except (StanClientError, *PASSING) as error:

@@ -1,12 +1,12 @@
 """The offset of a stream of channels, as Spark stores it in the checkpoint.
 
-    {"*cluster": "0b5f...", "*inc": {"orders": 7}, "*init": {"orders": 1}, "*read": [1796034188046712000], "*tasks": 4,
+    {"*cluster": "0b5f...", "*inc": {"orders": 7}, "*init": {"orders": 1}, "*read": [1796034188046], "*tasks": 4,
      "orders": 4711}
 
 For each channel it has the next sequence to read, the sequence at which reading began (*init), and the channel's uid (*inc),
 which differs for a channel of the same name that was made after the first was deleted; the identity of the cluster whose channels
 they are (*cluster), which a server that was set up anew does not have; when the channel's newest message was published, in Unix
-nanoseconds, as of the time at which the position was chosen (*read, by the names' order; 0: there was none): a channel that has
+milliseconds, as of the time at which the position was chosen (*read, by the names' order; 0: there was none): a channel that has
 lost its end since has newer messages below the position; and into how many tasks small channels are put together (*tasks). Where
 a channel was begun again because it ended before the position, or has other messages below it, *again counts how often. No
 channel name contains a `*`. Many channels are packed, as JSON that is compressed and in base64:
@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from stan_client.reading.channels import ChannelInfo
+from stan_protocol.scalars import MILLISECOND
 
 from pyspark_stan.options import EARLIEST, LATEST, SEQUENCE_MAX, ReadBound
 
@@ -59,7 +60,7 @@ class Offset(NamedTuple):
     tasks: int = 1  # into how many tasks small channels are put together
     again: Mapping[str, int] = {}  # how often a channel was begun again; missing: never
     cluster: str = ""  # whose channels they are; "": not known yet
-    read_ns: Mapping[str, int] = {}  # Unix time of the newest message when the position was chosen; missing: none
+    read_ms: Mapping[str, int] = {}  # Unix time of the newest message when the position was chosen; missing: none
 
     def place(self, name: str) -> tuple[int | None, ...]:
         """Return what says where reading of a channel goes on."""
@@ -69,8 +70,8 @@ class Offset(NamedTuple):
         """Return the offset as a JSON object with sorted keys; Spark writes it in this order."""
         nested = {INITIAL: _sorted(self.initial), INCARNATIONS: _sorted(self.incarnations), TASKS: self.tasks}
         more: dict[str, Any] = {AGAIN: _sorted(self.again)} if self.again else {}
-        if self.read_ns:
-            more[READ] = [self.read_ns.get(name, 0) for name in sorted(self.positions)]
+        if self.read_ms:
+            more[READ] = [self.read_ms.get(name, 0) for name in sorted(self.positions)]
         if self.cluster:
             more[CLUSTER] = self.cluster
         return packed(dict(sorted({**self.positions, **nested, **more}.items())), len(self.positions))
@@ -116,8 +117,8 @@ def from_json(document: object) -> Offset:
         or not positions.keys() <= dict(initial).keys()
     ):
         raise _damaged(_shown(fields))
-    read_ns = {name: time for name, time in zip(sorted(positions), read, strict=True) if time}
-    return Offset(positions, dict(initial), dict(uids), fields[TASKS], dict(again), cluster, read_ns)
+    read_ms = {name: time for name, time in zip(sorted(positions), read, strict=True) if time}
+    return Offset(positions, dict(initial), dict(uids), fields[TASKS], dict(again), cluster, read_ms)
 
 
 def packed(fields: dict[str, Any], channels: int) -> dict[str, Any]:
@@ -174,16 +175,16 @@ def ranges_between(start: Offset, end: Offset) -> list[Range]:
     return ranges
 
 
-def newest_ns(infos: Mapping[str, ChannelInfo]) -> dict[str, int]:
-    """Return when the newest message of each channel was published (Unix ns); channels that never had one are left out."""
-    return {name: info.last_time_ns for name, info in infos.items() if info.last_time_ns}
+def newest_ms(infos: Mapping[str, ChannelInfo]) -> dict[str, int]:
+    """Return when the newest message of each channel was published (Unix ms); channels that never had one are left out."""
+    return {name: info.last_time_ns // MILLISECOND for name, info in infos.items() if info.last_time_ns}
 
 
 def has_others(offset: Offset, info: ChannelInfo) -> bool:
     """Return True if a channel has messages below its position that are newer than any when the position was chosen: it has lost
     its end since. *info* tells of the sequence before the position."""
-    read = offset.read_ns.get(info.name, 0)
-    return 0 < read < info.position_time_ns
+    read = offset.read_ms.get(info.name, 0)
+    return 0 < read < info.position_time_ns // MILLISECOND
 
 
 def oldest(info: ChannelInfo | None) -> int:

@@ -31,7 +31,7 @@ from pyspark_stan.reading.offsets import (
     cluster_of,
     from_json,
     has_others,
-    newest_ns,
+    newest_ms,
     oldest,
     ranges_between,
     row_bytes,
@@ -203,8 +203,8 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if complaints and self._options.fail_on_data_loss:
                 raise OptionsError(complaints)
             uids = {name: info.uid for name, info in infos.items()}
-            read_ns, tasks = newest_ns(infos), tasks_of(self._options.parallelism)
-            self._initial = Offset(positions, positions, uids, tasks, cluster=cluster_of(infos), read_ns=read_ns)
+            read_ms, tasks = newest_ms(infos), tasks_of(self._options.parallelism)
+            self._initial = Offset(positions, positions, uids, tasks, cluster=cluster_of(infos), read_ms=read_ms)
         return self._initial.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -236,7 +236,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._unread.note(infos, positions)
         end = known._replace(positions=positions, tasks=self._options.parallelism or known.tasks)
         moved = {name: info for name, info in infos.items() if end.place(name) != begin.place(name)}
-        return end._replace(read_ns={**known.read_ns, **newest_ns(moved)}).to_json()
+        return end._replace(read_ms={**known.read_ms, **newest_ms(moved)}).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return `Unread.report` for Spark's progress report; None before the first batch."""
@@ -255,7 +255,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _with_found(self, begin: Offset, infos: Infos) -> Offset:
         """Return *begin* with the channels that it does not have yet, and with the new uid of channels that were made again."""
         positions, initial, uids = dict(begin.positions), dict(begin.initial), dict(begin.incarnations)
-        read_ns = dict(begin.read_ns)
+        read_ms = dict(begin.read_ms)
         for name, info in infos.items():
             uid = uids.get(name, info.uid)
             if name in positions and uid == info.uid:
@@ -266,14 +266,14 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             before, _ = self._channels.parts.before(name) or ("", 0)
             positions[name] = initial[name] = 1 if before in begin.positions else oldest(info)
             uids[name] = info.uid
-            read_ns.pop(name, None)
+            read_ms.pop(name, None)
         for name in self._channels.parts.missing(infos):
             initial.setdefault(name, 1)
             positions.setdefault(name, 1)
         for name in uids.keys() - infos.keys():
             if self._reads(name):
                 self._lose(name, 0, "was deleted")
-        return begin._replace(positions=positions, initial=initial, incarnations=uids, read_ns=read_ns)
+        return begin._replace(positions=positions, initial=initial, incarnations=uids, read_ms=read_ms)
 
     def _note_missing(self, begin: Offset, infos: Infos) -> None:
         """Refuse names of channels that do not exist; one that the stream is to wait for gets a line in the log. A channel that
