@@ -1,11 +1,11 @@
 """Gathers what a bulk brings, for a server alone: a turn that handles many messages costs little more than one that handles few.
 
-    on_data ─► arrived ─┬─ few bytes, or half a bulk ──────► a turn soon
+    on_data ─► arrived ─┬─ few bytes, or a third of a bulk ► a turn soon
                         └─ a smaller part of one ─► timer ─► a turn
 
 nats-server hands a bulk on in pieces of up to 64 KiB, and a socket gives parts of them. A turn for each would sync and write for
-each. How large a bulk is, the turns before tell: the most that came for one of them lately. Half of that is enough, so that a
-publisher whose window is the bulk has the acks of one half while it publishes the other.
+each. How large a bulk is, the turns before tell: the most that came for one of them lately. A third of that is enough, so that a
+publisher whose window is the bulk has the acks of one part while it publishes the next.
 
 Promises: a turn waits for one timer of GATHER_WAIT at most, and only for a bulk: a few bytes alone are handled at once.
 """
@@ -57,7 +57,7 @@ class Gathering:
     def arrived(self) -> None:
         """Have a turn soon, or a little later if more of a bulk is to be expected."""
         unread = self._unread
-        if unread.count < GATHER_BYTES_MIN or 2 * unread.count >= unread.bulk:
+        if unread.count < GATHER_BYTES_MIN or 3 * unread.count >= unread.bulk:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
