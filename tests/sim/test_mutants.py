@@ -676,7 +676,7 @@ def takes_all_votes_alike(_original, votes, others, *, partial):
     return 2 * (votes.count + 1) > others + 1
 
 
-mutant("votes on", "commit-kinds", (5, 27), "", VOTES_ON)
+mutant("votes on", "commit-kinds", (59, 154), "", VOTES_ON)
 mutant("counts at once", "commit-kinds", 60, "", COUNTS_AT_ONCE)
 
 
