@@ -581,3 +581,57 @@ def test_a_paused_consumer_delivers_once_the_pause_is_over():
     h.pass_time(21)
 
     assert sequences(got(h, "_INBOX.a.1")) == [1]
+
+
+# --- as published clients have it -----------------------------------------------------------------------------------------
+
+
+def test_a_request_that_does_not_wait_but_has_a_time_ends_with_its_first_messages():
+    h = filled(0)
+    consumer(h, "worker")
+    assert pull(h, "worker", 5, inbox="_INBOX.a.1", no_wait=True, expires=5 * SECOND) == []
+    publish(h, "orders.x", b"1", b"2")
+    found = got(h, "_INBOX.a.1")
+    assert (sequences(found), statuses(found)) == ([1, 2], ["404 No Messages"])
+    publish(h, "orders.x", b"3")
+    assert got(h, "_INBOX.a.1") == []
+
+
+def test_a_request_that_does_not_wait_is_over_at_a_heartbeat_though_acks_are_missing():
+    h = filled(5)
+    consumer(h, "worker", max_ack_pending=2)
+    found = pull(h, "worker", 4, inbox="_INBOX.a.1", no_wait=True, expires=5 * SECOND, idle_heartbeat=SECOND)
+    assert sequences(found) == [1, 2]
+    h.pass_time(1.1)
+    assert statuses(got(h, "_INBOX.a.1"))[0] == "404 No Messages"
+    for one in found:
+        says(h, one)
+    assert sequences(got(h, "_INBOX.a.1")) == []
+
+
+def test_a_message_with_a_nak_comes_before_new_ones_to_a_client_that_asks():
+    h = filled(3)
+    consumer(h, "worker")
+    (first,) = pull(h, "worker", 1)
+    says(h, first, b"-NAK")
+    (again,) = pull(h, "worker", 1)
+    assert (again.sequence, again.delivered) == (1, 2)
+
+
+def test_what_is_pushed_goes_to_all_queue_groups_if_the_consumer_names_none():
+    h = filled(1)
+    consumer(h, "pusher", deliver_subject="to.me")
+    listens(h, "to.me", queue="two")
+    listens(h, "to.me", queue="one")
+    publish(h, "orders.x", b"later")
+
+    assert b"@orders.0 two " in h.leaf_said[0]
+    assert b"@orders.x one two " in h.leaf_said[-1]
+
+
+def test_what_a_consumer_with_a_filter_still_gets_is_counted():
+    h = filled(9)
+    consumer(h, "worker", filter_subject="orders.1")
+    assert info(h, "worker")["num_pending"] == 4
+    pull(h, "worker", 1)
+    assert info(h, "worker")["num_pending"] == 3

@@ -8,7 +8,7 @@ from stan_protocol.channels import part_name
 from stan_protocol.scalars import SECOND
 
 from stan import limits
-from stan.config import Config, RequestLimits
+from stan.config import ChannelLimits, Config, RequestLimits, StoreLimits
 from stan.core.metadata.meta import MetaMachine
 from stan.policies import EPHEMERAL, PolicyRule
 from stan.protocol.jetstream.api import ASKS_SERVER
@@ -728,3 +728,18 @@ def test_an_id_is_known_on_when_its_message_is_deleted(broker):
     assert js.api(broker, "STREAM.MSG.DELETE.S", {"seq": 1})["success"]
     again = publish("s.a", "one")
     assert (again["seq"], again.get("duplicate")) == (1, True)
+
+
+def test_a_stream_alone_is_made_without_a_cluster_and_without_subjects_that_nothing_has(broker):
+    assert "cluster" not in create(broker, subjects=("s.*",))
+    assert js.api(broker, "STREAM.INFO.S")["cluster"] == {"leader": "test-cluster"}
+    assert "subjects" not in js.api(broker, "STREAM.INFO.S", {"subjects_filter": "s.none"})["state"]
+
+
+def test_a_stream_that_makes_its_channel_has_its_own_limits_alone():
+    """Those for all channels once took the millionth message of a bucket away."""
+    broker = js.harness(limits=StoreLimits(channels=1, default=ChannelLimits(msgs=3, bytes=10_000)))
+    assert create(broker, subjects=("s.*",))["config"]["max_msgs"] == -1
+    assert create(broker, "T", ("t.*",), max_msgs=2)["config"]["max_msgs"] == 2
+    js.publish(broker, "s.a", *[b"x"] * 5)
+    assert js.api(broker, "STREAM.INFO.S")["state"]["messages"] == 5
