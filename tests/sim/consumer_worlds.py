@@ -152,6 +152,15 @@ class Listener(ConsumerClient):
             self.later(self.random.randint(500, 3000) * MILLISECOND, self._pause)
 
 
+def came_after_acks(world):
+    """What came to the consumers of a world although its ack was answered before it can have left."""
+    for consumer, received in world.received.items():
+        for one in received:
+            synced = world.synced[consumer].get(one.sequence)
+            if synced is not None and one.at > synced + ON_THE_WAY and not world.history.held_back(synced, one.at):
+                yield f"{consumer}: {one} came, its ack was answered at {synced}"
+
+
 class _Consumers:
     """Per channel a consumer that two clients pull from, and one that pushes."""
 
@@ -209,7 +218,7 @@ class _Consumers:
 
     def read_all(self):
         super().read_all()
-        for text in (*self._lost(), *self._wrong(), *self._unflagged(), *self._again(), *self._unordered()):
+        for text in (*self._lost(), *self._wrong(), *self._unflagged(), *came_after_acks(self), *self._unordered()):
             self.complain(f"check_consumers: {text}")
 
     def _channel_of(self, consumer):
@@ -239,14 +248,6 @@ class _Consumers:
             for one in received:
                 if one.delivered == 1 and first.setdefault(one.sequence, one) is not one:
                     yield f"{consumer}: {one.sequence} came at {first[one.sequence]} and unflagged at {one}"
-
-    def _again(self):
-        """What came although its ack was answered before it can have left."""
-        for consumer, received in self.received.items():
-            for one in received:
-                synced = self.synced[consumer].get(one.sequence)
-                if synced is not None and one.at > synced + ON_THE_WAY and not self.history.held_back(synced, one.at):
-                    yield f"{consumer}: {one} came, its ack was answered at {synced}"
 
     def _unordered(self):
         """What came for the first time to one client behind a later one."""

@@ -9,7 +9,7 @@ from stan.protocol.entries import Kind, decode_batches
 from stan.protocol.placement import channel_group
 from tests.sim.clients import value_of
 from tests.sim.cluster_world import ClusterWorld
-from tests.sim.consumer_worlds import ACK_WAIT, ON_THE_WAY, Puller, Received
+from tests.sim.consumer_worlds import ACK_WAIT, Puller, Received, came_after_acks
 from tests.sim.move_world import MoveWorld
 from tests.sim.stream_worlds import STREAMS, ClusterStreaming, JetStreamClient, Streaming
 from tests.sim.ttl_worlds import messages_of
@@ -121,7 +121,7 @@ class _WorkQueues(Streaming):
             self.loop.run_until(self.loop.now + SECOND // 4)
         self.loop.run_until(self.loop.now + 5 * ACK_WAIT)  # what has come last is acked, and goes
         super().read_all()
-        for text in (*self._lost(), *self._again()):
+        for text in (*self._lost(), *came_after_acks(self)):
             self.complain(f"check_work_queues: {text}")
 
     def _left(self):
@@ -143,14 +143,6 @@ class _WorkQueues(Streaming):
 
     def _right(self, one: Received):
         return self.jobs[one.sequence] == one.value
-
-    def _again(self):
-        """Jobs that came although their acks were answered before they can have left."""
-        for consumer, received in self.received.items():
-            for one in received:
-                synced = self.synced[consumer].get(one.sequence)
-                if synced is not None and one.at > synced + ON_THE_WAY and not self.history.held_back(synced, one.at):
-                    yield f"{consumer}: {one} came, its ack was answered at {synced}"
 
 
 class _Interest(_WorkQueues):

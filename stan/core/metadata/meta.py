@@ -373,7 +373,7 @@ class MetaMachine:
         result = MetaResult(error=error, stream="" if error else name)
         if not error and change.config and there is None:
             row = pb.Channel(name=change.channel, group=change.group)
-            made = self._create(pb.CreateChannels(channels=[row], channels_max=change.channels_max))
+            made = self._create(pb.CreateChannels(channels=[row]))
             if not made.created:
                 return MetaResult(error=made.error or CHANNELS_CHANGED)
             result.created = made.created

@@ -55,7 +55,7 @@ class Compactions(PerChannel[Compaction]):
         return compaction_of(pb.CompactedChannel.FromString(row))
 
 
-def compaction_of(one: pb.CompactedChannel) -> Compaction:
+def compaction_of(row: pb.CompactedChannel) -> Compaction:
     """The compaction in an entry or a row."""
-    until, tombstones = Sequence(one.until), Sequence(one.tombstones_until)
-    return Compaction(until, tombstones, Sequence(one.overdue_until), one.keep_first, RaftIndex(one.index), one.earlier)
+    until, tombstones = Sequence(row.until), Sequence(row.tombstones_until)
+    return Compaction(until, tombstones, Sequence(row.overdue_until), row.keep_first, RaftIndex(row.index), row.earlier)

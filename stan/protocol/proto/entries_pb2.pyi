@@ -1167,22 +1167,20 @@ class ChannelSchema(_message.Message):
     def __init__(self, changed: _Optional[int] = ..., kind: _Optional[int] = ..., compatibility: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[SchemaVersion, _Mapping]]] = ..., last: _Optional[int] = ...) -> None: ...
 
 class StreamChange(_message.Message):
-    __slots__ = ("name", "changed", "config", "channel", "group", "channels_max", "at")
+    __slots__ = ("name", "changed", "config", "channel", "group", "at")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
-    CHANNELS_MAX_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     changed: int
     config: bytes
     channel: bytes
     group: int
-    channels_max: int
     at: int
-    def __init__(self, name: _Optional[bytes] = ..., changed: _Optional[int] = ..., config: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., group: _Optional[int] = ..., channels_max: _Optional[int] = ..., at: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[bytes] = ..., changed: _Optional[int] = ..., config: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., group: _Optional[int] = ..., at: _Optional[int] = ...) -> None: ...
 
 class Stream(_message.Message):
     __slots__ = ("channel", "uid", "config", "changed", "created", "adopted")

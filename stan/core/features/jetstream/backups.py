@@ -148,7 +148,7 @@ class StreamBackups:
         if cursor is None:
             accepted.refuse(refusals.CONSUMER_REFUSED.format(_NO_POSITION))
             return
-        change = change_for(stream, config, cursor.last_sent + 1, self.node.clock.wall, user=cursor.user)
+        change = change_for(stream, config, cursor.last_sent + 1, self.node.clock.wall, cursor.user)
         self.proposals.change_group(accepted.number, partial(self._made, accepted), accepted.busy, set_consumer=change)
 
     @staticmethod

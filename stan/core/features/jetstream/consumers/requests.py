@@ -186,10 +186,11 @@ class ConsumerRequests:
             start = max(start, self._start(request, config))  # nobody was interested in what is there
         if stream.config.is_queue:
             queues.making.add(stream.uid)
-        user, most = raw(request.user), stream.config.max_consumers
-        most = min(most, limits.STREAM_CONSUMERS_MAX) if most > 0 else limits.STREAM_CONSUMERS_MAX
-        most = consumers_max(self._group(request).machine, stream.uid, user, most) if user else most
-        self._propose(request, change_for(stream, config, start, self.node.clock.wall, most, user))
+        user = raw(request.user)
+        change = change_for(stream, config, start, self.node.clock.wall, user)
+        if user:
+            change.consumers_max = consumers_max(self._group(request).machine, stream.uid, user, change.consumers_max)
+        self._propose(request, change)
 
     def _update(self, request: ApiRequest, cursor: Cursor, known: Consumer, config: ConsumerConfig) -> None:
         refusal = update_refusal(known.config, config)
@@ -324,11 +325,9 @@ class ConsumerRequests:
             self._set(request, self._group(request).machine.consumers.of(known.uid)[live.cursor.name], consumer.config)
 
 
-def change_for(
-    stream: Stream, config: ConsumerConfig, start: int, at: WallNanos, consumers_max: int = 0, user: bytes = b""
-) -> pb.SetConsumer:
+def change_for(stream: Stream, config: ConsumerConfig, start: int, at: WallNanos, user: bytes) -> pb.SetConsumer:
     """The change that makes a consumer of a stream at the time *at*. *start*: the first message that it may get, if no position
-    of its name is there yet; *consumers_max*: how many the stream may have, 0: as its configuration says; *user*: its owner."""
+    of its name is there yet; *user*: its owner."""
     most = stream.config.max_consumers
     return pb.SetConsumer(
         uid=stream.uid,
@@ -336,8 +335,7 @@ def change_for(
         name=config.name.encode(),
         config=config.encoded(),
         start_sequence=start,
-        consumers_max=consumers_max
-        or (min(most, limits.STREAM_CONSUMERS_MAX) if most > 0 else limits.STREAM_CONSUMERS_MAX),
+        consumers_max=min(most, limits.STREAM_CONSUMERS_MAX) if most > 0 else limits.STREAM_CONSUMERS_MAX,
         at=at,
         subject=stream.channel if stream.config.is_literal else b"",
         user=user,

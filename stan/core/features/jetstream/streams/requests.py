@@ -194,7 +194,7 @@ class StreamRequests:
             raise RequestError(UNAVAILABLE)
         return self.config_of(request.document(), request.named[0], request.user)
 
-    def config_of(self, document: Mapping[str, Any], name: str, user: str = "") -> tuple[StreamConfig, Stream | None]:
+    def config_of(self, document: Mapping[str, Any], name: str, user: str) -> tuple[StreamConfig, Stream | None]:
         """The configuration that a document of *user* ("" without users) asks for, and the stream as it is. Raises
         RequestError."""
         config = requested(document, name, self._replicas())
