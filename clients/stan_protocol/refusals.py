@@ -89,6 +89,8 @@ TOO_MANY_EXPIRING = (
 )
 DELAYED_TOO_LONG = "stan: the message is delayed for too long"
 TOO_MANY_DELAYED = "stan: too many messages wait for their time"
+STREAM_SEALED = "stan: the channel's stream is sealed"
+STREAM_FULL = "stan: the channel's stream is full, and refuses new messages instead of removing old ones"
 NO_DELAY_TARGET = "stan: channel {} has a delay, and no target to which its messages go"
 DELAY_TARGET_DELAYED = "stan: channel {} has a delay, and so has its target {}"
 DELAY_TARGET_ELSEWHERE = (

@@ -289,6 +289,28 @@ async def of_a_history(ask: ApiClient, name: str) -> list[object]:
     return told
 
 
+async def of_a_seal(ask: ApiClient, name: str) -> list[object]:
+    """A stream that is sealed, and promises that an update cannot take back."""
+    config = {"name": name, "subjects": [f"{name}.*"], "max_age": 3_600 * 10**9, "allow_rollup_hdrs": True}
+    subject, promised = f"{name}.one", {"deny_delete": True, "allow_msg_ttl": True}
+    return [
+        await ask.api(f"STREAM.CREATE.{name}", config),
+        await ask.publish(subject, b"1"),
+        await ask.api(f"STREAM.UPDATE.{name}", config | promised),
+        await ask.api(f"STREAM.UPDATE.{name}", config | promised | {"deny_delete": False}),
+        await ask.api(f"STREAM.UPDATE.{name}", config | promised | {"allow_msg_ttl": False}),
+        await ask.api(f"STREAM.UPDATE.{name}", config | promised | {"sealed": True}),
+        await ask.publish(subject, b"2"),
+        await ask.publish(subject, b"2", Nats_Expected_Stream="other"),
+        await ask.api(f"STREAM.MSG.DELETE.{name}", {"seq": 1}),
+        await ask.api(f"STREAM.PURGE.{name}"),
+        await ask.api(f"STREAM.UPDATE.{name}", config | promised),
+        await ask.api(f"STREAM.INFO.{name}"),
+        await ask.api(f"STREAM.MSG.GET.{name}", {"seq": 1}),
+        await ask.api(f"STREAM.DELETE.{name}"),
+    ]
+
+
 async def of_full_subjects(ask: ApiClient, name: str) -> list[object]:
     """A stream whose subjects take no more messages than two."""
     config = {"name": name, "subjects": [f"{name}.*"], "allow_rollup_hdrs": True, "discard_new_per_subject": True}
@@ -336,7 +358,8 @@ async def of_few_messages(ask: ApiClient, name: str) -> list[object]:
 
 
 @pytest.mark.parametrize(
-    "story", [of_streams, of_publishes, of_messages, of_a_bucket, of_a_history, of_full_subjects, of_few_messages]
+    "story",
+    [of_streams, of_publishes, of_messages, of_a_bucket, of_a_history, of_full_subjects, of_a_seal, of_few_messages],
 )
 async def test_both_servers_answer_the_same(story, original, ours):
     name = unique("js").replace(".", "_").replace("-", "_")

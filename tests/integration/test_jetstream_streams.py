@@ -165,6 +165,25 @@ async def test_an_object_store_keeps_objects(server):
     await client.close()
 
 
+async def test_a_sealed_object_store_outlives_a_kill(server):
+    client = await nats.connect(server.url)
+    store = await client.jetstream().create_object_store(bucket="O")
+    await store.put("a", b"data")
+    await store.seal()
+    server.kill9()
+    server.restart()
+    assert await asked(partial(one_of, store, "a")) == b"data"
+    with pytest.raises(nats.js.errors.APIError, match="sealed"):
+        await store.put("b", b"late")
+    assert (await store.status()).sealed
+    await client.close()
+
+
+async def one_of(store, name):
+    """The data of an object."""
+    return (await store.get(name)).data
+
+
 async def test_many_publishes_are_answered_each_with_its_sequence(server):
     client = await nats.connect(server.url)
     jetstream = client.jetstream(publish_async_max_pending=2000)

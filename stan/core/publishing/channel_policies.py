@@ -19,6 +19,7 @@ from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.publishing.tiers import Tiers
 from stan.core.services.services import Services
+from stan.core.state.tombstones import deleted_from
 from stan.policies import OFF
 from stan.protocol.jetstream.streams import DISCARD_NEW, StreamConfig
 
@@ -47,7 +48,7 @@ def _of_stream(room: ChannelLimits, config: StreamConfig) -> ChannelLimits:
         room,
         msgs=max(config.max_msgs, 0) or (0 if config.history else room.msgs),
         bytes=max(config.max_bytes, 0) or room.bytes,
-        age_ns=config.max_age or room.age_ns,
+        age_ns=0 if config.sealed else config.max_age or room.age_ns,
         inactivity_ns=0,
     )
 
@@ -63,6 +64,15 @@ def _of_its_own(room: ChannelLimits, default: ChannelLimits) -> ChannelLimits:
     )
 
 
+class Keeping(NamedTuple):
+    """A stream that refuses messages when it is full; 0: no limit."""
+
+    msgs: int
+    bytes: int
+    of_subject: int  # messages of its only subject
+    sealed: bool  # it takes none at all
+
+
 class ChannelPolicies:
     """Policies in force, by channel."""
 
@@ -73,12 +83,13 @@ class ChannelPolicies:
         # The check of messages that a policy wants, and the channel whose schema counts.
         self.schemas: dict[ChannelUid, tuple[int, bytes]] = {}
         self.compressed: set[ChannelUid] = set()  # channels of which a policy wants messages stored compressed
+        self.keeping: dict[ChannelUid, Keeping] = {}  # channels whose streams refuse messages when they are full
         self.tiers = Tiers(services)
 
     def forget(self, uid: ChannelUid) -> None:
         """The channel is gone, or led elsewhere."""
         self.tiers.forget(uid)
-        for noted in (self.delayed, self.ttls, self.schemas):
+        for noted in (self.delayed, self.ttls, self.schemas, self.keeping):
             noted.pop(uid, None)
         self.compressed.discard(uid)
 
@@ -118,6 +129,7 @@ class ChannelPolicies:
         if info.is_ephemeral:
             self._note_schema(info, policy.schema, b"")
             return
+        self._note_stream(info, room)
         target = policy.target_of(info.name) if policy.delay else b""
         self._note_schema(info, policy.schema, target)
         (self.compressed.add if policy.compress else self.compressed.discard)(info.uid)
@@ -130,6 +142,46 @@ class ChannelPolicies:
             self.tiers.forget(info.uid)
         else:
             self.tiers.note(info, policy, room)
+
+    def _note_stream(self, info: ChannelInfo, room: ChannelLimits) -> None:
+        """Note how much a stream takes that refuses new messages instead of removing old ones."""
+        stream = self.node.meta.streams.by_uid.get(info.uid)
+        if stream is None or stream.config.discard != DISCARD_NEW:
+            self.keeping.pop(info.uid, None)
+        else:
+            of_subject = stream.config.is_literal and stream.config.discard_new_per_subject
+            most = stream.config.max_msgs_per_subject if of_subject else 0
+            self.keeping[info.uid] = Keeping(room.msgs, room.bytes, most, sealed=stream.config.sealed)
+
+    def stream_full(self, channel: LiveChannel, sequence: int, size: int) -> str:
+        """Why a stream that keeps what it has does not take messages, of which the last one would get *sequence*; "" if it does.
+
+        *size*: their bytes, and those of messages that are to be stored before them.
+        """
+        keeping = self.keeping.get(channel.info.uid)
+        if keeping is None:
+            return ""
+        if keeping.msgs and keeping.msgs <= self.count_below(channel.info, sequence):
+            return "maximum messages exceeded"
+        index = self.stored.indexes(channel.info.group, channel.info.uid)
+        full = 0 < keeping.bytes < index.bytes + channel.uncommitted_bytes + size
+        return "maximum bytes exceeded" if full else ""
+
+    def count_below(self, info: ChannelInfo, sequence: int) -> int:
+        """The number of a channel's messages below *sequence*, those that are not committed yet included."""
+        index = self.stored.indexes(info.group, info.uid)
+        first = max(1, index.first_sequence)
+        return sequence - first - deleted_from(self.stored.deleted(info.group, info.uid), first, index.last_sequence)
+
+    def stream_takes(self, channel: LiveChannel, count: int, size: int) -> bool:
+        """True if the channel's stream takes *count* messages more of STAN's clients, of *size* bytes together."""
+        keeping = self.keeping.get(channel.info.uid)
+        if keeping is None:
+            return True
+        last = channel.next_sequence + channel.unsealed.count + count - 1
+        if keeping.of_subject and keeping.of_subject <= self.count_below(channel.info, last):
+            return False
+        return not self.stream_full(channel, last, size)
 
     def _note_schema(self, info: ChannelInfo, mode: int, target: bytes) -> None:
         """Note the check that policies want for messages of a channel; of one without a check but a delay, that of its target."""

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from stan_protocol import refusals
 from stan_protocol.channels import is_channel_name, publication, whole_of
 from stan_protocol.frames import NO_TIMES, Frame, Publishes
+from stan_protocol.kernel.wire_py import records_in
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import GroupId, Nanos
 
@@ -67,6 +68,7 @@ class PublishFilters:
             self._permitted,
             self._deliverable,
             self._open,
+            self._taken_by_stream,
             self._fits_schema,
             self._lasting,
             self._due_in_time,
@@ -127,7 +129,7 @@ class PublishFilters:
         is_special = (
             (channel is None or channel.deleting or channel.restoring)
             or (attempt is not NEW or batch.times is not NO_TIMES)
-            or (policies.schemas or policies.delayed or policies.ttls)
+            or (policies.schemas or policies.delayed or policies.ttls or policies.keeping)
             or (len(batch.bodies) > most or requests.message_bytes)
         )
         for narrow in self.filters if is_special else self.few:
@@ -207,6 +209,17 @@ class PublishFilters:
         waiting = WaitingBatch(self.placement.group_number(name), batch, Attempt(attempt.replayed, admitted=True))
         self.channels.openings.open(name, partial(self._opened, self.waiting.add(self.waiting.for_channel, waiting)))
         return NOTHING
+
+    def _taken_by_stream(self, batch: Publishes, _attempt: Attempt) -> Filtered:
+        """No publishes to a channel whose stream is sealed, or is full and keeps what it has."""
+        channel, policies = self.channels.by_name[batch.channel], self.channels.policies
+        keeping = policies.keeping.get(channel.info.uid)
+        if keeping is not None and keeping.sealed:
+            return None, batch.acks, refusals.STREAM_SEALED
+        if policies.stream_takes(channel, batch.count, len(batch.bodies)):
+            return batch, b"", ""
+        ends = enumerate((end for _, end in records_in(batch.bodies)), 1)
+        return *split(batch, [policies.stream_takes(channel, count, end) for count, end in ends]), refusals.STREAM_FULL
 
     def _fits_schema(self, batch: Publishes, attempt: Attempt) -> Filtered:
         """Messages that fit the channel's schema. If some do not, all wait once until this copy of the metadata is known to have

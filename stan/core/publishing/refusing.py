@@ -1,6 +1,13 @@
 """Refusals of publishes, in the acks that the kernel has prepared for them."""
 
-from stan_protocol.refusals import NO_METADATA, PARTS_DOUBLING, TOO_MANY_DELAYED, TOO_MANY_EXPIRING, TOO_MUCH_WAITING
+from stan_protocol.refusals import (
+    NO_METADATA,
+    PARTS_DOUBLING,
+    STREAM_FULL,
+    TOO_MANY_DELAYED,
+    TOO_MANY_EXPIRING,
+    TOO_MUCH_WAITING,
+)
 from stan_protocol.scalars import GroupId
 
 from stan.core.base import payload_limit
@@ -8,7 +15,7 @@ from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
 from stan.protocol.kernel import server as kernel
 
-PASSING = frozenset((NO_METADATA, TOO_MANY_DELAYED, TOO_MANY_EXPIRING, TOO_MUCH_WAITING))
+PASSING = frozenset((NO_METADATA, STREAM_FULL, TOO_MANY_DELAYED, TOO_MANY_EXPIRING, TOO_MUCH_WAITING))
 """Reasons that pass."""
 
 

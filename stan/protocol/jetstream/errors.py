@@ -48,6 +48,7 @@ NOT_READY: Final = ApiError(503, 10163, "expected last sequence per subject temp
 NO_BATCHES: Final = ApiError(400, 10174, "atomic publish is disabled")
 NO_COUNTERS: Final = ApiError(400, 10168, "message counters is disabled")
 NO_SCHEDULES: Final = ApiError(400, 10188, "message schedules is disabled")
+SEALED: Final = ApiError(400, 10109, "invalid operation on sealed stream")
 OTHERS_CONSUMER: Final = ApiError(FORBIDDEN, 10403, "the consumer belongs to another user")
 NO_INBOX: Final = ApiError(FORBIDDEN, 10403, "messages are delivered to inboxes alone: see the option reply_prefixes")
 EXPECTS_NUMBER: Final = ApiError(400, 10193, "missing sequence for expected last sequence per subject")

@@ -39,7 +39,6 @@ _NOT_BUILT: Final = (
     "no_ack",
     "first_seq",
     "mirror_direct",
-    "sealed",
     "allow_msg_counter",
     "allow_atomic",
     "allow_msg_schedules",
@@ -81,6 +80,7 @@ class StreamConfig:
     allow_direct: bool = False
     deny_delete: bool = False
     deny_purge: bool = False
+    sealed: bool = False  # nothing is stored or removed any more
     allow_rollup: bool = False
     allow_ttl: bool = False
     compressed: bool = False  # its channel has the policy `compress`
@@ -144,7 +144,7 @@ class StreamConfig:
             "compression": S2 if self.compressed else "none",
             "allow_direct": self.allow_direct,
             "mirror_direct": False,
-            "sealed": False,
+            "sealed": self.sealed,
             "deny_delete": self.deny_delete,
             "deny_purge": self.deny_purge,
             "allow_rollup_hdrs": self.allow_rollup,
@@ -191,7 +191,49 @@ def requested(document: Mapping[str, Any], name: str, replicas: int) -> StreamCo
     found = replace(found, replicas=replicas, duplicate_window=window, subjects=found.subjects or (name,))
     _check_subjects(found)
     _check_history(found)
-    return found
+    return _sealed(found) if found.sealed else found
+
+
+def _sealed(config: StreamConfig) -> StreamConfig:
+    """Return the configuration with all that a seal implies."""
+    return replace(config, max_age=0, discard=DISCARD_NEW, deny_delete=True, deny_purge=True, allow_rollup=False)
+
+
+def check_update(before: StreamConfig, after: StreamConfig) -> None:
+    """Refuse a change of a stream that cannot be made, or would take a promise back. Raises RequestError."""
+    fewer = 0 < after.max_msgs_per_subject < before.max_msgs_per_subject
+    for wrong, why in (
+        (
+            after.is_literal != before.is_literal or after.channel != before.channel,
+            "stream configuration update can not change the stream's channel",
+        ),
+        (
+            after.retention != before.retention and (after.is_queue or before.is_queue),
+            "stream configuration update can not change retention policy to/from workqueue",
+        ),
+        (
+            before.sealed and not after.sealed,
+            "stream configuration update can not unseal a sealed stream",
+        ),
+        (
+            before.deny_delete and not after.deny_delete,
+            "stream configuration update can not cancel deny message deletes",
+        ),
+        (
+            before.deny_purge and not after.deny_purge,
+            "stream configuration update can not cancel deny purge",
+        ),
+        (
+            before.allow_ttl and not after.allow_ttl,
+            "message TTL status can not be disabled",
+        ),
+        (
+            fewer and after.discard_new_per_subject and before.discard_new_per_subject,
+            "max_msgs_per_subject can not be lowered with discard_new_per_subject",
+        ),
+    ):
+        if wrong:
+            raise RequestError(invalid_config(why))
 
 
 def _unlimited(value: int) -> int:
@@ -218,6 +260,7 @@ def _read(fields: Fields) -> StreamConfig:
         allow_direct=fields.switch("allow_direct"),
         deny_delete=fields.switch("deny_delete"),
         deny_purge=fields.switch("deny_purge"),
+        sealed=fields.switch("sealed"),
         allow_rollup=fields.switch("allow_rollup_hdrs"),
         allow_ttl=fields.switch("allow_msg_ttl"),
         compressed=fields.text("compression") == S2,
@@ -247,8 +290,6 @@ def _metadata(table: Mapping[str, Any]) -> Mapping[str, str]:
 
 def _refuse(fields: Fields, document: Mapping[str, Any]) -> None:
     """Refuse options that are not built. Raises RequestError."""
-    if document.get("sealed"):
-        raise RequestError(invalid_config("stream configuration for create can not be sealed"))
     if document.get("mirror_direct") and not document.get("mirror"):
         raise RequestError(invalid_config("stream has no mirror but does have mirror direct"))
     missing = fields.take_set(*_NOT_BUILT)

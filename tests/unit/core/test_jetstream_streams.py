@@ -4,6 +4,7 @@ import json
 from base64 import b64decode
 
 import pytest
+from stan_protocol import refusals
 from stan_protocol.channels import part_name
 from stan_protocol.scalars import SECOND
 
@@ -599,6 +600,84 @@ def test_what_a_stream_denies_is_not_done(broker):
     js.publish(broker, "t.x", b"1")
     assert refusal(js.api(broker, "STREAM.MSG.DELETE.T", {"seq": 1})) == 10057
     assert refusal(js.api(broker, "STREAM.PURGE.T")) == 10110
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"deny_delete": True}, {}),
+        ({"deny_purge": True}, {}),
+        ({"allow_msg_ttl": True}, {}),
+        ({"retention": "workqueue"}, {}),
+        ({"max_msgs_per_subject": 3, "discard_new_per_subject": True, "discard": "new"}, {"max_msgs_per_subject": 2}),
+        ({}, {"subjects": ["a.c"]}),
+    ],
+)
+def test_an_update_takes_no_promise_back(broker, before, after):
+    told = create(broker, **before)["config"]
+    wanted = {"name": "S", "subjects": ["a.b"]} | (before | after if after else {})
+    assert refusal(js.api(broker, "STREAM.UPDATE.S", wanted)) == 10052
+    assert js.api(broker, "STREAM.INFO.S")["config"] == told
+
+
+def sealed(broker, **config):
+    """A stream with one message that is sealed."""
+    create(broker, **config)
+    js.publish(broker, "a.b", b"1")
+    return js.api(broker, "STREAM.UPDATE.S", {"name": "S", "subjects": ["a.b"], "sealed": True} | config)
+
+
+def test_a_sealed_stream_keeps_what_it_has(broker):
+    config = sealed(broker, max_age=60 * SECOND, allow_rollup_hdrs=True)["config"]
+    assert config["sealed"]
+    assert (config["max_age"], config["discard"], config["allow_rollup_hdrs"]) == (0, "new", False)
+    assert refusal(js.publish(broker, "a.b", b"2")[0]) == 10109
+    assert refusal(js.publish(broker, "a.b", b"2", fields=[("Nats-Rollup", "all")])[0]) == 10109
+    assert refusal(js.api(broker, "STREAM.MSG.DELETE.S", {"seq": 1})) == 10109
+    assert refusal(js.api(broker, "STREAM.PURGE.S")) == 10109
+    broker.pass_time(61)
+    assert got(broker, "S", seq=1) == ("a.b", 1, b"1")
+
+
+def test_a_seal_outlives_a_crash_and_is_not_taken_back(broker):
+    sealed(broker)
+    broker.restart()
+    assert refusal(js.publish(broker, "a.b", b"2")[0]) == 10109
+    assert refusal(js.api(broker, "STREAM.UPDATE.S", {"name": "S", "subjects": ["a.b"]})) == 10052
+    assert js.api(broker, "STREAM.DELETE.S")["success"]
+
+
+def test_publishers_of_stan_store_nothing_in_a_sealed_stream(broker):
+    broker.connect()
+    sealed(broker)
+    assert broker.publish("a.b", b"2") == [refusals.STREAM_SEALED]
+    assert broker.stored("a.b") == [b"1"]
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        {"max_msgs": 3},
+        {"max_msgs_per_subject": 3, "discard_new_per_subject": True},
+        {"max_bytes": 400},
+    ],
+)
+def test_a_full_stream_takes_no_messages_of_stan(broker, limit):
+    create(broker, discard="new", **limit)
+    broker.connect()
+    errors = [broker.publish("a.b", b"x" * 100)[0] for _ in range(6)]
+    stored = errors.count("")
+    assert 1 < stored < 5
+    assert errors == [""] * stored + [refusals.STREAM_FULL] * (6 - stored)
+    assert len(broker.stored("a.b")) == stored
+
+
+def test_of_a_batch_of_stan_a_stream_takes_what_it_has_room_for(broker):
+    create(broker, discard="new", max_msgs=3)
+    broker.connect()
+    told = broker.publish("a.b", *(b"%d" % number for number in range(5)))
+    assert sorted(told) == ["", "", "", refusals.STREAM_FULL, refusals.STREAM_FULL]
+    assert broker.stored("a.b") == [b"0", b"1", b"2"]
 
 
 def test_a_bucket_shows_one_revision_of_a_key(broker):

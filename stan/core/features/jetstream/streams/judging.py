@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from stan_protocol.frames import Frame, StreamMessages
 from stan_protocol.proto import wire_pb2 as wire
@@ -27,7 +27,7 @@ from stan.core.metadata.streams import Stream
 from stan.core.publishing.channel_policies import ChannelPolicies
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.services.services import Services
-from stan.core.state.tombstones import below_newest, deleted_from
+from stan.core.state.tombstones import below_newest
 from stan.protocol.jetstream import headers
 from stan.protocol.jetstream.errors import (
     EXPECTS_NUMBER,
@@ -40,16 +40,13 @@ from stan.protocol.jetstream.errors import (
     NO_TTL,
     NOT_READY,
     NOT_THAT_STREAM,
+    SEALED,
     ApiError,
     no_rollup,
     not_stored,
     wrong_last_id,
     wrong_last_sequence,
 )
-from stan.protocol.jetstream.streams import DISCARD_NEW
-
-if TYPE_CHECKING:
-    from stan.config import ChannelLimits
 
 _LENGTH: Final = Struct("<I")
 _HEADER_ROOM: Final = 16
@@ -155,7 +152,6 @@ class Judge:
     ) -> None:
         """*policies*: know the limits of the channel, the stream's included."""
         self._policies = policies
-        self._room: ChannelLimits | None = None  # as it is when the first message asks
         self.stream, self.channel, self.index, self.in_flight = stream, channel, index, in_flight
         self.nats, self.now = services.nats, services.node.clock.wall
         self._stored = services.stored
@@ -176,6 +172,8 @@ class Judge:
 
     def judge(self, frame: Frame, sequence: int, before: int) -> Judgement | ApiError:
         """Judge a message that gets *sequence*, *before* it so many others of the same batch; note it if it is to be stored."""
+        if self.stream.config.sealed:
+            return SEALED
         listed = headers.parse(frame.header) if frame.header else []
         fields: Mapping[bytes, bytes] = dict(reversed(listed))  # of several with one name, the first counts
         for check in self._CHECKS if fields else ():
@@ -203,6 +201,7 @@ class Judge:
         room = self.nats.message_payload_max(name) - MESSAGE_ROOM - len(name)
         return (
             bool(messages.subject) == config.is_literal
+            and not config.sealed
             and not config.discard_new_per_subject
             and not 0 <= config.max_msg_size < messages.largest
             and _LENGTH.size + messages.largest_body <= room
@@ -354,19 +353,8 @@ class Judge:
 
     def _too_many(self, sequence: int, size: int) -> ApiError | None:
         """Why a stream that keeps what it has takes no more; None if it does."""
-        config = self.stream.config
-        if config.discard != DISCARD_NEW:
-            return None
-        room = self._room = self._room or self._policies.room_of(self.channel.info)
-        if 0 < room.msgs <= self._count(sequence):
-            return not_stored("maximum messages exceeded")
-        held = self._log.bytes + self.channel.uncommitted_bytes + self._bytes
-        return not_stored("maximum bytes exceeded") if 0 < room.bytes < held + size else None
-
-    def _count(self, sequence: int) -> int:
-        """The number of the stream's messages before *sequence*."""
-        first = max(1, self._log.first_sequence)
-        return sequence - first - deleted_from(self._deleted, first, self._log.last_sequence)
+        why = self._policies.stream_full(self.channel, sequence, self._bytes + size)
+        return not_stored(why) if why else None
 
     def _too_many_of_subject(
         self, subject: bytes, fields: Mapping[bytes, bytes], sequence: int, before: int
@@ -376,7 +364,7 @@ class Judge:
         if not config.discard_new_per_subject or headers.ROLLUP in fields:
             return None
         if config.is_literal:
-            count = self._count(sequence)
+            count = self._policies.count_below(self.channel.info, sequence)
         else:
             if self.index is None or self._others_come(sequence, before):
                 return NOT_READY

@@ -27,6 +27,7 @@ from stan.protocol.jetstream.errors import (
     BAD_REQUEST,
     INSUFFICIENT,
     NO_MESSAGE,
+    SEALED,
     UNAVAILABLE,
     ApiError,
     RequestError,
@@ -275,6 +276,8 @@ class MessageRequests:
         index, deleted = self.stored.indexes(info.group, info.uid), self.stored.deleted(info.group, info.uid)
         if sequence <= 0:
             raise RequestError(BAD_REQUEST)
+        if config.sealed:
+            raise RequestError(SEALED)
         if config.deny_delete:
             raise RequestError(not_deleted("message delete not permitted"))
         gone = deleted is not None and sequence in deleted
@@ -313,6 +316,8 @@ class MessageRequests:
         if not purge.valid:
             raise RequestError(BAD_REQUEST)
         stream, reading = request.known, request.part(StreamReading)
+        if stream.config.sealed:
+            raise RequestError(SEALED)
         if stream.config.deny_purge:
             raise RequestError(not_purged("stream purge not permitted"))
         if stream.config.history:

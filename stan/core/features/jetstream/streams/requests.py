@@ -50,7 +50,7 @@ from stan.protocol.jetstream.errors import (
     not_permitted,
 )
 from stan.protocol.jetstream.json_data import Fields
-from stan.protocol.jetstream.streams import StreamConfig, requested
+from stan.protocol.jetstream.streams import StreamConfig, check_update, requested
 from stan.protocol.proto import entries_pb2 as pb
 
 _METADATA: Final = Answerer.METADATA
@@ -163,6 +163,8 @@ class StreamRequests:
 
     def _create(self, request: ApiRequest) -> None:
         config, known = self._requested(request)
+        if config.sealed:
+            raise RequestError(invalid_config("stream configuration for create can not be sealed"))
         if known is not None and known.config != config:
             raise RequestError(STREAM_EXISTS)
         self.check_channel(config, known)
@@ -175,14 +177,7 @@ class StreamRequests:
         config, known = self._requested(request)
         if known is None:
             raise RequestError(NO_STREAM)
-        if config.is_literal != known.config.is_literal or config.channel != known.channel:
-            raise RequestError(invalid_config("stream configuration update can not change the stream's channel"))
-        if config.retention != known.config.retention and (config.is_queue or known.config.is_queue):
-            why = "stream configuration update can not change retention policy to/from workqueue"
-            raise RequestError(invalid_config(why))
-        fewer = 0 < config.max_msgs_per_subject < known.config.max_msgs_per_subject
-        if fewer and config.discard_new_per_subject and known.config.discard_new_per_subject:
-            raise RequestError(invalid_config("max_msgs_per_subject can not be lowered with discard_new_per_subject"))
+        check_update(known.config, config)
         if known.config == config:
             self._hand_on(request, UPDATED)
         else:
