@@ -169,6 +169,8 @@ class StreamMessages:
     """Bytes of the largest message in `bodies`."""
     ids: list[bytes] = field(default_factory=list)
     """Per message: the value of Nats-Msg-Id, b"" if it has none; empty when none has any."""
+    user: bytes = b""
+    """Of all; b"" without users."""
 
 
 @dataclass(slots=True)
@@ -179,6 +181,8 @@ class StreamAcks:
     consumer: bytes
     ranges: list[tuple[int, int]]
     """As in `Acks`, sequences of the stream."""
+    user: bytes = b""
+    """b"" without users."""
 
 
 class Verdicts(NamedTuple):

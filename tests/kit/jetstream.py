@@ -6,10 +6,11 @@ import json
 from typing import NamedTuple
 
 import nats
-from stan_protocol.frames import Frame
 
 from stan.config import Config
 from stan.protocol.jetstream import headers
+from stan.protocol.kernel import server as kernel
+from stan.protocol.user_subjects import rules
 from tests.kit.core_harness import CoreHarness
 
 
@@ -31,12 +32,41 @@ def harness(**options):
 
 def hears(broker_harness, subject, payload=b"", reply="", fields=()):
     """A NATS message comes on *subject*, if the broker listens there; True if it does."""
-    taker = next((take for pattern, take in _takers(broker_harness) if covers(pattern, subject)), None)
-    if taker is None:
+    return arrive(broker_harness, (subject, payload, reply, fields))
+
+
+def arrive(broker_harness, *messages):
+    """Messages come in one read; False if the broker does not listen on all their subjects. Each is its subject, payload, reply
+    subject and headers."""
+    scope = broker_harness.broker.view.scope
+    sids = {pattern: sid for sid, pattern in enumerate(scope.more_subjects, 10)}
+    takers = dict(enumerate(scope.more_subjects.values(), 10))
+    sid_of = [next((sid for one, sid in sids.items() if covers(one, subject)), 0) for subject, *_ in messages]
+    if not all(sid_of):
         return False
-    block = headers.render([(name.encode(), value.encode()) for name, value in fields]) if fields else b""
-    taker(Frame(100_001, subject.encode(), reply.encode(), block, payload))
+    data, at = b"".join(map(_frame, sid_of, messages)), 0
+    streams = {sids[one]: stream for one, stream in scope.stream_subjects.items()}
+    found = {
+        "rules": rules(broker_harness.config),
+        "streams": streams,
+        "consumer_sid": sids.get(scope.consumer_acks, 0),
+    }
+    while at < len(data):
+        scan = kernel.scan(data, at, 1, 2, b"_STAN.pub.test-cluster.", **found)
+        broker_harness.broker.frames.step_jetstream(scan.streams, scan.consumers)
+        for frame in scan.others:
+            takers[frame.sid](frame)
+        at += scan.consumed
     return True
+
+
+def _frame(sid, message):
+    subject, payload, reply, fields = message
+    named = b"%b %d %b" % (subject.encode(), sid, reply.encode() + b" " if reply else b"")
+    if not fields:
+        return b"MSG %b%d\r\n%b\r\n" % (named, len(payload), payload)
+    block = headers.render([(name.encode(), value.encode()) for name, value in fields])
+    return b"HMSG %b%d %d\r\n%b%b\r\n" % (named, len(block), len(block) + len(payload), block, payload)
 
 
 def covers(pattern, subject):
@@ -47,10 +77,6 @@ def covers(pattern, subject):
     if len(tokens) <= len(wanted) if rest else len(tokens) != len(wanted):
         return False
     return all(want in ("*", token) for want, token in zip(wanted, tokens, strict=False))
-
-
-def _takers(broker_harness):
-    return broker_harness.broker.view.scope.more_subjects.items()
 
 
 def asks(broker_harness, request, document=None):
@@ -93,10 +119,10 @@ def answer_of(payload):
 def publish(broker_harness, subject, *payloads, fields=()):
     """Publish in one read; returns the answers."""
     replies = []
-    for payload in payloads:
+    for _ in payloads:
         broker_harness.inboxes += 1
-        replies.append(f"reply.{broker_harness.inboxes}")
-        assert hears(broker_harness, subject, payload, replies[-1], fields)
+        replies.append(f"_INBOX.{broker_harness.inboxes}")
+    assert arrive(broker_harness, *((subject, *one, fields) for one in zip(payloads, replies, strict=True)))
     broker_harness.turn()
     said = [answer_to(broker_harness, reply) for reply in replies]
     return [None if one is None else json.loads(one.payload) for one in said]

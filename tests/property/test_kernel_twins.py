@@ -3,6 +3,7 @@
 import re
 from array import array
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from struct import Struct, pack
 from types import ModuleType
@@ -360,6 +361,9 @@ ack_tails = st.builds(
     ),
     st.sampled_from([5, 5, 5, 4, 6]),
 )
+tellers = st.sampled_from(
+    [b"_STAN.from.al.", b"_STAN.from.bob.", b"_STAN.from.", b"_STAN.from..", b"_STAN.to.al.", b""]
+)
 to_streams = st.builds(
     lambda to, *more: frame(*to, *more),
     st.tuples(
@@ -380,12 +384,25 @@ to_consumers = st.builds(
     st.sampled_from([b"", b"+ACK", b"+ACK", b"-NAK", b"+ACKS"]),
 )
 near_acks = st.builds(
-    lambda numbers, end: b"MSG $JS.ACK.S.c." + b".".join(numbers) + end,
+    lambda teller, numbers, end: b"MSG %b$JS.ACK.S.c." % teller + b".".join(numbers) + end,
+    tellers,
     st.lists(st.sampled_from([b"1", b"1", b"2", b"10", b"", b"x", b"1" * 18, b"9" * 19]), min_size=4, max_size=6)
     | st.lists(st.sampled_from([b"1", b"2", b"3", b"12"]), min_size=5, max_size=5),
     st.sampled_from([b" %d 4\r\n+ACK\r\n" % CONSUMERS] * 4 + [b" %d 0\r\n\r\n" % CONSUMERS, b" r 4\r\n+ACK\r\n"]),
 )
 of_jetstream = st.lists(to_streams | to_consumers | to_streams | to_consumers | found, max_size=14)
+
+
+USERS = Rules(b"_STAN.from.", b"_STAN.to.", (b"_INBOX.", b"a"))
+
+
+def behind(teller: bytes, message: bytes) -> bytes:
+    """A frame with that before its subject; garbage as it is."""
+    try:
+        (one,) = client_py.split(message, 0)[1]
+    except ValueError:
+        return message
+    return frame(teller + one.subject, one.sid, one.reply, one.header, one.payload) if one.sid else message
 
 
 def scanned(twin: ModuleType, data: bytes, rules: Rules = ANYBODY, most: int = 0) -> object:
@@ -409,12 +426,13 @@ def scanned(twin: ModuleType, data: bytes, rules: Rules = ANYBODY, most: int = 0
 @relaxed
 @given(
     of_jetstream,
-    st.sampled_from([ANYBODY, Rules(replies=(b"_INBOX.", b"a"), own=(b"acks.",))]),
+    st.sampled_from([ANYBODY, Rules(replies=(b"_INBOX.", b"a"), own=(b"acks.",)), USERS]),
+    st.lists(tellers, min_size=14, max_size=14) | st.just([b""] * 14) | st.just([b"_STAN.from.al."] * 14),
     st.integers(0, 4 * limits.BATCH_WORK),
     st.lists(st.tuples(st.integers(0, 1 << 12), st.integers(0, 255)), max_size=2),
 )
-def test_scan_twins_agree_about_streams_and_consumers(frames, rules, most, changes):
-    data = bytearray(b"".join(frames))
+def test_scan_twins_agree_about_streams_and_consumers(frames, rules, said, most, changes):
+    data = bytearray(b"".join(map(behind, said, frames)))
     for place, byte in changes:
         if data:
             data[place % len(data)] = byte
@@ -423,11 +441,32 @@ def test_scan_twins_agree_about_streams_and_consumers(frames, rules, most, chang
 
 @needs_compiled
 @relaxed
-@given(st.lists(near_acks, max_size=12), st.integers(0, 40))
-def test_scan_twins_agree_about_acks_that_differ_in_their_numbers(frames, cut):
+@given(st.lists(near_acks, max_size=12), st.integers(0, 40), st.sampled_from([ANYBODY, USERS]))
+def test_scan_twins_agree_about_acks_that_differ_in_their_numbers(frames, cut, rules):
     data = b"".join(frames)
     data = data[: max(0, len(data) - cut)]
-    assert scanned(server_py, data) == scanned(_stan_kernel, data)
+    assert scanned(server_py, data, rules) == scanned(_stan_kernel, data, rules)
+
+
+@both
+@relaxed
+@given(st.lists(to_streams | to_consumers, max_size=14))
+def test_scan_of_a_users_messages_is_that_of_nobodys_with_the_user(twin, frames):
+    alone, _ = scanned(twin, b"".join(frames), USERS._replace(users=b"", to=b""))
+    of_user, _ = scanned(twin, b"".join(behind(b"_STAN.from.al.", one) for one in frames), USERS)
+    for one, other in zip(alone, of_user, strict=True):
+        assert other.streams == [
+            replace(batch, user=b"al", replies=b"".join(map(behind_user, packed(batch.replies))))
+            for batch in one.streams
+        ]
+        assert other.consumers == [replace(acks, user=b"al") for acks in one.consumers]
+        assert [len(frames) for frames in (other.others, other.malformed)] == [len(one.others), len(one.malformed)]
+
+
+def behind_user(reply: bytes) -> bytes:
+    """A reply subject behind its length as the broker reaches it."""
+    reached = b"_STAN.to.al." + reply if reply else reply
+    return len(reached).to_bytes(4, "little") + reached
 
 
 @both
@@ -527,9 +566,6 @@ def test_scan_keyed_gives_the_key_of_each_guid(twin, stream):
 
 BEHIND = Rules(replies=(b"r", b"acks."), own=(b"acks.2", b"x."))
 OF_USERS = Rules(b"_STAN.from.", b"_STAN.to.", *BEHIND[2:])
-tellers = st.sampled_from(
-    [b"_STAN.from.al.", b"_STAN.from.bob.", b"_STAN.from.", b"_STAN.from..", b"_STAN.to.al.", b""]
-)
 
 
 @st.composite

@@ -37,7 +37,7 @@ cdef enum:
     ACK_SUBJECT_MAX = 1000  # bytes of a control line up to the end of an ack subject that are looked at in one go
     ROOM = 15  # of PubAck.sequence with a varint of ten bytes, and of PubAck.ack_level with one of a byte
 
-KERNEL_VERSION = 17
+KERNEL_VERSION = 18
 
 cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
@@ -155,7 +155,7 @@ cdef class _Run:
 
     cdef object of_consumer(self):
         self.ranges.append((self.first, self.last))
-        return StreamAcks(self.group, self.key, self.ranges)
+        return StreamAcks(self.group, self.key, self.ranges, self.user)
 
 
 cdef struct Headers:
@@ -168,6 +168,7 @@ cdef class _Stream:
     """The messages for one stream of JetStream."""
 
     cdef object name
+    cdef bytes user
     cdef bytes subject  # of all; b"": each has its own, as its key
     cdef bint keyed
     cdef bint replied  # some message has a reply subject
@@ -194,6 +195,7 @@ cdef class _Stream:
             self.largest,
             self.largest_body,
             self.ids + [b""] * (self.count - len(self.ids)) if self.ids else [],
+            self.user,
         )
 
 
@@ -214,6 +216,7 @@ cdef class _Scanner:
     cdef bint keyed
     cdef object rules
     cdef Span users  # of the rules; empty if there are none
+    cdef Span to  # of the rules, likewise
     cdef Span replies[PREFIXES_MAX]
     cdef Span own[PREFIXES_MAX]
     cdef int replies_count
@@ -227,7 +230,7 @@ cdef class _Scanner:
     cdef int64_t stream_sid  # of the frame before that was no publish and no ack
     cdef object stream_subject  # its stream, or None
     cdef _Stream stream  # of the message for a stream before
-    cdef dict streams  # name -> _Stream
+    cdef dict streams  # name and user -> _Stream
     cdef dict consumers  # beginning of an ack subject -> _Run
     cdef _Run consumer  # of the ack to a consumer before
     cdef Span consumer_line  # its control line up to the consumer's name; empty: there was none
@@ -252,7 +255,7 @@ cdef class _Scanner:
     cdef int rule(self, object rules) except -1:
         cdef bytes prefix
         self.rules = rules
-        self.users = _span(rules.users)
+        self.users, self.to = _span(rules.users), _span(rules.to)
         self.replies_count, self.own_count = 0, 0
         if len(rules.replies) > PREFIXES_MAX or len(rules.own) > PREFIXES_MAX:
             raise ValueError("too many prefixes of reply subjects")
@@ -402,30 +405,32 @@ cdef class _Scanner:
         """Take the frame at *at*, which is neither a publish nor an ack; 0 if it is one of JetStream's behind another frame: scan
         must stop."""
         cdef Span named
+        cdef Span subject = frame.subject
+        cdef Span user
         cdef uint64_t sequence = 0
         cdef Headers headers
-        if not self.jetstream:
+        if not self.jetstream or not self.said(&subject, &user):
             return self.frame(self.others, frame)
         if frame.sid == self.consumer_sid:
-            if frame.header.size > 0 or not _is_consumer_ack(frame, &named, &sequence):
+            if frame.header.size > 0 or not _is_consumer_ack(frame, subject, &named, &sequence):
                 return self.frame(self.others, frame)
             if self.others:
                 return 0
             self.consumer_line = Span(at, named.at + named.size - at)
             self.consumer_end = Span(frame.subject.at + frame.subject.size, 0)
             self.consumer_end.size = frame.next - self.consumer_end.at
-            return self.consumer_ack(named, sequence)
+            return self.consumer_ack(named, user, sequence)
         if frame.sid != self.stream_sid:
             self.stream_sid, self.stream_subject = frame.sid, self.subjects.get(frame.sid)
             self.stream = None
         if (
             self.stream_subject is None
-            or frame.subject.size > KEY_MAX
+            or subject.size > KEY_MAX
             or (frame.reply.size > 0 and not (self.answers(frame.reply) and _is_subject(frame.reply)))
             or not _headers(frame.header, &headers)
         ):
             return self.frame(self.others, frame)
-        return 0 if self.others else self.stream_message(frame, &headers)
+        return 0 if self.others else self.stream_message(frame, subject, user, &headers)
 
     cdef Py_ssize_t consumer_acked_again(self, const uint8_t* at, const uint8_t* end) except -1:
         """Take the frame at *at* if it is an ack to the consumer of the ack before, and differs in its numbers alone; returns its
@@ -459,8 +464,8 @@ cdef class _Scanner:
         self.acked(self.consumer, <uint64_t> sequence)
         return at + self.consumer_end.size - begin
 
-    cdef int consumer_ack(self, Span named, uint64_t sequence) except -1:
-        """Add an ack to the ranges of its consumer; *named*: its subject up to the consumer's name."""
+    cdef int consumer_ack(self, Span named, Span user, uint64_t sequence) except -1:
+        """Add an ack to the ranges of its consumer; *named*: its subject up to the consumer's name, *user* included."""
         cdef _Run run = self.consumer
         cdef bytes inbox
         cdef list tokens
@@ -468,31 +473,38 @@ cdef class _Scanner:
             inbox = _text(named)
             run = self.consumers.get(inbox)
             if run is None:
-                tokens = inbox.split(b".")
+                tokens = inbox.rsplit(b".", 2)
                 run = _Run()
-                run.inbox, run.group, run.key, run.ranges = inbox, tokens[2], tokens[3], []
+                run.inbox, run.user, run.group, run.key, run.ranges = inbox, _text(user), tokens[1], tokens[2], []
                 self.consumers[inbox] = run
                 self.more_work += BATCH_WORK
             self.consumer = run
         return self.acked(run, sequence)
 
-    cdef int stream_message(self, RawFrame* frame, Headers* headers) except -1:
-        """Add a message to those of its stream."""
-        cdef _Stream stream = self.stream
-        cdef Py_ssize_t size
-        cdef uint8_t* out
+    cdef _Stream stream_of(self, Span subject, Span user):
+        """The stream of a message from that user, a new one if need be."""
+        cdef _Stream stream
+        cdef bytes name_of_user = _text(user)
+        name, keyed = self.stream_subject
+        stream = self.streams.get((name, name_of_user))
         if stream is None:
-            name, keyed = self.stream_subject
-            stream = self.streams.get(name)
-            if stream is None:
-                stream = self.streams[name] = _Stream()
-                stream.ids = []
-                stream.name, stream.keyed, stream.subject = name, keyed, b"" if keyed else _text(frame.subject)
-                self.more_work += BATCH_WORK
-            self.stream = stream
+            stream = self.streams[name, name_of_user] = _Stream()
+            stream.ids = []
+            stream.name, stream.user, stream.keyed = name, name_of_user, keyed
+            stream.subject = b"" if keyed else _text(subject)
+            self.more_work += BATCH_WORK
+        return stream
+
+    cdef int stream_message(self, RawFrame* frame, Span subject, Span user, Headers* headers) except -1:
+        """Add a message to those of its stream; *subject*: as its user sent it."""
+        cdef _Stream stream = self.stream
+        cdef Py_ssize_t size, answered = frame.reply.size
+        cdef uint8_t* out
+        if stream is None or not same(user, _start(stream.user), PyBytes_GET_SIZE(stream.user)):
+            stream = self.stream = self.stream_of(subject, user)
         size = text_size(frame.payload.size) + headers.size
         if stream.keyed:
-            size += long_text_size(frame.subject.size)
+            size += long_text_size(subject.size)
         if size > stream.largest_body:
             stream.largest_body = size
         out = put_u32(reserve(&stream.bodies, <size_t> size + 4), <uint64_t> size)
@@ -504,12 +516,18 @@ cdef class _Scanner:
                 stream.ids.append(b"")
             stream.ids.append(_text(headers.id))
         if stream.keyed:
-            put_long_text(out, 17, frame.subject.at, frame.subject.size)
+            put_long_text(out, 17, subject.at, subject.size)
         stream.bodies.used += <size_t> size + 4
-        out = put_u32(reserve(&stream.replies, <size_t> frame.reply.size + 4), <uint64_t> frame.reply.size)
+        if user.size > 0 and frame.reply.size > 0:
+            answered += self.to.size + user.size + 1
+        out = put_u32(reserve(&stream.replies, <size_t> answered + 4), <uint64_t> answered)
+        if answered > frame.reply.size:
+            out = put(put(out, self.to.at, self.to.size), user.at, user.size)
+            out[0] = 46
+            out += 1
         put(out, frame.reply.at, frame.reply.size)
-        stream.replies.used += <size_t> frame.reply.size + 4
-        stream.replied |= frame.reply.size > 0
+        stream.replies.used += <size_t> answered + 4
+        stream.replied |= answered > 0
         stream.count += 1
         stream.payload_bytes += frame.payload.size
         if frame.header.size + frame.payload.size > stream.largest:
@@ -673,10 +691,9 @@ cdef uint8_t* _put_stored_headers(uint8_t* out, Span block) noexcept:
     return out
 
 
-cdef bint _is_consumer_ack(RawFrame* frame, Span* named, uint64_t* sequence) noexcept:
-    """Whether a frame says of one message of a consumer that it is done, and wants no answer; *named*: its subject up to the
-    consumer's name."""
-    cdef Span subject = frame.subject
+cdef bint _is_consumer_ack(RawFrame* frame, Span subject, Span* named, uint64_t* sequence) noexcept:
+    """Whether a frame says of one message of a consumer that it is done, and wants no answer; *subject*: as its user sent it;
+    *named*: the frame's own subject up to the consumer's name."""
     cdef Span token
     cdef Py_ssize_t i, dots = 0, begin = 0
     cdef int64_t number = 0
@@ -687,7 +704,7 @@ cdef bint _is_consumer_ack(RawFrame* frame, Span* named, uint64_t* sequence) noe
             continue
         dots += 1
         if dots == 4:
-            named.at, named.size = subject.at, i
+            named.at, named.size = frame.subject.at, subject.at + i - frame.subject.at
         elif dots == 5:
             begin = i + 1
         elif dots == 6:

@@ -65,7 +65,7 @@ from stan.protocol.kernel.streams_py import stream_acks as stream_acks  # noqa: 
 if TYPE_CHECKING:
     from array import array
 
-KERNEL_VERSION = 17
+KERNEL_VERSION = 18
 """Raised with every change of the contract; a compiled twin with another one is not used."""
 
 NO_STREAMS: Mapping[int, StreamSubject] = MappingProxyType({})
@@ -225,11 +225,13 @@ class _Stream:
         "replied",
         "replies",
         "subject",
+        "user",
     )
 
-    def __init__(self, name: str, subject: bytes) -> None:
+    def __init__(self, name: str, subject: bytes, user: bytes) -> None:
         self.name = name
         self.subject = subject
+        self.user = user
         self.count = 0
         self.bodies: list[bytes] = []
         self.replies: list[bytes] = []
@@ -243,7 +245,16 @@ class _Stream:
         bodies = b"".join(self.bodies)
         ids = self.ids if any(self.ids) else []
         sizes = self.payload_bytes, self.largest, self.largest_body
-        return StreamMessages(self.name, self.subject, self.count, bodies, replies, *sizes, ids)
+        return StreamMessages(self.name, self.subject, self.count, bodies, replies, *sizes, ids, self.user)
+
+
+def _origin(users: bytes, subject: bytes) -> tuple[bytes, bytes]:
+    """Return the user who sent a frame, and the subject as sent by that user; without *users* b"" and *subject*. Both are empty
+    if there are users and *subject* names none."""
+    if not users:
+        return b"", subject
+    user, _, origin = subject[len(users) :].partition(b".")
+    return (user, origin) if user and origin and subject.startswith(users) else (b"", b"")
 
 
 _ACK_TOKENS = 9
@@ -269,8 +280,8 @@ class _JetStream:
         self.rules = rules
         self.subjects = subjects
         self.consumer_sid = consumer_sid
-        self.streams: dict[str, _Stream] = {}
-        self.consumers: dict[bytes, StreamAcks] = {}  # by the beginning of their ack subjects
+        self.streams: dict[tuple[str, bytes], _Stream] = {}  # by name and user
+        self.consumers: dict[tuple[bytes, bytes], StreamAcks] = {}  # by user and the beginning of their ack subjects
         self.work = 0
 
     def taker(self, frame: Frame) -> Callable[[Frame], None] | None:
@@ -279,10 +290,11 @@ class _JetStream:
         if not frame.sid:
             return None
         if frame.sid == self.consumer_sid:
-            tokens = frame.subject.split(b".")
+            tokens = _origin(self.rules.users, frame.subject)[1].split(b".")
             plain = not frame.reply and not frame.header and frame.payload in (b"", b"+ACK")
             return self.consumer_ack if plain and len(tokens) == _ACK_TOKENS and _is_number(tokens[5]) else None
-        if frame.sid not in self.subjects or len(frame.subject) > KEY_BYTES_MAX:
+        subject = _origin(self.rules.users, frame.subject)[1]
+        if frame.sid not in self.subjects or not 0 < len(subject) <= KEY_BYTES_MAX:
             return None
         answered = not frame.reply or (is_subject(frame.reply) and self.rules.answers(frame.reply))
         return self.stream_message if answered and header_fields(frame.header) is not None else None
@@ -290,17 +302,19 @@ class _JetStream:
     def stream_message(self, frame: Frame) -> None:
         """Add a message to those of its stream."""
         name, keyed = self.subjects[frame.sid]
-        stream = self.streams.get(name)
+        user, subject = _origin(self.rules.users, frame.subject)
+        stream = self.streams.get((name, user))
         if stream is None:
-            stream = self.streams[name] = _Stream(name, b"" if keyed else frame.subject)
+            stream = self.streams[name, user] = _Stream(name, b"" if keyed else subject, user)
             self.work += BATCH_WORK
         fields = header_fields(frame.header) or []
         encoded = b"".join(long_text(HEADER_TAG, text(1, key) + text(2, value)) for key, value in fields)
-        body = text(4, frame.payload) + encoded + (long_text(KEY_TAG, frame.subject) if keyed else b"")
+        body = text(4, frame.payload) + encoded + (long_text(KEY_TAG, subject) if keyed else b"")
         stream.count += 1
         stream.bodies += (_LENGTH.pack(len(body)), body)
-        stream.replies += (_LENGTH.pack(len(frame.reply)), frame.reply)
-        stream.replied |= bool(frame.reply)
+        reply = b"%b%b.%b" % (self.rules.to, user, frame.reply) if user and frame.reply else frame.reply
+        stream.replies += (_LENGTH.pack(len(reply)), reply)
+        stream.replied |= bool(reply)
         stream.payload_bytes += len(frame.payload)
         stream.largest_body = max(stream.largest_body, len(body))
         stream.largest = max(stream.largest, len(frame.header) + len(frame.payload))
@@ -308,11 +322,12 @@ class _JetStream:
 
     def consumer_ack(self, frame: Frame) -> None:
         """Add this ack to the ranges of its consumer."""
-        tokens = frame.subject.split(b".")
-        named = b".".join(tokens[:4])
+        user, subject = _origin(self.rules.users, frame.subject)
+        tokens = subject.split(b".")
+        named = user, b".".join(tokens[:4])
         acks = self.consumers.get(named)
         if acks is None:
-            acks = self.consumers[named] = StreamAcks(tokens[2], tokens[3], [])
+            acks = self.consumers[named] = StreamAcks(tokens[2], tokens[3], [], user)
             self.work += BATCH_WORK
         before = len(acks.ranges)
         _extend(acks.ranges, int(tokens[5]))
@@ -397,18 +412,9 @@ class _Scanner:
         tokens = frame.subject.rsplit(b".", 2)
         return len(tokens) == 3 and _is_number(tokens[1]) and int(tokens[1]) not in self.ack_groups
 
-    def origin(self, subject: bytes) -> tuple[bytes, bytes]:
-        """Return the user who sent a frame, and the subject as sent by that user; without users b"" and *subject*. Both are
-        empty if there are users and *subject* names none."""
-        users = self.rules.users
-        if not users:
-            return b"", subject
-        user, _, origin = subject[len(users) :].partition(b".")
-        return (user, origin) if user and origin and subject.startswith(users) else (b"", b"")
-
     def target(self, subject: bytes) -> tuple[bytes, bytes]:
         """Return the user and the channel of a publish; the channel is empty if *subject* is not that of a publish."""
-        user, origin = self.origin(subject)
+        user, origin = _origin(self.rules.users, subject)
         return user, origin[len(self.prefix) :] if origin.startswith(self.prefix) else b""
 
     def publish(self, frame: Frame) -> bool:
@@ -458,7 +464,7 @@ class _Scanner:
                 raise ValueError("too long")
         acks = self.runs.get(frame.subject)
         if acks is None:
-            user, origin = self.origin(frame.subject)
+            user, origin = _origin(self.rules.users, frame.subject)
             _, *tokens = origin.rsplit(b".", 2)
             if len(tokens) != 2 or not all(map(_is_number, tokens)):
                 raise ValueError("not an ack inbox")
@@ -506,8 +512,8 @@ def scan(
         rules: whether there are users, and which reply subjects a publish may have. A publish against them is malformed: its
             prepared ack would be sent wherever the publisher wants, in the broker's name.
         most: of `Scan.work`, about: one frame is always read. 0: no bound.
-        streams: by NATS subscription, the stream to which its frames belong; those with a long subject, a reply subject that
-            cannot be answered, or headers that `header_fields` does not take are left in `others`.
+        streams: by NATS subscription, the stream to which its frames belong, behind users as publishes are; those with a long
+            subject, a reply subject that cannot be answered, or headers that `header_fields` does not take are left in `others`.
         consumer_sid: NATS subscription of acks to consumers of JetStream; 0 for none. Those with headers, a reply subject or
             another payload than +ACK are left in `others`.
 

@@ -218,6 +218,23 @@ def test_a_publish_needs_the_right_to_its_subject(house):
     assert house.told(OWNER, "STREAM.INFO.S")["state"]["messages"] == 4
 
 
+def test_of_messages_that_come_together_those_are_stored_that_their_user_may_publish(house):
+    senders = ("half", "a.b"), ("half", "a.c"), (NOBODY, "a.b"), (RIGHTS[Right.PUBLISH], "a.c"), ("half", "a.b")
+    replies = [f"_INBOX.together.{number}" for number in range(len(senders))]
+    frames = [
+        (f"_STAN.from.{user}.{subject}", b"%d" % number, replies[number], ())
+        for number, (user, subject) in enumerate(senders)
+    ]
+    assert js.arrive(house.harness, *frames)
+    house.harness.turn()
+    answers = [
+        js.answer_to(house.harness, f"_STAN.to.{user}.{reply}")
+        for (user, _), reply in zip(senders, replies, strict=True)
+    ]
+    assert [code(answer) for answer in answers] == [0, 403, 403, 0, 0]
+    assert sorted(house.harness.stored("S")[2:]) == [b"0", b"3", b"4"]
+
+
 def test_to_replace_all_messages_needs_the_right_to_change_the_channel(house):
     rollup = [("Nats-Rollup", "all")]
     assert house.publish(RIGHTS[Right.PUBLISH], "a.b", fields=rollup)["error"]["code"] == 403
@@ -261,8 +278,9 @@ def test_nobody_else_asks_for_messages_or_acks_them(house):
     def pending():
         return house.told(OWNER, "CONSUMER.INFO.S.c")["num_ack_pending"]
 
-    for said in (b"", b"+TERM", b"-NAK", b"+NXT"):
-        house.says(OTHER, first, said)
+    for said in (b"", b"+ACK", b"+TERM", b"-NAK", b"+NXT"):
+        for reply in (True, False):
+            house.says(OTHER, first, said, reply=reply)
     assert pending() == 2
     assert house.says(OWNER, first, b"") is not None  # it is answered
     house.says(OWNER, second, b"", reply=False)

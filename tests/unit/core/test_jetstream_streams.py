@@ -334,7 +334,7 @@ def test_a_pub_ack_leaves_after_the_commit(broker):
     assert js.publish(broker, "a.b", b"1") == [None]
     broker.hold = False
     broker.turn()
-    assert json.loads(broker.hear("reply.2")[0].payload) == {"stream": "S", "seq": 1}
+    assert json.loads(broker.hear("_INBOX.2")[0].payload) == {"stream": "S", "seq": 1}
 
 
 def test_what_is_not_stored_is_answered_with_an_error(broker):

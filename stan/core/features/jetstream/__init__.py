@@ -100,7 +100,7 @@ class JetStreamFeature(BrokerFeature):
     def _listen(self) -> None:
         if self.on:
             rights, streams = self.rights, self.services.node.meta.streams
-            self.services.listening.acks = "" if rights.with_users else self.acks.SUBJECT
+            self.services.listening.acks = rights.listened(self.acks.SUBJECT)
             own = {ALL: self.router.receive} | self.acks.takers()
             takers = {rights.listened(subject): take for subject, take in own.items()}
             self.services.listening.change(takers | self.publishes.takers(streams), self.publishes.subjects(streams))

@@ -4,7 +4,7 @@ Such clients have no client id, so rules that name one are not about them. Witho
 nothing is looked up.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from stan_protocol.channels import REPLIES
@@ -138,6 +138,10 @@ class JetStreamRights:
         prefixes = self.node.config.reply_prefixes if self.with_users else ()
         taken = [f"{prefix.partition('.')[0]}.>" for prefix in prefixes]
         return not any(overlap(subject, one) for one in taken for subject in config.subjects)
+
+    def may_publish(self, user: str, subjects: Callable[[], Iterable[bytes]]) -> bool:
+        """True if a user may publish to all *subjects*, which are looked for if there are permissions."""
+        return self.authorizer is None or all(self.has(user, (Right.PUBLISH,), subject) for subject in subjects())
 
     def publish_refusal(self, user: str, stream: Stream, frame: Frame) -> ApiError | None:
         """Return why a user may not publish a message; None if it may. To remove all messages with it needs the right to change

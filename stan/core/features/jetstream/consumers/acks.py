@@ -99,7 +99,7 @@ class ConsumerAcks:
     def _acked_together(self, acks: StreamAcks) -> None:
         """Plain acks of one read for one consumer, of which none wants an answer."""
         led = self._led(acks.stream, acks.consumer)
-        if led is not None:
+        if led is not None and led[2][2].leaf.user == acks.user:
             self.faults.within(led[0], led[1].acked, led[2], acks.ranges, ())
 
     def _flow_answered(self, frame: Frame) -> None:

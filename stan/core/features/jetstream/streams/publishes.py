@@ -9,7 +9,9 @@ from functools import partial
 from stan_protocol.frames import Frame, StreamMessages, StreamSubject
 from stan_protocol.scalars import Nanos
 
+from stan.core.base.names import text
 from stan.core.features.jetstream.rights import JetStreamRights
+from stan.core.features.jetstream.streams.batches import singly, subjects_of
 from stan.core.features.jetstream.streams.storing import StreamStoring
 from stan.core.metadata.streams import Stream, Streams
 from stan.core.services.listening import Taker
@@ -39,37 +41,45 @@ class StreamPublishes:
         }
 
     def subjects(self, streams: Streams) -> dict[str, StreamSubject]:
-        """The same subjects, each with its stream: most messages come as batches. None with permissions: each is judged."""
-        if self.rights.authorizer is not None:
-            return {}
+        """The same subjects, each with its stream: most messages come as batches."""
         return {
-            subject: StreamSubject(name, not stream.config.is_literal)
+            self.rights.listened(subject): StreamSubject(name, not stream.config.is_literal)
             for name, stream in streams.by_name.items()
             for subject in stream.config.subjects
+            if self.rights.may_have(stream.config)
         }
 
     def _judge(self, name: str, frame: Frame) -> None:
         """A message, where there are permissions. One that its user may not publish is answered by the leader."""
-        said, stream = self.rights.sent_by(frame), self.node.meta.streams.by_name.get(name)
-        if said is None or stream is None:
+        said = self.rights.sent_by(frame)
+        if said is not None:
+            self._judge_of_user(name, *said)
+
+    def _judge_of_user(self, name: str, user: str, frame: Frame) -> None:
+        found = self._storing(name)
+        if found is None:
             return
-        user, frame = said
+        storing, stream = found
         error = self.rights.publish_refusal(user, stream, frame)
         if error is None:
             self._receive(name, frame)
-            return
-        storing = self.leading.part(self.placement.group_number(stream.channel), StreamStoring)
-        if storing is not None:
+        else:
             storing.refuse(stream, frame.reply, error)
 
     def _receive_batch(self, messages: StreamMessages) -> None:
-        """Store a batch at once, unless messages that came before it wait for the end of the turn."""
-        if self._arrived:
-            self._receive(messages.stream, messages)
+        """Store a batch at once, unless messages that came before it wait for the end of the turn. One of which its user may not
+        publish all is taken apart."""
+        found = self._storing(messages.stream)
+        if found is None:
+            return
+        storing, stream = found
+        if not self.rights.may_publish(text(messages.user), partial(subjects_of, messages)):
+            for frame in singly((messages,)):
+                self._judge_of_user(stream.name, text(messages.user), frame)
+        elif self._arrived:
+            self._receive(stream.name, messages)
         else:
-            found = self._storing(messages.stream)
-            if found is not None:
-                self.faults.within(found[0].number, found[0].store_batch, found[1], messages)
+            self.faults.within(storing.number, storing.store_batch, stream, messages)
 
     def _receive(self, name: str, arrived: Frame | StreamMessages) -> None:
         if not self._arrived:
