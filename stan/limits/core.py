@@ -144,6 +144,8 @@ EXPIRING_RUNS_MAX = 20_000
 the list of removed ones is rewritten when some are added."""
 EXPIRED_CHANNELS_MAX = 256
 """Channels in one entry that removes expired messages."""
+EXPIRED_MARKED_MAX = 1000
+"""Messages in one entry that removes expired messages of a stream whose subjects leave delete markers."""
 
 # --- permissions and complaints ------------------------------------------------------------------------------------
 PERMISSION_RULES_MAX = 10_000

@@ -5,6 +5,7 @@ What this broker does not do, or does in another way, is not asked here: see doc
 
 import asyncio
 import json
+from base64 import b64decode
 from collections.abc import Awaitable, Iterator
 
 import nats
@@ -289,6 +290,51 @@ async def of_a_history(ask: ApiClient, name: str) -> list[object]:
     return told
 
 
+async def of_markers(ask: ApiClient, name: str) -> list[object]:
+    """Buckets in which the end of a key can be seen."""
+    config = {
+        "name": name,
+        "subjects": [f"{name}.*"],
+        "max_msgs_per_subject": 1,
+        "discard": "new",
+        "allow_direct": True,
+    }
+    marked = config | {"subject_delete_marker_ttl": 60 * 10**9}
+    other = {"name": f"{name}2", "subjects": [f"{name}2.*"], "subject_delete_marker_ttl": 20 * 10**9}
+    told = [
+        await ask.api(f"STREAM.CREATE.{name}", config | {"subject_delete_marker_ttl": 10**8}),
+        await ask.api(f"STREAM.CREATE.{name}", config | {"subject_delete_marker_ttl": -1}),
+        await ask.api(f"STREAM.CREATE.{name}", marked),
+        await ask.api(f"STREAM.CREATE.{name}2", other | {"deny_purge": True}),
+        await ask.publish(f"{name}2.a", b"long", Nats_TTL="5s"),
+        await ask.api(f"STREAM.MSG.GET.{name}2", {"seq": 1}),
+        await ask.publish(f"{name}.stays", b"1"),
+        await ask.publish(f"{name}.ends", b"2", Nats_TTL="1s"),
+        await ask.publish(f"{name}.purged", b"", Nats_TTL="1s", KV_Operation="PURGE", Nats_Rollup="sub"),
+    ]
+    for key in ("ends", "purged"):
+        while b"Nats-Marker-Reason" not in await headers_of(ask, name, key):
+            if key == "purged" and not await headers_of(ask, name, key):
+                break
+            await asyncio.sleep(0.1)
+    told += [
+        await ask.api(f"STREAM.MSG.GET.{name}", {"last_by_subj": f"{name}.ends"}),
+        await ask.api(f"DIRECT.GET.{name}.{name}.ends"),
+        await ask.api(f"STREAM.INFO.{name}"),
+        await ask.publish(f"{name}.ends", b"again", Nats_Expected_Last_Subject_Sequence="4"),
+        await ask.api(f"STREAM.MSG.GET.{name}", {"last_by_subj": f"{name}.ends"}),
+    ]
+    return told
+
+
+async def headers_of(ask: ApiClient, name: str, key: str) -> bytes:
+    """The headers of a key's newest message; b"": there is none."""
+    answer = await ask.client.request(
+        f"$JS.API.STREAM.MSG.GET.{name}", json.dumps({"last_by_subj": f"{name}.{key}"}).encode(), timeout=ANSWERS_S
+    )
+    return b64decode(json.loads(answer.data).get("message", {}).get("hdrs", ""))
+
+
 async def of_a_seal(ask: ApiClient, name: str) -> list[object]:
     """A stream that is sealed, and promises that an update cannot take back."""
     config = {"name": name, "subjects": [f"{name}.*"], "max_age": 3_600 * 10**9, "allow_rollup_hdrs": True}
@@ -359,7 +405,17 @@ async def of_few_messages(ask: ApiClient, name: str) -> list[object]:
 
 @pytest.mark.parametrize(
     "story",
-    [of_streams, of_publishes, of_messages, of_a_bucket, of_a_history, of_full_subjects, of_a_seal, of_few_messages],
+    [
+        of_streams,
+        of_publishes,
+        of_messages,
+        of_a_bucket,
+        of_a_history,
+        of_full_subjects,
+        of_a_seal,
+        of_markers,
+        of_few_messages,
+    ],
 )
 async def test_both_servers_answer_the_same(story, original, ours):
     name = unique("js").replace(".", "_").replace("-", "_")

@@ -28,6 +28,7 @@ from stan.core.features.delays.publish_times import Deferring
 from stan.core.features.jetstream.consumers.after_commit import AfterCommit
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
 from stan.core.features.jetstream.streams.judging import InFlight
+from stan.core.features.jetstream.streams.markers import DeleteMarkers
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.features.jetstream.streams.subjects import SubjectIndex
 from stan.core.features.moves.spreading import Spreading
@@ -583,6 +584,20 @@ def forgets_ids(*_):
 def takes_an_index_as_it_is(*_):
     """It is never caught up with the log."""
     return 0
+
+
+@breaks(DeleteMarkers, "_is_last", "cluster-markers", 6, "it had not ended")
+def marks_the_end_of_subjects_that_go_on(*_):
+    return True
+
+
+@breaks(DeleteMarkers, "_leave", "cluster-markers", 12, "no marker behind")
+def removes_before_it_marks(original, self, stream, due, markers):
+    """By an entry of its own, a little earlier: a leader that dies between leaves no marker."""
+    yield from original(self, stream, due, [])
+    yield from self.pause(SECOND // 2)
+    if markers:
+        yield from self.store(self.channels.by_uid[stream.uid], markers, lambda _first: b"")
 
 
 @breaks(InFlight, "begin", "cluster-streams", 12, "check_streams")

@@ -68,6 +68,7 @@ def _rule(stream: Stream) -> PolicyRule:
         compact=KEEP_LAST if keeps else None,
         min_age=0 if keeps else None,
         compress=1 if compressed else None,
+        ttl=stream.config.max_age if stream.config.expires else None,
     )
 
 
@@ -81,7 +82,7 @@ class Streams:
     dirty: set[str] = field(default_factory=set)
     rules: tuple[
         PolicyRule, ...
-    ] = ()  # of channels whose streams keep the newest messages of each subject, or are compressed
+    ] = ()  # of channels whose streams keep the newest messages of each subject, are compressed, or leave markers
 
     def of_subject(self, subject: str) -> Stream | None:
         """The stream that a message of that subject belongs to; None: there is none. Cost: O(streams)."""

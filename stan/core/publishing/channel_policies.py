@@ -48,7 +48,7 @@ def _of_stream(room: ChannelLimits, config: StreamConfig) -> ChannelLimits:
         room,
         msgs=max(config.max_msgs, 0) or (0 if config.history else room.msgs),
         bytes=max(config.max_bytes, 0) or room.bytes,
-        age_ns=0 if config.sealed else config.max_age or room.age_ns,
+        age_ns=0 if config.sealed or config.expires else config.max_age or room.age_ns,
         inactivity_ns=0,
     )
 

@@ -1,6 +1,6 @@
 """Channels on the leader: their live views, which follow the registry and the state of their groups (STAN-SPEC 7)."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
 
 from stan_protocol.refusals import (
@@ -65,6 +65,8 @@ class LiveChannels:
         self.stores = EphemeralStores(services.stored.source)  # messages of ephemeral channels
         self.removal = ChannelRemoval(services, self.by_uid, self.policies)
         self.retention = Retention(services, self.by_uid, self.policies, self.stores)
+        self.expire: Callable[[ChannelUid], bool] = lambda _uid: False
+        """Called when something has expired in a channel; True: it is removed together with other changes, soon."""
 
     # --- leadership -------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ ASKS_SERVER: Final = b'{"stan":true}'
 """Payload of an INFO request by which a streaming server asks if another one answers. NATS's own server ignores it, and clients
 send none."""
 ALL: Final = f"{PREFIX}>"
-LEVEL: Final = 0
+LEVEL: Final = 1
 """The level of the API that answers tell; what came to JetStream with a higher one is done here only where the docs say so."""
 _TYPE: Final = "io.nats.jetstream.api.v1."
 

@@ -18,6 +18,8 @@ ROLLUP: Final = b"Nats-Rollup"
 OF_ALL: Final = b"all"
 OF_SUBJECT: Final = b"sub"
 TTL: Final = b"Nats-TTL"
+MARKER_REASON: Final = b"Nats-Marker-Reason"
+_KV_OPERATION: Final = b"KV-Operation"
 REQUIRED_LEVEL: Final = b"Nats-Required-Api-Level"
 BATCH_ID: Final = b"Nats-Batch-Id"
 COUNTER: Final = b"Nats-Incr"
@@ -49,6 +51,12 @@ def stored(fields: Iterable[tuple[bytes, bytes]]) -> Iterator[wire.Header]:
 def takes_place(message: wire.MsgProto) -> bool:
     """True if a stored message takes the place of those before it that have its subject."""
     return next((header.value for header in message.headers if header.key == ROLLUP), b"") == OF_SUBJECT
+
+
+def marks_deletion(message: wire.MsgProto) -> bool:
+    """True if a stored message says that its subject, or its key of a bucket, has no value any more."""
+    fields = dict(of_message(message))
+    return bool(fields.get(MARKER_REASON)) or fields.get(_KV_OPERATION) == b"PURGE"
 
 
 def of_message(message: wire.MsgProto) -> list[tuple[bytes, bytes]]:

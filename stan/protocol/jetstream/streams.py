@@ -43,7 +43,6 @@ _NOT_BUILT: Final = (
     "allow_atomic",
     "allow_msg_schedules",
     "allow_batched",
-    "subject_delete_marker_ttl",
 )
 
 
@@ -83,6 +82,9 @@ class StreamConfig:
     sealed: bool = False  # nothing is stored or removed any more
     allow_rollup: bool = False
     allow_ttl: bool = False
+    marker_ttl: int = (
+        0  # ns: for how long the end of a subject can be seen, the last message of which has expired; 0: it cannot
+    )
     compressed: bool = False  # its channel has the policy `compress`
     consumers: ConsumerLimits = field(default_factory=ConsumerLimits)
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -107,6 +109,11 @@ class StreamConfig:
     def rolls_up(self) -> bool:
         """True if a message may take the place of the others of its subject, and all of these are to be known for that."""
         return self.allow_rollup and not self.history and not self.is_literal
+
+    @property
+    def expires(self) -> bool:
+        """True if its messages expire at `max_age`, each alone, as the last one of a subject leaves a marker."""
+        return self.max_age > 0 and self.marker_ttl > 0
 
     @property
     def is_queue(self) -> bool:
@@ -153,6 +160,8 @@ class StreamConfig:
         }
         if self.discard_new_per_subject:
             told["discard_new_per_subject"] = True
+        if self.marker_ttl:
+            told["subject_delete_marker_ttl"] = self.marker_ttl
         if self.metadata:
             told["metadata"] = dict(sorted(self.metadata.items()))
         return told
@@ -184,6 +193,8 @@ def requested(document: Mapping[str, Any], name: str, replicas: int) -> StreamCo
     fields.switch("pedantic")
     _refuse(fields, document)
     found = _read(fields)
+    if found.marker_ttl > 0:  # needs these, and brings them
+        found = replace(found, allow_ttl=True, allow_rollup=True, deny_purge=found.deny_purge and found.allow_rollup)
     _check(found, replicas)
     window = found.duplicate_window
     if "duplicate_window" not in document or not window:
@@ -263,6 +274,7 @@ def _read(fields: Fields) -> StreamConfig:
         sealed=fields.switch("sealed"),
         allow_rollup=fields.switch("allow_rollup_hdrs"),
         allow_ttl=fields.switch("allow_msg_ttl"),
+        marker_ttl=fields.number("subject_delete_marker_ttl"),
         compressed=fields.text("compression") == S2,
         consumers=_consumer_limits(Fields(fields.table("consumer_limits"))),
         metadata=_metadata(fields.table("metadata")),
@@ -329,6 +341,8 @@ def _check(config: StreamConfig, replicas: int) -> None:
             only_new and config.max_msgs_per_subject <= 0,
             "discard new per subject requires max msgs per subject > 0",
         ),
+        (0 < config.marker_ttl < SECOND, "subject delete marker TTL must be at least 1 second"),
+        (config.marker_ttl < 0, "subject delete marker TTL must not be negative"),
         (config.allow_rollup and config.deny_purge, "roll-ups require the purge permission"),
         (config.replicas > REPLICAS_MAX, "maximum replicas is 5"),
         (config.replicas < 0, "replicas count cannot be negative"),

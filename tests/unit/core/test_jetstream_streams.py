@@ -729,7 +729,7 @@ def test_a_request_that_fails_is_logged_and_harms_nobody(broker, monkeypatch):
 
 def test_a_request_that_needs_a_newer_api_is_refused(broker):
     create(broker)
-    for level, code in (("0", None), ("1", 10185), ("x", 10185)):
+    for level, code in (("0", None), ("1", None), ("2", 10185), ("x", 10185)):
         fields = [("Nats-Required-Api-Level", level)]
         assert js.hears(broker, "$JS.API.STREAM.INFO.S", b"", f"reply.{level}", fields)
         broker.turn()

@@ -5,7 +5,7 @@ Off, as it is unless `jetstream_api` is set, the feature listens on nothing and 
 
 from collections.abc import Callable, Mapping
 
-from stan_protocol.scalars import GroupId
+from stan_protocol.scalars import ChannelUid, GroupId
 
 from stan.core.features import BrokerFeature, BrokerParts
 from stan.core.features.jetstream.backups import StreamBackups
@@ -15,6 +15,7 @@ from stan.core.features.jetstream.consumers.requests import ConsumerRequests
 from stan.core.features.jetstream.consumers.retention import InterestStreams, WorkQueues
 from stan.core.features.jetstream.requests import ApiHandler, ApiRouter
 from stan.core.features.jetstream.rights import JetStreamRights
+from stan.core.features.jetstream.streams.markers import DeleteMarkers
 from stan.core.features.jetstream.streams.messages import MessageRequests
 from stan.core.features.jetstream.streams.publishes import StreamPublishes
 from stan.core.features.jetstream.streams.reading import StreamReading
@@ -44,6 +45,7 @@ class JetStreamFeature(BrokerFeature):
             self.streams.handlers() | self.messages.handlers() | self.consumers.handlers()
         )
         self.router = ApiRouter(services, rights, parts.read_index, handlers)
+        parts.channels.expire = self._expire
         self.backups = StreamBackups(services, parts, self.streams)
 
     def handlers(self) -> Mapping[str, Callable[..., None]]:
@@ -61,8 +63,13 @@ class JetStreamFeature(BrokerFeature):
             leadership.keep(ConsumerDeliveries(self.services, leadership))
             leadership.keep(InterestStreams(self.services, leadership, self.parts.channels))
             leadership.keep(WorkQueues(self.services, leadership, self.parts.channels))
-            for kind in (StreamReading, StreamStoring):
+            for kind in (StreamReading, StreamStoring, DeleteMarkers):
                 leadership.keep(kind(self.services, leadership, self.parts.channels, self.parts.publishing))
+
+    def _expire(self, uid: ChannelUid) -> bool:
+        """Remove the expired messages of a channel, if its stream leaves delete markers; False: it leaves none."""
+        part = self.services.leading.part(self.services.node.meta.by_uid[uid].group, DeleteMarkers)
+        return part is not None and part.take(uid)
 
     def leads_group(self, number: GroupId) -> None:
         """The live view of a group is complete: its consumers can be looked at."""

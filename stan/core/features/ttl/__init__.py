@@ -1,5 +1,7 @@
 """Messages with a time to live."""
 
+from stan_protocol.scalars import GroupId
+
 from stan.core.features import BrokerFeature, BrokerParts
 from stan.core.features.ttl.expiring import Expiring, ExpiryClock
 from stan.core.leader.local_group import Leadership
@@ -18,6 +20,13 @@ class TtlFeature(BrokerFeature):
         expiring = Expiring(self.services, leadership, self.parts.channels, self._clock)
         leadership.keep(expiring)
         expiring.lead()
+
+    def leads_group(self, number: GroupId) -> None:
+        """Remove overdue messages, as all parts of the leader are there."""
+        part = self.services.leading.part(number, Expiring)
+        if part is not None:
+            part.look()
+            self._clock.set()
 
     def due(self) -> None:
         """Remove expired messages."""

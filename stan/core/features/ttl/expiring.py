@@ -82,10 +82,11 @@ class Expiring(LeaderPart):
 
     def lead(self) -> None:
         """This node leads the group from now on: channels with something overdue are held at once."""
+        stops, second = self.group.dispatch.stops, self.node.clock.wall // SECOND
         for uid, listed in self._listed.items():
             self._expect(listed.next, uid)
-        self.look()
-        self.clock.set()
+            if listed.next <= second:
+                stops.expiring = stops.expiring | {uid}
 
     def _expect(self, at: int, uid: ChannelUid) -> None:
         """Look at a channel then (Unix s)."""
@@ -154,8 +155,9 @@ class Expiring(LeaderPart):
         stops = self.group.dispatch.stops
         uids = {ChannelUid(uid) for uid, _ in pairs(due)}
         stops.expiring = stops.expiring | uids
+        due = [number for run in pairs(due) if not self.channels.expire(ChannelUid(run[0])) for number in run]
         if self._under_way:
-            self._waiting |= uids
+            self._waiting |= {ChannelUid(uid) for uid, _ in pairs(due)}
             return
         for at in range(0, len(due), 2 * limits.EXPIRED_CHANNELS_MAX):
             channels = due[at : at + 2 * limits.EXPIRED_CHANNELS_MAX]

@@ -336,9 +336,21 @@ class Judge:
             length = _time_to_live(fields[headers.TTL])
             if length is None:
                 return b"", INVALID_TTL
+            length = self._at_least_of_marker(message, length)
             message.expires_at = self.now + length if length else 0
         body = message.SerializeToString()
         return _LENGTH.pack(len(body)) + body, None
+
+    def _at_least_of_marker(self, message: wire.MsgProto, length: int) -> int:
+        """The time to live of a message: as long as that of markers at least, as one of its subject may be there. A subject
+        that has one message alone has no marker then."""
+        config = self.stream.config
+        if not 0 < length < config.marker_ttl or config.max_msgs_per_subject == 1:
+            return length
+        for header in message.headers:
+            if header.key == headers.TTL:
+                header.value = b"%d" % (config.marker_ttl // SECOND)
+        return config.marker_ttl
 
     def _too_large(self, frame: Frame, listed: list[tuple[bytes, bytes]], body: bytes) -> ApiError | None:
         most, name = self.stream.config.max_msg_size, self.channel.info.name

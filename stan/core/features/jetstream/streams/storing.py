@@ -96,6 +96,19 @@ class StreamStoring(StoringPart):
             totals.in_bytes += messages.payload_bytes
             self._store_batch(stream, channel, messages)
 
+    def others_come(self, uid: ChannelUid) -> bool:
+        """True if messages are on their way that were not published to the stream, but to its channel."""
+        channel = self.channels.by_uid.get(uid)
+        if channel is None:
+            return False
+        own = self._in_flight[uid].count if uid in self._in_flight else 0
+        last = self.stored.indexes(self.number, uid).last_sequence
+        return channel.next_sequence + channel.unsealed.count - 1 - last > own
+
+    def is_on_its_way(self, uid: ChannelUid, subject: bytes) -> bool:
+        """True if a message of that subject was published to the stream, and is not committed yet."""
+        return uid in self._in_flight and bool(self._in_flight[uid].newest(subject))
+
     def _count(self, arrived: Sequence[Arrived]) -> None:
         totals = self.reports.totals
         for one in arrived:
