@@ -15,6 +15,7 @@ from stan_protocol.refusals import go_quote
 from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
+from stan.permissions import covers
 from stan.protocol.jetstream.errors import OTHER_STREAM, REPLICAS_ALONE, RequestError, invalid_config, invalid_json
 from stan.protocol.jetstream.json_data import Fields
 
@@ -86,17 +87,20 @@ class StreamConfig:
     compressed: bool = False  # its channel has the policy `compress`
     consumers: ConsumerLimits = field(default_factory=ConsumerLimits)
     metadata: Mapping[str, str] = field(default_factory=dict)
+    # As the server has it alone, once the subjects were changed.
+    own_channel: str = ""  # its channel, which its subjects do not name; a message's key is its subject
+    mixed: bool = False  # earlier messages may have subjects that are none of these
 
     @property
     def is_literal(self) -> bool:
-        """True if its channel is that of its one subject; else the channel is called like the stream, and a message's key is its
-        subject."""
-        return len(self.subjects) == 1 and _names_channel(self.subjects[0])
+        """True if its channel is that of its one subject; else the channel is called like the stream, or as it was at first, and
+        a message's key is its subject."""
+        return not self.own_channel and len(self.subjects) == 1 and _names_channel(self.subjects[0])
 
     @property
     def channel(self) -> bytes:
         """The name of its channel."""
-        return (self.subjects[0] if self.is_literal else self.name).encode()
+        return (self.own_channel or (self.subjects[0] if self.is_literal else self.name)).encode()
 
     @property
     def history(self) -> int:
@@ -159,12 +163,40 @@ class StreamConfig:
 
     def encoded(self) -> bytes:
         """The configuration as the log has it."""
-        return json.dumps(self.document(), separators=(",", ":")).encode()
+        own = {name: value for name in _OWN if (value := getattr(self, name))}
+        return json.dumps(self.document() | own, separators=(",", ":")).encode()
+
+
+_OWN: Final = ("own_channel", "mixed")
+"""Fields that clients neither send nor get."""
+
+
+def take_own(document: dict[str, Any]) -> dict[str, Any]:
+    """Take the fields that the server has alone out of what `encoded` has written, by name. Raises RequestError: of another
+    type."""
+    fields = Fields({name: document.pop(name, None) for name in _OWN})
+    return {"own_channel": fields.text("own_channel"), "mixed": fields.switch("mixed")}
 
 
 def decoded(config: bytes) -> StreamConfig:
     """Return the configuration that `encoded` has written."""
-    return _read(Fields(json.loads(config)))
+    document: dict[str, Any] = json.loads(config)
+    own = take_own(document)
+    return replace(_read(Fields(document)), **own)
+
+
+def changed(before: StreamConfig, after: StreamConfig) -> StreamConfig:
+    """Return the configuration of a stream that gets the subjects of *after*: it keeps the channel that it has.
+
+    Raises:
+        RequestError: there it cannot have the options of *after*.
+    """
+    covered = all(any(covers(new, old) for new in after.subjects) for old in before.subjects)
+    after = replace(after, mixed=before.mixed or not covered)
+    if after.is_literal != before.is_literal or after.channel != before.channel:
+        after = replace(after, own_channel=before.channel.decode())
+        _check_history(after)
+    return after
 
 
 def requested(document: Mapping[str, Any], name: str, replicas: int) -> StreamConfig:

@@ -44,6 +44,21 @@ def test_a_puller_gets_what_it_asks_for_under_the_subjects_of_the_messages():
     assert one.ack.startswith("$JS.ACK.ORDERS.worker.1.1.1.")
 
 
+def test_a_consumer_tells_the_subjects_of_a_stream_that_has_got_others():
+    h = served(["orders.0"])
+    publish(h, "orders.0", b"message 1")
+    consumer(h, "worker")
+    consumer(h, "filtered", filter_subject="bills")
+    assert "error" not in api(h, "STREAM.UPDATE.ORDERS", {"name": "ORDERS", "subjects": ["bills"]})
+    publish(h, "bills", b"message 2")
+
+    assert [(one.subject, one.payload) for one in pull(h, "worker", 5, no_wait=True) if not one.status] == [
+        ("orders.0", b"message 1"),
+        ("bills", b"message 2"),
+    ]
+    assert sequences(pull(h, "filtered", 5, no_wait=True)) == [2]
+
+
 def test_a_request_waits_for_messages_that_come_later():
     h = filled(0)
     consumer(h, "worker")

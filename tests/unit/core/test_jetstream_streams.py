@@ -227,8 +227,42 @@ def test_an_update_changes_what_may_change(broker):
     assert changed["config"]["max_msgs"] == 1
     assert sequences(js.publish(broker, "u", b"2")) == [2]
     assert js.api(broker, "STREAM.INFO.T")["state"]["messages"] == 1
-    assert refusal(js.api(broker, "STREAM.UPDATE.T", {"name": "T", "subjects": ["x"]})) == 10052
     assert refusal(js.api(broker, "STREAM.UPDATE.U", {"name": "U", "subjects": ["x"]})) == 10059
+
+
+@pytest.mark.parametrize("subjects", [["a.b", "c"], ["c"], ["a.*"]])
+def test_a_stream_of_one_subject_keeps_its_channel_when_it_gets_others(broker, subjects):
+    create(broker)
+    js.publish(broker, "a.b", b"1")
+    changed = js.api(broker, "STREAM.UPDATE.S", {"name": "S", "subjects": subjects})
+    assert changed["config"]["subjects"] == subjects
+    named = subjects[-1].replace("*", "b")
+    assert sequences(js.publish(broker, named, b"2")) == [2]
+
+    assert got(broker, "S", seq=1) == ("a.b", 1, b"1")
+    assert got(broker, "S", last_by_subj=named) == (named, 2, b"2")
+    assert list(broker.broker.view.meta.channels) == [b"a.b"]
+    assert create(broker, subjects=subjects)["config"]["subjects"] == subjects
+    assert refusal(create(broker)) == 10058
+    assert refusal(create(broker, "OTHER", ["a.b"])) in (10052, 10065)
+
+
+def test_a_stream_that_is_left_with_one_subject_keeps_its_channel(broker):
+    create(broker, "T", ["t.x", "u"])
+    js.publish(broker, "u", b"1")
+    assert "error" not in js.api(broker, "STREAM.UPDATE.T", {"name": "T", "subjects": ["t.x"]})
+    assert sequences(js.publish(broker, "t.x", b"2")) == [2]
+    assert not js.hears(broker, "u")
+
+    assert got(broker, "T", seq=1) == ("u", 1, b"1")
+    assert got(broker, "T", last_by_subj="t.x") == ("t.x", 2, b"2")
+    assert list(broker.broker.view.meta.channels) == [b"T"]
+
+
+def test_a_stream_of_one_subject_gets_no_others_with_limits_that_it_cannot_have_then(broker):
+    create(broker, max_msgs=5, max_msgs_per_subject=2)
+    wanted = {"name": "S", "subjects": ["a.b", "c"], "max_msgs": 5, "max_msgs_per_subject": 2}
+    assert refusal(js.api(broker, "STREAM.UPDATE.S", wanted)) == 10052
 
 
 def test_a_stream_goes_with_the_channel_that_it_has_made(broker):

@@ -136,6 +136,7 @@ class ConsumerDeliveries(LeaderPart):
         now, config = self.node.clock.now, consumer.config
         stream = self.node.meta.streams.by_uid.get(live.cursor.uid)
         if stream is not None:
+            consumer.subject = stream.only_subject
             consumer.filters = () if let_all_through(config.filters, stream) else config.filters
             chooses = consumer.filters or config.newest_until or stream.config.history
             consumer.known = self._subjects(led, stream) if chooses else None

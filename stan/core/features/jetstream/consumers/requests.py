@@ -337,6 +337,6 @@ def change_for(stream: Stream, config: ConsumerConfig, start: int, at: WallNanos
         start_sequence=start,
         consumers_max=min(most, limits.STREAM_CONSUMERS_MAX) if most > 0 else limits.STREAM_CONSUMERS_MAX,
         at=at,
-        subject=stream.channel if stream.config.is_literal else b"",
+        subject=stream.only_subject,
         user=user,
     )

@@ -8,6 +8,7 @@ but for one that has taken a channel over which was there before: that one stays
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, cast
@@ -50,7 +51,7 @@ from stan.protocol.jetstream.errors import (
     not_permitted,
 )
 from stan.protocol.jetstream.json_data import Fields
-from stan.protocol.jetstream.streams import StreamConfig, requested
+from stan.protocol.jetstream.streams import StreamConfig, changed, requested
 from stan.protocol.proto import entries_pb2 as pb
 
 _METADATA: Final = Answerer.METADATA
@@ -175,8 +176,6 @@ class StreamRequests:
         config, known = self._requested(request)
         if known is None:
             raise RequestError(NO_STREAM)
-        if config.is_literal != known.config.is_literal or config.channel != known.channel:
-            raise RequestError(invalid_config("stream configuration update can not change the stream's channel"))
         if config.retention != known.config.retention and (config.is_queue or known.config.is_queue):
             why = "stream configuration update can not change retention policy to/from workqueue"
             raise RequestError(invalid_config(why))
@@ -194,11 +193,15 @@ class StreamRequests:
             raise RequestError(UNAVAILABLE)
         return self.config_of(request.document(), request.named[0], request.user)
 
-    def config_of(self, document: Mapping[str, Any], name: str, user: str) -> tuple[StreamConfig, Stream | None]:
-        """The configuration that a document of *user* ("" without users) asks for, and the stream as it is. Raises
-        RequestError."""
-        config = requested(document, name, self._replicas())
+    def config_of(
+        self, document: Mapping[str, Any], name: str, user: str, own: Mapping[str, Any] | None = None
+    ) -> tuple[StreamConfig, Stream | None]:
+        """The configuration that a document of *user* ("" without users) asks for, and the stream as it is. *own*: as of
+        `take_own`. Raises RequestError."""
+        config = replace(requested(document, name, self._replicas()), **(own or {}))
         known = self.node.meta.streams.by_name.get(name)
+        if known is not None:
+            config = changed(known.config, config)
         self.rights.check_stream(user, config, known)
         if self.node.meta.streams.is_too_much(config):
             raise RequestError(TOO_MANY_STREAMS)
