@@ -13,6 +13,8 @@ send none."""
 ALL: Final = f"{PREFIX}>"
 LEVEL: Final = 0
 """The level of the API that answers tell; what came to JetStream with a higher one is done here only where the docs say so."""
+LEVEL_READ: Final = 5
+"""The highest level that a request may ask for: of each option up to there it is known if it is done, and else it is refused."""
 _TYPE: Final = "io.nats.jetstream.api.v1."
 
 SEES: Final = (Right.ADMIN_READ, Right.PUBLISH, Right.SUBSCRIBE, Right.ADMIN_WRITE)

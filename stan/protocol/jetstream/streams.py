@@ -16,7 +16,7 @@ from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.permissions import covers
-from stan.protocol.jetstream.errors import OTHER_STREAM, REPLICAS_ALONE, RequestError, invalid_config, invalid_json
+from stan.protocol.jetstream.errors import OTHER_STREAM, REPLICAS_ALONE, RequestError, invalid_config, invalid_json, pedantic_refusal
 from stan.protocol.jetstream.json_data import Fields
 
 DUPLICATE_WINDOW: Final = 120 * SECOND
@@ -213,9 +213,11 @@ def requested(document: Mapping[str, Any], name: str, replicas: int) -> StreamCo
     fields = Fields(document)
     if document.get("name") != name:
         raise RequestError(OTHER_STREAM)
-    fields.switch("pedantic")
+    pedantic = fields.switch("pedantic")
     _refuse(fields, document)
     found = _read(fields)
+    for why in _of_pedants(found, document) if pedantic else ():
+        raise RequestError(pedantic_refusal(why))
     _check(found, replicas)
     window = found.duplicate_window
     if "duplicate_window" not in document or not window:
@@ -223,6 +225,15 @@ def requested(document: Mapping[str, Any], name: str, replicas: int) -> StreamCo
     found = replace(found, replicas=replicas, duplicate_window=window, subjects=found.subjects or (name,))
     _check_subjects(found)
     _check_history(found)
+    return found
+
+
+def _of_pedants(config: StreamConfig, document: Mapping[str, Any]) -> list[str]:
+    """The values in the place of which others would be taken."""
+    counts = ("max_msgs", "max_msgs_per_subject", "max_bytes", "max_msg_size", "max_consumers")
+    found = [f"{name} must be set to -1" for name in counts if Fields(document).number(name) < -1]
+    if not config.duplicate_window and 0 < config.max_age < DUPLICATE_WINDOW:
+        found.append("duplicate window cannot be bigger than max age")
     return found
 
 

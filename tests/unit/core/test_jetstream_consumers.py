@@ -308,6 +308,57 @@ def test_a_backoff_says_when_a_message_comes_again():
     assert [one.delivered for one in got(h, "_INBOX.b.1")] == [3]
 
 
+def test_pauses_of_a_backoff_are_as_long_as_the_client_says():
+    for number in range(20):
+        h = filled(1)
+        consumer(h, f"worker{number}", backoff=[SECOND, 10 * SECOND], max_deliver=5)
+        pull(h, f"worker{number}", 1)
+        h.pass_time(1.2)
+        assert [one.delivered for one in pull(h, f"worker{number}", 1)] == [2]
+        pull(h, f"worker{number}", 1, inbox="_INBOX.b.1")
+        h.pass_time(9.7)
+        assert got(h, "_INBOX.b.1") == []
+        h.pass_time(0.3)
+        assert [one.delivered for one in got(h, "_INBOX.b.1")] == [3]
+
+
+@pytest.mark.parametrize("ack", [b"", b"-NAK", b"+TERM"])
+def test_who_acks_what_nobody_waits_for_is_answered_at_once(ack):
+    h = filled(2)
+    consumer(h, "worker")
+    consumer(h, "reader", ack_policy="none")
+    (mine,), (theirs,) = pull(h, "worker"), pull(h, "reader")
+    assert "error" not in api(h, "CONSUMER.DELETE.ORDERS.worker")
+    for number, message in enumerate((mine, theirs)):
+        says(h, message, ack, f"reply.ack.{number}")
+        assert [one.status for one in got(h, f"reply.ack.{number}")] == ["503"]
+    assert "error" not in api(h, "STREAM.DELETE.ORDERS")
+    says(h, theirs, ack, "reply.ack.2")
+    assert [one.status for one in got(h, "reply.ack.2")] == ["503"]
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"max_ack_pending": 0}, "max_ack_pending must be set if it's configured in stream limits"),
+        ({"max_ack_pending": 5, "max_batch": -1}, "max_batch must not be negative"),
+        ({"max_ack_pending": 5, "backoff": [SECOND]}, "first backoff value has to equal batch AckWait"),
+        ({"max_ack_pending": 5}, None),
+    ],
+)
+def test_a_pedantic_client_is_refused_what_would_be_changed(config, why):
+    h = filled(0, consumer_limits={"max_ack_pending": 10})
+    wanted = {"name": "worker", "ack_policy": "explicit"} | config
+    asked = {"stream_name": "ORDERS", "config": wanted, "pedantic": True}
+    told = api(h, "CONSUMER.CREATE.ORDERS.worker", asked).get("error", {})
+    assert (told.get("err_code"), told.get("description")) == ((10157, f"pedantic mode: {why}") if why else (None, None))
+
+
+def test_a_consumer_without_acks_tells_the_limits_of_its_stream_too():
+    h = filled(0, consumer_limits={"max_ack_pending": 10})
+    assert consumer(h, "reader", ack_policy="none")["config"]["max_ack_pending"] == 10
+
+
 # --- push -----------------------------------------------------------------------------------------------------------------
 
 

@@ -559,6 +559,8 @@ def test_messages_are_found_by_sequence_and_subject(broker):
         10003,
     ]
     assert js.api(broker, "STREAM.INFO.T", {"subjects_filter": "t.*"})["state"]["subjects"] == {"t.x": 2, "t.y": 1}
+    some = js.api(broker, "STREAM.INFO.T", {"subjects_filter": "t.y"})
+    assert (some["state"]["subjects"], some["total"], some["state"]["num_subjects"]) == ({"t.y": 1}, 1, 3)
 
 
 def test_the_newest_message_of_a_subject_is_the_one_before_if_that_is_deleted(broker):
@@ -684,12 +686,27 @@ def test_a_request_that_fails_is_logged_and_harms_nobody(broker, monkeypatch):
 
 def test_a_request_that_needs_a_newer_api_is_refused(broker):
     create(broker)
-    for level, code in (("0", None), ("1", 10185), ("x", 10185)):
+    for level, code in (("0", None), ("5", None), ("6", 10185), ("x", 10185)):
         fields = [("Nats-Required-Api-Level", level)]
         assert js.hears(broker, "$JS.API.STREAM.INFO.S", b"", f"reply.{level}", fields)
         broker.turn()
         answer = json.loads(js.answer_to(broker, f"reply.{level}").payload)
         assert answer.get("error", {}).get("err_code") == code
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"max_msgs": -2}, "max_msgs must be set to -1"),
+        ({"max_age": SECOND}, "duplicate window cannot be bigger than max age"),
+        ({"max_age": SECOND, "duplicate_window": SECOND}, None),
+    ],
+)
+def test_a_pedantic_client_is_refused_what_would_be_changed(broker, config, why):
+    answer = create(broker, pedantic=True, **config)
+    told = answer.get("error", {})
+    assert (told.get("err_code"), told.get("description")) == ((10157, f"pedantic mode: {why}") if why else (None, None))
+    assert "error" not in create(broker, **config)
 
 
 def test_requests_about_streams_are_rated_as_those_of_operators_are():

@@ -24,7 +24,7 @@ from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
 from stan.errors import fault
 from stan.protocol.jetstream import headers
-from stan.protocol.jetstream.api import LEVEL, Answerer, ApiRow, ApiTable
+from stan.protocol.jetstream.api import LEVEL_READ, Answerer, ApiRow, ApiTable
 from stan.protocol.jetstream.errors import (
     FORBIDDEN,
     NEWER_API,
@@ -181,8 +181,8 @@ class ApiRouter:
 
 
 def _needs_newer(frame: Frame) -> bool:
-    """True if a request asks for a level of the API above that of this server."""
+    """True if a request asks for a level of the API that this server does not know."""
     if headers.REQUIRED_LEVEL not in frame.header:
         return False
     levels = [value for name, value in headers.parse(frame.header) if name == headers.REQUIRED_LEVEL]
-    return any(not level.isdigit() or int(level[:9]) > LEVEL for level in levels)
+    return any(not level.isdigit() or int(level[:9]) > LEVEL_READ for level in levels)

@@ -79,13 +79,15 @@ class ConsumerRequests:
         fields = Fields(request.document())
         stream, action = fields.text("stream_name"), fields.text("action")
         document = fields.table("config")
-        fields.switch("pedantic")
+        pedantic = fields.switch("pedantic")
         fields.end()
         if stream != request.named[0]:
             raise RequestError(OTHER_STREAM)
         if action not in ("", "create", "update"):
             raise RequestError(invalid_json(f"unknown action {action[: limits.API_SHOWN_CHARS]}"))
-        config = read_config(document, self._name(request, document), request.known.config.consumers)
+        config = read_config(
+            document, self._name(request, document), request.known.config.consumers, pedantic=pedantic
+        )
         self._check(request, config)
         there = self.shown.named(request, config.name.encode())
         cursor = self._cursor(request, config.name.encode())
@@ -315,7 +317,7 @@ class ConsumerRequests:
         frame, known = request.frame, request.known
         there = request.part(ConsumerDeliveries).find(known.uid, request.named[1].encode())
         if there is None:  # as NATS answers where nobody listens
-            self.outgoing.responses.append(headers.publication(frame.reply, b"", headers.render((), b"503")))
+            self.outgoing.responses.append(headers.no_responders(frame.reply))
             return
         live, _, consumer = there
         self.rights.check_consumer(request.user, known, consumer.config, live.cursor)

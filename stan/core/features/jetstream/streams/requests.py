@@ -7,7 +7,7 @@ Promises: a stream and its channel are made by one entry; the same request again
 but for one that has taken a channel over which was there before: that one stays, with its messages and positions.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
@@ -353,9 +353,17 @@ class StreamRequests:
             reading.with_index(request.known, partial(self._describe_history, reading, request, details, page))
         elif filtered:
             counted = partial(self._describe, request, details, page)
-            reading.run(reading.count(request.known, filtered, counted))
+            self._count(reading, request, lambda: reading.run(reading.count(request.known, filtered, counted)))
         else:
             self._describe(request, details, page, {})
+
+    @staticmethod
+    def _count(reading: StreamReading, request: ApiRequest, count: Callable[[], None]) -> None:
+        """Count messages by subject once the index is there, which tells how many subjects there are in all."""
+        if request.known.config.is_literal:
+            count()
+        else:
+            reading.with_index(request.known, lambda _index: count())
 
     def _describe_history(
         self,
@@ -393,7 +401,7 @@ class StreamRequests:
             return
         most = limits.STREAM_DETAILS_MAX
         shown = self._fitting(sorted(subjects)[page.offset : page.offset + most])
-        state["num_subjects"] = len(subjects)
+        state.setdefault("num_subjects", len(subjects))
         if shown:
             state["subjects"] = {text(subject): subjects[subject] for subject in shown}
         request.answer(total=len(subjects), offset=page.offset, limit=most, **told)
