@@ -16,7 +16,14 @@ from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.permissions import covers
-from stan.protocol.jetstream.errors import OTHER_STREAM, REPLICAS_ALONE, RequestError, invalid_config, invalid_json, pedantic_refusal
+from stan.protocol.jetstream.errors import (
+    OTHER_STREAM,
+    REPLICAS_ALONE,
+    RequestError,
+    invalid_config,
+    invalid_json,
+    pedantic_refusal,
+)
 from stan.protocol.jetstream.json_data import Fields
 
 DUPLICATE_WINDOW: Final = 120 * SECOND

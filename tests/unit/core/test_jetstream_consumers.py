@@ -351,7 +351,9 @@ def test_a_pedantic_client_is_refused_what_would_be_changed(config, why):
     wanted = {"name": "worker", "ack_policy": "explicit"} | config
     asked = {"stream_name": "ORDERS", "config": wanted, "pedantic": True}
     told = api(h, "CONSUMER.CREATE.ORDERS.worker", asked).get("error", {})
-    assert (told.get("err_code"), told.get("description")) == ((10157, f"pedantic mode: {why}") if why else (None, None))
+    assert (told.get("err_code"), told.get("description")) == (
+        (10157, f"pedantic mode: {why}") if why else (None, None)
+    )
 
 
 def test_a_consumer_without_acks_tells_the_limits_of_its_stream_too():

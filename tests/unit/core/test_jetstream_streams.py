@@ -592,7 +592,8 @@ def test_direct_answers_are_the_messages_themselves(broker):
     assert js.direct(broker, "DIRECT.GET.T.t.x").payload == b"1"
     assert js.direct(broker, "DIRECT.GET.T.t.y").status == "404 Message Not Found"
     assert js.direct(broker, "DIRECT.GET.T", {}).status == "408 Empty Request"
-    assert js.direct(broker, "DIRECT.GET.T", {"batch": 5}).status == "408 Bad Request"
+    assert js.direct(broker, "DIRECT.GET.T", {"batch": 5}).status == "408 Empty Request"
+    assert js.direct(broker, "DIRECT.GET.T", {"seq": 1, "last_by_subj": "t.x"}).status == "408 Bad Request"
     assert js.direct(broker, "DIRECT.GET.S", {"seq": 1}).status == "503"
     assert js.direct(broker, "DIRECT.GET.NONE", {"seq": 1}).status == "503"
     assert "a" not in js.direct(broker, "DIRECT.GET.T", {"seq": 1, "no_hdr": True}).header
@@ -705,7 +706,9 @@ def test_a_request_that_needs_a_newer_api_is_refused(broker):
 def test_a_pedantic_client_is_refused_what_would_be_changed(broker, config, why):
     answer = create(broker, pedantic=True, **config)
     told = answer.get("error", {})
-    assert (told.get("err_code"), told.get("description")) == ((10157, f"pedantic mode: {why}") if why else (None, None))
+    assert (told.get("err_code"), told.get("description")) == (
+        (10157, f"pedantic mode: {why}") if why else (None, None)
+    )
     assert "error" not in create(broker, **config)
 
 
