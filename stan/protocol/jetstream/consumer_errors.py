@@ -63,6 +63,11 @@ def not_built(what: str) -> ApiError:
     return not_created(f"this server does not know {what}")
 
 
+def invalid_reset(why: str) -> ApiError:
+    """A message to which a consumer cannot be reset."""
+    return ApiError(400, 10204, f"invalid reset: {why}")
+
+
 def too_many_pending(most: int) -> ApiError:
     """More messages may wait for acks than the stream allows."""
     return ApiError(400, 10121, f"consumer max ack pending exceeds system limit of {most}")

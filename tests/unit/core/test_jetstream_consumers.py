@@ -361,6 +361,64 @@ def test_a_consumer_without_acks_tells_the_limits_of_its_stream_too():
     assert consumer(h, "reader", ack_policy="none")["config"]["max_ack_pending"] == 10
 
 
+# --- reset ----------------------------------------------------------------------------------------------------------------
+
+
+def reset(h, name, **asked):
+    return api(h, f"CONSUMER.RESET.ORDERS.{name}", asked)
+
+
+def test_a_consumer_is_reset_to_a_message():
+    h = filled(4)
+    consumer(h, "worker")
+    for message in pull(h, "worker", 4):
+        says(h, message)
+    told = reset(h, "worker", seq=2)
+    assert (told["reset_seq"], told["delivered"]) == (2, {"consumer_seq": 0, "stream_seq": 1})
+    assert (told["num_pending"], told["num_ack_pending"], told["num_redelivered"]) == (3, 0, 0)
+
+    found = pull(h, "worker", 5, no_wait=True)
+    assert sequences(found) == [2, 3, 4]
+    assert [one.numbers[2] for one in found[:3]] == [1, 2, 3]
+    assert reset(h, "worker", seq=99)["reset_seq"] == 5
+    assert sequences(pull(h, "worker", 5, no_wait=True)) == []
+    publish(h, "orders.x", b"5")
+    assert sequences(pull(h, "worker", 5, no_wait=True)) == [5]
+
+
+def test_a_consumer_is_reset_to_what_it_has_not_acked():
+    h = filled(4)
+    consumer(h, "worker")
+    one, two, three = pull(h, "worker", 3)
+    says(h, one)
+    says(h, three)
+    told = reset(h, "worker")
+    assert (told["reset_seq"], told["num_ack_pending"]) == (2, 0)
+    assert sequences(pull(h, "worker", 5, no_wait=True)) == [2, 3, 4]
+    says(h, two)
+    assert info(h, "worker")["num_ack_pending"] == 2
+
+
+@pytest.mark.parametrize(
+    ("config", "asked", "why"),
+    [
+        ({"deliver_policy": "by_start_sequence", "opt_start_seq": 3}, 2, "below start seq"),
+        ({"deliver_policy": "by_start_sequence", "opt_start_seq": 3}, 3, None),
+        ({"deliver_policy": "by_start_time", "opt_start_time": "2999-01-01T00:00:00Z"}, 2, "below start time"),
+        ({"deliver_policy": "last"}, 1, "not allowed"),
+        ({"deliver_policy": "last"}, 0, None),
+    ],
+)
+def test_a_consumer_is_reset_to_no_message_that_it_was_not_to_get(config, asked, why):
+    h = filled(4)
+    consumer(h, "worker", **config)
+    error = reset(h, "worker", seq=asked).get("error", {})
+    assert (error.get("err_code"), error.get("description")) == (
+        (10204, f"invalid reset: {why}") if why else (None, None)
+    )
+    assert reset(h, "nobody")["error"]["err_code"] == 10014
+
+
 # --- push -----------------------------------------------------------------------------------------------------------------
 
 

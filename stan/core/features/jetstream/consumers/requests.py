@@ -11,6 +11,7 @@ from stan import limits
 from stan.core.base.names import raw, text
 from stan.core.features import BrokerParts
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
+from stan.core.features.jetstream.consumers.resetting import ConsumerResets
 from stan.core.features.jetstream.consumers.retention import WorkQueues
 from stan.core.features.jetstream.consumers.showing import ShownConsumers
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
@@ -56,6 +57,7 @@ class ConsumerRequests:
         self.proposals = services.proposals
         self.channels = parts.channels
         self.shown = ShownConsumers(services, rights)
+        self.resets = ConsumerResets(services, self.shown)
         self._made = 0  # names that this node has made up
 
     def handlers(self) -> dict[ApiRow, ApiHandler]:
@@ -68,7 +70,7 @@ class ConsumerRequests:
             DELETE: self._delete,
             PAUSE: self._pause,
             NEXT: self._next,
-        } | self.shown.handlers()
+        } | (self.shown.handlers() | self.resets.handlers())
 
     def _group(self, request: ApiRequest) -> ChannelGroup:
         return self.node.group_of(request.channel)

@@ -1,0 +1,82 @@
+"""A consumer is set back, or on, to a message: a move of its position, as operators have it too."""
+
+from functools import partial
+from typing import Final
+
+from stan_protocol.scalars import WallNanos
+
+from stan.core.base.ready import Index
+from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries, LedConsumer
+from stan.core.features.jetstream.consumers.showing import ShownConsumers
+from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
+from stan.core.services.services import Services
+from stan.core.state.group_state import GroupResult
+from stan.protocol.jetstream import consumer_errors as errors
+from stan.protocol.jetstream import consumers as wanted
+from stan.protocol.jetstream.api import OWNS, ApiRow
+from stan.protocol.jetstream.consumers import ConsumerConfig
+from stan.protocol.jetstream.errors import BAD_REQUEST, UNAVAILABLE, RequestError
+from stan.protocol.jetstream.json_data import Fields
+from stan.protocol.proto import entries_pb2 as pb
+
+RESET: Final = ApiRow("CONSUMER.RESET.*.*", "consumer_reset", OWNS)
+
+
+class ConsumerResets:
+    """Handles requests that reset consumers. Messages from there on are delivered, those that wait for acks among them."""
+
+    def __init__(self, services: Services, shown: ShownConsumers) -> None:
+        self.node, self.proposals, self.stored = services.node, services.proposals, services.stored
+        self.shown = shown
+
+    def handlers(self) -> dict[ApiRow, ApiHandler]:
+        """The handler of the request."""
+        return {RESET: self._reset}
+
+    def _reset(self, request: ApiRequest) -> None:
+        fields = Fields(request.document())
+        asked = fields.number("seq")
+        fields.end()
+        cursor, consumer = self.shown.existing(request, changes=True)
+        led = request.part(ConsumerDeliveries).find(cursor.uid, cursor.name)
+        if asked < 0:
+            raise RequestError(BAD_REQUEST)
+        if led is None:
+            raise RequestError(UNAVAILABLE)
+        index = self.stored.indexes(request.channel.group, request.channel.uid)
+        if asked:
+            _check(consumer.config, asked, index)
+        sequence = min(asked or _floor(led) + 1, index.last_sequence + 1)
+        move = pb.MoveCursor(cursor_id=cursor.cursor_id, at=self.node.clock.wall, sequence=max(sequence, 1))
+        done = partial(self._moved, request, move.sequence)
+        self.proposals.change_group(request.groups[0], done, partial(request.refuse, UNAVAILABLE), move_cursor=move)
+
+    def _moved(self, request: ApiRequest, sequence: int, result: object, _error: str) -> None:
+        there = self.shown.named(request, request.named[1].encode())
+        if not isinstance(result, GroupResult) or result.error or there is None:
+            request.refuse(UNAVAILABLE)
+            return
+        led = request.part(ConsumerDeliveries).find(there[0].uid, there[0].name)
+        if led is not None:
+            led[2].sent = 0  # the numbers of deliveries begin again
+        self.shown.describe(request, *there, reset_seq=sequence)
+
+
+def _check(config: ConsumerConfig, sequence: int, index: Index) -> None:
+    """Refuse a message at which a consumer cannot begin. Raises RequestError."""
+    if config.deliver_policy == wanted.FROM_SEQUENCE:
+        if sequence < config.start_sequence:
+            raise RequestError(errors.invalid_reset("below start seq"))
+    elif config.deliver_policy == wanted.FROM_TIME:
+        if sequence < index.sequence_at(WallNanos(config.start_time)):
+            raise RequestError(errors.invalid_reset("below start time"))
+    elif config.deliver_policy != wanted.ALL:
+        raise RequestError(errors.invalid_reset("not allowed"))
+
+
+def _floor(led: LedConsumer) -> int:
+    """The message up to which everything is acked."""
+    live, _, consumer = led
+    if not consumer.config.acks:
+        return live.last_sent
+    return min((run.first for runs in live.pending.everywhere for run in runs), default=live.last_sent + 1) - 1
