@@ -33,6 +33,7 @@ REPLICAS_MAX: Final = 5
 DISCARD_OLD, DISCARD_NEW = "old", "new"
 S2: Final = "s2"
 """The name of compression in answers; what is stored is compressed as other channels are."""
+FILE, MEMORY = "file", "memory"
 LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"
 """Retentions: messages stay as the limits say, until all consumers have passed them, or until they are acked."""
 _RESERVED: Final = ("$JS.>", "$SYS.>", "_STAN.>", "_INBOX.>", "_R_.>")
@@ -81,6 +82,7 @@ class StreamConfig:
     max_age: int = 0  # ns; 0: no limit
     max_msgs_per_subject: int = -1  # so many messages of each subject stay, the newest
     max_msg_size: int = -1
+    storage: str = FILE  # as the client has named it: messages are where those of all channels are
     retention: str = LIMITS
     discard: str = DISCARD_OLD
     discard_new_per_subject: bool = False  # a subject that has its messages takes no more
@@ -149,7 +151,7 @@ class StreamConfig:
             "max_msgs_per_subject": self.max_msgs_per_subject,
             "max_msg_size": self.max_msg_size,
             "discard": self.discard,
-            "storage": "file",
+            "storage": self.storage,
             "num_replicas": self.replicas,
             "duplicate_window": self.duplicate_window,
             "compression": S2 if self.compressed else "none",
@@ -260,6 +262,7 @@ def _read(fields: Fields) -> StreamConfig:
         max_age=fields.number("max_age"),
         max_msgs_per_subject=_unlimited(fields.number("max_msgs_per_subject")),
         max_msg_size=_unlimited(fields.number("max_msg_size")),
+        storage=fields.text("storage") or FILE,
         retention=fields.text("retention") or LIMITS,
         discard=fields.text("discard") or DISCARD_OLD,
         discard_new_per_subject=fields.switch("discard_new_per_subject"),
@@ -274,7 +277,7 @@ def _read(fields: Fields) -> StreamConfig:
         consumers=_consumer_limits(Fields(fields.table("consumer_limits"))),
         metadata=_metadata(fields.table("metadata")),
     )
-    fields.take_set(*_NOT_BUILT, "storage", "persist_mode")
+    fields.take_set(*_NOT_BUILT, "persist_mode")
     fields.end()
     return found
 
@@ -306,7 +309,7 @@ def _refuse(fields: Fields, document: Mapping[str, Any]) -> None:
         raise RequestError(invalid_config(f"{missing} is not supported by this server"))
     for name, good in (
         ("retention", (LIMITS, INTEREST, WORK_QUEUE)),
-        ("storage", ("file", "memory")),
+        ("storage", (FILE, MEMORY)),
         ("compression", ("none", S2)),
         ("persist_mode", ("default",)),
         ("discard", (DISCARD_OLD, DISCARD_NEW)),

@@ -230,6 +230,15 @@ def test_an_update_changes_what_may_change(broker):
     assert refusal(js.api(broker, "STREAM.UPDATE.U", {"name": "U", "subjects": ["x"]})) == 10059
 
 
+def test_the_storage_that_a_client_has_named_is_told_and_stays(broker):
+    assert create(broker)["config"]["storage"] == "file"
+    assert create(broker, "M", ["m"], storage="memory")["config"]["storage"] == "memory"
+    assert js.api(broker, "STREAM.INFO.M")["config"]["storage"] == "memory"
+    assert refusal(create(broker, "M", ["m"])) == 10058
+    assert refusal(js.api(broker, "STREAM.UPDATE.M", {"name": "M", "subjects": ["m"], "storage": "file"})) == 10052
+    assert refusal(create(broker, "N", ["n"], storage="tape")) == 10052
+
+
 @pytest.mark.parametrize("subjects", [["a.b", "c"], ["c"], ["a.*"]])
 def test_a_stream_of_one_subject_keeps_its_channel_when_it_gets_others(broker, subjects):
     create(broker)

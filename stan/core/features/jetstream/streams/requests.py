@@ -179,6 +179,8 @@ class StreamRequests:
         if config.retention != known.config.retention and (config.is_queue or known.config.is_queue):
             why = "stream configuration update can not change retention policy to/from workqueue"
             raise RequestError(invalid_config(why))
+        if config.storage != known.config.storage:
+            raise RequestError(invalid_config("stream configuration update can not change storage type"))
         fewer = 0 < config.max_msgs_per_subject < known.config.max_msgs_per_subject
         if fewer and config.discard_new_per_subject and known.config.discard_new_per_subject:
             raise RequestError(invalid_config("max_msgs_per_subject can not be lowered with discard_new_per_subject"))
