@@ -13,7 +13,6 @@ from stan.core.features import BrokerParts
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
 from stan.core.features.jetstream.consumers.resetting import ConsumerResets
 from stan.core.features.jetstream.consumers.retention import WorkQueues
-from stan.core.features.jetstream.consumers.showing import ShownConsumers
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
 from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.features.jetstream.streams.reading import StreamReading
@@ -56,8 +55,7 @@ class ConsumerRequests:
         self.node, self.stored, self.outgoing = services.node, services.stored, services.outgoing
         self.proposals = services.proposals
         self.channels = parts.channels
-        self.shown = ShownConsumers(services, rights)
-        self.resets = ConsumerResets(services, self.shown)
+        self.shown = ConsumerResets(services, rights)
         self._made = 0  # names that this node has made up
 
     def handlers(self) -> dict[ApiRow, ApiHandler]:
@@ -70,7 +68,7 @@ class ConsumerRequests:
             DELETE: self._delete,
             PAUSE: self._pause,
             NEXT: self._next,
-        } | (self.shown.handlers() | self.resets.handlers())
+        } | self.shown.handlers()
 
     def _group(self, request: ApiRequest) -> ChannelGroup:
         return self.node.group_of(request.channel)

@@ -9,6 +9,7 @@ from stan.core.base.ready import Index
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries, LedConsumer
 from stan.core.features.jetstream.consumers.showing import ShownConsumers
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
+from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.services.services import Services
 from stan.core.state.group_state import GroupResult
 from stan.protocol.jetstream import consumer_errors as errors
@@ -22,22 +23,23 @@ from stan.protocol.proto import entries_pb2 as pb
 RESET: Final = ApiRow("CONSUMER.RESET.*.*", "consumer_reset", OWNS)
 
 
-class ConsumerResets:
-    """Handles requests that reset consumers. Messages from there on are delivered, those that wait for acks among them."""
+class ConsumerResets(ShownConsumers):
+    """Shows consumers, and handles requests that reset them: messages from there on are delivered, those that wait for acks among
+    them."""
 
-    def __init__(self, services: Services, shown: ShownConsumers) -> None:
-        self.node, self.proposals, self.stored = services.node, services.proposals, services.stored
-        self.shown = shown
+    def __init__(self, services: Services, rights: JetStreamRights) -> None:
+        super().__init__(services, rights)
+        self.proposals, self.stored = services.proposals, services.stored
 
     def handlers(self) -> dict[ApiRow, ApiHandler]:
-        """The handler of the request."""
-        return {RESET: self._reset}
+        """The handler of each kind of request."""
+        return super().handlers() | {RESET: self._reset}
 
     def _reset(self, request: ApiRequest) -> None:
         fields = Fields(request.document())
         asked = fields.number("seq")
         fields.end()
-        cursor, consumer = self.shown.existing(request, changes=True)
+        cursor, consumer = self.existing(request, changes=True)
         led = request.part(ConsumerDeliveries).find(cursor.uid, cursor.name)
         if asked < 0:
             raise RequestError(BAD_REQUEST)
@@ -52,14 +54,14 @@ class ConsumerResets:
         self.proposals.change_group(request.groups[0], done, partial(request.refuse, UNAVAILABLE), move_cursor=move)
 
     def _moved(self, request: ApiRequest, sequence: int, result: object, _error: str) -> None:
-        there = self.shown.named(request, request.named[1].encode())
+        there = self.named(request, request.named[1].encode())
         if not isinstance(result, GroupResult) or result.error or there is None:
             request.refuse(UNAVAILABLE)
             return
         led = request.part(ConsumerDeliveries).find(there[0].uid, there[0].name)
         if led is not None:
             led[2].sent = 0  # the numbers of deliveries begin again
-        self.shown.describe(request, *there, reset_seq=sequence)
+        self.describe(request, *there, reset_seq=sequence)
 
 
 def _check(config: ConsumerConfig, sequence: int, index: Index) -> None:
