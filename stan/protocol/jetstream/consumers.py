@@ -47,7 +47,7 @@ class ConsumerConfig:
     description: str = ""
     deliver_policy: str = ALL
     start_sequence: int = 0
-    start_time: int = 0  # Unix ns
+    start_time: int | None = None  # Unix ns; 0: before all messages
     ack_policy: str = NO_ACKS
     ack_wait: int = 0
     max_deliver: int = -1  # -1: no limit
@@ -103,7 +103,7 @@ class ConsumerConfig:
         told |= _set(description=self.description)
         told["deliver_policy"] = self.deliver_policy
         told |= _set(opt_start_seq=self.start_sequence)
-        if self.start_time:
+        if self.start_time is not None:
             told["opt_start_time"] = shown_moment(self.start_time)
         told["ack_policy"] = self.ack_policy
         told |= _set(ack_wait=self.ack_wait)
@@ -198,7 +198,7 @@ def _read(document: Mapping[str, Any], name: str) -> ConsumerConfig:
         description=fields.text("description"),
         deliver_policy=_one_of(fields.text("deliver_policy", ALL), _DELIVER),
         start_sequence=fields.number("opt_start_seq"),
-        start_time=_moment(fields.text("opt_start_time")),
+        start_time=_moment(began) if (began := fields.text("opt_start_time")) else None,
         ack_policy=_one_of(fields.text("ack_policy", NO_ACKS), _ACKS),
         ack_wait=fields.number("ack_wait"),
         max_deliver=fields.number("max_deliver", -1),
@@ -285,13 +285,13 @@ def _of_start(config: ConsumerConfig) -> list[ApiError]:
     words = f"by {words}" if policy in (FROM_SEQUENCE, FROM_TIME) else words
     if policy == FROM_SEQUENCE and not config.start_sequence:
         found.append(errors.start(words, "optional start sequence is not set"))
-    if policy == FROM_TIME and not config.start_time:
+    if policy == FROM_TIME and config.start_time is None:
         found.append(errors.start(words, "optional start time is not set"))
     if policy == LAST_PER_SUBJECT and not config.filters:
         found.append(errors.start(words, "optional filter subject is not set"))
     if policy != FROM_SEQUENCE and config.start_sequence:
         found.append(errors.start(words, "optional start sequence is also set"))
-    if policy != FROM_TIME and config.start_time:
+    if policy != FROM_TIME and config.start_time is not None:
         found.append(errors.start(words, "optional start time is also set"))
     if config.start_sequence < 0:
         found.append(invalid_json("opt_start_seq is negative"))

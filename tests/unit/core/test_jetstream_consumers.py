@@ -567,12 +567,15 @@ def test_a_key_cannot_bring_frames_of_its_own():
         ({"deliver_policy": "last"}, 3),
         ({"deliver_policy": "by_start_sequence", "opt_start_seq": 2}, 2),
         ({"deliver_policy": "by_start_time", "opt_start_time": "1970-01-01T00:00:01Z"}, 1),
+        ({"deliver_policy": "by_start_time", "opt_start_time": "0001-01-01T00:00:00Z"}, 1),
     ],
 )
 def test_a_consumer_begins_where_its_deliver_policy_says(config, first):
     h = filled()
-    consumer(h, "worker", **config)
+    told = consumer(h, "worker", **config)["config"]
 
+    assert told | config == told
+    assert consumer(h, "worker", **config)["config"] == told
     assert sequences(pull(h, "worker", 9))[0] == first
 
 

@@ -272,7 +272,7 @@ class ConsumerRequests:
             case wanted.FROM_SEQUENCE:
                 return max(config.start_sequence, first)
             case wanted.FROM_TIME:
-                return index.sequence_at(WallNanos(config.start_time)) or 1
+                return index.sequence_at(WallNanos(config.start_time or 0)) or 1
         return first
 
     # --- pausing, deleting ----------------------------------------------------------------------------------------------
