@@ -227,7 +227,9 @@ def test_an_update_changes_what_may_change(broker):
     assert changed["config"]["max_msgs"] == 1
     assert sequences(js.publish(broker, "u", b"2")) == [2]
     assert js.api(broker, "STREAM.INFO.T")["state"]["messages"] == 1
-    assert refusal(js.api(broker, "STREAM.UPDATE.U", {"name": "U", "subjects": ["x"]})) == 10059
+    assert refusal(js.api(broker, "STREAM.UPDATE.U", {"name": "U", "subjects": ["t.x"]})) == 10059
+    create(broker)
+    assert refusal(create(broker, subjects=["t.x"])) == 10058, "the name comes before the subjects"
 
 
 def test_the_storage_that_a_client_has_named_is_told_and_stays(broker):

@@ -108,6 +108,7 @@ class StreamBackups:
         document.pop("num_replicas", None)  # of the cluster that was saved
         own = take_own(document)
         config, known = self.streams.config_of(document, Fields(document).text("name"), BROKER, own)
+        self.streams.check_subjects(config, known)
         if config.channel != request.channel:
             raise RequestError(invalid_config("its channel is another one"))
         self.streams.check_channel(config, known)

@@ -166,6 +166,7 @@ class StreamRequests:
         config, known = self._requested(request)
         if known is not None and known.config != config:
             raise RequestError(STREAM_EXISTS)
+        self.check_subjects(config, known)
         self.check_channel(config, known)
         if known is not None:
             self._hand_on(request, CREATED)
@@ -176,6 +177,7 @@ class StreamRequests:
         config, known = self._requested(request)
         if known is None:
             raise RequestError(NO_STREAM)
+        self.check_subjects(config, known)
         if config.retention != known.config.retention and (config.is_queue or known.config.is_queue):
             why = "stream configuration update can not change retention policy to/from workqueue"
             raise RequestError(invalid_config(why))
@@ -205,13 +207,16 @@ class StreamRequests:
         if known is not None:
             config = changed(known.config, config)
         self.rights.check_stream(user, config, known)
+        return config, known
+
+    def check_subjects(self, config: StreamConfig, known: Stream | None) -> None:
+        """Refuse subjects that a new stream, or one that is there, cannot have beside the others. Raises RequestError."""
         if self.node.meta.streams.is_too_much(config):
             raise RequestError(TOO_MANY_STREAMS)
         if self.node.meta.streams.overlapping(config):
             raise RequestError(OVERLAP)
         if known is None or known.config.subjects != config.subjects:
             self._check_allowed(config)
-        return config, known
 
     def _check_allowed(self, config: StreamConfig) -> None:
         """Refuse a channel, and subjects, for which clients of JetStream are not served. Raises RequestError."""
