@@ -1,6 +1,6 @@
 """The leader's live view of a consumer of JetStream: to whom its messages go, and how many may.
 
-    clients pull: requests wait in order; each gets so many messages, or so many bytes, or all that come until it is over
+    clients pull: requests wait, and take turns; each gets so many messages, or so many bytes, or all that come until it is over
     messages are pushed: to one subject, as long as somebody listens there
 
 It belongs to the only member of the consumer's cursor, which delivers like all others and asks how much may leave now, and under
@@ -320,11 +320,13 @@ class LiveConsumer:
         return LeafParcel(self.ack_prefix, tuple(pieces), self.subject, groups, config.headers_only, user)
 
     def _pieces_by_request(self, batch: ReadResult, piece: LeafPiece, now: Nanos) -> list[LeafPiece]:
-        """The requests get what they want of a piece, one after the other."""
+        """The requests share a piece, so that no client waits while another one has more than it can do; what was weighed for
+        the first of them is that one's."""
         pieces: list[LeafPiece] = []
         _, first, last, sent, behind = piece
+        share = -(-(last - first + 1) // (1 if self._weighs else len(self.pulls)))
         while first <= last:
-            to, until = self._taken_by_first(batch, first, last, now)
+            to, until = self._taken_by_first(batch, first, min(last, first + share - 1), now)
             pieces.append(LeafPiece(to, first, until, sent, behind))
             size = until - first + 1
             first, sent, behind = first + size, sent + size, behind - size
@@ -342,7 +344,7 @@ class LiveConsumer:
             self.statuses.append(told)
 
     def _taken_by_first(self, batch: ReadResult, first: int, last: int, now: Nanos) -> tuple[bytes, int]:
-        """The first request gets what it wants of [first, last]: where it goes, and the last of it."""
+        """The first request gets what it wants of [first, last]: where it goes, and the last of it. Another one is first then."""
         pull = self.pulls[0]
         until = min(last, first + pull.left - 1)
         if pull.limited:
@@ -364,6 +366,8 @@ class LiveConsumer:
                 self.statuses.append(status_frame(pull.inbox, COMPLETED, fields))
         elif pull.limited and until < last:
             self.drop(pull, TOO_LARGE)
+        else:
+            self.pulls.rotate(-1)
         return pull.inbox, until
 
 

@@ -80,6 +80,31 @@ def test_requests_are_served_in_their_order():
     assert [one.payload for one in got(h, "_INBOX.b.1")] == [b"3"]
 
 
+def test_requests_that_wait_share_what_comes():
+    """Once the first had all of it, and other clients were idle."""
+    h = filled(0)
+    consumer(h, "worker")
+    for name in ("a", "b"):
+        assert pull(h, "worker", 100, inbox=f"_INBOX.{name}.1") == []
+    publish(h, "orders.x", *[b"together"] * 10)
+    assert [len(got(h, f"_INBOX.{name}.1")) for name in ("a", "b")] == [5, 5]
+    for _ in range(4):
+        publish(h, "orders.x", b"alone")
+
+    assert [len(got(h, f"_INBOX.{name}.1")) for name in ("a", "b")] == [2, 2]
+
+
+def test_requests_with_limits_of_bytes_take_turns():
+    h = filled(0)
+    consumer(h, "worker")
+    for name in ("a", "b"):
+        assert pull(h, "worker", 100, inbox=f"_INBOX.{name}.1", max_bytes=10_000) == []
+    for _ in range(4):
+        publish(h, "orders.x", b"alone")
+
+    assert [sequences(got(h, f"_INBOX.{name}.1")) for name in ("a", "b")] == [[1, 3], [2, 4]]
+
+
 def test_a_request_that_does_not_wait_ends_with_404():
     h = filled()
     consumer(h, "worker")
