@@ -582,6 +582,17 @@ def test_a_key_cannot_bring_frames_of_its_own():
     assert got(h, "_INBOX.other") == []
 
 
+def test_a_name_in_the_subject_is_in_the_configuration_too():
+    """nats.go makes up a name, says it in the subject alone, and reads it there."""
+    h = filled(0)
+    plain = {"stream_name": "ORDERS", "config": {"ack_policy": "explicit"}}
+    told = api(h, "CONSUMER.CREATE.ORDERS.given", plain)
+
+    assert (told["name"], told["config"]["name"]) == ("given", "given")
+    assert "error" not in api(h, "CONSUMER.CREATE.ORDERS.given", plain)
+    assert "name" not in api(h, "CONSUMER.CREATE.ORDERS", plain)["config"]
+
+
 # --- where it begins --------------------------------------------------------------------------------------------------------
 
 

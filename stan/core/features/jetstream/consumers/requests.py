@@ -86,6 +86,7 @@ class ConsumerRequests:
         if action not in ("", "create", "update"):
             raise RequestError(invalid_json(f"unknown action {action[: limits.API_SHOWN_CHARS]}"))
         config = read_config(document, self._name(request, document), request.known.config.consumers, pedantic=pedantic)
+        config = replace(config, named=config.named or request.row is not CREATE_UNNAMED)
         self._check(request, config)
         there = self.shown.named(request, config.name.encode())
         cursor = self._cursor(request, config.name.encode())
