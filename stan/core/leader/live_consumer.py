@@ -73,6 +73,10 @@ class Flow:
         """True if nothing more may leave before the client answers."""
         return self.sent - self.arrived > limits.FLOW_BYTES_MAX
 
+    def restart(self) -> None:
+        """Another client listens, or none: it has asked for nothing of before, and is asked nothing about it."""
+        self.arrived, self.asked = self.sent, b""
+
     def answered(self, subject: bytes) -> bool:
         """The client has everything that was sent before it was asked; returns False if that is no answer to the question."""
         if not self.asked or subject != self.asked:
@@ -333,9 +337,14 @@ class LiveConsumer:
         return pieces
 
     def _count(self, size: int) -> None:
-        """Bytes leave for a client with flow control: ask it now and then whether it has them."""
+        """Bytes leave for a client with flow control."""
+        self.flow.sent += size
+        self.ask()
+
+    def ask(self) -> None:
+        """Ask a client with flow control whether it has everything, if much is on its way and it is not asked yet. What left
+        behind the question is asked for by the next one: a single delivery may be larger than all that may be on its way."""
         flow, config = self.flow, self.config
-        flow.sent += size
         if flow.sent - flow.arrived > limits.FLOW_BYTES_MAX // 2 and not flow.asked:
             flow.number += 1
             flow.asked = b"$JS.FC.%b%d" % (self.ack_prefix.removeprefix(b"$JS.ACK."), flow.number)

@@ -3,6 +3,7 @@
 import pytest
 from stan_protocol.scalars import SECOND
 
+from stan import limits
 from tests.kit.consumers import consumer, got, info, listens, pause, pull, says, served
 from tests.kit.jetstream import api, hears, publish
 
@@ -499,6 +500,28 @@ def test_a_terminated_message_is_stored_before_that_is_answered():
     h.restart()
 
     assert info(h, "pusher")["num_ack_pending"] == 255
+
+
+def test_a_client_with_flow_control_is_asked_until_it_has_what_left_at_once():
+    """Once what had left behind the first question was never asked for: an object of 8 MiB got stuck."""
+    h = filled(0)
+    consumer(h, "pusher", deliver_subject="to.me", flow_control=True, idle_heartbeat=5 * SECOND)
+    listens(h, "to.me")
+    size = limits.FLOW_BYTES_MAX // 16
+    publish(h, "orders.x", *[bytes(size)] * 9)
+    *found, asked = got(h, "to.me")
+    publish(h, "orders.x", *[bytes(size)] * 24)
+    found += got(h, "to.me")
+    publish(h, "orders.x", b"one more")
+    assert (asked.status, len(found), got(h, "to.me")) == ("100 FlowControl Request", 33, [])
+
+    assert hears(h, asked.ack)
+    h.turn()
+    (again,) = got(h, "to.me")
+    assert again.status == "100 FlowControl Request"
+    assert hears(h, again.ack)
+    h.turn()
+    assert [one.payload for one in got(h, "to.me")] == [b"one more"]
 
 
 def test_a_queue_group_that_listens_gets_the_messages():

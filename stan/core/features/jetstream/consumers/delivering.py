@@ -184,7 +184,7 @@ class ConsumerDeliveries(LeaderPart):
         _, _, consumer = led
         active, consumer.presence.groups = self._listeners(led)
         if active != consumer.presence.active:
-            consumer.flow.arrived = consumer.flow.sent  # whoever listens now has asked for nothing of before
+            consumer.flow.restart()
             self._bound(led)
 
     def _listeners(self, led: LedConsumer) -> tuple[bool, bytes]:
@@ -290,6 +290,8 @@ class ConsumerDeliveries(LeaderPart):
         here."""
         for led in self._known.values():
             if led[2].leaf.user == user and led[2].flow.answered(subject):
+                led[2].ask()
+                self._flush(led[2])
                 self.group.dispatch.cursors.schedule(led[0])
                 return True
         return False
