@@ -44,6 +44,7 @@ FLOW_WITHOUT_HEARTBEAT: Final = ApiError(400, 10108, "consumer with flow control
 BAD_GROUP: Final = ApiError(
     400, 10162, "Valid priority group name must match A-Z, a-z, 0-9, -_/=)+ and may not exceed 16 characters"
 )
+NO_SUCH_GROUP: Final = ApiError(400, 10160, "Provided priority group does not exist for this consumer")
 METADATA_TOO_LONG: Final = ApiError(400, 10135, "consumer metadata exceeds maximum size")
 DESCRIPTION_TOO_LONG: Final = ApiError(400, 10107, "consumer description is too long")
 

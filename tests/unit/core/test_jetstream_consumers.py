@@ -387,6 +387,18 @@ def test_a_consumer_without_acks_tells_the_limits_of_its_stream_too():
     assert consumer(h, "reader", ack_policy="none")["config"]["max_ack_pending"] == 10
 
 
+@pytest.mark.parametrize(
+    ("request_", "asked", "code"), [("UNPIN", {"group": "g"}, 10160), ("LEADER.STEPDOWN", {}, 10010)]
+)
+def test_requests_about_consumers_that_are_not_built_are_answered(request_, asked, code):
+    """Once a client waited for an answer until it gave up."""
+    h = filled()
+    consumer(h, "worker")
+
+    assert api(h, f"CONSUMER.{request_}.ORDERS.worker", asked)["error"]["err_code"] == code
+    assert api(h, f"CONSUMER.{request_}.ORDERS.other", asked)["error"]["err_code"] == 10014
+
+
 # --- reset ----------------------------------------------------------------------------------------------------------------
 
 

@@ -132,6 +132,8 @@ TABLE = {
     consumers.DELETE: ("CONSUMER.DELETE.S.c", None, {W}),
     consumers.PAUSE: ("CONSUMER.PAUSE.S.c", {}, {W}),
     resetting.RESET: ("CONSUMER.RESET.S.c", {}, {W}),
+    resetting.UNPIN: ("CONSUMER.UNPIN.S.c", {"group": "g"}, {W}),
+    resetting.STEP_DOWN: ("CONSUMER.LEADER.STEPDOWN.S.c", {}, {W}),
     showing.NAMES: ("CONSUMER.NAMES.S", None, {S, R, W}),  # what they may see is shown
     showing.LIST: ("CONSUMER.LIST.S", None, {S, R, W}),
     consumers.NEXT: ("CONSUMER.MSG.NEXT.S.c", b"", set()),

@@ -16,11 +16,23 @@ from stan.protocol.jetstream import consumer_errors as errors
 from stan.protocol.jetstream import consumers as wanted
 from stan.protocol.jetstream.api import OWNS, ApiRow
 from stan.protocol.jetstream.consumers import ConsumerConfig
-from stan.protocol.jetstream.errors import BAD_REQUEST, UNAVAILABLE, RequestError
+from stan.protocol.jetstream.errors import (
+    ALONE,
+    BAD_REQUEST,
+    UNAVAILABLE,
+    UNSUPPORTED_IN_CLUSTER,
+    RequestError,
+    invalid_json,
+)
 from stan.protocol.jetstream.json_data import Fields
 from stan.protocol.proto import entries_pb2 as pb
 
 RESET: Final = ApiRow("CONSUMER.RESET.*.*", "consumer_reset", OWNS)
+UNPIN, STEP_DOWN = (
+    ApiRow("CONSUMER.UNPIN.*.*", "consumer_unpin", OWNS),
+    ApiRow("CONSUMER.LEADER.STEPDOWN.*.*", "consumer_leader_stepdown", OWNS),
+)
+"""Known, and not built."""
 
 
 class ConsumerResets(ShownConsumers):
@@ -33,7 +45,7 @@ class ConsumerResets(ShownConsumers):
 
     def handlers(self) -> dict[ApiRow, ApiHandler]:
         """The handler of each kind of request."""
-        return super().handlers() | {RESET: self._reset}
+        return super().handlers() | {RESET: self._reset, UNPIN: self._unpin, STEP_DOWN: self._step_down}
 
     def _reset(self, request: ApiRequest) -> None:
         fields = Fields(request.document())
@@ -63,6 +75,21 @@ class ConsumerResets(ShownConsumers):
             led[2].sent = 0  # the numbers of deliveries begin again
         self.describe(request, *there, reset_seq=sequence)
 
+    def _unpin(self, request: ApiRequest) -> None:
+        """Say that a consumer has no group whose client could be unpinned, as none has."""
+        fields = Fields(request.document())
+        group = fields.text("group")
+        fields.end()
+        if not group:
+            raise RequestError(invalid_json("consumer group not specified"))
+        self.existing(request, changes=True)
+        raise RequestError(errors.NO_SUCH_GROUP)
+
+    def _step_down(self, request: ApiRequest) -> None:
+        """Say that a consumer has no leader of its own: it is that of its stream's channel."""
+        self.existing(request, changes=True)
+        raise RequestError(UNSUPPORTED_IN_CLUSTER if self.node.clustered else ALONE)
+
 
 def _check(config: ConsumerConfig, sequence: int, index: Index) -> None:
     """Refuse a message at which a consumer cannot begin. Raises RequestError."""
@@ -70,7 +97,7 @@ def _check(config: ConsumerConfig, sequence: int, index: Index) -> None:
         if sequence < config.start_sequence:
             raise RequestError(errors.invalid_reset("below start seq"))
     elif config.deliver_policy == wanted.FROM_TIME:
-        if sequence < index.sequence_at(WallNanos(config.start_time)):
+        if sequence < index.sequence_at(WallNanos(config.start_time or 0)):
             raise RequestError(errors.invalid_reset("below start time"))
     elif config.deliver_policy != wanted.ALL:
         raise RequestError(errors.invalid_reset("not allowed"))
