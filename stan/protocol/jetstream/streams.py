@@ -45,7 +45,6 @@ _NOT_BUILT: Final = (
     "republish",
     "subject_transform",
     "template_owner",
-    "no_ack",
     "first_seq",
     "mirror_direct",
     "sealed",
@@ -88,6 +87,7 @@ class StreamConfig:
     discard_new_per_subject: bool = False  # a subject that has its messages takes no more
     replicas: int = 1
     duplicate_window: int = DUPLICATE_WINDOW  # ns
+    no_ack: bool = False  # publishes are not answered
     allow_direct: bool = False
     deny_delete: bool = False
     deny_purge: bool = False
@@ -166,6 +166,8 @@ class StreamConfig:
         }
         if self.discard_new_per_subject:
             told["discard_new_per_subject"] = True
+        if self.no_ack:
+            told["no_ack"] = True
         if self.metadata:
             told["metadata"] = dict(sorted(self.metadata.items()))
         return told
@@ -268,6 +270,7 @@ def _read(fields: Fields) -> StreamConfig:
         discard_new_per_subject=fields.switch("discard_new_per_subject"),
         replicas=fields.number("num_replicas") or 1,
         duplicate_window=fields.number("duplicate_window"),
+        no_ack=fields.switch("no_ack"),
         allow_direct=fields.switch("allow_direct"),
         deny_delete=fields.switch("deny_delete"),
         deny_purge=fields.switch("deny_purge"),
@@ -384,7 +387,7 @@ def _check_subjects(config: StreamConfig) -> None:
     for at, subject in enumerate(subjects):
         if not is_subject(subject):
             raise RequestError(invalid_config("invalid subject"))
-        if subject == ">":
+        if subject == ">" and not config.no_ack:
             raise RequestError(invalid_config("capturing all subjects requires no-ack to be true"))
         if any(overlap(subject, reserved) for reserved in _RESERVED):
             raise RequestError(invalid_config(f"subject {go_quote(subject)} overlaps with subjects of servers"))

@@ -144,7 +144,6 @@ def test_streams_with_the_same_subjects_are_refused(broker):
         ({"placement": {"cluster": "x"}}, 10052),
         ({"subject_transform": {"src": "a", "dest": "b"}}, 10052),
         ({"sealed": True}, 10052),
-        ({"no_ack": True}, 10052),
         ({"compression": "s3"}, 10052),
         ({"first_seq": 7}, 10052),
         ({"subjects": ["a.*"], "max_msgs_per_subject": limits.STREAM_HISTORY_MAX + 1}, 10052),
@@ -159,6 +158,7 @@ def test_streams_with_the_same_subjects_are_refused(broker):
         ({"num_replicas": 3}, 10074),
         ({"num_replicas": 6}, 10052),
         ({"subjects": [">"]}, 10052),
+        ({"subjects": [">"], "no_ack": True}, 10052),
         ({"subjects": ["$JS.API.x"]}, 10052),
         ({"subjects": ["_STAN.>"]}, 10052),
         ({"subjects": ["x..y"]}, 10052),
@@ -403,6 +403,18 @@ def test_of_messages_with_one_id_one_is_stored(broker, again):
     assert first == {"stream": "T", "seq": 1}
     assert second == {"stream": "T", "seq": 1, "duplicate": True}
     assert broker.stored("T") == [b"1"]
+
+
+@pytest.mark.parametrize("fields", [(), [("Nats-Msg-Id", "one")]])
+def test_a_stream_without_acks_stores_and_does_not_answer(broker, fields):
+    told = create(broker, no_ack=True, max_msg_size=100)
+    assert told["config"]["no_ack"]
+    assert js.publish(broker, "a.b", b"1", b"2", b"x" * 200, fields=fields) == [None] * 3
+    assert broker.stored("a.b") == ([b"1"] if fields else [b"1", b"2"])
+    broker.restart()
+    assert js.publish(broker, "a.b", b"3") == [None]
+    assert "no_ack" not in js.api(broker, "STREAM.UPDATE.S", {"name": "S", "subjects": ["a.b"]})["config"]
+    assert sequences(js.publish(broker, "a.b", b"4")) == [3 if fields else 4]
 
 
 def test_an_id_is_known_for_the_duplicate_window(broker):
