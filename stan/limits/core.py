@@ -372,6 +372,8 @@ API_SHOWN_CHARS = 100
 """Of a name that a client has made up, in a refusal."""
 API_WAITING_MAX = 256
 """Requests of JetStream's API that wait for the metadata or for messages from the disk."""
+API_OUTLASTS = 3 * SECOND
+"""For how long who begins to lead a group answers what was handed on to its leader before."""
 STREAMS_MAX = 1_000
 STREAM_PATTERNS_MAX = 100
 """Patterns of channels and subjects that streams may have."""
