@@ -374,6 +374,8 @@ API_SHOWN_CHARS = 100
 """Of a name that a client has made up, in a refusal."""
 API_WAITING_MAX = 256
 """Requests of JetStream's API that wait for the metadata or for messages from the disk."""
+API_OUTLASTS = 3 * SECOND
+"""For how long who begins to lead a group answers what was handed on to its leader before."""
 STREAMS_MAX = 1_000
 STREAM_PATTERNS_MAX = 100
 """Patterns of channels and subjects that streams may have."""
@@ -394,6 +396,12 @@ STREAM_IDS_MAX = 1_000_000
 """Ids of one stream's messages that are known; while there are more, messages with ids are refused."""
 STREAM_PENDING_COUNTED_MAX = 50_000
 """Messages behind a consumer with filters that are read to count those which it will get."""
+DIRECT_BATCH_MAX = 10_000
+"""Messages for one direct request; a client that wants more asks again ..."""
+DIRECT_BATCH_BYTES_MAX = 4 * MiB
+"""... and their bytes, but for the last one."""
+DIRECT_SUBJECTS_MAX = 1_024
+"""Subjects of which one direct request gets the newest message."""
 STREAM_DETAILS_MAX = 100_000
 """Subjects, or deleted messages, in one answer about a stream."""
 STREAM_REPLACED_MAX = 1_000

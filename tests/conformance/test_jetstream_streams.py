@@ -67,6 +67,19 @@ class ApiClient:
         named = {name.replace("_", "-"): value for name, value in fields.items()}
         return self.shown(await self.client.request(subject, data, timeout=ANSWERS_S, headers=named or None))
 
+    async def many(self, stream: str, document: object) -> list[object]:
+        """The answers to a request for many messages, up to the one with a status."""
+        inbox = self.client.new_inbox()
+        answers = await self.client.subscribe(inbox)
+        await self.client.publish(f"$JS.API.DIRECT.GET.{stream}", json.dumps(document).encode(), reply=inbox)
+        found, ended = list[object](), False
+        while not ended:
+            answer = await answers.next_msg(timeout=ANSWERS_S)
+            ended = "Status" in (answer.headers or {})
+            found.append(self.shown(answer))
+        await answers.unsubscribe()
+        return found
+
     @staticmethod
     def shown(answer: object) -> object:
         """What is compared of an answer."""
@@ -213,6 +226,63 @@ async def of_messages(ask: ApiClient, name: str) -> list[object]:
         await ask.api(f"STREAM.INFO.{name}"),
     ]
     return got
+
+
+async def of_batches(ask: ApiClient, name: str) -> list[object]:
+    """Many messages are got by one request."""
+    await ask.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": [f"{name}.*"], "allow_direct": True})
+    for number in range(12):
+        await ask.publish(f"{name}.{number % 3}", b"%d" % number, a=str(number))
+    await ask.api(f"STREAM.MSG.DELETE.{name}", {"seq": 7})
+    return [
+        *[
+            await ask.many(name, asked)
+            for asked in (
+                {"seq": 1, "batch": 5},
+                {"seq": 7, "batch": 2},
+                {"seq": 9, "batch": 50},
+                {"seq": 13, "batch": 5},
+                {"batch": 2, "next_by_subj": f"{name}.1"},
+                {"seq": 6, "batch": 9, "next_by_subj": f"{name}.0"},
+                {"batch": 9, "next_by_subj": f"{name}.*"},
+                {"batch": 9, "next_by_subj": f"{name}.9"},
+                {"seq": 1, "batch": 9, "max_bytes": 1},
+                {"batch": 2},
+                {"batch": 2, "last_by_subj": f"{name}.1"},
+                {"seq": 1, "start_time": "2020-01-01T00:00:00Z"},
+                {"start_time": "2020-01-01T00:00:00Z", "batch": 2},
+                {"start_time": "2120-01-01T00:00:00Z", "batch": 2},
+                {"multi_last": [f"{name}.1"]},
+                {"multi_last": [f"{name}.>"]},
+                {"multi_last": [f"{name}.0", f"{name}.2", f"{name}.9"]},
+                {"multi_last": [f"{name}.>"], "batch": 2},
+                {"multi_last": [f"{name}.>"], "max_bytes": 1},
+                {"multi_last": [f"{name}.>"], "seq": 11},
+                {"multi_last": [f"{name}.>"], "up_to_seq": 7},
+                {"multi_last": [f"{name}.9"]},
+                {"multi_last": [f"{name}.>"], "up_to_time": "2020-01-01T00:00:00Z"},
+                {"multi_last": [f"{name}.>"], "up_to_time": "2120-01-01T00:00:00Z"},
+                {"multi_last": [f"{name}.1"], "next_by_subj": f"{name}.1"},
+            )
+        ],
+        await ask.api(f"DIRECT.GET.{name}", {"start_time": "2020-01-01T00:00:00Z"}),
+        await ask.api(f"STREAM.MSG.GET.{name}", {"seq": 0}),
+    ]
+
+
+async def of_other_subjects(ask: ApiClient, name: str) -> list[object]:
+    """A stream gets other subjects, one to begin with, and one in the end."""
+    whole = {"name": name, "subjects": [f"{name}.a"], "allow_direct": True}
+    got = [await ask.api(f"STREAM.CREATE.{name}", whole), await ask.publish(f"{name}.a", b"1")]
+    for subjects in ([f"{name}.a", f"{name}.b"], [f"{name}.c.*"], [f"{name}.a"]):
+        got += [
+            await ask.api(f"STREAM.UPDATE.{name}", whole | {"subjects": subjects}),
+            await ask.publish(subjects[-1].replace("*", "x"), b"more"),
+            await ask.api(f"STREAM.CREATE.{name}", whole | {"subjects": subjects}),
+            *[await ask.api(f"DIRECT.GET.{name}.{name}.{last}") for last in ("a", "b", "c.x")],
+            *[await ask.api(f"STREAM.MSG.GET.{name}", {"seq": number}) for number in range(1, 5)],
+        ]
+    return [*got, await ask.api(f"STREAM.INFO.{name}", {"subjects_filter": ">"})]
 
 
 async def of_a_bucket(ask: ApiClient, name: str) -> list[object]:
@@ -409,6 +479,8 @@ async def of_few_messages(ask: ApiClient, name: str) -> list[object]:
         of_streams,
         of_publishes,
         of_messages,
+        of_batches,
+        of_other_subjects,
         of_a_bucket,
         of_a_history,
         of_full_subjects,

@@ -20,6 +20,7 @@ class DeliveryPolicy:
 
     max_deliver: int = 0  # deliveries of a message, the first included; 0: no limit
     backoff: tuple[Nanos, ...] = ()  # pauses after the first, second, ... failure of a message; the last one repeats
+    steady: bool = False  # these pauses are as long as they are told; else they vary by a fifth
     max_hold: Nanos = NONE  # how long "working" may put an ack wait off, from the delivery on; 0: for ever
     adaptive_window: bool = False  # False: a window is always as large as the subscription asked for
     dead_letter: str = (
@@ -69,6 +70,7 @@ def of_consumer(config: ConsumerConfig, policy: DeliveryPolicy) -> DeliveryPolic
         wanted = replace(wanted, max_deliver=config.max_deliver)
     if config.backoff:
         wanted = replace(wanted, backoff=tuple(Nanos(max(0, one - config.backoff[0])) for one in config.backoff))
+        wanted = replace(wanted, steady=True)
     return wanted
 
 

@@ -1,6 +1,6 @@
 """The leader's live view of a consumer of JetStream: to whom its messages go, and how many may.
 
-    clients pull: requests wait in order; each gets so many messages, or so many bytes, or all that come until it is over
+    clients pull: requests wait, and take turns; each gets so many messages, or so many bytes, or all that come until it is over
     messages are pushed: to one subject, as long as somebody listens there
 
 It belongs to the only member of the consumer's cursor, which delivers like all others and asks how much may leave now, and under
@@ -72,6 +72,10 @@ class Flow:
     def stalled(self) -> bool:
         """True if nothing more may leave before the client answers."""
         return self.sent - self.arrived > limits.FLOW_BYTES_MAX
+
+    def restart(self) -> None:
+        """Another client listens, or none: it has asked for nothing of before, and is asked nothing about it."""
+        self.arrived, self.asked = self.sent, b""
 
     def answered(self, subject: bytes) -> bool:
         """The client has everything that was sent before it was asked; returns False if that is no answer to the question."""
@@ -320,20 +324,27 @@ class LiveConsumer:
         return LeafParcel(self.ack_prefix, tuple(pieces), self.subject, groups, config.headers_only, user)
 
     def _pieces_by_request(self, batch: ReadResult, piece: LeafPiece, now: Nanos) -> list[LeafPiece]:
-        """The requests get what they want of a piece, one after the other."""
+        """The requests share a piece, so that no client waits while another one has more than it can do; what was weighed for
+        the first of them is that one's."""
         pieces: list[LeafPiece] = []
         _, first, last, sent, behind = piece
+        share = -(-(last - first + 1) // (1 if self._weighs else len(self.pulls)))
         while first <= last:
-            to, until = self._taken_by_first(batch, first, last, now)
+            to, until = self._taken_by_first(batch, first, min(last, first + share - 1), now)
             pieces.append(LeafPiece(to, first, until, sent, behind))
             size = until - first + 1
             first, sent, behind = first + size, sent + size, behind - size
         return pieces
 
     def _count(self, size: int) -> None:
-        """Bytes leave for a client with flow control: ask it now and then whether it has them."""
+        """Bytes leave for a client with flow control."""
+        self.flow.sent += size
+        self.ask()
+
+    def ask(self) -> None:
+        """Ask a client with flow control whether it has everything, if much is on its way and it is not asked yet. What left
+        behind the question is asked for by the next one: a single delivery may be larger than all that may be on its way."""
         flow, config = self.flow, self.config
-        flow.sent += size
         if flow.sent - flow.arrived > limits.FLOW_BYTES_MAX // 2 and not flow.asked:
             flow.number += 1
             flow.asked = b"$JS.FC.%b%d" % (self.ack_prefix.removeprefix(b"$JS.ACK."), flow.number)
@@ -342,7 +353,7 @@ class LiveConsumer:
             self.statuses.append(told)
 
     def _taken_by_first(self, batch: ReadResult, first: int, last: int, now: Nanos) -> tuple[bytes, int]:
-        """The first request gets what it wants of [first, last]: where it goes, and the last of it."""
+        """The first request gets what it wants of [first, last]: where it goes, and the last of it. Another one is first then."""
         pull = self.pulls[0]
         until = min(last, first + pull.left - 1)
         if pull.limited:
@@ -364,6 +375,8 @@ class LiveConsumer:
                 self.statuses.append(status_frame(pull.inbox, COMPLETED, fields))
         elif pull.limited and until < last:
             self.drop(pull, TOO_LARGE)
+        else:
+            self.pulls.rotate(-1)
         return pull.inbox, until
 
 

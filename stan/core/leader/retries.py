@@ -53,7 +53,7 @@ def is_last(policy: DeliveryPolicy, count: int) -> bool:
 def pause_after_ack_wait(policy: DeliveryPolicy, run: Run, cursor_id: int, now: Nanos) -> Nanos:
     """The ack wait of *run* is over: returns when the pause ends that the policy wants; 0: it is sent again at once."""
     pause = policy.pause_after(run.count + 1) if policy.backoff and not is_last(policy, run.count) else 0
-    return Nanos(now + spread(pause, cursor_id, run.first, run.count) if pause else 0)
+    return Nanos(now + _varied(policy, pause, cursor_id, run) if pause else 0)
 
 
 def pause_after_nak(policy: DeliveryPolicy, run: Run, cursor_id: int, soonest: int, now: Nanos, delay: int) -> Nanos:
@@ -61,8 +61,13 @@ def pause_after_nak(policy: DeliveryPolicy, run: Run, cursor_id: int, soonest: i
     the client asks for, in ns; 0: as the policy says."""
     wanted = min(max(delay, 0), limits.NAK_DELAY_MAX)
     if not wanted and policy.backoff:
-        wanted = spread(policy.pause_after(run.count + 1), cursor_id, run.first, run.count)
+        wanted = _varied(policy, policy.pause_after(run.count + 1), cursor_id, run)
     return Nanos(max(now + wanted, soonest))
+
+
+def _varied(policy: DeliveryPolicy, pause: int, cursor_id: int, run: Run) -> int:
+    """The pause of *run*, in ns, as the policy varies it."""
+    return pause if policy.steady else spread(pause, cursor_id, run.first, run.count)
 
 
 def spread(pause: int, cursor_id: int, sequence: int, count: int) -> int:

@@ -47,9 +47,14 @@ class Stream(NamedTuple):
             adopted=self.adopted,
         )
 
+    @property
+    def only_subject(self) -> bytes:
+        """The subject of all of its messages; b"": each has its own, as its key."""
+        return self.channel if self.config.is_literal else b""
+
     def subject_of(self, key: bytes) -> bytes:
         """The subject of a message with that key."""
-        return key or self.channel if not self.config.is_literal else self.channel
+        return self.only_subject or key or self.channel
 
     def covers(self, subject: str) -> bool:
         """True if a message of that subject is one of the stream's. Cost: O(subjects)."""

@@ -13,6 +13,8 @@ send none."""
 ALL: Final = f"{PREFIX}>"
 LEVEL: Final = 1
 """The level of the API that answers tell; what came to JetStream with a higher one is done here only where the docs say so."""
+LEVEL_READ: Final = 5
+"""The highest level that a request may ask for: of each option up to there it is known if it is done, and else it is refused."""
 _TYPE: Final = "io.nats.jetstream.api.v1."
 
 SEES: Final = (Right.ADMIN_READ, Right.PUBLISH, Right.SUBSCRIBE, Right.ADMIN_WRITE)
@@ -40,6 +42,7 @@ class ApiRow(NamedTuple):
     answerer: Answerer = Answerer.STREAM  # the first that a request of a stream names is the stream
     refused: tuple[tuple[str, object], ...] = ()  # fields of a refusal, beside the error
     rated: bool = False  # it counts against the configured rate of operators' requests
+    outlasts: bool = False  # who begins to lead the stream's channel a moment later answers it, too
 
     @property
     def type(self) -> str:

@@ -44,6 +44,7 @@ FLOW_WITHOUT_HEARTBEAT: Final = ApiError(400, 10108, "consumer with flow control
 BAD_GROUP: Final = ApiError(
     400, 10162, "Valid priority group name must match A-Z, a-z, 0-9, -_/=)+ and may not exceed 16 characters"
 )
+NO_SUCH_GROUP: Final = ApiError(400, 10160, "Provided priority group does not exist for this consumer")
 METADATA_TOO_LONG: Final = ApiError(400, 10135, "consumer metadata exceeds maximum size")
 DESCRIPTION_TOO_LONG: Final = ApiError(400, 10107, "consumer description is too long")
 
@@ -61,6 +62,11 @@ def not_created(why: str) -> ApiError:
 def not_built(what: str) -> ApiError:
     """A wish that this broker cannot fulfil."""
     return not_created(f"this server does not know {what}")
+
+
+def invalid_reset(why: str) -> ApiError:
+    """A message to which a consumer cannot be reset."""
+    return ApiError(400, 10204, f"invalid reset: {why}")
 
 
 def too_many_pending(most: int) -> ApiError:

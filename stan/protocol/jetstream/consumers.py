@@ -13,7 +13,7 @@ from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.protocol.jetstream import consumer_errors as errors
-from stan.protocol.jetstream.errors import ApiError, RequestError, invalid_json
+from stan.protocol.jetstream.errors import ApiError, RequestError, invalid_json, pedantic_refusal
 from stan.protocol.jetstream.json_data import Fields
 from stan.protocol.jetstream.moments import read_moment, shown_moment
 from stan.protocol.jetstream.streams import ConsumerLimits
@@ -47,7 +47,7 @@ class ConsumerConfig:
     description: str = ""
     deliver_policy: str = ALL
     start_sequence: int = 0
-    start_time: int = 0  # Unix ns
+    start_time: int | None = None  # Unix ns; 0: before all messages
     ack_policy: str = NO_ACKS
     ack_wait: int = 0
     max_deliver: int = -1  # -1: no limit
@@ -103,7 +103,7 @@ class ConsumerConfig:
         told |= _set(description=self.description)
         told["deliver_policy"] = self.deliver_policy
         told |= _set(opt_start_seq=self.start_sequence)
-        if self.start_time:
+        if self.start_time is not None:
             told["opt_start_time"] = shown_moment(self.start_time)
         told["ack_policy"] = self.ack_policy
         told |= _set(ack_wait=self.ack_wait)
@@ -159,20 +159,24 @@ def read_config(
     document: Mapping[str, Any],
     name: str,
     most: ConsumerLimits = ConsumerLimits(),  # noqa: B008 - a tuple
+    *,
+    pedantic: bool = False,
 ) -> ConsumerConfig:
     """The configuration in a request; *name*: of the consumer, as it will be called; *most*: of its stream. What it does not say
-    is as the stream or JetStream has it.
+    is as the stream or JetStream has it. *pedantic*: a value in the place of which another one would be taken is refused.
 
     Raises:
         RequestError: a field is unknown, has another type or a value that is not allowed, or wants what cannot be had.
     """
     found = _read(document, name)
+    for why in _of_pedants(found, most) if pedantic else ():
+        raise RequestError(pedantic_refusal(why))
     return _with_defaults(_checked(_limited(found, most) if any(most) else found))
 
 
 def _limited(config: ConsumerConfig, most: ConsumerLimits) -> ConsumerConfig:
     """The configuration with the limits of the stream where the client says nothing. Raises RequestError: it wants more."""
-    pending = config.max_ack_pending or (most.max_ack_pending if config.acks else 0)
+    pending = config.max_ack_pending or most.max_ack_pending
     inactive = config.inactive_threshold or most.inactive_threshold
     if most.max_ack_pending and not 0 <= pending <= most.max_ack_pending:
         raise RequestError(errors.too_many_pending(most.max_ack_pending))
@@ -194,7 +198,7 @@ def _read(document: Mapping[str, Any], name: str) -> ConsumerConfig:
         description=fields.text("description"),
         deliver_policy=_one_of(fields.text("deliver_policy", ALL), _DELIVER),
         start_sequence=fields.number("opt_start_seq"),
-        start_time=_moment(fields.text("opt_start_time")),
+        start_time=_moment(began) if (began := fields.text("opt_start_time")) else None,
         ack_policy=_one_of(fields.text("ack_policy", NO_ACKS), _ACKS),
         ack_wait=fields.number("ack_wait"),
         max_deliver=fields.number("max_deliver", -1),
@@ -281,13 +285,13 @@ def _of_start(config: ConsumerConfig) -> list[ApiError]:
     words = f"by {words}" if policy in (FROM_SEQUENCE, FROM_TIME) else words
     if policy == FROM_SEQUENCE and not config.start_sequence:
         found.append(errors.start(words, "optional start sequence is not set"))
-    if policy == FROM_TIME and not config.start_time:
+    if policy == FROM_TIME and config.start_time is None:
         found.append(errors.start(words, "optional start time is not set"))
     if policy == LAST_PER_SUBJECT and not config.filters:
         found.append(errors.start(words, "optional filter subject is not set"))
     if policy != FROM_SEQUENCE and config.start_sequence:
         found.append(errors.start(words, "optional start sequence is also set"))
-    if policy != FROM_TIME and config.start_time:
+    if policy != FROM_TIME and config.start_time is not None:
         found.append(errors.start(words, "optional start time is also set"))
     if config.start_sequence < 0:
         found.append(invalid_json("opt_start_seq is negative"))
@@ -326,6 +330,26 @@ def _of_push(config: ConsumerConfig) -> list[ApiError]:
     if config.deliver_group and not _is_plain(config.deliver_group):
         found.append(errors.BAD_GROUP)
     return found
+
+
+def _of_pedants(config: ConsumerConfig, most: ConsumerLimits) -> list[str]:
+    """The values in the place of which others would be taken."""
+    checks = {
+        "max_deliver must be set to -1": config.max_deliver < -1,
+        "max_waiting must not be negative": config.max_waiting < 0,
+        "max_ack_pending must be set to -1": config.max_ack_pending < -1,
+        "max_batch must not be negative": config.max_batch < 0,
+        "max_expires must not be negative": config.max_expires < 0,
+        "max_bytes must not be negative": config.max_bytes < 0,
+        "idle_heartbeat must not be negative": config.idle_heartbeat < 0,
+        "inactive_threshold must not be negative": config.inactive_threshold < 0,
+        "first backoff value has to equal batch AckWait": config.backoff and config.ack_wait != config.backoff[0],
+        "max_ack_pending must be set if it's configured in stream limits": most.max_ack_pending
+        and not config.max_ack_pending,
+        "inactive_threshold must be set if it's configured in stream limits": most.inactive_threshold
+        and not config.inactive_threshold,
+    }
+    return [why for why, wrong in checks.items() if wrong]
 
 
 def _is_plain(subject: str) -> bool:

@@ -69,6 +69,11 @@ def invalid_config(why: str) -> ApiError:
     return ApiError(500, 10052, why)
 
 
+def pedantic_refusal(why: str) -> ApiError:
+    """A value in the place of which another one would be taken, where the client does not want that."""
+    return ApiError(400, 10157, f"pedantic mode: {why}")
+
+
 def not_stored(why: str) -> ApiError:
     """A message that was not stored."""
     return ApiError(503, 10077, why)

@@ -68,6 +68,11 @@ def _line(text: bytes) -> bytes:
     return text.replace(b"\r", b" ").replace(b"\n", b" ")
 
 
+def no_responders(reply: bytes) -> bytes:
+    """Return the NATS frame that tells a client that nobody listens to what it has said."""
+    return publication(reply, b"", render((), NO_RESPONDERS))
+
+
 def publication(subject: bytes, payload: bytes, block: bytes, reply: bytes = b"") -> bytes:
     """Return a NATS HPUB frame; *block*: its headers, as `render` makes them."""
     to = subject + b" " + reply if reply else subject

@@ -15,7 +15,15 @@ from stan_protocol.refusals import go_quote
 from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
-from stan.protocol.jetstream.errors import OTHER_STREAM, REPLICAS_ALONE, RequestError, invalid_config, invalid_json
+from stan.permissions import covers
+from stan.protocol.jetstream.errors import (
+    OTHER_STREAM,
+    REPLICAS_ALONE,
+    RequestError,
+    invalid_config,
+    invalid_json,
+    pedantic_refusal,
+)
 from stan.protocol.jetstream.json_data import Fields
 
 DUPLICATE_WINDOW: Final = 120 * SECOND
@@ -25,6 +33,7 @@ REPLICAS_MAX: Final = 5
 DISCARD_OLD, DISCARD_NEW = "old", "new"
 S2: Final = "s2"
 """The name of compression in answers; what is stored is compressed as other channels are."""
+FILE, MEMORY = "file", "memory"
 LIMITS, INTEREST, WORK_QUEUE = "limits", "interest", "workqueue"
 """Retentions: messages stay as the limits say, until all consumers have passed them, or until they are acked."""
 _RESERVED: Final = ("$JS.>", "$SYS.>", "_STAN.>", "_INBOX.>", "_R_.>")
@@ -36,7 +45,6 @@ _NOT_BUILT: Final = (
     "republish",
     "subject_transform",
     "template_owner",
-    "no_ack",
     "first_seq",
     "mirror_direct",
     "allow_msg_counter",
@@ -71,11 +79,13 @@ class StreamConfig:
     max_age: int = 0  # ns; 0: no limit
     max_msgs_per_subject: int = -1  # so many messages of each subject stay, the newest
     max_msg_size: int = -1
+    storage: str = FILE  # as the client has named it: messages are where those of all channels are
     retention: str = LIMITS
     discard: str = DISCARD_OLD
     discard_new_per_subject: bool = False  # a subject that has its messages takes no more
     replicas: int = 1
     duplicate_window: int = DUPLICATE_WINDOW  # ns
+    no_ack: bool = False  # publishes are not answered
     allow_direct: bool = False
     deny_delete: bool = False
     deny_purge: bool = False
@@ -88,17 +98,20 @@ class StreamConfig:
     compressed: bool = False  # its channel has the policy `compress`
     consumers: ConsumerLimits = field(default_factory=ConsumerLimits)
     metadata: Mapping[str, str] = field(default_factory=dict)
+    # As the server has it alone, once the subjects were changed.
+    own_channel: str = ""  # its channel, which its subjects do not name; a message's key is its subject
+    mixed: bool = False  # earlier messages may have subjects that are none of these
 
     @property
     def is_literal(self) -> bool:
-        """True if its channel is that of its one subject; else the channel is called like the stream, and a message's key is its
-        subject."""
-        return len(self.subjects) == 1 and _names_channel(self.subjects[0])
+        """True if its channel is that of its one subject; else the channel is called like the stream, or as it was at first, and
+        a message's key is its subject."""
+        return not self.own_channel and len(self.subjects) == 1 and _names_channel(self.subjects[0])
 
     @property
     def channel(self) -> bytes:
         """The name of its channel."""
-        return (self.subjects[0] if self.is_literal else self.name).encode()
+        return (self.own_channel or (self.subjects[0] if self.is_literal else self.name)).encode()
 
     @property
     def history(self) -> int:
@@ -145,7 +158,7 @@ class StreamConfig:
             "max_msgs_per_subject": self.max_msgs_per_subject,
             "max_msg_size": self.max_msg_size,
             "discard": self.discard,
-            "storage": "file",
+            "storage": self.storage,
             "num_replicas": self.replicas,
             "duplicate_window": self.duplicate_window,
             "compression": S2 if self.compressed else "none",
@@ -162,18 +175,48 @@ class StreamConfig:
             told["discard_new_per_subject"] = True
         if self.marker_ttl:
             told["subject_delete_marker_ttl"] = self.marker_ttl
+        if self.no_ack:
+            told["no_ack"] = True
         if self.metadata:
             told["metadata"] = dict(sorted(self.metadata.items()))
         return told
 
     def encoded(self) -> bytes:
         """The configuration as the log has it."""
-        return json.dumps(self.document(), separators=(",", ":")).encode()
+        own = {name: value for name in _OWN if (value := getattr(self, name))}
+        return json.dumps(self.document() | own, separators=(",", ":")).encode()
+
+
+_OWN: Final = ("own_channel", "mixed")
+"""Fields that clients neither send nor get."""
+
+
+def take_own(document: dict[str, Any]) -> dict[str, Any]:
+    """Take the fields that the server has alone out of what `encoded` has written, by name. Raises RequestError: of another
+    type."""
+    fields = Fields({name: document.pop(name, None) for name in _OWN})
+    return {"own_channel": fields.text("own_channel"), "mixed": fields.switch("mixed")}
 
 
 def decoded(config: bytes) -> StreamConfig:
     """Return the configuration that `encoded` has written."""
-    return _read(Fields(json.loads(config)))
+    document: dict[str, Any] = json.loads(config)
+    own = take_own(document)
+    return replace(_read(Fields(document)), **own)
+
+
+def changed(before: StreamConfig, after: StreamConfig) -> StreamConfig:
+    """Return the configuration of a stream that gets the subjects of *after*: it keeps the channel that it has.
+
+    Raises:
+        RequestError: there it cannot have the options of *after*.
+    """
+    covered = all(any(covers(new, old) for new in after.subjects) for old in before.subjects)
+    after = replace(after, mixed=before.mixed or not covered)
+    if after.is_literal != before.is_literal or after.channel != before.channel:
+        after = replace(after, own_channel=before.channel.decode())
+        _check_history(after)
+    return after
 
 
 def requested(document: Mapping[str, Any], name: str, replicas: int) -> StreamConfig:
@@ -190,9 +233,11 @@ def requested(document: Mapping[str, Any], name: str, replicas: int) -> StreamCo
     fields = Fields(document)
     if document.get("name") != name:
         raise RequestError(OTHER_STREAM)
-    fields.switch("pedantic")
+    pedantic = fields.switch("pedantic")
     _refuse(fields, document)
     found = _read(fields)
+    for why in _of_pedants(found, document) if pedantic else ():
+        raise RequestError(pedantic_refusal(why))
     if found.marker_ttl > 0:  # needs these, and brings them
         found = replace(found, allow_ttl=True, allow_rollup=True, deny_purge=found.deny_purge and found.allow_rollup)
     _check(found, replicas)
@@ -215,12 +260,12 @@ def check_update(before: StreamConfig, after: StreamConfig) -> None:
     fewer = 0 < after.max_msgs_per_subject < before.max_msgs_per_subject
     for wrong, why in (
         (
-            after.is_literal != before.is_literal or after.channel != before.channel,
-            "stream configuration update can not change the stream's channel",
-        ),
-        (
             after.retention != before.retention and (after.is_queue or before.is_queue),
             "stream configuration update can not change retention policy to/from workqueue",
+        ),
+        (
+            after.storage != before.storage,
+            "stream configuration update can not change storage type",
         ),
         (
             before.sealed and not after.sealed,
@@ -247,6 +292,19 @@ def check_update(before: StreamConfig, after: StreamConfig) -> None:
             raise RequestError(invalid_config(why))
 
 
+def _of_pedants(config: StreamConfig, document: Mapping[str, Any]) -> list[str]:
+    """The values in the place of which others would be taken."""
+    counts = ("max_msgs", "max_msgs_per_subject", "max_bytes", "max_msg_size", "max_consumers")
+    found = [f"{name} must be set to -1" for name in counts if Fields(document).number(name) < -1]
+    if not config.duplicate_window and 0 < config.max_age < DUPLICATE_WINDOW:
+        found.append("duplicate window cannot be bigger than max age")
+    if config.marker_ttl > 0 and not config.allow_ttl:
+        found.append("subject delete marker cannot be set if message TTLs are disabled")
+    if config.marker_ttl > 0 and not config.allow_rollup:
+        found.append("subject delete marker cannot be set if roll-ups are disabled")
+    return found
+
+
 def _unlimited(value: int) -> int:
     return value if value > 0 else -1
 
@@ -263,11 +321,13 @@ def _read(fields: Fields) -> StreamConfig:
         max_age=fields.number("max_age"),
         max_msgs_per_subject=_unlimited(fields.number("max_msgs_per_subject")),
         max_msg_size=_unlimited(fields.number("max_msg_size")),
+        storage=fields.text("storage") or FILE,
         retention=fields.text("retention") or LIMITS,
         discard=fields.text("discard") or DISCARD_OLD,
         discard_new_per_subject=fields.switch("discard_new_per_subject"),
         replicas=fields.number("num_replicas") or 1,
         duplicate_window=fields.number("duplicate_window"),
+        no_ack=fields.switch("no_ack"),
         allow_direct=fields.switch("allow_direct"),
         deny_delete=fields.switch("deny_delete"),
         deny_purge=fields.switch("deny_purge"),
@@ -279,7 +339,7 @@ def _read(fields: Fields) -> StreamConfig:
         consumers=_consumer_limits(Fields(fields.table("consumer_limits"))),
         metadata=_metadata(fields.table("metadata")),
     )
-    fields.take_set(*_NOT_BUILT, "storage", "persist_mode")
+    fields.take_set(*_NOT_BUILT, "persist_mode")
     fields.end()
     return found
 
@@ -309,7 +369,7 @@ def _refuse(fields: Fields, document: Mapping[str, Any]) -> None:
         raise RequestError(invalid_config(f"{missing} is not supported by this server"))
     for name, good in (
         ("retention", (LIMITS, INTEREST, WORK_QUEUE)),
-        ("storage", ("file", "memory")),
+        ("storage", (FILE, MEMORY)),
         ("compression", ("none", S2)),
         ("persist_mode", ("default",)),
         ("discard", (DISCARD_OLD, DISCARD_NEW)),
@@ -386,7 +446,7 @@ def _check_subjects(config: StreamConfig) -> None:
     for at, subject in enumerate(subjects):
         if not is_subject(subject):
             raise RequestError(invalid_config("invalid subject"))
-        if subject == ">":
+        if subject == ">" and not config.no_ack:
             raise RequestError(invalid_config("capturing all subjects requires no-ack to be true"))
         if any(overlap(subject, reserved) for reserved in _RESERVED):
             raise RequestError(invalid_config(f"subject {go_quote(subject)} overlaps with subjects of servers"))

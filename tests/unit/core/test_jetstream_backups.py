@@ -130,3 +130,14 @@ def test_servers_without_clients_of_jetstream_say_so(saved):
     h.publish("ORDERS", b"1")
     assert told(ask(h, "restore_stream", stream=saved.stream))[0] == refusals.JETSTREAM_OFF
     assert told(ask(h, "restore_consumer", consumer=saved.consumers[0]))[0] == refusals.JETSTREAM_OFF
+
+
+def test_a_stream_whose_subjects_were_changed_is_made_again_with_its_channel():
+    h = served(["orders"])
+    assert "error" not in js.api(h, "STREAM.UPDATE.ORDERS", {"name": "ORDERS", "subjects": ["orders", "bills"]})
+    saved = ask(h, "read_stream", b"orders")
+    h = js.harness()
+    for changed in (1, 0):
+        assert told(ask(h, "restore_stream", b"orders", stream=saved.stream)) == ("", changed)
+    assert ask(h, "read_stream", b"orders").stream == saved.stream
+    assert list(h.broker.view.meta.channels) == [b"orders"]

@@ -47,6 +47,26 @@ def test_the_leader_of_the_metadata_makes_a_stream_and_that_of_the_channel_answe
     assert "a.*" in other.broker.view.scope.more_subjects
 
 
+def test_who_begins_to_lead_the_channel_a_moment_later_answers_too(node):
+    """Once a stream that was made while its group had no leader yet was never told to the client."""
+    node.feed_meta(stream=change())
+    node.feed_meta(stream=change("T", ["t.*"]))
+    for name in "ST":
+        assert js.hears(node, f"$JS.API.STREAM.CREATED.{name}", b"", f"reply.{name}")
+    node.turn()
+    assert js.answer_to(node, "reply.S") is None
+    node.lead(1)
+    assert b'"did_create":true' in js.answer_to(node, "reply.S").payload
+    assert b'"did_create":true' in js.answer_to(node, "reply.T").payload
+    node.follow(1)
+    assert js.hears(node, CREATED, b"", "reply.late")
+    node.turn()
+    node.pass_time(4)
+    node.lead(1)
+    assert js.answer_to(node, "reply.late") is None
+    assert js.answer_to(node, "reply.S") is None
+
+
 def test_who_leads_both_answers_at_once(node):
     node.lead(0, 1)
     answer = js.api(node, "STREAM.CREATE.S", {"name": "S", "subjects": ["a.*"], "num_replicas": 3})

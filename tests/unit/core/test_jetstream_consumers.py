@@ -3,6 +3,7 @@
 import pytest
 from stan_protocol.scalars import SECOND
 
+from stan import limits
 from tests.kit.consumers import consumer, got, info, listens, pause, pull, says, served
 from tests.kit.jetstream import api, hears, publish
 
@@ -44,6 +45,21 @@ def test_a_puller_gets_what_it_asks_for_under_the_subjects_of_the_messages():
     assert one.ack.startswith("$JS.ACK.ORDERS.worker.1.1.1.")
 
 
+def test_a_consumer_tells_the_subjects_of_a_stream_that_has_got_others():
+    h = served(["orders.0"])
+    publish(h, "orders.0", b"message 1")
+    consumer(h, "worker")
+    consumer(h, "filtered", filter_subject="bills")
+    assert "error" not in api(h, "STREAM.UPDATE.ORDERS", {"name": "ORDERS", "subjects": ["bills"]})
+    publish(h, "bills", b"message 2")
+
+    assert [(one.subject, one.payload) for one in pull(h, "worker", 5, no_wait=True) if not one.status] == [
+        ("orders.0", b"message 1"),
+        ("bills", b"message 2"),
+    ]
+    assert sequences(pull(h, "filtered", 5, no_wait=True)) == [2]
+
+
 def test_a_request_waits_for_messages_that_come_later():
     h = filled(0)
     consumer(h, "worker")
@@ -63,6 +79,31 @@ def test_requests_are_served_in_their_order():
 
     assert [one.payload for one in got(h, "_INBOX.a.1")] == [b"1", b"2"]
     assert [one.payload for one in got(h, "_INBOX.b.1")] == [b"3"]
+
+
+def test_requests_that_wait_share_what_comes():
+    """Once the first had all of it, and other clients were idle."""
+    h = filled(0)
+    consumer(h, "worker")
+    for name in ("a", "b"):
+        assert pull(h, "worker", 100, inbox=f"_INBOX.{name}.1") == []
+    publish(h, "orders.x", *[b"together"] * 10)
+    assert [len(got(h, f"_INBOX.{name}.1")) for name in ("a", "b")] == [5, 5]
+    for _ in range(4):
+        publish(h, "orders.x", b"alone")
+
+    assert [len(got(h, f"_INBOX.{name}.1")) for name in ("a", "b")] == [2, 2]
+
+
+def test_requests_with_limits_of_bytes_take_turns():
+    h = filled(0)
+    consumer(h, "worker")
+    for name in ("a", "b"):
+        assert pull(h, "worker", 100, inbox=f"_INBOX.{name}.1", max_bytes=10_000) == []
+    for _ in range(4):
+        publish(h, "orders.x", b"alone")
+
+    assert [sequences(got(h, f"_INBOX.{name}.1")) for name in ("a", "b")] == [[1, 3], [2, 4]]
 
 
 def test_a_request_that_does_not_wait_ends_with_404():
@@ -293,6 +334,129 @@ def test_a_backoff_says_when_a_message_comes_again():
     assert [one.delivered for one in got(h, "_INBOX.b.1")] == [3]
 
 
+def test_pauses_of_a_backoff_are_as_long_as_the_client_says():
+    for number in range(20):
+        h = filled(1)
+        consumer(h, f"worker{number}", backoff=[SECOND, 10 * SECOND], max_deliver=5)
+        pull(h, f"worker{number}", 1)
+        h.pass_time(1.2)
+        assert [one.delivered for one in pull(h, f"worker{number}", 1)] == [2]
+        pull(h, f"worker{number}", 1, inbox="_INBOX.b.1")
+        h.pass_time(9.7)
+        assert got(h, "_INBOX.b.1") == []
+        h.pass_time(0.3)
+        assert [one.delivered for one in got(h, "_INBOX.b.1")] == [3]
+
+
+@pytest.mark.parametrize("ack", [b"", b"-NAK", b"+TERM"])
+def test_who_acks_what_nobody_waits_for_is_answered_at_once(ack):
+    h = filled(2)
+    consumer(h, "worker")
+    consumer(h, "reader", ack_policy="none")
+    (mine,), (theirs,) = pull(h, "worker"), pull(h, "reader")
+    assert "error" not in api(h, "CONSUMER.DELETE.ORDERS.worker")
+    for number, message in enumerate((mine, theirs)):
+        says(h, message, ack, f"reply.ack.{number}")
+        assert [one.status for one in got(h, f"reply.ack.{number}")] == ["503"]
+    assert "error" not in api(h, "STREAM.DELETE.ORDERS")
+    says(h, theirs, ack, "reply.ack.2")
+    assert [one.status for one in got(h, "reply.ack.2")] == ["503"]
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"max_ack_pending": 0}, "max_ack_pending must be set if it's configured in stream limits"),
+        ({"max_ack_pending": 5, "max_batch": -1}, "max_batch must not be negative"),
+        ({"max_ack_pending": 5, "backoff": [SECOND]}, "first backoff value has to equal batch AckWait"),
+        ({"max_ack_pending": 5}, None),
+    ],
+)
+def test_a_pedantic_client_is_refused_what_would_be_changed(config, why):
+    h = filled(0, consumer_limits={"max_ack_pending": 10})
+    wanted = {"name": "worker", "ack_policy": "explicit"} | config
+    asked = {"stream_name": "ORDERS", "config": wanted, "pedantic": True}
+    told = api(h, "CONSUMER.CREATE.ORDERS.worker", asked).get("error", {})
+    assert (told.get("err_code"), told.get("description")) == (
+        (10157, f"pedantic mode: {why}") if why else (None, None)
+    )
+
+
+def test_a_consumer_without_acks_tells_the_limits_of_its_stream_too():
+    h = filled(0, consumer_limits={"max_ack_pending": 10})
+    assert consumer(h, "reader", ack_policy="none")["config"]["max_ack_pending"] == 10
+
+
+@pytest.mark.parametrize(
+    ("request_", "asked", "code"), [("UNPIN", {"group": "g"}, 10160), ("LEADER.STEPDOWN", {}, 10010)]
+)
+def test_requests_about_consumers_that_are_not_built_are_answered(request_, asked, code):
+    """Once a client waited for an answer until it gave up."""
+    h = filled()
+    consumer(h, "worker")
+
+    assert api(h, f"CONSUMER.{request_}.ORDERS.worker", asked)["error"]["err_code"] == code
+    assert api(h, f"CONSUMER.{request_}.ORDERS.other", asked)["error"]["err_code"] == 10014
+
+
+# --- reset ----------------------------------------------------------------------------------------------------------------
+
+
+def reset(h, name, **asked):
+    return api(h, f"CONSUMER.RESET.ORDERS.{name}", asked)
+
+
+def test_a_consumer_is_reset_to_a_message():
+    h = filled(4)
+    consumer(h, "worker")
+    for message in pull(h, "worker", 4):
+        says(h, message)
+    told = reset(h, "worker", seq=2)
+    assert (told["reset_seq"], told["delivered"]) == (2, {"consumer_seq": 0, "stream_seq": 1})
+    assert (told["num_pending"], told["num_ack_pending"], told["num_redelivered"]) == (3, 0, 0)
+
+    found = pull(h, "worker", 5, no_wait=True)
+    assert sequences(found) == [2, 3, 4]
+    assert [one.numbers[2] for one in found[:3]] == [1, 2, 3]
+    assert reset(h, "worker", seq=99)["reset_seq"] == 5
+    assert sequences(pull(h, "worker", 5, no_wait=True)) == []
+    publish(h, "orders.x", b"5")
+    assert sequences(pull(h, "worker", 5, no_wait=True)) == [5]
+
+
+def test_a_consumer_is_reset_to_what_it_has_not_acked():
+    h = filled(4)
+    consumer(h, "worker")
+    one, two, three = pull(h, "worker", 3)
+    says(h, one)
+    says(h, three)
+    told = reset(h, "worker")
+    assert (told["reset_seq"], told["num_ack_pending"]) == (2, 0)
+    assert sequences(pull(h, "worker", 5, no_wait=True)) == [2, 3, 4]
+    says(h, two)
+    assert info(h, "worker")["num_ack_pending"] == 2
+
+
+@pytest.mark.parametrize(
+    ("config", "asked", "why"),
+    [
+        ({"deliver_policy": "by_start_sequence", "opt_start_seq": 3}, 2, "below start seq"),
+        ({"deliver_policy": "by_start_sequence", "opt_start_seq": 3}, 3, None),
+        ({"deliver_policy": "by_start_time", "opt_start_time": "2999-01-01T00:00:00Z"}, 2, "below start time"),
+        ({"deliver_policy": "last"}, 1, "not allowed"),
+        ({"deliver_policy": "last"}, 0, None),
+    ],
+)
+def test_a_consumer_is_reset_to_no_message_that_it_was_not_to_get(config, asked, why):
+    h = filled(4)
+    consumer(h, "worker", **config)
+    error = reset(h, "worker", seq=asked).get("error", {})
+    assert (error.get("err_code"), error.get("description")) == (
+        (10204, f"invalid reset: {why}") if why else (None, None)
+    )
+    assert reset(h, "nobody")["error"]["err_code"] == 10014
+
+
 # --- push -----------------------------------------------------------------------------------------------------------------
 
 
@@ -348,6 +512,28 @@ def test_a_terminated_message_is_stored_before_that_is_answered():
     h.restart()
 
     assert info(h, "pusher")["num_ack_pending"] == 255
+
+
+def test_a_client_with_flow_control_is_asked_until_it_has_what_left_at_once():
+    """Once what had left behind the first question was never asked for: an object of 8 MiB got stuck."""
+    h = filled(0)
+    consumer(h, "pusher", deliver_subject="to.me", flow_control=True, idle_heartbeat=5 * SECOND)
+    listens(h, "to.me")
+    size = limits.FLOW_BYTES_MAX // 16
+    publish(h, "orders.x", *[bytes(size)] * 9)
+    *found, asked = got(h, "to.me")
+    publish(h, "orders.x", *[bytes(size)] * 24)
+    found += got(h, "to.me")
+    publish(h, "orders.x", b"one more")
+    assert (asked.status, len(found), got(h, "to.me")) == ("100 FlowControl Request", 33, [])
+
+    assert hears(h, asked.ack)
+    h.turn()
+    (again,) = got(h, "to.me")
+    assert again.status == "100 FlowControl Request"
+    assert hears(h, again.ack)
+    h.turn()
+    assert [one.payload for one in got(h, "to.me")] == [b"one more"]
 
 
 def test_a_queue_group_that_listens_gets_the_messages():
@@ -431,6 +617,17 @@ def test_a_key_cannot_bring_frames_of_its_own():
     assert got(h, "_INBOX.other") == []
 
 
+def test_a_name_in_the_subject_is_in_the_configuration_too():
+    """nats.go makes up a name, says it in the subject alone, and reads it there."""
+    h = filled(0)
+    plain = {"stream_name": "ORDERS", "config": {"ack_policy": "explicit"}}
+    told = api(h, "CONSUMER.CREATE.ORDERS.given", plain)
+
+    assert (told["name"], told["config"]["name"]) == ("given", "given")
+    assert "error" not in api(h, "CONSUMER.CREATE.ORDERS.given", plain)
+    assert "name" not in api(h, "CONSUMER.CREATE.ORDERS", plain)["config"]
+
+
 # --- where it begins --------------------------------------------------------------------------------------------------------
 
 
@@ -441,12 +638,15 @@ def test_a_key_cannot_bring_frames_of_its_own():
         ({"deliver_policy": "last"}, 3),
         ({"deliver_policy": "by_start_sequence", "opt_start_seq": 2}, 2),
         ({"deliver_policy": "by_start_time", "opt_start_time": "1970-01-01T00:00:01Z"}, 1),
+        ({"deliver_policy": "by_start_time", "opt_start_time": "0001-01-01T00:00:00Z"}, 1),
     ],
 )
 def test_a_consumer_begins_where_its_deliver_policy_says(config, first):
     h = filled()
-    consumer(h, "worker", **config)
+    told = consumer(h, "worker", **config)["config"]
 
+    assert told | config == told
+    assert consumer(h, "worker", **config)["config"] == told
     assert sequences(pull(h, "worker", 9))[0] == first
 
 

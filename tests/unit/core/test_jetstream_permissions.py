@@ -9,7 +9,7 @@ from stan_protocol.scalars import SECOND, KiB
 from stan.config import Config
 from stan.core.features.jetstream import JetStreamFeature
 from stan.core.features.jetstream.consumers import requests as consumers
-from stan.core.features.jetstream.consumers import showing
+from stan.core.features.jetstream.consumers import resetting, showing
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
 from stan.core.features.jetstream.streams import messages, requests
 from stan.permissions import NatsUser, Permissions, Right, Rule
@@ -131,6 +131,9 @@ TABLE = {
     showing.INFO: ("CONSUMER.INFO.S.c", None, {R, W}),
     consumers.DELETE: ("CONSUMER.DELETE.S.c", None, {W}),
     consumers.PAUSE: ("CONSUMER.PAUSE.S.c", {}, {W}),
+    resetting.RESET: ("CONSUMER.RESET.S.c", {}, {W}),
+    resetting.UNPIN: ("CONSUMER.UNPIN.S.c", {"group": "g"}, {W}),
+    resetting.STEP_DOWN: ("CONSUMER.LEADER.STEPDOWN.S.c", {}, {W}),
     showing.NAMES: ("CONSUMER.NAMES.S", None, {S, R, W}),  # what they may see is shown
     showing.LIST: ("CONSUMER.LIST.S", None, {S, R, W}),
     consumers.NEXT: ("CONSUMER.MSG.NEXT.S.c", b"", set()),
@@ -292,6 +295,7 @@ def test_nobody_else_makes_changes_or_sees_a_consumer(house):
         ("CONSUMER.INFO.S.c", None),
         ("CONSUMER.DELETE.S.c", None),
         ("CONSUMER.PAUSE.S.c", {"pause_until": "2100-01-01T00:00:00Z"}),
+        ("CONSUMER.RESET.S.c", {"seq": 1}),
         ("CONSUMER.CREATE.S.c", consumer("c")),
         ("CONSUMER.DURABLE.CREATE.S.c", consumer("c", max_deliver=3)),
     ):

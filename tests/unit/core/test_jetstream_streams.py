@@ -145,7 +145,6 @@ def test_streams_with_the_same_subjects_are_refused(broker):
         ({"placement": {"cluster": "x"}}, 10052),
         ({"subject_transform": {"src": "a", "dest": "b"}}, 10052),
         ({"sealed": True}, 10052),
-        ({"no_ack": True}, 10052),
         ({"compression": "s3"}, 10052),
         ({"first_seq": 7}, 10052),
         ({"subjects": ["a.*"], "max_msgs_per_subject": limits.STREAM_HISTORY_MAX + 1}, 10052),
@@ -160,6 +159,7 @@ def test_streams_with_the_same_subjects_are_refused(broker):
         ({"num_replicas": 3}, 10074),
         ({"num_replicas": 6}, 10052),
         ({"subjects": [">"]}, 10052),
+        ({"subjects": [">"], "no_ack": True}, 10052),
         ({"subjects": ["$JS.API.x"]}, 10052),
         ({"subjects": ["_STAN.>"]}, 10052),
         ({"subjects": ["x..y"]}, 10052),
@@ -228,8 +228,53 @@ def test_an_update_changes_what_may_change(broker):
     assert changed["config"]["max_msgs"] == 1
     assert sequences(js.publish(broker, "u", b"2")) == [2]
     assert js.api(broker, "STREAM.INFO.T")["state"]["messages"] == 1
-    assert refusal(js.api(broker, "STREAM.UPDATE.T", {"name": "T", "subjects": ["x"]})) == 10052
-    assert refusal(js.api(broker, "STREAM.UPDATE.U", {"name": "U", "subjects": ["x"]})) == 10059
+    assert refusal(js.api(broker, "STREAM.UPDATE.U", {"name": "U", "subjects": ["t.x"]})) == 10059
+    create(broker)
+    assert refusal(create(broker, subjects=["t.x"])) == 10058, "the name comes before the subjects"
+
+
+def test_the_storage_that_a_client_has_named_is_told_and_stays(broker):
+    assert create(broker)["config"]["storage"] == "file"
+    assert create(broker, "M", ["m"], storage="memory")["config"]["storage"] == "memory"
+    assert js.api(broker, "STREAM.INFO.M")["config"]["storage"] == "memory"
+    assert refusal(create(broker, "M", ["m"])) == 10058
+    assert refusal(js.api(broker, "STREAM.UPDATE.M", {"name": "M", "subjects": ["m"], "storage": "file"})) == 10052
+    assert refusal(create(broker, "N", ["n"], storage="tape")) == 10052
+
+
+@pytest.mark.parametrize("subjects", [["a.b", "c"], ["c"], ["a.*"]])
+def test_a_stream_of_one_subject_keeps_its_channel_when_it_gets_others(broker, subjects):
+    create(broker)
+    js.publish(broker, "a.b", b"1")
+    changed = js.api(broker, "STREAM.UPDATE.S", {"name": "S", "subjects": subjects})
+    assert changed["config"]["subjects"] == subjects
+    named = subjects[-1].replace("*", "b")
+    assert sequences(js.publish(broker, named, b"2")) == [2]
+
+    assert got(broker, "S", seq=1) == ("a.b", 1, b"1")
+    assert got(broker, "S", last_by_subj=named) == (named, 2, b"2")
+    assert list(broker.broker.view.meta.channels) == [b"a.b"]
+    assert create(broker, subjects=subjects)["config"]["subjects"] == subjects
+    assert refusal(create(broker)) == 10058
+    assert refusal(create(broker, "OTHER", ["a.b"])) in (10052, 10065)
+
+
+def test_a_stream_that_is_left_with_one_subject_keeps_its_channel(broker):
+    create(broker, "T", ["t.x", "u"])
+    js.publish(broker, "u", b"1")
+    assert "error" not in js.api(broker, "STREAM.UPDATE.T", {"name": "T", "subjects": ["t.x"]})
+    assert sequences(js.publish(broker, "t.x", b"2")) == [2]
+    assert not js.hears(broker, "u")
+
+    assert got(broker, "T", seq=1) == ("u", 1, b"1")
+    assert got(broker, "T", last_by_subj="t.x") == ("t.x", 2, b"2")
+    assert list(broker.broker.view.meta.channels) == [b"T"]
+
+
+def test_a_stream_of_one_subject_gets_no_others_with_limits_that_it_cannot_have_then(broker):
+    create(broker, max_msgs=5, max_msgs_per_subject=2)
+    wanted = {"name": "S", "subjects": ["a.b", "c"], "max_msgs": 5, "max_msgs_per_subject": 2}
+    assert refusal(js.api(broker, "STREAM.UPDATE.S", wanted)) == 10052
 
 
 def test_a_stream_goes_with_the_channel_that_it_has_made(broker):
@@ -359,6 +404,18 @@ def test_of_messages_with_one_id_one_is_stored(broker, again):
     assert first == {"stream": "T", "seq": 1}
     assert second == {"stream": "T", "seq": 1, "duplicate": True}
     assert broker.stored("T") == [b"1"]
+
+
+@pytest.mark.parametrize("fields", [(), [("Nats-Msg-Id", "one")]])
+def test_a_stream_without_acks_stores_and_does_not_answer(broker, fields):
+    told = create(broker, no_ack=True, max_msg_size=100)
+    assert told["config"]["no_ack"]
+    assert js.publish(broker, "a.b", b"1", b"2", b"x" * 200, fields=fields) == [None] * 3
+    assert broker.stored("a.b") == ([b"1"] if fields else [b"1", b"2"])
+    broker.restart()
+    assert js.publish(broker, "a.b", b"3") == [None]
+    assert "no_ack" not in js.api(broker, "STREAM.UPDATE.S", {"name": "S", "subjects": ["a.b"]})["config"]
+    assert sequences(js.publish(broker, "a.b", b"4")) == [3 if fields else 4]
 
 
 def test_an_id_is_known_for_the_duplicate_window(broker):
@@ -526,6 +583,8 @@ def test_messages_are_found_by_sequence_and_subject(broker):
         10003,
     ]
     assert js.api(broker, "STREAM.INFO.T", {"subjects_filter": "t.*"})["state"]["subjects"] == {"t.x": 2, "t.y": 1}
+    some = js.api(broker, "STREAM.INFO.T", {"subjects_filter": "t.y"})
+    assert (some["state"]["subjects"], some["total"], some["state"]["num_subjects"]) == ({"t.y": 1}, 1, 3)
 
 
 def test_the_newest_message_of_a_subject_is_the_one_before_if_that_is_deleted(broker):
@@ -557,7 +616,8 @@ def test_direct_answers_are_the_messages_themselves(broker):
     assert js.direct(broker, "DIRECT.GET.T.t.x").payload == b"1"
     assert js.direct(broker, "DIRECT.GET.T.t.y").status == "404 Message Not Found"
     assert js.direct(broker, "DIRECT.GET.T", {}).status == "408 Empty Request"
-    assert js.direct(broker, "DIRECT.GET.T", {"batch": 5}).status == "408 Bad Request"
+    assert js.direct(broker, "DIRECT.GET.T", {"batch": 5}).status == "408 Empty Request"
+    assert js.direct(broker, "DIRECT.GET.T", {"seq": 1, "last_by_subj": "t.x"}).status == "408 Bad Request"
     assert js.direct(broker, "DIRECT.GET.S", {"seq": 1}).status == "503"
     assert js.direct(broker, "DIRECT.GET.NONE", {"seq": 1}).status == "503"
     assert "a" not in js.direct(broker, "DIRECT.GET.T", {"seq": 1, "no_hdr": True}).header
@@ -610,7 +670,7 @@ def test_what_a_stream_denies_is_not_done(broker):
         ({"allow_msg_ttl": True}, {}),
         ({"retention": "workqueue"}, {}),
         ({"max_msgs_per_subject": 3, "discard_new_per_subject": True, "discard": "new"}, {"max_msgs_per_subject": 2}),
-        ({}, {"subjects": ["a.c"]}),
+        ({}, {"storage": "memory"}),
     ],
 )
 def test_an_update_takes_no_promise_back(broker, before, after):
@@ -729,12 +789,29 @@ def test_a_request_that_fails_is_logged_and_harms_nobody(broker, monkeypatch):
 
 def test_a_request_that_needs_a_newer_api_is_refused(broker):
     create(broker)
-    for level, code in (("0", None), ("1", None), ("2", 10185), ("x", 10185)):
+    for level, code in (("0", None), ("5", None), ("6", 10185), ("x", 10185)):
         fields = [("Nats-Required-Api-Level", level)]
         assert js.hears(broker, "$JS.API.STREAM.INFO.S", b"", f"reply.{level}", fields)
         broker.turn()
         answer = json.loads(js.answer_to(broker, f"reply.{level}").payload)
         assert answer.get("error", {}).get("err_code") == code
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"max_msgs": -2}, "max_msgs must be set to -1"),
+        ({"max_age": SECOND}, "duplicate window cannot be bigger than max age"),
+        ({"max_age": SECOND, "duplicate_window": SECOND}, None),
+    ],
+)
+def test_a_pedantic_client_is_refused_what_would_be_changed(broker, config, why):
+    answer = create(broker, pedantic=True, **config)
+    told = answer.get("error", {})
+    assert (told.get("err_code"), told.get("description")) == (
+        (10157, f"pedantic mode: {why}") if why else (None, None)
+    )
+    assert "error" not in create(broker, **config)
 
 
 def test_requests_about_streams_are_rated_as_those_of_operators_are():

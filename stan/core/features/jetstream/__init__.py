@@ -77,6 +77,7 @@ class JetStreamFeature(BrokerFeature):
             self.services.leading.leadership(number).part(ConsumerDeliveries).take_up()
             self.services.leading.leadership(number).part(InterestStreams).refresh()
             self._drop_strays(number)
+            self.router.leads_group(number)
 
     def _drop_strays(self, number: GroupId) -> None:
         """Delete consumers of a group whose stream is gone, once this node knows of all streams that consumers may have."""

@@ -30,6 +30,7 @@ from stan.protocol.jetstream.consumer_errors import CYCLE
 from stan.protocol.jetstream.consumers import ConsumerConfig, read_config
 from stan.protocol.jetstream.errors import UNAVAILABLE, RequestError, invalid_config, invalid_json
 from stan.protocol.jetstream.json_data import Fields, read_object
+from stan.protocol.jetstream.streams import take_own
 from stan.protocol.user_subjects import BROKER
 
 if TYPE_CHECKING:
@@ -105,7 +106,9 @@ class StreamBackups:
         """The configuration that a request tells, and the stream as it is. Raises RequestError."""
         document = read_object(request.stream)
         document.pop("num_replicas", None)  # of the cluster that was saved
-        config, known = self.streams.config_of(document, Fields(document).text("name"), BROKER)
+        own = take_own(document)
+        config, known = self.streams.config_of(document, Fields(document).text("name"), BROKER, own)
+        self.streams.check_subjects(config, known)
         if config.channel != request.channel:
             raise RequestError(invalid_config("its channel is another one"))
         self.streams.check_channel(config, known)

@@ -6,12 +6,13 @@ All nodes receive each request, and those that do not have to answer are silent.
 the metadata is as new as the leader's: the client may have made it a moment ago.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 from stan_protocol.frames import Frame
-from stan_protocol.scalars import GroupId
+from stan_protocol.scalars import GroupId, Nanos
 
 from stan import limits
 from stan.core.base.names import raw, shown, text
@@ -24,7 +25,7 @@ from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
 from stan.errors import fault
 from stan.protocol.jetstream import headers
-from stan.protocol.jetstream.api import LEVEL, Answerer, ApiRow, ApiTable
+from stan.protocol.jetstream.api import LEVEL_READ, Answerer, ApiRow, ApiTable
 from stan.protocol.jetstream.errors import (
     FORBIDDEN,
     NEWER_API,
@@ -122,6 +123,7 @@ class ApiRouter:
         self.handlers = handlers
         self.table = ApiTable(handlers)
         self._waiting = 0  # requests that wait for the metadata
+        self._recent: deque[tuple[Nanos, _Received]] = deque(maxlen=limits.API_WAITING_MAX)  # that outlast a leader
 
     def receive(self, frame: Frame) -> None:
         """A frame of the API. One that wants no answer, or that nobody knows, is left alone, as by NATS's own server."""
@@ -141,6 +143,20 @@ class ApiRouter:
             self._waiting += 1
             self.read_index.wait(partial(self._look_again, received), META_GROUP)
 
+    def leads_group(self, number: GroupId) -> None:
+        """This node begins to lead a group: answer what came a moment ago, when perhaps nobody led it. A client that has an
+        answer already does not listen for another one."""
+        since, recent = self.node.clock.now - limits.API_OUTLASTS, [*self._recent]
+        self._recent.clear()
+        for at, received in recent:
+            stream = self.node.meta.streams.by_name.get(received.named[0])
+            if at < since or stream is None:
+                continue
+            if self.placement.group_number(stream.channel) == number:
+                self._of_stream(received)
+            else:
+                self._recent.append((at, received))
+
     def _look_again(self, received: "_Received", known: bool) -> None:  # noqa: FBT001
         self._waiting -= 1
         if known:
@@ -149,6 +165,8 @@ class ApiRouter:
     def _of_stream(self, received: "_Received") -> None:
         stream = self.node.meta.streams.by_name.get(received.named[0])
         group = META_GROUP if stream is None else self.placement.group_number(stream.channel)
+        if received.row.outlasts and not self.node.leads(group):
+            self._recent.append((self.node.clock.now, received))
         self._answer(received.of((group,), self._services, stream), group)
 
     def _answer(self, request: ApiRequest, group: GroupId) -> None:
@@ -181,8 +199,8 @@ class ApiRouter:
 
 
 def _needs_newer(frame: Frame) -> bool:
-    """True if a request asks for a level of the API above that of this server."""
+    """True if a request asks for a level of the API that this server does not know."""
     if headers.REQUIRED_LEVEL not in frame.header:
         return False
     levels = [value for name, value in headers.parse(frame.header) if name == headers.REQUIRED_LEVEL]
-    return any(not level.isdigit() or int(level[:9]) > LEVEL for level in levels)
+    return any(not level.isdigit() or int(level[:9]) > LEVEL_READ for level in levels)

@@ -3,6 +3,7 @@
 Plain acks of one turn go to each consumer together; a client that says something else is heard at once, behind its earlier acks.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.services.listening import Taker
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
+from stan.protocol.jetstream.headers import no_responders
 from stan.protocol.jetstream.pulls import ACK_SUBJECTS, FLOW_SUBJECTS, PLAIN_ACKS, read_ack_subject
 
 
@@ -37,6 +39,7 @@ class ConsumerAcks:
     def __init__(self, services: Services, rights: JetStreamRights) -> None:
         self.rights = rights
         self.faults, self.leading, self.node = services.faults, services.leading, services.node
+        self.outgoing = services.outgoing
         self.placement, self.timers = services.placement, services.timers
         self._arrived: dict[tuple[bytes, bytes], _Acked] = {}  # in this turn, by stream and consumer
         services.listening.take_acks = self._acked_together
@@ -67,6 +70,8 @@ class ConsumerAcks:
             led = self._led(place.stream, place.consumer)
             if led is not None:
                 self.faults.within(led[0], led[1].verdict, led[2], place.sequence, frame)
+            else:
+                self._unheard(place.stream, place.consumer, (frame.reply,))
             return
         if not self._arrived:
             self.timers.at(self.node.clock.now, self._hand_over, META_GROUP)
@@ -85,6 +90,19 @@ class ConsumerAcks:
             if led is not None:
                 ranges = [(one, one) for one in acked.sequences]
                 self.faults.within(led[0], led[1].acked, led[2], ranges, acked.replies)
+            else:
+                self._unheard(stream, consumer, acked.replies)
+
+    def _unheard(self, name: bytes, consumer: bytes, replies: Iterable[bytes]) -> None:
+        """Answer acks for a consumer that is gone, as NATS does where nobody listens; other nodes answer for what they lead."""
+        stream = self.node.meta.streams.by_name.get(name.decode(errors="replace"))
+        group = META_GROUP if stream is None else self.placement.group_number(stream.channel)
+        if not self.node.leads(group):
+            return
+        if stream is not None and consumer in self.node.groups[group].machine.consumers.of(stream.uid):
+            return  # it is about to be delivered here
+        for reply in filter(None, replies):
+            self.outgoing.answer_as_leader(group, no_responders(reply))
 
     def _led(self, name: bytes, consumer: bytes) -> tuple[GroupId, ConsumerDeliveries, LedConsumer] | None:
         """A consumer that this node delivers, its part of the leader and its group; None: it is another node's, or gone."""

@@ -136,6 +136,7 @@ class ConsumerDeliveries(LeaderPart):
         now, config = self.node.clock.now, consumer.config
         stream = self.node.meta.streams.by_uid.get(live.cursor.uid)
         if stream is not None:
+            consumer.subject = stream.only_subject
             consumer.filters = () if let_all_through(config.filters, stream) else config.filters
             chooses = consumer.filters or config.newest_until or stream.config.history
             consumer.known = self._subjects(led, stream) if chooses else None
@@ -183,7 +184,7 @@ class ConsumerDeliveries(LeaderPart):
         _, _, consumer = led
         active, consumer.presence.groups = self._listeners(led)
         if active != consumer.presence.active:
-            consumer.flow.arrived = consumer.flow.sent  # whoever listens now has asked for nothing of before
+            consumer.flow.restart()
             self._bound(led)
 
     def _listeners(self, led: LedConsumer) -> tuple[bool, bytes]:
@@ -230,7 +231,8 @@ class ConsumerDeliveries(LeaderPart):
     # --- acks -------------------------------------------------------------------------------------------------------------
 
     def acked(self, led: LedConsumer, ranges: Seq[tuple[int, int]], replies: Seq[bytes]) -> None:
-        """Clients have acked messages; *replies*: where they want to hear once that is stored."""
+        """Clients have acked messages; *replies*: where they want to hear once that is stored. A consumer without acks has none,
+        which is answered as NATS does where nobody listens."""
         live, member, consumer = led
         self._note_client(consumer)
         queue = self.queue_of(led)
@@ -238,14 +240,16 @@ class ConsumerDeliveries(LeaderPart):
             if not queue.acked(live, member, ranges, replies):
                 self.after_commit.answer(live, replies)
             return
-        if consumer.config.acks:
-            sent = max(live.last_sent, live.ahead.maybe_sent_until)
-            if len(ranges) != 1 or ranges[0][1] > sent:
-                ranges = [(first, min(last, sent)) for first, last in ranges if first <= sent]
-            if ranges and consumer.config.ack_policy == ACK_ALL:
-                ranges = [(1, max(last for _, last in ranges))]
-            if ranges:
-                self.group.dispatch.acks.ack(member.sub.ack_place, ranges, self.node.clock.now, self.node.clock.wall)
+        if not consumer.config.acks:
+            self.outgoing.responses += [headers.no_responders(reply) for reply in replies]
+            return
+        sent = max(live.last_sent, live.ahead.maybe_sent_until)
+        if len(ranges) != 1 or ranges[0][1] > sent:
+            ranges = [(first, min(last, sent)) for first, last in ranges if first <= sent]
+        if ranges and consumer.config.ack_policy == ACK_ALL:
+            ranges = [(1, max(last for _, last in ranges))]
+        if ranges:
+            self.group.dispatch.acks.ack(member.sub.ack_place, ranges, self.node.clock.now, self.node.clock.wall)
         self.after_commit.answer(live, replies)
 
     def queue_of(self, led: LedConsumer) -> WorkQueues | None:
@@ -262,15 +266,16 @@ class ConsumerDeliveries(LeaderPart):
         ends = said.kind == wire.REJECT and self.queue_of(led) is not None and not led[0].policy.dead_letter
         if said.kind == wire.ACK or ends:
             self.acked(led, [(sequence, sequence)], replies)
+        elif not led[2].config.acks:
+            self.acked(led, [], replies)
         else:
             self._note_client(led[2])
-            if led[2].config.acks:
-                verdict = wire.Ack(sequence=sequence, kind=said.kind, delay=said.delay, reason=said.reason)  # type: ignore[arg-type]
-                clock, rejections = self.node.clock, led[0].pending.rejections
-                self.group.dispatch.acks.verdict(led[1].sub.ack_place, verdict, clock.now, clock.wall)
-                numbers = read_ack_numbers(frame.subject) if led[0].pending.rejections > rejections else None
-                if numbers is not None:
-                    self.after_commit.terminated(led[2], numbers, verdict.reason)
+            verdict = wire.Ack(sequence=sequence, kind=said.kind, delay=said.delay, reason=said.reason)  # type: ignore[arg-type]
+            clock, rejections = self.node.clock, led[0].pending.rejections
+            self.group.dispatch.acks.verdict(led[1].sub.ack_place, verdict, clock.now, clock.wall)
+            numbers = read_ack_numbers(frame.subject) if led[0].pending.rejections > rejections else None
+            if numbers is not None:
+                self.after_commit.terminated(led[2], numbers, verdict.reason)
             self.after_commit.answer(led[0], replies)
         if said.next is not None and frame.reply:
             self.pull(led, frame.reply, said.next)
@@ -285,6 +290,8 @@ class ConsumerDeliveries(LeaderPart):
         here."""
         for led in self._known.values():
             if led[2].leaf.user == user and led[2].flow.answered(subject):
+                led[2].ask()
+                self._flush(led[2])
                 self.group.dispatch.cursors.schedule(led[0])
                 return True
         return False

@@ -11,8 +11,8 @@ from stan import limits
 from stan.core.base.names import raw, text
 from stan.core.features import BrokerParts
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
+from stan.core.features.jetstream.consumers.resetting import ConsumerResets
 from stan.core.features.jetstream.consumers.retention import WorkQueues
-from stan.core.features.jetstream.consumers.showing import ShownConsumers
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
 from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.features.jetstream.streams.reading import StreamReading
@@ -55,7 +55,7 @@ class ConsumerRequests:
         self.node, self.stored, self.outgoing = services.node, services.stored, services.outgoing
         self.proposals = services.proposals
         self.channels = parts.channels
-        self.shown = ShownConsumers(services, rights)
+        self.shown = ConsumerResets(services, rights)
         self._made = 0  # names that this node has made up
 
     def handlers(self) -> dict[ApiRow, ApiHandler]:
@@ -79,13 +79,14 @@ class ConsumerRequests:
         fields = Fields(request.document())
         stream, action = fields.text("stream_name"), fields.text("action")
         document = fields.table("config")
-        fields.switch("pedantic")
+        pedantic = fields.switch("pedantic")
         fields.end()
         if stream != request.named[0]:
             raise RequestError(OTHER_STREAM)
         if action not in ("", "create", "update"):
             raise RequestError(invalid_json(f"unknown action {action[: limits.API_SHOWN_CHARS]}"))
-        config = read_config(document, self._name(request, document), request.known.config.consumers)
+        config = read_config(document, self._name(request, document), request.known.config.consumers, pedantic=pedantic)
+        config = replace(config, named=config.named or request.row is not CREATE_UNNAMED)
         self._check(request, config)
         there = self.shown.named(request, config.name.encode())
         cursor = self._cursor(request, config.name.encode())
@@ -272,7 +273,7 @@ class ConsumerRequests:
             case wanted.FROM_SEQUENCE:
                 return max(config.start_sequence, first)
             case wanted.FROM_TIME:
-                return index.sequence_at(WallNanos(config.start_time)) or 1
+                return index.sequence_at(WallNanos(config.start_time or 0)) or 1
         return first
 
     # --- pausing, deleting ----------------------------------------------------------------------------------------------
@@ -315,7 +316,7 @@ class ConsumerRequests:
         frame, known = request.frame, request.known
         there = request.part(ConsumerDeliveries).find(known.uid, request.named[1].encode())
         if there is None:  # as NATS answers where nobody listens
-            self.outgoing.responses.append(headers.publication(frame.reply, b"", headers.render((), b"503")))
+            self.outgoing.responses.append(headers.no_responders(frame.reply))
             return
         live, _, consumer = there
         self.rights.check_consumer(request.user, known, consumer.config, live.cursor)
@@ -337,6 +338,6 @@ def change_for(stream: Stream, config: ConsumerConfig, start: int, at: WallNanos
         start_sequence=start,
         consumers_max=min(most, limits.STREAM_CONSUMERS_MAX) if most > 0 else limits.STREAM_CONSUMERS_MAX,
         at=at,
-        subject=stream.channel if stream.config.is_literal else b"",
+        subject=stream.only_subject,
         user=user,
     )

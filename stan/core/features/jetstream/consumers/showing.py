@@ -59,10 +59,11 @@ class ShownConsumers:
             raise RequestError(error)
         return there
 
-    def describe(self, request: ApiRequest, cursor: Cursor, consumer: Consumer) -> None:
-        """Answer with a consumer. Of one with filters the messages that are not delivered yet are counted, if they are not too
-        many to be read."""
-        told, stream = described(self._services, self._group(request), cursor, consumer), request.known
+    def describe(self, request: ApiRequest, cursor: Cursor, consumer: Consumer, **more: object) -> None:
+        """Answer with a consumer, and *more* fields. Of one with filters the messages that are not delivered yet are counted, if
+        they are not too many to be read."""
+        told = described(self._services, self._group(request), cursor, consumer) | more
+        stream = request.known
         led = request.part(ConsumerDeliveries).find(stream.uid, cursor.name)
         reading = request.part(StreamReading)
         filtered = led is not None and bool(led[2].filters) and not stream.config.history

@@ -7,23 +7,13 @@ from typing import NamedTuple
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.features.jetstream.streams.subjects import SubjectIndex
 from stan.core.metadata.streams import Stream
+from stan.permissions import covers
 
 
 def let_all_through(filters: tuple[str, ...], stream: Stream) -> bool:
     """True if every message of a stream passes the filters."""
-    return all(any(_covers(one, subject) for one in filters) for subject in stream.config.subjects)
-
-
-def _covers(pattern: str, narrower: str) -> bool:
-    """True if every subject that *narrower* covers is one of *pattern*'s, too."""
-    wide, narrow = pattern.split("."), narrower.split(".")
-    if wide[-1] == ">":
-        return len(narrow) >= len(wide) and _is_wider(wide[:-1], narrow)
-    return len(wide) == len(narrow) and narrow[-1] != ">" and _is_wider(wide, narrow)
-
-
-def _is_wider(wide: list[str], narrow: list[str]) -> bool:
-    return all(one == "*" or one == other for one, other in zip(wide, narrow, strict=False))  # noqa: PLR1714
+    subjects = (">",) if stream.config.mixed else stream.config.subjects
+    return all(any(covers(one, subject) for one in filters) for subject in subjects)
 
 
 class _Counted(NamedTuple):

@@ -10,9 +10,12 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from stan_protocol.patterns import literal, matches
+from stan_protocol.scalars import WallNanos
 
 from stan.core.base.names import raw, text
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
+from stan.core.features.jetstream.streams.batch_reads import NOT_FOUND, BatchReads, described
+from stan.core.features.jetstream.streams.choices import MessageChoice, Wish, read_wish
 from stan.core.features.jetstream.streams.reading import Found, StreamReading
 from stan.core.features.jetstream.streams.subjects import SubjectIndex, runs_of
 from stan.core.metadata.streams import Stream
@@ -46,18 +49,10 @@ GET, DELETE = (
 )
 PURGE: Final = ApiRow("STREAM.PURGE.*", "stream_purge", CHANGES, refused=(("purged", 0),), rated=True)
 DIRECT, DIRECT_LAST = ApiRow("DIRECT.GET.*", "", READS), ApiRow("DIRECT.GET.*.>", "", READS)
-NOT_FOUND, EMPTY, BAD = b"404 Message Not Found", b"408 Empty Request", b"408 Bad Request"
+EMPTY, BAD = b"408 Empty Request", b"408 Bad Request"
 """Answers to direct requests, as NATS's own server gives them."""
 
 Done = Callable[[Found | None, ApiError | None], None]
-
-
-class MessageChoice(NamedTuple):
-    """A choice of one message."""
-
-    sequence: int = 0  # it, or with `subject` the first one from there on; 0: the newest one of a subject
-    subject: str = ""  # a pattern
-    bare: bool = False  # without its headers
 
 
 class _Purge(NamedTuple):
@@ -80,20 +75,6 @@ class _Purge(NamedTuple):
         return sequences[: -self.keep or None]
 
 
-def choice_of(fields: Fields) -> MessageChoice | None:
-    """Read which message a request asks for; None if it does not say so, or in a way that is not built. Raises RequestError."""
-    sequence, last, after = fields.number("seq"), fields.text("last_by_subj"), fields.text("next_by_subj")
-    bare = fields.switch("no_hdr")
-    fields.end()
-    if sequence < 0 or not all(is_subject(one) for one in (last, after) if one):
-        return None
-    if last:
-        return None if sequence or after else MessageChoice(0, last, bare)
-    if after:
-        return MessageChoice(max(sequence, 1), after, bare)
-    return MessageChoice(sequence, "", bare) if sequence else None
-
-
 class MessageRequests:
     """Handles requests about single messages of streams."""
 
@@ -101,6 +82,7 @@ class MessageRequests:
         self._services = services
         self.outgoing, self.proposals, self.stored = services.outgoing, services.proposals, services.stored
         self.channels = channels
+        self.batches = BatchReads(services)
 
     def handlers(self) -> dict[ApiRow, ApiHandler]:
         """The handler of each kind of request."""
@@ -115,9 +97,10 @@ class MessageRequests:
     # --- getting --------------------------------------------------------------------------------------------------------
 
     def _get(self, request: ApiRequest) -> None:
-        choice = choice_of(Fields(request.document()))
-        if choice is None:
+        wish = read_wish(Fields(request.document()))
+        if wish.empty or wish.many or not wish.valid:
             raise RequestError(BAD_REQUEST)
+        choice = self._choice(request, wish)
 
         def done(message: Found | None, error: ApiError | None) -> None:
             if message is None:
@@ -134,17 +117,17 @@ class MessageRequests:
         self._find(request, choice, done)
 
     def _direct(self, request: ApiRequest) -> None:
-        if not request.frame.payload:
-            self._answer_status(request, EMPTY)
-            return
         try:
-            choice = choice_of(Fields(request.document()))
+            wish = read_wish(Fields(request.document()))
         except RequestError:
-            choice = None
-        if choice is None:
-            self._answer_status(request, EMPTY if request.frame.payload.strip() == b"{}" else BAD)
+            self._answer_status(request, BAD)
+            return
+        if wish.empty or not wish.valid:
+            self._answer_status(request, EMPTY if wish.empty else BAD)
+        elif wish.many and request.known.config.allow_direct:
+            self.batches.begin(request, wish)
         else:
-            self._answer_directly(request, choice)
+            self._answer_directly(request, self._choice(request, wish))
 
     def _direct_last(self, request: ApiRequest) -> None:
         self._answer_directly(request, MessageChoice(subject=request.named[1]))
@@ -159,14 +142,7 @@ class MessageRequests:
             if message is None:
                 self._answer_status(request, NOT_FOUND if error in (None, NO_MESSAGE) else BAD)
                 return
-            added = [
-                (b"Nats-Stream", stream.name.encode()),
-                (b"Nats-Subject", message.subject),
-                (b"Nats-Sequence", b"%d" % message.sequence),
-                (b"Nats-Time-Stamp", shown_moment(message.stored.timestamp).encode()),
-            ]
-            own = [] if choice.bare else headers.of_message(message.stored)
-            block = headers.render([*own, *added])
+            block = headers.render(described(stream, message, bare=choice.bare))
             self._send(request, headers.publication(request.frame.reply, message.stored.data, block))
 
         self._find(request, choice, done)
@@ -176,6 +152,16 @@ class MessageRequests:
 
     def _send(self, request: ApiRequest, answer: bytes) -> None:
         self.outgoing.answer_as_leader(request.groups[0], answer)
+
+    def _choice(self, request: ApiRequest, wish: Wish) -> MessageChoice:
+        """The one message that a request asks for."""
+        if wish.last:
+            return MessageChoice(0, wish.last, wish.bare)
+        if wish.since:
+            index = self.stored.indexes(request.channel.group, request.channel.uid)
+            sequence = max(1, index.sequence_at(WallNanos(wish.since)))
+            return MessageChoice(sequence, wish.after or ">", wish.bare)
+        return MessageChoice(max(wish.sequence, 1), wish.after, wish.bare)
 
     # --- finding --------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,8 @@ Promises: a stream and its channel are made by one entry; the same request again
 but for one that has taken a channel over which was there before: that one stays, with its messages and positions.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, cast
@@ -50,7 +51,7 @@ from stan.protocol.jetstream.errors import (
     not_permitted,
 )
 from stan.protocol.jetstream.json_data import Fields
-from stan.protocol.jetstream.streams import StreamConfig, check_update, requested
+from stan.protocol.jetstream.streams import StreamConfig, changed, check_update, requested
 from stan.protocol.proto import entries_pb2 as pb
 
 _METADATA: Final = Answerer.METADATA
@@ -60,8 +61,8 @@ CREATE, UPDATE = (
     ApiRow("STREAM.UPDATE.*", "stream_update", JUDGED_LATER, _METADATA, rated=True),
 )
 CREATED, UPDATED = (
-    ApiRow("STREAM.CREATED.*", "stream_create", SEES),
-    ApiRow("STREAM.UPDATED.*", "stream_update", SEES),
+    ApiRow("STREAM.CREATED.*", "stream_create", SEES, outlasts=True),
+    ApiRow("STREAM.UPDATED.*", "stream_update", SEES, outlasts=True),
 )
 """Sent by the leader of the metadata, so that the leader of the channel answers the client."""
 PAGED: Final = (("total", 0), ("offset", 0), ("limit", 0))
@@ -167,6 +168,7 @@ class StreamRequests:
             raise RequestError(invalid_config("stream configuration for create can not be sealed"))
         if known is not None and known.config != config:
             raise RequestError(STREAM_EXISTS)
+        self.check_subjects(config, known)
         self.check_channel(config, known)
         if known is not None:
             self._hand_on(request, CREATED)
@@ -177,6 +179,7 @@ class StreamRequests:
         config, known = self._requested(request)
         if known is None:
             raise RequestError(NO_STREAM)
+        self.check_subjects(config, known)
         check_update(known.config, config)
         if known.config == config:
             self._hand_on(request, UPDATED)
@@ -189,19 +192,26 @@ class StreamRequests:
             raise RequestError(UNAVAILABLE)
         return self.config_of(request.document(), request.named[0], request.user)
 
-    def config_of(self, document: Mapping[str, Any], name: str, user: str) -> tuple[StreamConfig, Stream | None]:
-        """The configuration that a document of *user* ("" without users) asks for, and the stream as it is. Raises
-        RequestError."""
-        config = requested(document, name, self._replicas())
+    def config_of(
+        self, document: Mapping[str, Any], name: str, user: str, own: Mapping[str, Any] | None = None
+    ) -> tuple[StreamConfig, Stream | None]:
+        """The configuration that a document of *user* ("" without users) asks for, and the stream as it is. *own*: as of
+        `take_own`. Raises RequestError."""
+        config = replace(requested(document, name, self._replicas()), **(own or {}))
         known = self.node.meta.streams.by_name.get(name)
+        if known is not None:
+            config = changed(known.config, config)
         self.rights.check_stream(user, config, known)
+        return config, known
+
+    def check_subjects(self, config: StreamConfig, known: Stream | None) -> None:
+        """Refuse subjects that a new stream, or one that is there, cannot have beside the others. Raises RequestError."""
         if self.node.meta.streams.is_too_much(config):
             raise RequestError(TOO_MANY_STREAMS)
         if self.node.meta.streams.overlapping(config):
             raise RequestError(OVERLAP)
         if known is None or known.config.subjects != config.subjects:
             self._check_allowed(config)
-        return config, known
 
     def _check_allowed(self, config: StreamConfig) -> None:
         """Refuse a channel, and subjects, for which clients of JetStream are not served. Raises RequestError."""
@@ -345,9 +355,17 @@ class StreamRequests:
             reading.with_index(request.known, partial(self._describe_history, reading, request, details, page))
         elif filtered:
             counted = partial(self._describe, request, details, page)
-            reading.run(reading.count(request.known, filtered, counted))
+            self._count(reading, request, lambda: reading.run(reading.count(request.known, filtered, counted)))
         else:
             self._describe(request, details, page, {})
+
+    @staticmethod
+    def _count(reading: StreamReading, request: ApiRequest, count: Callable[[], None]) -> None:
+        """Count messages by subject once the index is there, which tells how many subjects there are in all."""
+        if request.known.config.is_literal:
+            count()
+        else:
+            reading.with_index(request.known, lambda _index: count())
 
     def _describe_history(
         self,
@@ -385,7 +403,7 @@ class StreamRequests:
             return
         most = limits.STREAM_DETAILS_MAX
         shown = self._fitting(sorted(subjects)[page.offset : page.offset + most])
-        state["num_subjects"] = len(subjects)
+        state.setdefault("num_subjects", len(subjects))
         if shown:
             state["subjects"] = {text(subject): subjects[subject] for subject in shown}
         request.answer(total=len(subjects), offset=page.offset, limit=most, **told)

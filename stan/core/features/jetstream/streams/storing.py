@@ -280,7 +280,7 @@ class StreamStoring(StoringPart):
             for reply in (*replies_of(batch.messages), *(reply for _, reply in again)):
                 self.refuse(stream, reply, not_stored(stored.error))
             return
-        if batch.messages.replies:
+        if batch.messages.replies and not stream.config.no_ack:
             told = kernel.stream_acks(batch.messages.replies, _ack_begins(stream.name), stored.first)
             self._send(told, in_memory=stored.in_memory)
         if again:
@@ -289,6 +289,8 @@ class StreamStoring(StoringPart):
 
     def _acknowledge(self, stream: Stream, acks: Iterable[tuple[bytes, int, bool]], *, in_memory: bool = False) -> None:
         """Answer messages that are stored: the reply subject, the sequence, and whether it was stored before."""
+        if stream.config.no_ack:
+            return
         begins = _ack_begins(stream.name)
         told = b"".join(
             [
@@ -308,7 +310,7 @@ class StreamStoring(StoringPart):
 
     def refuse(self, stream: Stream, reply: bytes, error: ApiError) -> None:
         """Answer that a message was not stored."""
-        if reply:
+        if reply and not stream.config.no_ack:
             told = encode({"error": error.document(), "stream": stream.name, "seq": 0})
             self.outgoing.answer_as_leader(self.number, publication(reply, told))
 
