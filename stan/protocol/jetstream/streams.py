@@ -42,7 +42,6 @@ _NOT_BUILT: Final = (
     "sealed",
     "allow_msg_counter",
     "allow_atomic",
-    "allow_msg_schedules",
     "allow_batched",
     "subject_delete_marker_ttl",
 )
@@ -83,6 +82,7 @@ class StreamConfig:
     deny_purge: bool = False
     allow_rollup: bool = False
     allow_ttl: bool = False
+    allow_schedules: bool = False  # messages may say when they are to be published to another subject
     compressed: bool = False  # its channel has the policy `compress`
     consumers: ConsumerLimits = field(default_factory=ConsumerLimits)
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -151,6 +151,8 @@ class StreamConfig:
             "consumer_limits": {name: value for name, value in self.consumers._asdict().items() if value},
             "allow_msg_ttl": self.allow_ttl,
         }
+        if self.allow_schedules:
+            told["allow_msg_schedules"] = True
         if self.discard_new_per_subject:
             told["discard_new_per_subject"] = True
         if self.metadata:
@@ -181,9 +183,13 @@ def requested(document: Mapping[str, Any], name: str, replicas: int) -> StreamCo
     fields = Fields(document)
     if document.get("name") != name:
         raise RequestError(OTHER_STREAM)
-    fields.switch("pedantic")
+    pedantic = fields.switch("pedantic")
     _refuse(fields, document)
     found = _read(fields)
+    if (
+        found.allow_schedules and not found.allow_rollup and not pedantic
+    ):  # a schedule takes the place of an earlier one
+        found = replace(found, allow_rollup=True, deny_purge=False)
     _check(found, replicas)
     window = found.duplicate_window
     if "duplicate_window" not in document or not window:
@@ -220,6 +226,7 @@ def _read(fields: Fields) -> StreamConfig:
         deny_purge=fields.switch("deny_purge"),
         allow_rollup=fields.switch("allow_rollup_hdrs"),
         allow_ttl=fields.switch("allow_msg_ttl"),
+        allow_schedules=fields.switch("allow_msg_schedules"),
         compressed=fields.text("compression") == S2,
         consumers=_consumer_limits(Fields(fields.table("consumer_limits"))),
         metadata=_metadata(fields.table("metadata")),
@@ -287,6 +294,11 @@ def _check(config: StreamConfig, replicas: int) -> None:
         (
             only_new and config.max_msgs_per_subject <= 0,
             "discard new per subject requires max msgs per subject > 0",
+        ),
+        (config.allow_schedules and config.discard == DISCARD_NEW, "message scheduling cannot use discard new"),
+        (
+            config.allow_schedules and not config.allow_rollup,
+            "message scheduling cannot be set if roll-ups are disabled",
         ),
         (config.allow_rollup and config.deny_purge, "roll-ups require the purge permission"),
         (config.replicas > REPLICAS_MAX, "maximum replicas is 5"),

@@ -180,6 +180,8 @@ class StreamRequests:
         if config.retention != known.config.retention and (config.is_queue or known.config.is_queue):
             why = "stream configuration update can not change retention policy to/from workqueue"
             raise RequestError(invalid_config(why))
+        if known.config.allow_schedules and not config.allow_schedules:
+            raise RequestError(invalid_config("message schedules can not be disabled"))
         fewer = 0 < config.max_msgs_per_subject < known.config.max_msgs_per_subject
         if fewer and config.discard_new_per_subject and known.config.discard_new_per_subject:
             raise RequestError(invalid_config("max_msgs_per_subject can not be lowered with discard_new_per_subject"))

@@ -1,0 +1,23 @@
+"""The parts of the leader of a group that have to do with its streams."""
+
+from typing import Final
+
+from stan_protocol.scalars import GroupId
+
+from stan.core.features.jetstream.streams.reading import StreamReading
+from stan.core.features.jetstream.streams.scheduling import Scheduling
+from stan.core.features.jetstream.streams.storing import StreamStoring
+from stan.core.services.leading import Leading
+
+PARTS: Final = (StreamReading, StreamStoring, Scheduling)
+
+
+def begin(leading: Leading, number: GroupId) -> None:
+    """The live view of a group is complete: its streams can be looked at."""
+    leading.leadership(number).part(Scheduling).take_up()
+
+
+def streams_changed(leading: Leading) -> None:
+    """Streams came, changed or went."""
+    leading.each(StreamReading, StreamReading.refresh)
+    leading.each(Scheduling, Scheduling.take_up)

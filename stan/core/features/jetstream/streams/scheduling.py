@@ -1,0 +1,178 @@
+"""Schedules of streams are carried out, on the leader of their group.
+
+    schedule stored, with its time in the same entry ─► due ─► one entry stores what it publishes and removes the schedule
+
+Promises: nothing is published before the wall clock of the leader shows its time; of each schedule one message is stored,
+whichever node leads and dies, as that is one entry. What is late goes at once, in the order of its times, in bounded batches.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable
+
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.scalars import MILLISECOND, ChannelUid, Nanos
+
+from stan import limits
+from stan.core.base.names import shown
+from stan.core.features.jetstream.streams.subjects import runs_of
+from stan.core.leader.local_group import Leadership
+from stan.core.metadata.streams import Stream
+from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.live_channel import LiveChannel
+from stan.core.publishing.publishing import Publishing
+from stan.core.publishing.relocating import Relocating, StepError, Steps
+from stan.core.publishing.row_batch import row_of
+from stan.core.publishing.stored_reads import stored_messages
+from stan.core.services.services import Services
+from stan.core.state.schedules import Schedule
+from stan.protocol.jetstream import schedules
+from stan.protocol.proto import entries_pb2 as pb
+
+
+class Scheduling(Relocating):
+    """Publishes what the schedules of one group's streams say, while this node leads it."""
+
+    follows = frozenset({"scheduled"})
+
+    def __init__(
+        self, services: Services, leadership: Leadership, channels: LiveChannels, publishing: Publishing
+    ) -> None:
+        super().__init__(services, leadership, channels, publishing)
+        self._soonest: list[tuple[int, ChannelUid, int]] = []  # heap: when (Unix ns), channel, sequence
+        self._due: dict[ChannelUid, list[int]] = {}  # sequences, by their times
+        self._paused: dict[ChannelUid, int] = {}  # nothing of these is published until then (Nanos), after a failure
+        self._armed = 0  # Nanos: when to look next
+
+    # --- what is due ------------------------------------------------------------------------------------------------------
+
+    def take_up(self) -> None:
+        """Look at all schedules: this node begins to lead, or streams have come or changed."""
+        listed = self.group.machine.schedules.by_channel
+        self._due = {}
+        self._soonest = [(one.due, uid, at) for uid, here in listed.items() for at, one in here.by_sequence.items()]
+        heapq.heapify(self._soonest)
+        if self._soonest:
+            self._arm(0)
+
+    def took_over(self, uid: ChannelUid) -> None:
+        """The group has taken a channel over from another one."""
+        if uid in self.group.machine.schedules.by_channel:
+            self.take_up()
+
+    def followed(self, change: pb.GroupChange) -> None:
+        """Schedules were stored."""
+        about = change.scheduled
+        for sequence, due in zip(about.sequences, about.dues, strict=True):
+            if due:
+                heapq.heappush(self._soonest, (due, ChannelUid(about.uid), sequence))
+                self._arm(due - self.node.clock.wall)
+
+    def _arm(self, wait: int) -> None:
+        """Look in *wait* ns, or sooner: the wall clock may be set."""
+        now = self.node.clock.now
+        at = now + min(max(wait, MILLISECOND), limits.DELAY_LOOK)
+        if not now < self._armed <= at:
+            self._armed = at
+            self.at(at, self._tick)
+
+    def _tick(self, now: Nanos) -> None:
+        if self._armed <= now:
+            self._armed = 0
+            self._look()
+
+    def _look(self) -> None:
+        """Begin to publish what is due, and look again when something is due next."""
+        clock = self.node.clock
+        while self._soonest and self._soonest[0][0] <= clock.wall:
+            _, uid, sequence = heapq.heappop(self._soonest)
+            self._due.setdefault(uid, []).append(sequence)
+        for uid in [uid for uid in self._due if uid not in self.running and self._paused.get(uid, 0) <= clock.now]:
+            self._paused.pop(uid, None)
+            self.begin(uid, self._publish(uid))
+        if self._due:
+            self._arm(limits.DELAY_RETRY)
+        elif self._soonest:
+            self._arm(self._soonest[0][0] - clock.wall)
+
+    def ended(self) -> None:
+        """A run has ended: look for more."""
+        self._arm(0)
+
+    # --- publishing -------------------------------------------------------------------------------------------------------
+
+    def _publish(self, uid: ChannelUid) -> Steps[None]:
+        """Publish what is due in a channel, as much as one read holds."""
+        stream, channel = self.node.meta.streams.by_uid.get(uid), self.channels.by_uid.get(uid)
+        if stream is None or not stream.config.allow_schedules:
+            del self._due[uid]  # until streams change
+            return
+        if channel is None or channel.restoring:  # or this copy of the metadata is behind
+            self._paused[uid] = self.node.clock.now + limits.DELAY_RETRY
+            return
+        self._due[uid] = [one for one in self._due[uid] if self.group.machine.schedules.of(uid, one) is not None]
+        some = sorted(self._due[uid][: limits.DELAY_MESSAGES_MAX])
+        try:
+            if some:
+                self.check_open(channel)
+                batches = yield from self.read(uid, tuple(runs_of(some)))
+                self.check_open(channel)
+                read = dict(stored_messages(batches, runs_of(some)))
+                end = max((batch.base_sequence + batch.count - 1 for batch in batches), default=some[-1])
+                yield from self._store(stream, channel, [one for one in some if one <= end], read)
+        except StepError as error:
+            self._paused[uid] = self.node.clock.now + limits.DELAY_RETRY
+            self.reports.complain("WRN", f"Schedules of stream {shown(stream.channel)} wait: {error}")
+        if not self._due.get(uid):
+            self._due.pop(uid, None)
+
+    def _store(self, stream: Stream, channel: LiveChannel, sequences: list[int], read: dict[int, bytes]) -> Steps[None]:
+        """Store what some schedules publish, and remove them."""
+        uid, gone = channel.info.uid, set(sequences)
+        found: list[Schedule] = []
+        for sequence in sequences:
+            known = self.group.machine.schedules.of(uid, sequence)
+            if known is None:
+                continue
+            if known.due > self.node.clock.wall:  # it has been set back
+                heapq.heappush(self._soonest, (known.due, uid, sequence))
+            else:
+                found.append(known)
+        found.sort(key=lambda one: (one.due, one.sequence))
+        messages, settled = self._messages(stream, found, read)
+        if messages:
+            yield from self.store(channel, map(row_of, messages), self._removal(uid, settled))
+        elif settled:
+            change = pb.GroupChange.FromString(self._removal(uid, settled)(0))
+            yield from self.propose(removal=change.removal)
+        self._due[uid] = [one for one in self._due.get(uid, ()) if one not in gone]
+
+    def _messages(
+        self, stream: Stream, found: Iterable[Schedule], read: dict[int, bytes]
+    ) -> tuple[list[wire.MsgProto], list[int]]:
+        """What schedules publish, and the sequences of those that are settled with it. One whose target is none of the stream's
+        subjects any more stays."""
+        messages: list[wire.MsgProto] = []
+        settled: list[int] = []
+        for one in found:
+            stored = wire.MsgProto.FromString(read.get(one.sequence, b""))
+            wanted = schedules.of_message(stored)
+            if wanted is None:
+                text = f"Schedule {one.sequence} of stream {shown(stream.channel)} is lost: the log does not have it"
+                self.reports.note("ERR", text)
+            elif not schedules.fits(wanted.target, stream.config):
+                text = (
+                    f"A schedule of stream {shown(stream.channel)} waits: its target is none of the stream's subjects"
+                )
+                self.reports.complain("WRN", text)
+                continue
+            else:
+                messages.append(schedules.published(stored, wanted, one.subject, self.node.clock.wall))
+            settled.append(one.sequence)
+        return messages, settled
+
+    def _removal(self, uid: ChannelUid, sequences: list[int]) -> Callable[[int], bytes]:
+        """Return what makes the change that removes schedules."""
+        deleted = [end for run in runs_of(sorted(sequences)) for end in run]
+        removal = pb.Removal(uid=uid, deleted=deleted, scheduled=True)
+        change = pb.GroupChange(removal=removal, at=self.node.clock.wall, node=self.node.name.encode())
+        return lambda _first: change.SerializeToString()
