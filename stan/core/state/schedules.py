@@ -36,7 +36,7 @@ class ChannelSchedules:
         """List a schedule; none of its subject is there."""
         self.by_subject[schedule.subject] = self.by_sequence[schedule.sequence] = schedule
 
-    def take(self, schedule: Schedule) -> None:
+    def forget(self, schedule: Schedule) -> None:
         """Forget a schedule."""
         del self.by_subject[schedule.subject], self.by_sequence[schedule.sequence]
 
@@ -77,7 +77,7 @@ class Schedules:
         for sequence, due, subject in zip(change.sequences, change.dues, change.subjects, strict=True):
             before = here.by_subject.get(subject)
             if before is not None:
-                self._take(uid, here, before)
+                self._forget(uid, here, before)
             if due:
                 here.put(Schedule(sequence, due, subject))
                 self.dirty.add(_key(uid, sequence))
@@ -89,11 +89,11 @@ class Schedules:
         if here is not None:
             for first, last in runs:
                 for gone in here.within(first, last):
-                    self._take(uid, here, gone)
+                    self._forget(uid, here, gone)
             self._tidy(uid, here)
 
-    def _take(self, uid: ChannelUid, here: ChannelSchedules, schedule: Schedule) -> None:
-        here.take(schedule)
+    def _forget(self, uid: ChannelUid, here: ChannelSchedules, schedule: Schedule) -> None:
+        here.forget(schedule)
         self.dirty.add(_key(uid, schedule.sequence))
 
     def _tidy(self, uid: ChannelUid, here: ChannelSchedules) -> None:

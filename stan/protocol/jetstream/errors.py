@@ -54,7 +54,6 @@ INVALID_SCHEDULE_TTL: Final = ApiError(400, 10191, "message schedules invalid pe
 INVALID_SCHEDULE_ROLLUP: Final = ApiError(400, 10192, "message schedules invalid rollup")
 INVALID_SOURCE: Final = ApiError(400, 10203, "message schedules source is invalid")
 INVALID_SCHEDULER: Final = ApiError(400, 10212, "message schedules invalid scheduler")
-INVALID_ZONE: Final = ApiError(400, 10223, "message schedules time zone is invalid")
 OTHERS_CONSUMER: Final = ApiError(FORBIDDEN, 10403, "the consumer belongs to another user")
 NO_INBOX: Final = ApiError(FORBIDDEN, 10403, "messages are delivered to inboxes alone: see the option reply_prefixes")
 EXPECTS_NUMBER: Final = ApiError(400, 10193, "missing sequence for expected last sequence per subject")

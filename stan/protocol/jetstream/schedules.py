@@ -1,7 +1,7 @@
 """Schedules of messages, as their headers have them: a message that is to be published to another subject, once, at a time.
 
 Its time is in `Nats-Schedule` (`@at 2027-01-01T00:00:00Z`), the other subject, of the same stream, in `Nats-Schedule-Target`;
-`Nats-Schedule-TTL` is the time to live of what is published then.
+`Nats-Schedule-TTL` tells the time to live of the message that is published then.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,6 @@ from stan.protocol.jetstream.errors import (
     INVALID_SCHEDULER,
     INVALID_SOURCE,
     INVALID_TARGET,
-    INVALID_ZONE,
     NO_SCHEDULES,
     NO_TTL,
     ApiError,
@@ -37,7 +36,7 @@ PURGE: Final = b"purge"
 
 
 class ScheduleFields(NamedTuple):
-    """What the headers of a schedule say."""
+    """Holds what the headers of a schedule say."""
 
     due: int  # Unix ns
     target: bytes
@@ -86,7 +85,7 @@ def _fault(fields: Mapping[bytes, bytes], now: int) -> ApiError | None:
         return INVALID_SCHEDULE_TTL
     wanted = of_fields(fields)
     if wanted is None or wanted.due > now + limits.DELAY_MAX:
-        return INVALID_ZONE if headers.SCHEDULE_ZONE in fields else INVALID_SCHEDULE
+        return INVALID_SCHEDULE
     return INVALID_SCHEDULE_ROLLUP if fields.get(headers.SCHEDULE_ROLLUP) else None
 
 
@@ -113,22 +112,22 @@ def _text(value: bytes) -> str:
     return value.decode("utf-8", "replace")
 
 
-def published(message: wire.MsgProto, wanted: ScheduleFields, subject: bytes, now: int) -> wire.MsgProto:
+def published(message: wire.MsgProto, schedule: ScheduleFields, subject: bytes, now: int) -> wire.MsgProto:
     """The message that a schedule publishes. *subject*: of the schedule; *now*: Unix ns."""
-    made = wire.MsgProto(data=message.data, key=wanted.target)
-    made.headers.extend(headers.stored(_headers(headers.of_message(message), wanted, subject)))
-    if wanted.ttl:
-        made.expires_at = now + wanted.ttl
+    made = wire.MsgProto(data=message.data, key=schedule.target)
+    made.headers.extend(headers.stored(_headers(headers.of_message(message), schedule, subject)))
+    if schedule.ttl:
+        made.expires_at = now + schedule.ttl
     return made
 
 
 def _headers(
-    known: Iterable[tuple[bytes, bytes]], wanted: ScheduleFields, subject: bytes
+    known: Iterable[tuple[bytes, bytes]], schedule: ScheduleFields, subject: bytes
 ) -> Iterable[tuple[bytes, bytes]]:
     for name, value in known:
         if not name.startswith(_LEFT_OUT) and name not in _ITS_OWN:
             yield name, value
     yield headers.SCHEDULER, subject
     yield headers.SCHEDULE_NEXT, PURGE
-    if wanted.ttl_header:
-        yield headers.TTL, wanted.ttl_header
+    if schedule.ttl_header:
+        yield headers.TTL, schedule.ttl_header

@@ -3,7 +3,7 @@
     schedule stored, with its time in the same entry ─► due ─► one entry stores what it publishes and removes the schedule
 
 Promises: nothing is published before the wall clock of the leader shows its time; of each schedule one message is stored,
-whichever node leads and dies, as that is one entry. What is late goes at once, in the order of its times, in bounded batches.
+whichever node leads and dies, as that is one entry. Late ones go at once, in the order of its times, in bounded batches.
 """
 
 import heapq
@@ -81,7 +81,7 @@ class Scheduling(Relocating):
             self._look()
 
     def _look(self) -> None:
-        """Begin to publish what is due, and look again when something is due next."""
+        """Begin to carry out schedules that are due, and look again when the next one is."""
         clock = self.node.clock
         while self._soonest and self._soonest[0][0] <= clock.wall:
             _, uid, sequence = heapq.heappop(self._soonest)
@@ -101,7 +101,7 @@ class Scheduling(Relocating):
     # --- publishing -------------------------------------------------------------------------------------------------------
 
     def _publish(self, uid: ChannelUid) -> Steps[None]:
-        """Publish what is due in a channel, as much as one read holds."""
+        """Carry out due schedules of a channel, as many as one read holds."""
         stream, channel = self.node.meta.streams.by_uid.get(uid), self.channels.by_uid.get(uid)
         if stream is None or not stream.config.allow_schedules:
             del self._due[uid]  # until streams change
@@ -126,9 +126,9 @@ class Scheduling(Relocating):
             self._due.pop(uid, None)
 
     def _store(self, stream: Stream, channel: LiveChannel, sequences: list[int], read: dict[int, bytes]) -> Steps[None]:
-        """Store what some schedules publish, and remove them."""
+        """Store the messages that some schedules publish, and remove these schedules."""
         uid, gone = channel.info.uid, set(sequences)
-        found: list[Schedule] = []
+        listed: list[Schedule] = []
         for sequence in sequences:
             known = self.group.machine.schedules.of(uid, sequence)
             if known is None:
@@ -136,9 +136,9 @@ class Scheduling(Relocating):
             if known.due > self.node.clock.wall:  # it has been set back
                 heapq.heappush(self._soonest, (known.due, uid, sequence))
             else:
-                found.append(known)
-        found.sort(key=lambda one: (one.due, one.sequence))
-        messages, settled = self._messages(stream, found, read)
+                listed.append(known)
+        listed.sort(key=lambda one: (one.due, one.sequence))
+        messages, settled = self._messages(stream, listed, read)
         if messages:
             yield from self.store(channel, map(row_of, messages), self._removal(uid, settled))
         elif settled:
@@ -147,31 +147,31 @@ class Scheduling(Relocating):
         self._due[uid] = [one for one in self._due.get(uid, ()) if one not in gone]
 
     def _messages(
-        self, stream: Stream, found: Iterable[Schedule], read: dict[int, bytes]
+        self, stream: Stream, listed: Iterable[Schedule], read: dict[int, bytes]
     ) -> tuple[list[wire.MsgProto], list[int]]:
-        """What schedules publish, and the sequences of those that are settled with it. One whose target is none of the stream's
-        subjects any more stays."""
+        """Return the messages that schedules publish, and the sequences of schedules that go with them. One whose
+        target is none of the stream's subjects any more stays."""
         messages: list[wire.MsgProto] = []
         settled: list[int] = []
-        for one in found:
+        for one in listed:
             stored = wire.MsgProto.FromString(read.get(one.sequence, b""))
-            wanted = schedules.of_message(stored)
-            if wanted is None:
+            fields = schedules.of_message(stored)
+            if fields is None:
                 text = f"Schedule {one.sequence} of stream {shown(stream.channel)} is lost: the log does not have it"
                 self.reports.note("ERR", text)
-            elif not schedules.fits(wanted.target, stream.config):
+            elif not schedules.fits(fields.target, stream.config):
                 text = (
                     f"A schedule of stream {shown(stream.channel)} waits: its target is none of the stream's subjects"
                 )
                 self.reports.complain("WRN", text)
                 continue
             else:
-                messages.append(schedules.published(stored, wanted, one.subject, self.node.clock.wall))
+                messages.append(schedules.published(stored, fields, one.subject, self.node.clock.wall))
             settled.append(one.sequence)
         return messages, settled
 
     def _removal(self, uid: ChannelUid, sequences: list[int]) -> Callable[[int], bytes]:
-        """Return what makes the change that removes schedules."""
+        """Return a function that makes the change which removes schedules."""
         deleted = [end for run in runs_of(sorted(sequences)) for end in run]
         removal = pb.Removal(uid=uid, deleted=deleted, scheduled=True)
         change = pb.GroupChange(removal=removal, at=self.node.clock.wall, node=self.node.name.encode())
