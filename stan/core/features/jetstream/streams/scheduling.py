@@ -8,12 +8,14 @@ whichever node leads and dies, as that is one entry. Late ones go at once, in th
 
 import heapq
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import MILLISECOND, ChannelUid, Nanos
 
 from stan import limits
 from stan.core.base.names import shown
+from stan.core.features.jetstream.streams.storing import StreamStoring
 from stan.core.features.jetstream.streams.subjects import runs_of
 from stan.core.leader.local_group import Leadership
 from stan.core.metadata.streams import Stream
@@ -27,6 +29,9 @@ from stan.core.services.services import Services
 from stan.core.state.schedules import Schedule
 from stan.protocol.jetstream import schedules
 from stan.protocol.proto import entries_pb2 as pb
+
+_IN_FLIGHT: Final = 50 * MILLISECOND
+"""After this a schedule is looked at again of whose subject a message is on its way."""
 
 
 class Scheduling(Relocating):
@@ -127,7 +132,8 @@ class Scheduling(Relocating):
 
     def _store(self, stream: Stream, channel: LiveChannel, sequences: list[int], read: dict[int, bytes]) -> Steps[None]:
         """Store the messages that some schedules publish, and remove these schedules."""
-        uid, gone = channel.info.uid, set(sequences)
+        uid, looked_at = channel.info.uid, set(sequences)
+        storing = self.leadership.part(StreamStoring)
         listed: list[Schedule] = []
         for sequence in sequences:
             known = self.group.machine.schedules.of(uid, sequence)
@@ -135,6 +141,8 @@ class Scheduling(Relocating):
                 continue
             if known.due > self.node.clock.wall:  # it has been set back
                 heapq.heappush(self._soonest, (known.due, uid, sequence))
+            elif storing.is_in_flight(uid, known.subject):  # and may be replaced
+                heapq.heappush(self._soonest, (self.node.clock.wall + _IN_FLIGHT, uid, sequence))
             else:
                 listed.append(known)
         listed.sort(key=lambda one: (one.due, one.sequence))
@@ -144,7 +152,7 @@ class Scheduling(Relocating):
         elif settled:
             change = pb.GroupChange.FromString(self._removal(uid, settled)(0))
             yield from self.propose(removal=change.removal)
-        self._due[uid] = [one for one in self._due.get(uid, ()) if one not in gone]
+        self._due[uid] = [one for one in self._due.get(uid, ()) if one not in looked_at]
 
     def _messages(
         self, stream: Stream, listed: Iterable[Schedule], read: dict[int, bytes]

@@ -75,6 +75,11 @@ class StreamStoring(StoringPart):
         self._queued_bytes = 0
         self._in_flight: dict[ChannelUid, InFlight] = {}
 
+    def is_in_flight(self, uid: ChannelUid, subject: bytes) -> bool:
+        """True if messages of a subject are on their way into a stream."""
+        found = self._in_flight.get(uid)
+        return found is not None and found.newest(subject) > 0
+
     def store(self, stream: Stream, arrived: Sequence[Arrived]) -> None:
         """Store the messages that have arrived, in their order."""
         self._count(arrived)
