@@ -6,6 +6,7 @@ What this broker does not do, or does in another way, is not asked here: see doc
 import asyncio
 import json
 import time
+from base64 import b64decode
 from collections.abc import Awaitable, Iterator
 
 import nats
@@ -15,7 +16,7 @@ from nats.js.api import AckPolicy, DeliverPolicy, RetentionPolicy
 from nats.js.client import JetStreamContext
 from nats.js.kv import KeyValue
 from stan_protocol.scalars import SECOND
-from stan_protocol.units import rfc3339
+from stan_protocol.units import parse_rfc3339, rfc3339
 
 from tests.conformance.clients import jetstream, story_of
 from tests.conformance.wire import unique
@@ -410,6 +411,29 @@ async def of_ended_schedules(ask: ApiClient, name: str) -> list[object]:
     return [await ask.api(f"STREAM.INFO.{name}", {"subjects_filter": ">"}), await last_of(ask, name, now)]
 
 
+async def of_repeating_schedules(ask: ApiClient, name: str) -> list[object]:
+    """A schedule that repeats, until it is removed."""
+    now, every = f"{name}.now", f"{name}.every"
+    await ask.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": [f"{name}.>"], "allow_msg_schedules": True})
+    fields = {"Nats_Schedule": "@every 1s", "Nats_Schedule_Target": now, "a": "b"}
+    told = [
+        await ask.publish(every, b"x", **fields | {"Nats_Schedule": "@every 500ms"}),
+        await ask.publish(every, b"x", **fields | {"Nats_Schedule": "@every -1s"}),
+        await ask.publish(every, b"x", **fields),
+    ]
+    times = []
+    for count in (1, 2):
+        await published(ask, name, now, count)
+        _, found = await ask.api(f"STREAM.MSG.GET.{name}", {"seq": 1 + count})
+        lines = b64decode(found["message"].pop("hdrs")).decode().splitlines()
+        told += [found, [line.partition(":")[0] for line in lines]]
+        times += [line.partition(": ")[2] for line in lines if line.startswith("Nats-Schedule-Next")]
+    first, second = map(parse_rfc3339, times)
+    told += [second - first, first % SECOND, await last_of(ask, name, every)]
+    told.append(await ask.api(f"STREAM.PURGE.{name}", {"filter": every}))
+    return told
+
+
 async def last_of(ask: ApiClient, name: str, subject: str) -> object:
     return await ask.api(f"STREAM.MSG.GET.{name}", {"last_by_subj": subject})
 
@@ -435,6 +459,7 @@ async def published(ask: ApiClient, name: str, subject: str, count: int) -> None
         of_few_messages,
         of_schedules,
         of_ended_schedules,
+        of_repeating_schedules,
     ],
 )
 async def test_both_servers_answer_the_same(story, original, ours):

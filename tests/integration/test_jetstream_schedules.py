@@ -31,9 +31,10 @@ async def make(jetstream):
     await asked(lambda: jetstream.add_stream(name="PLANS", subjects=["plan.>"], allow_msg_schedules=True))
 
 
-async def schedule(jetstream, value, due):
-    """Publish a schedule until it is acknowledged, under one id."""
-    fields = {"Nats-Schedule": f"@at {rfc3339(due)}", "Nats-Schedule-Target": NOW, "Nats-Msg-Id": value}
+async def schedule(jetstream, value, due, target=NOW):
+    """Publish a schedule until it is acknowledged, under one id; *due*: Unix ns, or a pattern."""
+    pattern = due if isinstance(due, str) else f"@at {rfc3339(due)}"
+    fields = {"Nats-Schedule": pattern, "Nats-Schedule-Target": target, "Nats-Msg-Id": value}
     publish = jetstream.publish
     await asked(lambda: publish(f"plan.later.{value}", value.encode(), timeout=2, headers=fields), PATIENCE_S)
 
@@ -61,9 +62,10 @@ async def came(jetstream, count):
 
 
 async def test_each_schedule_comes_once_though_the_server_is_killed_around_the_moment(server):
-    client = await nats.connect(server.url)
+    client = await nats.connect(server.url, reconnect_time_wait=0.1)
     jetstream = client.jetstream()
     await make(jetstream)
+    await schedule(jetstream, "tick", "@every 1s", "plan.tick")
     begin = time.time_ns() + 3 * SECOND
     for number in range(COUNT):
         await schedule(jetstream, str(number), begin + number * 50 * MILLISECOND)
@@ -74,8 +76,13 @@ async def test_each_schedule_comes_once_though_the_server_is_killed_around_the_m
     assert await came(jetstream, COUNT) == [str(number) for number in range(COUNT)]
     server.kill9()
     server.start()
-    left = await asked(lambda: there(jetstream))
+    found = await asked(lambda: there(jetstream))
+    ticks = [fields["Nats-Schedule-Next"] for subject, _, fields in found if subject == "plan.tick"]
+    assert len(ticks) > 3
+    assert ticks == sorted(set(ticks))
+    left = [one for one in found if one[0] == NOW]
     assert [(subject, data) for subject, data, _ in left] == [(NOW, str(number)) for number in range(COUNT)]
+    assert [one[:2] for one in found if one[0].startswith("plan.later")] == [("plan.later.tick", "tick")]
     assert left[0][2] == {"Nats-Scheduler": "plan.later.0", "Nats-Schedule-Next": "purge"}
     await client.close()
 

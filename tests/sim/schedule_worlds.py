@@ -96,15 +96,15 @@ class _Schedules(Streaming):
         return [*super().jetstream_clients(), *(Planner(self, f"plan{n}") for n in range(2))]
 
     def run(self, **patience):
-        with mock.patch.object(Scheduling, "_messages", self._watched(Scheduling._messages)):
+        with mock.patch.object(Scheduling, "_outcome", self._watched(Scheduling._outcome)):
             return super().run(**patience)
 
-    def _watched(self, messages):
+    def _watched(self, outcome):
         def watched(scheduling, stream, listed, read):
             for one in listed:
                 value = wire.MsgProto.FromString(read[one.sequence]).data.decode()
                 self.fail_if(self.plans[value].due > wall_of(scheduling), f"{value} comes before its time")
-            return messages(scheduling, stream, listed, read)
+            return outcome(scheduling, stream, listed, read)
 
         return watched
 

@@ -33,7 +33,7 @@ class ChannelSchedules:
     by_sequence: dict[int, Schedule] = field(default_factory=dict)  # in increasing order
 
     def put(self, schedule: Schedule) -> None:
-        """List a schedule; none of its subject is there."""
+        """List a schedule, or change when it is due; no other one of its subject is there."""
         self.by_subject[schedule.subject] = self.by_sequence[schedule.sequence] = schedule
 
     def forget(self, schedule: Schedule) -> None:
@@ -71,12 +71,13 @@ class Schedules:
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def add(self, change: pb.Scheduled) -> None:
-        """List the schedules of an entry, in the place of earlier ones of their subjects."""
+        """List the schedules of an entry, in the place of earlier ones of their subjects; one that is listed already has another
+        time from now on."""
         uid = ChannelUid(change.uid)
         here = self.by_channel.setdefault(uid, ChannelSchedules())
         for sequence, due, subject in zip(change.sequences, change.dues, change.subjects, strict=True):
             before = here.by_subject.get(subject)
-            if before is not None:
+            if before is not None and (before.sequence != sequence or not due):
                 self._forget(uid, here, before)
             if due:
                 here.put(Schedule(sequence, due, subject))

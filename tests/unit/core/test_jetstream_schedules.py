@@ -101,7 +101,10 @@ def test_schedules_can_be_switched_on_later():
     [
         ({"when": "@at soon"}, 10189),
         ({"when": "@at"}, 10189),
-        ({"when": "@every 5s"}, 10189),
+        ({"when": "@every 5"}, 10189),
+        ({"when": "@every 999ms"}, 10189),
+        ({"when": "@every -5s"}, 10189),
+        ({"when": "@every 9999h"}, 10189),
         ({"when": "0 0 * * * *"}, 10189),
         ({"when": "@hourly"}, 10189),
         ({"when": limits.DELAY_MAX / SECOND + 60}, 10189),
@@ -195,6 +198,42 @@ def test_schedules_are_known_after_a_restart(broker):
     broker.restart()
     broker.pass_time(6)
     assert (there(broker), rows(broker)) == ({2: ("t.now", b"data")}, [])
+
+
+def test_a_schedule_that_repeats_stays_and_publishes_again(broker):
+    assert schedule(broker, when="@every 5s") == 1
+    for count in range(4):
+        broker.pass_time(4.9)
+        assert len(there(broker)) == 1 + count
+        broker.pass_time(0.1)
+        assert there(broker)[2 + count] == ("t.now", b"data")
+        following = rfc3339(START + 5 * (count + 2) * SECOND).replace(".000000000", "")
+        assert fields_of(broker, 2 + count) == [("Nats-Scheduler", "t.later"), ("Nats-Schedule-Next", following)]
+        if count == 1:
+            broker.restart()
+    assert there(broker)[1] == ("t.later", b"data")
+    js.api(broker, "STREAM.PURGE.T", {"filter": "t.later"})
+    broker.pass_time(20)
+    assert (len(there(broker)), rows(broker)) == (4, [])
+
+
+def test_of_a_schedule_that_repeats_what_was_missed_is_left_out(broker):
+    schedule(broker, when="@every 5s")
+    broker.wall += 3600 * SECOND
+    broker.pass_time(2)
+    assert list(there(broker)) == [1, 2]
+    broker.pass_time(10)
+    assert list(there(broker)) == [1, 2, 3, 4]
+
+
+def test_streams_that_change_do_not_make_a_schedule_repeat_faster(broker):
+    schedule(broker, when="@every 5s")
+    for number in range(4):
+        create(broker, f"U{number}", [f"u.{number}"])
+        broker.pass_time(2.5)
+    assert list(there(broker)) == [1, 2, 3]
+    broker.pass_time(5)
+    assert list(there(broker)) == [1, 2, 3, 4]
 
 
 def test_a_clock_that_is_set_back_delays_a_schedule(broker):

@@ -319,7 +319,7 @@ class Judge:
         """The time of a message that is to be stored, as of a Judgement."""
         if not self.stream.config.allow_schedules:
             return NOT_SCHEDULED
-        wanted = schedules.of_fields(fields) if fields.get(headers.SCHEDULE) else None
+        wanted = schedules.of_fields(fields, self.now) if fields.get(headers.SCHEDULE) else None
         if wanted is not None:
             return wanted.due
         known = self._schedules

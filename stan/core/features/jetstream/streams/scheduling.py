@@ -2,12 +2,16 @@
 
     schedule stored, with its time in the same entry ─► due ─► one entry stores what it publishes and removes the schedule
 
-Promises: nothing is published before the wall clock of the leader shows its time; of each schedule one message is stored,
-whichever node leads and dies, as that is one entry. Late ones go at once, in the order of its times, in bounded batches.
+One that repeats stays, and has another time from then on.
+
+Promises: nothing is published before the wall clock of the leader shows its time; for each time one message is stored, whichever
+node leads and dies, as that is one entry. Late ones go at once, in the order of their times, in bounded batches; of one that
+repeats those that were missed are left out.
 """
 
 import heapq
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from stan_protocol.proto import wire_pb2 as wire
@@ -44,7 +48,7 @@ class Scheduling(Relocating):
     ) -> None:
         super().__init__(services, leadership, channels, publishing)
         self._soonest: list[tuple[int, ChannelUid, int]] = []  # heap: when (Unix ns), channel, sequence
-        self._due: dict[ChannelUid, list[int]] = {}  # sequences, by their times
+        self._due: dict[ChannelUid, set[int]] = {}  # sequences
         self._paused: dict[ChannelUid, int] = {}  # nothing of these is published until then (Nanos), after a failure
         self._armed = 0  # Nanos: when to look next
 
@@ -90,13 +94,15 @@ class Scheduling(Relocating):
         clock = self.node.clock
         while self._soonest and self._soonest[0][0] <= clock.wall:
             _, uid, sequence = heapq.heappop(self._soonest)
-            self._due.setdefault(uid, []).append(sequence)
+            known = self.group.machine.schedules.of(uid, sequence)
+            if known is not None and known.due <= clock.wall:
+                self._due.setdefault(uid, set()).add(sequence)
         for uid in [uid for uid in self._due if uid not in self.running and self._paused.get(uid, 0) <= clock.now]:
             self._paused.pop(uid, None)
             self.begin(uid, self._publish(uid))
         if self._due:
             self._arm(limits.DELAY_RETRY)
-        elif self._soonest:
+        if self._soonest:
             self._arm(self._soonest[0][0] - clock.wall)
 
     def ended(self) -> None:
@@ -111,27 +117,35 @@ class Scheduling(Relocating):
         if stream is None or not stream.config.allow_schedules:
             del self._due[uid]  # until streams change
             return
+        self._due[uid] = {one for one in self._due[uid] if self.group.machine.schedules.of(uid, one) is not None}
+        if not self._due[uid]:
+            del self._due[uid]
+            return
         if channel is None or channel.restoring:  # or this copy of the metadata is behind
             self._paused[uid] = self.node.clock.now + limits.DELAY_RETRY
             return
-        self._due[uid] = [one for one in self._due[uid] if self.group.machine.schedules.of(uid, one) is not None]
-        some = sorted(self._due[uid][: limits.DELAY_MESSAGES_MAX])
+        some = self._oldest_due(uid)
         try:
-            if some:
-                self.check_open(channel)
-                batches = yield from self.read(uid, tuple(runs_of(some)))
-                self.check_open(channel)
-                read = dict(stored_messages(batches, runs_of(some)))
-                end = max((batch.base_sequence + batch.count - 1 for batch in batches), default=some[-1])
-                yield from self._store(stream, channel, [one for one in some if one <= end], read)
+            self.check_open(channel)
+            batches = yield from self.read(uid, tuple(runs_of(some)))
+            self.check_open(channel)
+            read = dict(stored_messages(batches, runs_of(some)))
+            end = max((batch.base_sequence + batch.count - 1 for batch in batches), default=some[-1])
+            yield from self._store(stream, channel, [one for one in some if one <= end], read)
         except StepError as error:
             self._paused[uid] = self.node.clock.now + limits.DELAY_RETRY
             self.reports.complain("WRN", f"Schedules of stream {shown(stream.channel)} wait: {error}")
         if not self._due.get(uid):
             self._due.pop(uid, None)
 
+    def _oldest_due(self, uid: ChannelUid) -> list[int]:
+        """Return the schedules of a channel that are due longest, not more than one entry carries out, by sequence."""
+        listed = self.group.machine.schedules.by_channel[uid].by_sequence
+        by_time = sorted(self._due[uid], key=lambda one: (listed[one].due, one))
+        return sorted(by_time[: limits.DELAY_MESSAGES_MAX])
+
     def _store(self, stream: Stream, channel: LiveChannel, sequences: list[int], read: dict[int, bytes]) -> Steps[None]:
-        """Store the messages that some schedules publish, and remove these schedules."""
+        """Carry out those of some schedules that are still due."""
         uid, looked_at = channel.info.uid, set(sequences)
         storing = self.leadership.part(StreamStoring)
         listed: list[Schedule] = []
@@ -146,41 +160,65 @@ class Scheduling(Relocating):
             else:
                 listed.append(known)
         listed.sort(key=lambda one: (one.due, one.sequence))
-        messages, settled = self._messages(stream, listed, read)
-        if messages:
-            yield from self.store(channel, map(row_of, messages), self._removal(uid, settled))
-        elif settled:
-            change = pb.GroupChange.FromString(self._removal(uid, settled)(0))
-            yield from self.propose(removal=change.removal)
-        self._due[uid] = [one for one in self._due.get(uid, ()) if one not in looked_at]
+        yield from self._carry_out(channel, self._outcome(stream, listed, read))
+        self._due.get(uid, set()).difference_update(looked_at)
 
-    def _messages(
-        self, stream: Stream, listed: Iterable[Schedule], read: dict[int, bytes]
-    ) -> tuple[list[wire.MsgProto], list[int]]:
-        """Return the messages that schedules publish, and the sequences of schedules that go with them. One whose
-        target is none of the stream's subjects any more stays."""
-        messages: list[wire.MsgProto] = []
-        settled: list[int] = []
+    def _outcome(self, stream: Stream, listed: Iterable[Schedule], read: dict[int, bytes]) -> "_Outcome":
+        """Return the messages that schedules publish, and what becomes of the schedules. One whose target is none of the stream's
+        subjects any more stays as it is."""
+        outcome, now = _Outcome(), self.node.clock.wall
         for one in listed:
             stored = wire.MsgProto.FromString(read.get(one.sequence, b""))
             fields = schedules.of_message(stored)
             if fields is None:
                 text = f"Schedule {one.sequence} of stream {shown(stream.channel)} is lost: the log does not have it"
                 self.reports.note("ERR", text)
+                outcome.gone.append(one.sequence)
             elif not schedules.fits(fields.target, stream.config):
                 text = (
                     f"A schedule of stream {shown(stream.channel)} waits: its target is none of the stream's subjects"
                 )
                 self.reports.complain("WRN", text)
-                continue
+            elif fields.every:
+                following = schedules.after(one.due, fields.every, now)
+                outcome.messages.append(schedules.published(stored, fields, one.subject, now, following))
+                outcome.repeated.append(one._replace(due=following))
             else:
-                messages.append(schedules.published(stored, fields, one.subject, self.node.clock.wall))
-            settled.append(one.sequence)
-        return messages, settled
+                outcome.messages.append(schedules.published(stored, fields, one.subject, now, 0))
+                outcome.gone.append(one.sequence)
+        return outcome
 
-    def _removal(self, uid: ChannelUid, sequences: list[int]) -> Callable[[int], bytes]:
-        """Return a function that makes the change which removes schedules."""
+    def _carry_out(self, channel: LiveChannel, outcome: "_Outcome") -> Steps[None]:
+        """Store messages of schedules in one entry with what becomes of these."""
+        change = self._removal(channel.info.uid, outcome.gone) if outcome.gone else None
+        if outcome.messages:
+            scheduled = _again(channel.info.uid, outcome.repeated) if outcome.repeated else None
+            yield from self.store(channel, map(row_of, outcome.messages), _always(change), _always(scheduled))
+        elif change is not None:
+            yield from self.propose(removal=change.removal)
+
+    def _removal(self, uid: ChannelUid, sequences: list[int]) -> pb.GroupChange:
+        """Return the change that removes schedules."""
         deleted = [end for run in runs_of(sorted(sequences)) for end in run]
         removal = pb.Removal(uid=uid, deleted=deleted, scheduled=True)
-        change = pb.GroupChange(removal=removal, at=self.node.clock.wall, node=self.node.name.encode())
-        return lambda _first: change.SerializeToString()
+        return pb.GroupChange(removal=removal, at=self.node.clock.wall, node=self.node.name.encode())
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What due schedules bring about."""
+
+    messages: list[wire.MsgProto] = field(default_factory=list)
+    gone: list[int] = field(default_factory=list)  # sequences of schedules that are done
+    repeated: list[Schedule] = field(default_factory=list)  # with the times that follow
+
+
+def _again(uid: ChannelUid, repeated: list[Schedule]) -> pb.GroupChange:
+    """Return the change that lists schedules with their next times."""
+    sequences, dues, subjects = zip(*repeated, strict=True)
+    return pb.GroupChange(scheduled=pb.Scheduled(uid=uid, sequences=sequences, dues=dues, subjects=subjects))
+
+
+def _always(change: pb.GroupChange | None) -> Callable[[int], bytes] | None:
+    """Return what a RowBatch calls for a change that does not depend on where its rows are stored; None: there is none."""
+    return None if change is None else lambda _first: change.SerializeToString()
