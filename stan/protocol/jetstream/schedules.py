@@ -59,7 +59,7 @@ def of_fields(fields: Mapping[bytes, bytes], now: int) -> ScheduleFields | None:
 
 
 def _times(pattern: bytes, now: int) -> tuple[int | None, int]:
-    """When a pattern is due first, Unix ns, None: never; and after how many ns again, 0: never."""
+    """The first time of a pattern, Unix ns, None: never; and the ns to the next one, 0: there is none."""
     if pattern.startswith(_AT):
         return read_moment(_text(pattern[len(_AT) :])), 0
     try:
@@ -75,7 +75,7 @@ def _second(at: int) -> int:
 
 
 def after(due: int, every: int, now: int) -> int:
-    """The time of a repeating schedule that follows *due*; what was missed is left out. All but *every* in Unix ns."""
+    """The time of a repeating schedule that follows *due*; times that were missed are left out. All but *every* in Unix ns."""
     following = _second(due) + every
     return following if following >= now else _second(now) + every
 

@@ -206,7 +206,7 @@ class Scheduling(Relocating):
 
 @dataclass(slots=True)
 class _Outcome:
-    """What due schedules bring about."""
+    """Describes what due schedules bring about."""
 
     messages: list[wire.MsgProto] = field(default_factory=list)
     gone: list[int] = field(default_factory=list)  # sequences of schedules that are done
