@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from unittest import mock
 
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.scalars import MILLISECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 from stan_protocol.units import rfc3339
 
 from stan.core.features.jetstream.streams.scheduling import Scheduling
 from stan.protocol.compressed_batches import in_clear
 from stan.protocol.entries import Kind, decode_batches
-from stan.protocol.jetstream.headers import SCHEDULER
+from stan.protocol.jetstream.headers import SCHEDULE_NEXT, SCHEDULER
 from stan.testing.loop import WALL_START
 from tests.kit.broker_state import BrokerState, wall_of
 from tests.sim.cluster_world import ClusterWorld
@@ -26,6 +26,8 @@ PLANS = "PLANS"
 TARGET = "plan.now"
 BEGINNINGS = (1, 100, 700, 2500)
 """In how many ms a schedule is due."""
+TICKS = "plan.tick"
+"""Behind it the subjects of schedules that repeat."""
 
 
 @dataclass
@@ -36,20 +38,41 @@ class Plan:
     due: int  # Unix ns
     sequence: int = 0  # once it is acked
     removed: bool = False  # its client has asked for that
+    repeats: bool = False
 
 
 class Planner(JetStreamClient):
     """Publishes schedules on a few subjects of its own, each under an id until it is answered; removes some."""
 
     waiting = None
+    repeating = True  # a schedule of it may repeat
+
+    def _begin(self):
+        super()._begin()
+        self.later(SECOND, self._stop_repeating)
+
+    def _stop_repeating(self):
+        """Remove the schedule that repeats, once nothing else is published; until that is answered."""
+        if not self.world.quiet:
+            self.later(SECOND, self._stop_repeating)
+            return
+
+        def answer(told):
+            self.repeating = "error" in told
+            if self.repeating:
+                self.later(100 * MILLISECOND, self._stop_repeating)
+
+        asked = {"filter": f"{TICKS}.{self.client_id}"}
+        self.ask(f"$JS.API.STREAM.PURGE.{PLANS}", asked, answer, self._stop_repeating)
 
     def go_on(self):
         if self.waiting is None and not self.world.quiet:
             self.number += 1
-            subject = f"plan.{self.client_id}.{self.random.randint(1, 4)}"
-            wall = WALL_START + self.loop.now + self.loop.wall_offset
+            repeats = self.random.random() < 0.1
+            subject = f"{TICKS}.{self.client_id}" if repeats else f"plan.{self.client_id}.{self.random.randint(1, 4)}"
+            due = WALL_START + self.loop.now + self.loop.wall_offset + self.random.choice(BEGINNINGS) * MILLISECOND
             self.waiting = f"{self.client_id}-{self.number}"
-            self.world.plans[self.waiting] = Plan(subject, wall + self.random.choice(BEGINNINGS) * MILLISECOND)
+            self.world.plans[self.waiting] = Plan(subject, due, repeats=repeats)
         value = self.waiting
         if value is None:
             return
@@ -65,8 +88,9 @@ class Planner(JetStreamClient):
                 self._remove(plan)
             self.later(self.random.choice((0, 30, 150, 500)) * MILLISECOND, self.go_on)
 
+        pattern = "@every 1s" if plan.repeats else f"@at {rfc3339(plan.due)}"
         fields = (
-            ("Nats-Schedule", f"@at {rfc3339(plan.due)}"),
+            ("Nats-Schedule", pattern),
             ("Nats-Schedule-Target", TARGET),
             ("Nats-Msg-Id", value),
         )
@@ -91,6 +115,7 @@ class _Schedules(Streaming):
         self.plans = {}  # data -> Plan
         self.stored_plans = {}  # sequence -> subject and data of a schedule
         self.came = {}  # sequence -> data of a message that came of a schedule
+        self.ticks = {}  # sequence -> data, and the time of the next one, of a message that came of one that repeats
 
     def jetstream_clients(self):
         return [*super().jetstream_clients(), *(Planner(self, f"plan{n}") for n in range(2))]
@@ -103,7 +128,8 @@ class _Schedules(Streaming):
         def watched(scheduling, stream, listed, read):
             for one in listed:
                 value = wire.MsgProto.FromString(read[one.sequence]).data.decode()
-                self.fail_if(self.plans[value].due > wall_of(scheduling), f"{value} comes before its time")
+                due = one.due if self.plans[value].repeats else self.plans[value].due
+                self.fail_if(due > wall_of(scheduling), f"{value} comes before its time")
             return outcome(scheduling, stream, listed, read)
 
         return watched
@@ -113,8 +139,10 @@ class _Schedules(Streaming):
         info = broker.view.meta.channels.get(PLANS.encode())
         for batch in decode_batches(body) if kind == Kind.RECORDS and info is not None else ():
             for message in messages_of(bytes(in_clear(batch))) if batch.uid == info.uid else ():
-                value = message.data.decode()
-                if any(header.key == SCHEDULER for header in message.headers):
+                value, headers = message.data.decode(), {one.key: one.value for one in message.headers}
+                if SCHEDULER in headers and self.plans[value].repeats:
+                    self.ticks[message.sequence] = value, headers[SCHEDULE_NEXT]
+                elif SCHEDULER in headers:
                     self.came[message.sequence] = value
                 else:
                     self.stored_plans[message.sequence] = message.key.decode(), value
@@ -125,7 +153,8 @@ class _Schedules(Streaming):
 
     def waiting(self):
         late = (one.client_id for one in self.jetstreamers if isinstance(one, Planner) and one.waiting is not None)
-        return super().waiting() or next((f"{name} has no answer" for name in late), "")
+        ticking = (one.client_id for one in self.jetstreamers if isinstance(one, Planner) and one.repeating)
+        return super().waiting() or next((f"{name} has no answer" for name in (*late, *ticking)), "")
 
     def read_all(self):
         super().read_all()
@@ -147,12 +176,12 @@ class _Schedules(Streaming):
             if value in came:
                 if ended.get(subject, came[value]) < came[value]:
                     yield f"{value} at {sequence} came at {came[value]}, and {ended[subject]} had taken its place"
-            elif subject not in ended and not self.plans[value].removed:
+            elif subject not in ended and not self.plans[value].removed and not self.plans[value].repeats:
                 yield f"{value} at {sequence} never came"
             ended[subject] = sequence
 
     def _again(self):
-        values = [*self.came.values()]
+        values = [*self.came.values(), *self.ticks.values()]
         yield from (f"{value} came twice" for value in {*values} if values.count(value) > 1)
 
 

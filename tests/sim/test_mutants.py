@@ -383,7 +383,7 @@ def lists_schedules_early(original, self, change):
 
 mutant("forgets schedules of the leader before", "cluster-schedules", 8, "", (Scheduling, "take_up", nothing))
 mutant("forgets schedules at a start", "schedules", 8, "never came", (Schedules, "load", nothing))
-mutant("replaces too late", "schedules", (3, 9), "had taken its place", (StreamStoring, "is_in_flight", nothing))
+mutant("replaces too late", "schedules", 6, "had taken its place", (StreamStoring, "is_in_flight", nothing))
 mutant("carries replaced schedules out", "schedules", 4, "had taken its place", (Schedules, "_forget", nothing))
 
 

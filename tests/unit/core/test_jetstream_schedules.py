@@ -128,6 +128,21 @@ def test_a_schedule_that_cannot_be_carried_out_is_refused(broker, how, code):
     assert not there(broker)
 
 
+@pytest.mark.parametrize("when", ["@every 1s", 5.0])
+def test_the_message_of_a_schedule_that_just_fits_fits_too(broker, when):
+    create(broker, "L", ["l.>"], allow_msg_ttl=True)
+    wanted = {"when": when, "Nats_Schedule_TTL": "3600s"}
+    target, size = f"l.{'n' * 60}", 4_000
+    broker.broker.step_payload_limit(5_000)
+    while schedule(broker, f"l.{'s' * 200}", target, data=b"x" * size, **wanted) != 10054:
+        size += 1
+    assert size > 4_000
+    broker.pass_time(6)
+    came = [one for one in stored(broker, b"L") if one.key == target.encode()]
+    assert {len(one.data) for one in came} == {size - 1}
+    assert all(len(one.SerializeToString()) <= 5_000 for one in came)
+
+
 def test_only_servers_say_that_a_message_comes_from_a_schedule(broker):
     (answer,) = js.publish(broker, "t.x", b"", fields=[("Nats-Scheduler", "t.y")])
     assert answer["error"]["err_code"] == 10212

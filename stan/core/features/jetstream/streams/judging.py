@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 _LENGTH: Final = Struct("<I")
 _HEADER_ROOM: Final = 16
 """Bytes that a header takes in a stored message beside its text, at most."""
+_SCHEDULE_ROOM: Final = 64
+"""Bytes that a message which a schedule publishes takes more than the schedule, at most."""
 _NOT_BUILT: Final = {
     headers.BATCH_ID: NO_BATCHES,
     headers.COUNTER: NO_COUNTERS,
@@ -390,6 +392,7 @@ class Judge:
         if len(frame.subject) > limits.KEY_BYTES_MAX:
             return not_stored("the subject is too long")
         room = self.nats.message_payload_max(name) - MESSAGE_ROOM - len(name)
+        room -= _SCHEDULE_ROOM if headers.SCHEDULE in frame.header else 0
         return MESSAGE_TOO_LARGE if len(body) > room else None
 
     def _too_many(self, sequence: int, size: int) -> ApiError | None:
