@@ -30,6 +30,8 @@ from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
 from stan.core.features.jetstream.streams.judging import InFlight
 from stan.core.features.jetstream.streams.markers import DeleteMarkers
 from stan.core.features.jetstream.streams.reading import StreamReading
+from stan.core.features.jetstream.streams.scheduling import Scheduling
+from stan.core.features.jetstream.streams.storing import StreamStoring
 from stan.core.features.jetstream.streams.subjects import SubjectIndex
 from stan.core.features.moves.spreading import Spreading
 from stan.core.features.parts.doubling import PartDoubling
@@ -60,6 +62,7 @@ from stan.core.state.deferred import Deferred
 from stan.core.state.ephemeral import BLOCK_BITS, Epoch
 from stan.core.state.expiries import Expiries
 from stan.core.state.group import GroupMachine
+from stan.core.state.schedules import Schedules
 from stan.core.state.tombstones import Tombstones
 from stan.core.state.transactions import Transactions
 from stan.edge.cluster import copies
@@ -362,6 +365,27 @@ def tells_another_time(original, bodies, times):
 def holds_nothing(original, self, second, held):
     original(self, second, held)
     self.group.dispatch.stops.expiring = frozenset()
+
+
+# --- schedules of streams -----------------------------------------------------------------------------------------------
+
+
+@breaks(Scheduling, "_removal", "schedules", 8, "came twice")
+def leaves_schedules(original, self, uid, _sequences):
+    return original(self, uid, [])
+
+
+@breaks(Schedules, "add", "schedules", 4, "before its time")
+def lists_schedules_early(original, self, change):
+    for at, due in enumerate(change.dues):
+        change.dues[at] = due and max(1, due - SECOND // 2)
+    return original(self, change)
+
+
+mutant("forgets schedules of the leader before", "cluster-schedules", 8, "", (Scheduling, "take_up", nothing))
+mutant("forgets schedules at a start", "schedules", 8, "never came", (Schedules, "load", nothing))
+mutant("replaces too late", "schedules", 6, "had taken its place", (StreamStoring, "is_in_flight", nothing))
+mutant("carries replaced schedules out", "schedules", 4, "had taken its place", (Schedules, "_forget", nothing))
 
 
 # --- consumers of JetStream ---------------------------------------------------------------------------------------------

@@ -358,7 +358,7 @@ class Publishing:
         if entry.fingerprinted:
             entry.parts += encode_fingerprints(encode(entry.fingerprinted))
         for rows, first in entry.rows:
-            for change in (rows.change, rows.expiring):
+            for change in (rows.change, rows.expiring, rows.scheduled):
                 if change is not None:
                     entry.parts += encode_change(change(first))
         leader, body, done = entry.leader, b"".join(entry.parts), partial(self._acknowledge, entry)

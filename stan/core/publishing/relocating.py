@@ -96,11 +96,17 @@ class Relocating(StoringPart):
             if error := channel.closed or (CHANNEL_MOVING if gone else ""):
                 raise StepError(error)
 
-    def store(self, into: LiveChannel, rows: Iterable[bytes], change: Callable[[int], bytes]) -> Steps[None]:
-        """Store rows, one or more, in one entry with what *change* returns; see `RowBatch`."""
+    def store(
+        self,
+        into: LiveChannel,
+        rows: Iterable[bytes],
+        change: Callable[[int], bytes] | None,
+        scheduled: Callable[[int], bytes] | None = None,
+    ) -> Steps[None]:
+        """Store rows, one or more, in one entry with what *change* and *scheduled* return; see `RowBatch`."""
         bodies = [*rows]
         (stored,) = yield lambda go_on: self.publishing.add(
-            into, RowBatch(b"".join(bodies), len(bodies), go_on, change)
+            into, RowBatch(b"".join(bodies), len(bodies), go_on, change, scheduled=scheduled)
         )
         result: StoreResult = stored
         if result.error:

@@ -49,6 +49,8 @@ class RowBatch:
     """The publishes that the rows come from: whoever leads next has to know that they are in the log."""
     expiring: Callable[[int], bytes] | None = None
     """As `change`, of rows that expire: the change which lists them."""
+    scheduled: Callable[[int], bytes] | None = None
+    """As `change`, of rows among which are schedules of a stream: the change which lists them."""
     frame: bytes = b""
     """The rows as they came, compressed; b"" if they came in clear, or are others now."""
     lasting: bool = False

@@ -58,7 +58,7 @@ class ChangeOwner(StateComponent, Protocol):
 
 @dataclass(slots=True)
 class Components:
-    """The components of a group's state, except for its dropped channels and for what limits have removed."""
+    """The components of a group's state, except for those of `GroupState`."""
 
     transactions: Transactions = field(init=False, default_factory=Transactions)
     dedup: ProducerDedup = field(init=False, default_factory=ProducerDedup)
@@ -74,7 +74,7 @@ class Components:
     epochs: EphemeralEpochs = field(init=False, default_factory=EphemeralEpochs)
 
 
-NAMES: Final = (*(one.name for one in fields(Components)), "dropped", "retention", "consumers")
+NAMES: Final = (*(one.name for one in fields(Components)), "dropped", "retention", "consumers", "schedules")
 """What the components of a group's state are called, in the order in which snapshots have them."""
 OWNERS: Final = {
     change: one.name for one in fields(Components) for change in getattr(one.type, "CHANGES", ())

@@ -37,6 +37,7 @@ CHANGES: Final[dict[str, _Change]] = {
     "removal": removals.remove,
     "expiring": removals.list_expiring,
     "expired": removals.expire,
+    "scheduled": removals.list_scheduled,
     "compacted": removals.compact,
     "ephemeral_epoch": removals.begin_epoch,
     "restore": restores.restore,

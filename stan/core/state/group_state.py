@@ -25,6 +25,7 @@ from stan.core.state.cursors import (
 )
 from stan.core.state.dropped import DroppedChannels
 from stan.core.state.retention_marks import RetentionMarks
+from stan.core.state.schedules import Schedules
 from stan.protocol.entries import DEFERRED_UID, STAGING_UID
 from stan.protocol.proto import entries_pb2 as pb
 
@@ -100,6 +101,7 @@ class GroupState(Components):
     dropped: DroppedChannels = field(default_factory=DroppedChannels)
     retention: RetentionMarks = field(default_factory=RetentionMarks)
     consumers: Consumers = field(default_factory=Consumers)
+    schedules: Schedules = field(default_factory=Schedules)
     dirty: DirtyRows = field(default_factory=DirtyRows)
 
     @property
@@ -207,6 +209,8 @@ class GroupState(Components):
             self.dirty.channels.add(uid)
             if uid in self.tombstones.by_channel:
                 self.tombstones.trim(uid, first_sequence)
+            if uid in self.schedules.by_channel:
+                self.schedules.remove(uid, ((1, first_sequence - 1),))
 
     def trim_hidden(self) -> None:
         """Trim the channels of staged parts and of deferred messages, which have no limits, up to the oldest message in use."""

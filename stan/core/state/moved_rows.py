@@ -8,49 +8,25 @@ from typing import Final
 
 from stan_protocol.scalars import ChannelUid
 
-from stan.core.state.bookmarks import Bookmarks
-from stan.core.state.compactions import Compactions
-from stan.core.state.consumers import Consumers
 from stan.core.state.cursors import cursor_row, subscription_row
-from stan.core.state.dedup import ProducerDedup
-from stan.core.state.ephemeral import EphemeralEpochs
-from stan.core.state.expiries import Expiries
+from stan.core.state.deferred import Deferred
+from stan.core.state.dropped import DroppedChannels
 from stan.core.state.group import GroupMachine
-from stan.core.state.limit_overrides import LimitOverrides
-from stan.core.state.part_closings import PartClosings
-from stan.core.state.restore_state import RestoreStates
-from stan.core.state.retention_marks import RetentionMarks
-from stan.core.state.tombstones import Tombstones
+from stan.core.state.moves import MoveStages
 from stan.core.state.transactions import COMMITTED, Transactions
 from stan.protocol.proto import entries_pb2 as pb
 
 UID_BYTES: Final = 4
 LONG_UID_BYTES: Final = 8
+_STAYING: Final = (Deferred.KIND, DroppedChannels.KIND, MoveStages.KIND)
+"""Kinds of components of which nothing moves. Rows of all others have keys that begin with a channel, transactions aside."""
 
 
-def _begins(key: bytes, uid: int) -> bool:
-    return key[:UID_BYTES] == uid.to_bytes(UID_BYTES)
-
-
-def _committed(key: bytes, uid: int) -> bool:
-    return key[:1] == COMMITTED and key[1 : 1 + LONG_UID_BYTES] == uid.to_bytes(LONG_UID_BYTES)
-
-
-_OF_CHANNEL: Final[dict[str, Callable[[bytes, int], bool]]] = {
-    ProducerDedup.KIND: _begins,
-    Bookmarks.KIND: _begins,
-    Tombstones.KIND: _begins,
-    RetentionMarks.KIND: _begins,
-    LimitOverrides.KIND: _begins,
-    RestoreStates.KIND: _begins,
-    Expiries.KIND: _begins,
-    Compactions.KIND: _begins,
-    PartClosings.KIND: _begins,
-    EphemeralEpochs.KIND: _begins,
-    Consumers.KIND: _begins,
-    Transactions.KIND: _committed,
-}
-"""Kinds of components -> a function that tells if a row's key is of a channel. Of the others nothing moves."""
+def _belongs(kind: str, key: bytes, uid: int) -> bool:
+    """True if a row moves with a channel."""
+    if kind == Transactions.KIND:
+        return key[:1] == COMMITTED and key[1 : 1 + LONG_UID_BYTES] == uid.to_bytes(LONG_UID_BYTES)
+    return kind not in _STAYING and key[:UID_BYTES] == uid.to_bytes(UID_BYTES)
 
 
 def moved_rows(
@@ -72,7 +48,6 @@ def moved_rows(
             row.joined = member.joined_at
             yield pb.MovedRow(subscription=row)
         for part in machine.components:
-            belongs = _OF_CHANNEL.get(part.KIND)
-            for key in sorted(part.keys()) if belongs is not None else ():
-                if belongs is not None and belongs(key, uid):
+            for key in sorted(part.keys()):
+                if _belongs(part.KIND, key, uid):
                     yield pb.MovedRow(part=pb.PartRow(kind=part.KIND, key=key, state=part.row(key) or b""))

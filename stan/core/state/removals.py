@@ -50,6 +50,7 @@ def remove(state: GroupState, removal: pb.Removal, _index: RaftIndex) -> GroupRe
     if removal.lost_until:
         state.retention.lost(uid, channel.first_sequence, removal.lost_until)
     state.trim(uid, removal.first_sequence)
+    state.schedules.remove(uid, pairs(removal.deleted))
     state.tombstones.trim(uid, channel.first_sequence)
     _trim_deleted(state, uid, state.tombstones.by_channel.get(uid))
     for cursor in channel.cursors.values():
@@ -80,6 +81,16 @@ def list_expiring(state: GroupState, change: pb.Expiring, _index: RaftIndex) -> 
     return GroupResult()
 
 
+def list_scheduled(state: GroupState, change: pb.Scheduled, _index: RaftIndex) -> GroupResult:
+    """List messages of the same entry that are schedules, and forget those that the channel's limits have removed since."""
+    uid = ChannelUid(change.uid)
+    if uid in state.dropped:
+        return GroupResult(error=UNKNOWN_CHANNEL)
+    state.schedules.add(change)
+    state.schedules.remove(uid, ((1, state.channel(uid).first_sequence - 1),))
+    return GroupResult()
+
+
 def expire(state: GroupState, change: pb.Expired, _index: RaftIndex) -> GroupResult:
     """Remove messages that have expired. The result is which, by channel."""
     expired: dict[ChannelUid, list[tuple[int, int]]] = {}
@@ -93,6 +104,7 @@ def expire(state: GroupState, change: pb.Expired, _index: RaftIndex) -> GroupRes
         if not runs:
             continue
         expired[uid] = runs
+        state.schedules.remove(uid, runs)
         _trim_deleted(state, uid, state.tombstones.merge(uid, runs))
         for cursor in state.channel(uid).cursors.values():
             state.take_each(cursor, runs)

@@ -36,13 +36,14 @@ class Tombstones(PerChannel[Runs]):
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def delete(self, change: pb.Removal) -> str:
-        """Add the sequences that a Removal deletes one by one. Returns why nothing was deleted, or ""."""
+        """Add the sequences that a Removal deletes one by one. Returns why nothing was deleted, or ""; how many
+        schedules there may be was looked at when they were stored."""
         uid = ChannelUid(change.uid)
         runs = self.by_channel.get(uid, Runs())
         added = [gap for first, last in pairs(change.deleted) for gap in runs.missing(first, last)]
         for first, last in added:
             runs.merge(Run(first, last))
-        if runs.pieces > limits.DELETED_RUNS_MAX:
+        if runs.pieces > limits.DELETED_RUNS_MAX and not change.scheduled:
             for first, last in added:
                 runs.remove(first, last)
             return TOO_MANY_DELETED

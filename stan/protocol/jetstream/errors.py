@@ -48,6 +48,12 @@ NOT_READY: Final = ApiError(503, 10163, "expected last sequence per subject temp
 NO_BATCHES: Final = ApiError(400, 10174, "atomic publish is disabled")
 NO_COUNTERS: Final = ApiError(400, 10168, "message counters is disabled")
 NO_SCHEDULES: Final = ApiError(400, 10188, "message schedules is disabled")
+INVALID_SCHEDULE: Final = ApiError(400, 10189, "message schedules pattern is invalid")
+INVALID_TARGET: Final = ApiError(400, 10190, "message schedules target is invalid")
+INVALID_SCHEDULE_TTL: Final = ApiError(400, 10191, "message schedules invalid per-message TTL")
+INVALID_SCHEDULE_ROLLUP: Final = ApiError(400, 10192, "message schedules invalid rollup")
+INVALID_SOURCE: Final = ApiError(400, 10203, "message schedules source is invalid")
+INVALID_SCHEDULER: Final = ApiError(400, 10212, "message schedules invalid scheduler")
 SEALED: Final = ApiError(400, 10109, "invalid operation on sealed stream")
 OTHERS_CONSUMER: Final = ApiError(FORBIDDEN, 10403, "the consumer belongs to another user")
 NO_INBOX: Final = ApiError(FORBIDDEN, 10403, "messages are delivered to inboxes alone: see the option reply_prefixes")
@@ -77,6 +83,9 @@ def pedantic_refusal(why: str) -> ApiError:
 def not_stored(why: str) -> ApiError:
     """A message that was not stored."""
     return ApiError(503, 10077, why)
+
+
+TOO_MANY_SCHEDULES: Final = not_stored("too many schedules and deleted messages")
 
 
 def not_deleted(why: str) -> ApiError:

@@ -4,6 +4,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.scalars import SECOND
+from stan_protocol.units import parse_duration
+
+from stan import limits
 
 LINE: Final = b"NATS/1.0"
 NO_RESPONDERS: Final = b"503"
@@ -24,6 +28,14 @@ REQUIRED_LEVEL: Final = b"Nats-Required-Api-Level"
 BATCH_ID: Final = b"Nats-Batch-Id"
 COUNTER: Final = b"Nats-Incr"
 SCHEDULE: Final = b"Nats-Schedule"
+SCHEDULE_ZONE: Final = b"Nats-Schedule-Time-Zone"
+SCHEDULE_TTL: Final = b"Nats-Schedule-TTL"
+SCHEDULE_ROLLUP: Final = b"Nats-Schedule-Rollup"
+SCHEDULE_TARGET: Final = b"Nats-Schedule-Target"
+SCHEDULE_SOURCE: Final = b"Nats-Schedule-Source"
+SCHEDULE_NEXT: Final = b"Nats-Schedule-Next"
+SCHEDULER: Final = b"Nats-Scheduler"
+TTL_MIN: Final = SECOND
 
 
 def parse(block: bytes) -> list[tuple[bytes, bytes]]:
@@ -46,6 +58,18 @@ def render(fields: Iterable[tuple[bytes, bytes]], status: bytes = b"") -> bytes:
 def stored(fields: Iterable[tuple[bytes, bytes]]) -> Iterator[wire.Header]:
     """The fields as a message has them."""
     return (wire.Header(key=name, value=value) for name, value in fields)
+
+
+def time_to_live(value: bytes) -> int | None:
+    """The time to live that a header tells, in ns; 0: for ever, None: it tells none."""
+    told = value.decode("utf-8", "replace")
+    if told == "never":
+        return 0
+    try:
+        length = int(told) * SECOND if told.isdigit() else parse_duration(told)
+    except ValueError:
+        return None
+    return length if TTL_MIN <= length <= limits.TTL_MAX else None
 
 
 def takes_place(message: wire.MsgProto) -> bool:

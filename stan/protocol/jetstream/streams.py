@@ -49,7 +49,6 @@ _NOT_BUILT: Final = (
     "mirror_direct",
     "allow_msg_counter",
     "allow_atomic",
-    "allow_msg_schedules",
     "allow_batched",
 )
 
@@ -93,8 +92,9 @@ class StreamConfig:
     allow_rollup: bool = False
     allow_ttl: bool = False
     marker_ttl: int = (
-        0  # ns: for how long the end of a subject can be seen, the last message of which has expired; 0: it cannot
+        0  # ns: for how long a subject's end can be seen, after its last message has expired; 0: it cannot
     )
+    allow_schedules: bool = False  # messages may say when they are to be published to another subject
     compressed: bool = False  # its channel has the policy `compress`
     consumers: ConsumerLimits = field(default_factory=ConsumerLimits)
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -171,6 +171,8 @@ class StreamConfig:
             "consumer_limits": {name: value for name, value in self.consumers._asdict().items() if value},
             "allow_msg_ttl": self.allow_ttl,
         }
+        if self.allow_schedules:
+            told["allow_msg_schedules"] = True
         if self.discard_new_per_subject:
             told["discard_new_per_subject"] = True
         if self.marker_ttl:
@@ -238,8 +240,10 @@ def requested(document: Mapping[str, Any], name: str, replicas: int) -> StreamCo
     found = _read(fields)
     for why in _of_pedants(found, document) if pedantic else ():
         raise RequestError(pedantic_refusal(why))
-    if found.marker_ttl > 0:  # needs these, and brings them
-        found = replace(found, allow_ttl=True, allow_rollup=True, deny_purge=found.deny_purge and found.allow_rollup)
+    if (found.marker_ttl > 0 or found.allow_schedules) and not found.allow_rollup and not pedantic:
+        found = replace(found, allow_rollup=True, deny_purge=False)
+    if found.marker_ttl > 0:
+        found = replace(found, allow_ttl=True)
     _check(found, replicas)
     window = found.duplicate_window
     if "duplicate_window" not in document or not window:
@@ -282,6 +286,10 @@ def check_update(before: StreamConfig, after: StreamConfig) -> None:
         (
             before.allow_ttl and not after.allow_ttl,
             "message TTL status can not be disabled",
+        ),
+        (
+            before.allow_schedules and not after.allow_schedules,
+            "message schedules can not be disabled",
         ),
         (
             fewer and after.discard_new_per_subject and before.discard_new_per_subject,
@@ -335,6 +343,7 @@ def _read(fields: Fields) -> StreamConfig:
         allow_rollup=fields.switch("allow_rollup_hdrs"),
         allow_ttl=fields.switch("allow_msg_ttl"),
         marker_ttl=fields.number("subject_delete_marker_ttl"),
+        allow_schedules=fields.switch("allow_msg_schedules"),
         compressed=fields.text("compression") == S2,
         consumers=_consumer_limits(Fields(fields.table("consumer_limits"))),
         metadata=_metadata(fields.table("metadata")),
@@ -403,6 +412,11 @@ def _check(config: StreamConfig, replicas: int) -> None:
         ),
         (0 < config.marker_ttl < SECOND, "subject delete marker TTL must be at least 1 second"),
         (config.marker_ttl < 0, "subject delete marker TTL must not be negative"),
+        (config.allow_schedules and config.discard == DISCARD_NEW, "message scheduling cannot use discard new"),
+        (
+            config.allow_schedules and not config.allow_rollup,
+            "message scheduling cannot be set if roll-ups are disabled",
+        ),
         (config.allow_rollup and config.deny_purge, "roll-ups require the purge permission"),
         (config.replicas > REPLICAS_MAX, "maximum replicas is 5"),
         (config.replicas < 0, "replicas count cannot be negative"),

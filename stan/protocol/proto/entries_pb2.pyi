@@ -585,7 +585,7 @@ class DeleteChannel(_message.Message):
     def __init__(self, uid: _Optional[int] = ...) -> None: ...
 
 class GroupChange(_message.Message):
-    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "gone_channels", "maybe_sent", "remember_ids", "staged", "commit", "commit_done", "drop_staged", "finished", "bookmark", "removal", "edit_limits", "restore", "restored_cursor", "move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor", "dead_letters", "deferred", "deferred_gone", "expiring", "expired", "compacted", "close_part", "ephemeral_epoch", "serve", "arriving", "arrived", "depart", "departed", "returned", "arrival_dropped", "set_consumer", "drop_consumer", "served_since", "at", "node")
+    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "gone_channels", "maybe_sent", "remember_ids", "staged", "commit", "commit_done", "drop_staged", "finished", "bookmark", "removal", "edit_limits", "restore", "restored_cursor", "move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor", "dead_letters", "deferred", "deferred_gone", "expiring", "expired", "compacted", "close_part", "ephemeral_epoch", "serve", "arriving", "arrived", "depart", "departed", "returned", "arrival_dropped", "set_consumer", "drop_consumer", "scheduled", "served_since", "at", "node")
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
@@ -626,6 +626,7 @@ class GroupChange(_message.Message):
     ARRIVAL_DROPPED_FIELD_NUMBER: _ClassVar[int]
     SET_CONSUMER_FIELD_NUMBER: _ClassVar[int]
     DROP_CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULED_FIELD_NUMBER: _ClassVar[int]
     SERVED_SINCE_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -669,10 +670,11 @@ class GroupChange(_message.Message):
     arrival_dropped: Moving
     set_consumer: SetConsumer
     drop_consumer: DropConsumer
+    scheduled: Scheduled
     served_since: _containers.RepeatedScalarFieldContainer[int]
     at: int
     node: bytes
-    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., gone_channels: _Optional[_Union[GoneChannels, _Mapping]] = ..., maybe_sent: _Optional[_Union[MaybeSent, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[Staged, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., commit_done: _Optional[_Union[CommitDone, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., edit_limits: _Optional[_Union[EditLimits, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., restored_cursor: _Optional[_Union[RestoredCursor, _Mapping]] = ..., move_cursor: _Optional[_Union[MoveCursor, _Mapping]] = ..., skip_sequences: _Optional[_Union[SkipSequences, _Mapping]] = ..., send_again: _Optional[_Union[SendAgain, _Mapping]] = ..., pause_cursor: _Optional[_Union[PauseCursor, _Mapping]] = ..., drop_cursor: _Optional[_Union[DropCursor, _Mapping]] = ..., dead_letters: _Optional[_Union[DeadLetters, _Mapping]] = ..., deferred: _Optional[_Union[Deferred, _Mapping]] = ..., deferred_gone: _Optional[_Union[DeferredGone, _Mapping]] = ..., expiring: _Optional[_Union[Expiring, _Mapping]] = ..., expired: _Optional[_Union[Expired, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., close_part: _Optional[_Union[ClosePart, _Mapping]] = ..., ephemeral_epoch: _Optional[_Union[EphemeralEpoch, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., arriving: _Optional[_Union[Moving, _Mapping]] = ..., arrived: _Optional[_Union[Arrived, _Mapping]] = ..., depart: _Optional[_Union[Moving, _Mapping]] = ..., departed: _Optional[_Union[Moving, _Mapping]] = ..., returned: _Optional[_Union[Moving, _Mapping]] = ..., arrival_dropped: _Optional[_Union[Moving, _Mapping]] = ..., set_consumer: _Optional[_Union[SetConsumer, _Mapping]] = ..., drop_consumer: _Optional[_Union[DropConsumer, _Mapping]] = ..., served_since: _Optional[_Iterable[int]] = ..., at: _Optional[int] = ..., node: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., gone_channels: _Optional[_Union[GoneChannels, _Mapping]] = ..., maybe_sent: _Optional[_Union[MaybeSent, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[Staged, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., commit_done: _Optional[_Union[CommitDone, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., edit_limits: _Optional[_Union[EditLimits, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., restored_cursor: _Optional[_Union[RestoredCursor, _Mapping]] = ..., move_cursor: _Optional[_Union[MoveCursor, _Mapping]] = ..., skip_sequences: _Optional[_Union[SkipSequences, _Mapping]] = ..., send_again: _Optional[_Union[SendAgain, _Mapping]] = ..., pause_cursor: _Optional[_Union[PauseCursor, _Mapping]] = ..., drop_cursor: _Optional[_Union[DropCursor, _Mapping]] = ..., dead_letters: _Optional[_Union[DeadLetters, _Mapping]] = ..., deferred: _Optional[_Union[Deferred, _Mapping]] = ..., deferred_gone: _Optional[_Union[DeferredGone, _Mapping]] = ..., expiring: _Optional[_Union[Expiring, _Mapping]] = ..., expired: _Optional[_Union[Expired, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., close_part: _Optional[_Union[ClosePart, _Mapping]] = ..., ephemeral_epoch: _Optional[_Union[EphemeralEpoch, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., arriving: _Optional[_Union[Moving, _Mapping]] = ..., arrived: _Optional[_Union[Arrived, _Mapping]] = ..., depart: _Optional[_Union[Moving, _Mapping]] = ..., departed: _Optional[_Union[Moving, _Mapping]] = ..., returned: _Optional[_Union[Moving, _Mapping]] = ..., arrival_dropped: _Optional[_Union[Moving, _Mapping]] = ..., set_consumer: _Optional[_Union[SetConsumer, _Mapping]] = ..., drop_consumer: _Optional[_Union[DropConsumer, _Mapping]] = ..., scheduled: _Optional[_Union[Scheduled, _Mapping]] = ..., served_since: _Optional[_Iterable[int]] = ..., at: _Optional[int] = ..., node: _Optional[bytes] = ...) -> None: ...
 
 class ClosePart(_message.Message):
     __slots__ = ("uid", "doubling")
@@ -1248,19 +1250,33 @@ class Consumer(_message.Message):
     subject: bytes
     def __init__(self, stream: _Optional[bytes] = ..., config: _Optional[bytes] = ..., changed: _Optional[int] = ..., created: _Optional[int] = ..., subject: _Optional[bytes] = ...) -> None: ...
 
+class Scheduled(_message.Message):
+    __slots__ = ("uid", "sequences", "dues", "subjects")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    DUES_FIELD_NUMBER: _ClassVar[int]
+    SUBJECTS_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    sequences: _containers.RepeatedScalarFieldContainer[int]
+    dues: _containers.RepeatedScalarFieldContainer[int]
+    subjects: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, uid: _Optional[int] = ..., sequences: _Optional[_Iterable[int]] = ..., dues: _Optional[_Iterable[int]] = ..., subjects: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
 class Removal(_message.Message):
-    __slots__ = ("uid", "first_sequence", "deleted", "lost_until", "tier")
+    __slots__ = ("uid", "first_sequence", "deleted", "lost_until", "scheduled", "tier")
     UID_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     DELETED_FIELD_NUMBER: _ClassVar[int]
     LOST_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULED_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
     uid: int
     first_sequence: int
     deleted: _containers.RepeatedScalarFieldContainer[int]
     lost_until: int
+    scheduled: bool
     tier: bytes
-    def __init__(self, uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., deleted: _Optional[_Iterable[int]] = ..., lost_until: _Optional[int] = ..., tier: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., deleted: _Optional[_Iterable[int]] = ..., lost_until: _Optional[int] = ..., scheduled: bool = ..., tier: _Optional[bytes] = ...) -> None: ...
 
 class EditLimits(_message.Message):
     __slots__ = ("uid", "reset", "max_msgs", "max_bytes", "max_age", "max_subs", "max_inactivity")

@@ -371,6 +371,7 @@ def full():
     apply(bookmark=pb.Bookmark(uid=1, name=b"mark", sequence=7))
     apply(remember_ids=pb.RememberIds(uid=1, producer=b"p", version=1, ids=b"i" * 16, at=5))
     apply(expiring=pb.Expiring(uid=1, runs=[10, 12], at=[99]))
+    apply(scheduled=pb.Scheduled(uid=1, sequences=[10, 11], dues=[99, 98], subjects=[b"s", b"t"]))
     part = pb.StagedPart(uid=1, sequence=1, count=1, bytes=1)
     apply(staged=pb.Staged(app=b"a", version=1, txn=b"t", parts=[part]))
     share = pb.CommitShare(uid=1, parts=[0, 1])
@@ -405,7 +406,7 @@ def shape(machine, uid):
 def test_all_rows_of_a_channel_come_to_the_other_group() -> None:
     source, target = full(), GroupMachine(TO)
     before = shape(source, 1)
-    assert len({kind for kind, *_ in before[2]}) == 6
+    assert len({kind for kind, *_ in before[2]}) == 7
     source.apply(pb.GroupChange(depart=pb.Moving(move=9, uids=[1])), 200)
     target.apply(pb.GroupChange(arriving=pb.Moving(move=9, uids=[1])), 1)
     rows = list(moved_rows(source, [1], lambda _uid: 12))
@@ -440,6 +441,7 @@ def test_nothing_of_a_held_channel_changes_until_it_returns() -> None:
             {"bookmark": pb.Bookmark(uid=1, name=b"mark", sequence=8)},
             {"pause_cursor": pb.PauseCursor(cursor_id=cursor, paused=False)},
             {"removal": pb.Removal(uid=1, first_sequence=9)},
+            {"scheduled": pb.Scheduled(uid=1, sequences=[12], dues=[99], subjects=[b"s"])},
         ),
         201,
     ):

@@ -69,6 +69,7 @@ OF_ONE = {  # name, message, request, answer, entry, channel, position, group of
 
 OF_JETSTREAM = {  # of one stream, one consumer or one request; of a leader; streams are made by operators; consumers are shared
     *("API_REQUEST_BYTES_MAX", "API_NESTED_MAX", "API_WAITING_MAX", "API_SCANS_MAX", "STREAMS_MAX"),
+    *("DIRECT_BATCH_MAX", "DIRECT_BATCH_BYTES_MAX", "DIRECT_SUBJECTS_MAX"),
     *("STREAM_NAME_BYTES_MAX", "STREAM_SUBJECTS_MAX", "STREAM_DESCRIPTION_BYTES_MAX", "STREAM_METADATA_BYTES_MAX"),
     *("STREAM_INDEXED_MAX", "STREAM_IDS_MAX", "STREAM_DETAILS_MAX", "STREAM_AHEAD_MAX", "STREAM_WAITING_BYTES_MAX"),
     *("STREAM_WINDOW_MAX", "STREAM_REPLACED_MAX", "STREAMS_SUBJECTS_MAX", "STREAM_CONSUMERS_MAX"),

@@ -15,12 +15,10 @@ from stan.core.features.jetstream.consumers.requests import ConsumerRequests
 from stan.core.features.jetstream.consumers.retention import InterestStreams, WorkQueues
 from stan.core.features.jetstream.requests import ApiHandler, ApiRouter
 from stan.core.features.jetstream.rights import JetStreamRights
-from stan.core.features.jetstream.streams.markers import DeleteMarkers
+from stan.core.features.jetstream.streams import leader_parts
 from stan.core.features.jetstream.streams.messages import MessageRequests
 from stan.core.features.jetstream.streams.publishes import StreamPublishes
-from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.features.jetstream.streams.requests import StreamDeletions, StreamRequests
-from stan.core.features.jetstream.streams.storing import StreamStoring
 from stan.core.leader.local_group import Leadership
 from stan.core.metadata.meta import MetaResult
 from stan.core.services.services import Services
@@ -63,19 +61,18 @@ class JetStreamFeature(BrokerFeature):
             leadership.keep(ConsumerDeliveries(self.services, leadership))
             leadership.keep(InterestStreams(self.services, leadership, self.parts.channels))
             leadership.keep(WorkQueues(self.services, leadership, self.parts.channels))
-            for kind in (StreamReading, StreamStoring, DeleteMarkers):
+            for kind in leader_parts.PARTS:
                 leadership.keep(kind(self.services, leadership, self.parts.channels, self.parts.publishing))
 
     def _expire(self, uid: ChannelUid) -> bool:
-        """Remove the expired messages of a channel, if its stream leaves delete markers; False: it leaves none."""
-        part = self.services.leading.part(self.services.node.meta.by_uid[uid].group, DeleteMarkers)
-        return part is not None and part.take(uid)
+        return leader_parts.expire(self.services.leading, self.services.node.meta.by_uid[uid].group, uid)
 
     def leads_group(self, number: GroupId) -> None:
         """The live view of a group is complete: its consumers can be looked at."""
         if self.on:
             self.services.leading.leadership(number).part(ConsumerDeliveries).take_up()
             self.services.leading.leadership(number).part(InterestStreams).refresh()
+            leader_parts.begin(self.services.leading, number)
             self._drop_strays(number)
             self.router.leads_group(number)
 
@@ -88,6 +85,8 @@ class JetStreamFeature(BrokerFeature):
     def meta_loaded(self) -> None:
         """Any stream may have come or gone."""
         self._listen()
+        if self.on:
+            leader_parts.streams_changed(self.services.leading)
 
     def meta_applied(self, change: pb.MetaChange, result: MetaResult) -> None:
         """A stream came, changed or went: listen to its subjects, answer the clients that have asked for that."""
@@ -97,7 +96,7 @@ class JetStreamFeature(BrokerFeature):
         if self.on:
             self.streams.advise(change, result.stream)
             self._listen()
-            self.services.leading.each(StreamReading, StreamReading.refresh)
+            leader_parts.streams_changed(self.services.leading)
             self.services.leading.each(InterestStreams, InterestStreams.refresh)
             self.services.leading.each(ConsumerDeliveries, ConsumerDeliveries.streams_changed)
             if result.stream not in self.services.node.meta.streams.by_name:

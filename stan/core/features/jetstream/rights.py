@@ -144,9 +144,13 @@ class JetStreamRights:
         return self.authorizer is None or all(self.has(user, (Right.PUBLISH,), subject) for subject in subjects())
 
     def publish_refusal(self, user: str, stream: Stream, frame: Frame) -> ApiError | None:
-        """Return why a user may not publish a message; None if it may. To remove all messages with it needs the right to change
-        the channel."""
+        """Return why a user may not publish a message; None if it may. A schedule needs the right to publish to its target, too;
+        to remove all messages with it needs the right to change the channel."""
         error = self.refusal(user, (Right.PUBLISH,), frame.subject)
+        if error is None and headers.SCHEDULE_TARGET in frame.header:
+            targets = [value for name, value in headers.parse(frame.header) if name == headers.SCHEDULE_TARGET]
+            refusals = (self.refusal(user, (Right.PUBLISH,), target) for target in targets)
+            error = next(filter(None, refusals), None)
         if error is not None or headers.ROLLUP not in frame.header:
             return error
         values = [value for name, value in headers.parse(frame.header) if name == headers.ROLLUP]

@@ -21,7 +21,7 @@ from stan import limits
 from stan.core.base.delivery_policy import KEEP_FIRST
 from stan.core.features.restore.cursors import SEQUENCE_END, cursor_row
 from stan.core.features.restore.delays import RestoredDelays
-from stan.core.features.restore.rows import Part, fault, listing, missing, too_many, widest_gap
+from stan.core.features.restore.rows import Part, fault, listing, missing, schedules_of, too_many, widest_gap
 from stan.core.leader.local_group import Leadership
 from stan.core.metadata.meta import ChannelInfo
 from stan.core.publishing.channels import LiveChannels
@@ -178,11 +178,12 @@ class Restoring(StoringPart):
                 total += part.count
                 base, channel.last_timestamp = part.first + part.count, timestamp
         expiring, runs = listing(info.uid, parts)
+        scheduled, schedules = schedules_of(info.uid, parts)
         compacted = self._compacted(info, last)
-        if error := too_many(machine, info.uid, len(gaps) // 2 if compacted is None else 0, runs):
+        if error := too_many(machine, info.uid, len(gaps) // 2 if compacted is None else 0, runs, schedules):
             accepted.refuse(error)
             return
-        changes = [*expiring]
+        changes = [*expiring, *scheduled]
         if gaps:
             removal = pb.Removal(uid=info.uid, deleted=gaps)
             left_out = pb.GroupChange(removal=removal) if compacted is None else pb.GroupChange(compacted=compacted)

@@ -1,5 +1,5 @@
-"""The messages of a `restore_rows` request, on the leader: checked, parted where sequences are missing, and with their expiries.
-Pure."""
+"""The messages of a `restore_rows` request, on the leader: checked, parted where sequences are missing, and with their expiries
+and schedules. Pure."""
 
 from array import array
 from bisect import bisect_left
@@ -9,7 +9,9 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from stan_protocol import refusals
+from stan_protocol.kernel.wire_py import records_in
 from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import SECOND, ChannelUid
 
 from stan import limits
@@ -20,6 +22,9 @@ from stan.core.publishing.row_batch import refusal, sealed_size
 from stan.core.state.cursor_override import well_formed
 from stan.core.state.group import GroupMachine
 from stan.protocol.expiry import stamped
+from stan.protocol.jetstream import schedules
+from stan.protocol.jetstream.headers import SCHEDULE
+from stan.protocol.proto import entries_pb2 as pb
 
 _LENGTH = Struct("<I")
 LATEST: Final = ((1 << 63) - 1) // SECOND
@@ -128,8 +133,26 @@ def listing(uid: ChannelUid, parts: Iterable[Part]) -> tuple[list[bytes], int]:
     return [expiring_change(uid, runs, times, 0)] if times else [], len(times)
 
 
-def too_many(machine: GroupMachine, uid: ChannelUid, gaps: int, expiring: int) -> str:
-    """Why a channel cannot have so many more runs of unused sequences, and of messages that expire; "" if it can."""
+def schedules_of(uid: ChannelUid, parts: Iterable[Part]) -> tuple[list[bytes], int]:
+    """The change that lists which of these messages are schedules of a stream, if any is, and how many are."""
+    change = pb.Scheduled(uid=uid)
+    for part in parts:
+        rows = records_in(part.bodies) if SCHEDULE in part.bodies else ()
+        for sequence, (start, end) in enumerate(rows, part.first):
+            message = wire.MsgProto.FromString(part.bodies[start:end])
+            wanted = schedules.of_message(message)
+            if wanted is not None and message.key:
+                change.sequences.append(sequence)
+                change.dues.append(wanted.due)
+                change.subjects.append(message.key)
+    count = len(change.sequences)
+    return [pb.GroupChange(scheduled=change).SerializeToString()] if count else [], count
+
+
+def too_many(machine: GroupMachine, uid: ChannelUid, gaps: int, expiring: int, scheduled: int) -> str:
+    """Why a channel cannot have so many more runs of unused sequences, of messages that expire, and schedules; "" if it can."""
+    if machine.schedules.count(uid) + scheduled > limits.DELETED_RUNS_MAX:
+        return refusals.INVALID_RESTORE
     known = machine.tombstones.by_channel.get(uid)
     if (known.pieces if known is not None else 0) + gaps > limits.DELETED_RUNS_MAX:
         return refusals.TOO_MANY_DELETED

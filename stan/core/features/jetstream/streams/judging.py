@@ -14,7 +14,6 @@ from stan_protocol.frames import Frame, StreamMessages
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import TOO_MANY_DELETED, go_quote
 from stan_protocol.scalars import SECOND
-from stan_protocol.units import parse_duration
 
 from stan import limits
 from stan.core.base.names import raw, text
@@ -27,8 +26,9 @@ from stan.core.metadata.streams import Stream
 from stan.core.publishing.channel_policies import ChannelPolicies
 from stan.core.publishing.live_channel import LiveChannel
 from stan.core.services.services import Services
+from stan.core.state.schedules import ChannelSchedules
 from stan.core.state.tombstones import below_newest
-from stan.protocol.jetstream import headers
+from stan.protocol.jetstream import headers, schedules
 from stan.protocol.jetstream.errors import (
     EXPECTS_NUMBER,
     HEADER_TOO_LARGE,
@@ -36,11 +36,11 @@ from stan.protocol.jetstream.errors import (
     MESSAGE_TOO_LARGE,
     NO_BATCHES,
     NO_COUNTERS,
-    NO_SCHEDULES,
     NO_TTL,
     NOT_READY,
     NOT_THAT_STREAM,
     SEALED,
+    TOO_MANY_SCHEDULES,
     ApiError,
     no_rollup,
     not_stored,
@@ -51,13 +51,13 @@ from stan.protocol.jetstream.errors import (
 _LENGTH: Final = Struct("<I")
 _HEADER_ROOM: Final = 16
 """Bytes that a header takes in a stored message beside its text, at most."""
+_SCHEDULE_ROOM: Final = 64
+"""Bytes that a message which a schedule publishes takes more than the schedule, at most."""
 _NOT_BUILT: Final = {
     headers.BATCH_ID: NO_BATCHES,
     headers.COUNTER: NO_COUNTERS,
-    headers.SCHEDULE: NO_SCHEDULES,
 }
 _ASKING: Final = (headers.MSG_ID, headers.EXPECTED_LAST_ID, headers.EXPECTED_LAST_OF_SUBJECT)
-TTL_MIN: Final = SECOND
 
 
 def asks_index(stream: Stream, arrived: Arrived) -> bool:
@@ -69,7 +69,11 @@ def asks_index(stream: Stream, arrived: Arrived) -> bool:
     frame = arrived
     if not frame.header:
         return False
-    return any(name in frame.header for name in _ASKING) or (stream.config.rolls_up and headers.ROLLUP in frame.header)
+    rolls_up = stream.config.rolls_up and (headers.ROLLUP in frame.header or headers.SCHEDULE in frame.header)
+    return rolls_up or any(name in frame.header for name in _ASKING)
+
+
+NOT_SCHEDULED: Final = -1
 
 
 @dataclass(slots=True)
@@ -83,9 +87,14 @@ class InFlight:
     # And the reply subjects of messages with the same id; None: there was none.
     ids: dict[bytes, list[bytes] | None] = field(default_factory=dict)
     last_id: bytes = b""  # of the newest
+    schedules: dict[bytes, int] = field(default_factory=dict)  # the sequence that the schedule of each subject gets
 
-    def begin(self, subject: bytes, message_id: bytes, sequence: int) -> None:
-        """Note a message."""
+    def begin(self, subject: bytes, message_id: bytes, sequence: int, due: int = NOT_SCHEDULED) -> None:
+        """Note a message; *due*: as of a Judgement."""
+        if due > 0:
+            self.schedules[subject] = sequence
+        elif not due:
+            self.schedules.pop(subject, None)
         self.subjects[subject] = sequence
         self.counts[subject] += 1
         self.last_id = message_id
@@ -123,6 +132,8 @@ class InFlight:
             del self.counts[subject]
         if self.subjects.get(subject) == sequence:
             del self.subjects[subject]
+        if self.schedules.get(subject) == sequence:
+            del self.schedules[subject]
         return (self.ids.pop(digest(message_id), None) or []) if message_id else []
 
 
@@ -136,6 +147,7 @@ class Judgement(NamedTuple):
     replaces: Sequence[int] = ()  # it takes the place of these messages
     duplicate_of: int = 0  # sequence of the message with its id
     waits: bool = False  # for the message with its id, which is on its way
+    due: int = NOT_SCHEDULED  # Unix ns: of a schedule; 0: the message ends the schedule of its subject
 
 
 class Judge:
@@ -153,7 +165,7 @@ class Judge:
         """*policies*: know the limits of the channel, the stream's included."""
         self._policies = policies
         self.stream, self.channel, self.index, self.in_flight = stream, channel, index, in_flight
-        self.nats, self.now = services.nats, services.node.clock.wall
+        self.nats, self.node, self.now = services.nats, services.node, services.node.clock.wall
         self._stored = services.stored
         self._since = self.now - stream.config.duplicate_window
         self._bytes = 0  # of the batch
@@ -175,7 +187,10 @@ class Judge:
         if self.stream.config.sealed:
             return SEALED
         listed = headers.parse(frame.header) if frame.header else []
-        fields: Mapping[bytes, bytes] = dict(reversed(listed))  # of several with one name, the first counts
+        fields = dict(reversed(listed))  # of several with one name, the first counts
+        if self.stream.config.allow_schedules and fields.get(headers.SCHEDULE) and not fields.get(headers.ROLLUP):
+            listed.append((headers.ROLLUP, headers.OF_SUBJECT))
+            fields[headers.ROLLUP] = headers.OF_SUBJECT
         for check in self._CHECKS if fields else ():
             found = check(self, frame, fields, sequence, before)
             if found is not None:
@@ -189,10 +204,11 @@ class Judge:
         message_id = fields.get(headers.MSG_ID, b"")
         rollup = fields.get(headers.ROLLUP)
         replaces = self._replaced(frame.subject) if rollup == b"sub" and self.stream.config.rolls_up else ()
-        self.in_flight.begin(frame.subject, message_id, sequence)
+        due = self._due(frame.subject, fields)
+        self.in_flight.begin(frame.subject, message_id, sequence, due)
         checked = headers.EXPECTED_LAST in fields or headers.EXPECTED_LAST_OF_SUBJECT in fields
         all_before = rollup == b"all" or (rollup == b"sub" and self.stream.config.is_literal)
-        return Judgement(body, message_id, checked, all_before, replaces)
+        return Judgement(body, message_id, checked, all_before, replaces, due=due)
 
     def lets_through(self, messages: StreamMessages, sequence: int) -> bool:
         """True if nothing stands against a batch, of which the first message gets *sequence*; else some may be refused, or stored
@@ -203,6 +219,7 @@ class Judge:
             bool(messages.subject) == config.is_literal
             and not config.sealed
             and not config.discard_new_per_subject
+            and not (config.allow_schedules and (self.in_flight.schedules or self._schedules is not None))
             and not 0 <= config.max_msg_size < messages.largest
             and _LENGTH.size + messages.largest_body <= room
             and self._too_many(sequence + messages.count - 1, len(messages.bodies)) is None
@@ -286,6 +303,31 @@ class Judge:
         last = self.in_flight.last_id if on_its_way else self.index.last_id if self.index is not None else b""
         return None if wanted == last else wrong_last_id(text(last))
 
+    @property
+    def _schedules(self) -> ChannelSchedules | None:
+        """The schedules of the stream; None: it has none."""
+        return self.node.group_of(self.channel.info).machine.schedules.by_channel.get(self.channel.info.uid)
+
+    def _schedule(self, frame: Frame, fields: Mapping[bytes, bytes], *_: int) -> ApiError | None:
+        error = schedules.refusal(fields, frame.subject, self.stream.config, self.now)
+        if error is not None or not fields.get(headers.SCHEDULE):
+            return error
+        known = self._schedules
+        count = len(self.in_flight.schedules) + (0 if known is None else len(known.by_sequence))
+        gaps = 0 if self._deleted is None else self._deleted.pieces
+        return TOO_MANY_SCHEDULES if count + gaps >= limits.DELETED_RUNS_MAX else None
+
+    def _due(self, subject: bytes, fields: Mapping[bytes, bytes]) -> int:
+        """The time of a message that is to be stored, as of a Judgement."""
+        if not self.stream.config.allow_schedules:
+            return NOT_SCHEDULED
+        wanted = schedules.of_fields(fields, self.now) if fields.get(headers.SCHEDULE) else None
+        if wanted is not None:
+            return wanted.due
+        known = self._schedules
+        ends = subject in self.in_flight.schedules or (known is not None and subject in known.by_subject)
+        return 0 if ends else NOT_SCHEDULED
+
     def _rollup(self, frame: Frame, fields: Mapping[bytes, bytes], *_: int) -> ApiError | None:
         wanted, config = fields.get(headers.ROLLUP), self.stream.config
         if not wanted:
@@ -319,6 +361,7 @@ class Judge:
         _last,
         _duplicate,
         _last_id,
+        _schedule,
         _rollup,
     )
 
@@ -333,7 +376,7 @@ class Judge:
         if not self.stream.config.is_literal:
             message.key = frame.subject
         if fields.get(headers.TTL):
-            length = _time_to_live(fields[headers.TTL])
+            length = headers.time_to_live(fields[headers.TTL])
             if length is None:
                 return b"", INVALID_TTL
             length = self._at_least_of_marker(message, length)
@@ -361,6 +404,7 @@ class Judge:
         if len(frame.subject) > limits.KEY_BYTES_MAX:
             return not_stored("the subject is too long")
         room = self.nats.message_payload_max(name) - MESSAGE_ROOM - len(name)
+        room -= _SCHEDULE_ROOM if headers.SCHEDULE in frame.header else 0
         return MESSAGE_TOO_LARGE if len(body) > room else None
 
     def _too_many(self, sequence: int, size: int) -> ApiError | None:
@@ -387,15 +431,3 @@ class Judge:
             self.index.forget_gone(subject, there)
             count = len(there) + self.in_flight.counts[subject]
         return not_stored("maximum messages per subject exceeded") if count >= config.max_msgs_per_subject else None
-
-
-def _time_to_live(value: bytes) -> int | None:
-    """The time to live that a header tells, in ns; 0: for ever, None: it tells none."""
-    told = text(value)
-    if told == "never":
-        return 0
-    try:
-        length = int(told) * SECOND if told.isdigit() else parse_duration(told)
-    except ValueError:
-        return None
-    return length if TTL_MIN <= length <= limits.TTL_MAX else None

@@ -21,7 +21,7 @@ from stan_protocol.scalars import ChannelUid
 
 from stan import limits
 from stan.core.features.jetstream.streams.batches import Arrived, BatchInFlight, replies_of, singly
-from stan.core.features.jetstream.streams.judging import InFlight, Judge, asks_index
+from stan.core.features.jetstream.streams.judging import NOT_SCHEDULED, InFlight, Judge, asks_index
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.features.jetstream.streams.subjects import SubjectIndex, runs_of
 from stan.core.leader.local_group import Leadership
@@ -57,6 +57,8 @@ class _Batch:
     rows: list[Row] = field(default_factory=list)
     rollup: int = 0  # everything below this sequence goes with the batch; 0: nothing does
     replaced: set[int] = field(default_factory=set)  # messages that go with it
+    # Messages that are schedules or end them: the place of each among the rows, when it is due, its subject.
+    scheduled: list[tuple[int, int, bytes]] = field(default_factory=list)
 
 
 class StreamStoring(StoringPart):
@@ -72,6 +74,11 @@ class StreamStoring(StoringPart):
         ] = {}  # of streams whose messages wait for an index, or for a schema
         self._queued_bytes = 0
         self._in_flight: dict[ChannelUid, InFlight] = {}
+
+    def is_in_flight(self, uid: ChannelUid, subject: bytes) -> bool:
+        """True if messages of a subject are on their way into a stream."""
+        found = self._in_flight.get(uid)
+        return found is not None and found.newest(subject) > 0
 
     def store(self, stream: Stream, arrived: Sequence[Arrived]) -> None:
         """Store the messages that have arrived, in their order."""
@@ -198,7 +205,10 @@ class StreamStoring(StoringPart):
         in_flight.count += len(batch.rows)
         change = partial(self._rollup, batch) if batch.rollup or batch.replaced else None
         bodies = b"".join([row.body for row in batch.rows])
-        self._check(stream, channel, RowBatch(bodies, len(batch.rows), partial(self._stored, batch), change))
+        rows = RowBatch(bodies, len(batch.rows), partial(self._stored, batch), change)
+        if batch.scheduled:
+            rows.scheduled = partial(_scheduled, batch)
+        self._check(stream, channel, rows)
 
     def _check(self, stream: Stream, channel: LiveChannel, rows: RowBatch) -> None:
         """Store rows if the schema of the channel has nothing against them."""
@@ -216,6 +226,8 @@ class StreamStoring(StoringPart):
         elif verdict.duplicate_of:
             self._acknowledge(batch.stream, [(frame.reply, verdict.duplicate_of, True)])
         elif not verdict.waits:
+            if verdict.due != NOT_SCHEDULED:
+                batch.scheduled.append((len(batch.rows), verdict.due, frame.subject))
             batch.rows.append(Row(verdict.body, frame.reply, frame.subject, verdict.message_id, verdict.checked))
             batch.replaced.update(verdict.replaces)
             if verdict.rollup:
@@ -313,6 +325,14 @@ class StreamStoring(StoringPart):
         if reply and not stream.config.no_ack:
             told = encode({"error": error.document(), "stream": stream.name, "seq": 0})
             self.outgoing.answer_as_leader(self.number, publication(reply, told))
+
+
+def _scheduled(batch: _Batch, first: int) -> bytes:
+    """The change that lists the schedules of a batch. *first*: the first sequence of the batch."""
+    places, dues, subjects = zip(*batch.scheduled, strict=True)
+    sequences = [first + place for place in places]
+    change = pb.Scheduled(uid=batch.stream.uid, sequences=sequences, dues=dues, subjects=subjects)
+    return pb.GroupChange(scheduled=change).SerializeToString()
 
 
 @lru_cache(limits.STREAMS_MAX)
