@@ -9,6 +9,7 @@ import nats
 from stan_protocol.frames import Frame
 
 from stan.config import Config
+from stan.core.base.names import raw
 from stan.protocol.jetstream import headers
 from tests.kit.core_harness import CoreHarness
 
@@ -35,7 +36,7 @@ def hears(broker_harness, subject, payload=b"", reply="", fields=()):
     if taker is None:
         return False
     block = headers.render([(name.encode(), value.encode()) for name, value in fields]) if fields else b""
-    taker(Frame(100_001, subject.encode(), reply.encode(), block, payload))
+    taker(Frame(100_001, raw(subject), reply.encode(), block, payload))
     return True
 
 

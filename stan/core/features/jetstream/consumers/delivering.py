@@ -226,7 +226,7 @@ class ConsumerDeliveries(LeaderPart):
         try:
             asked = read_pull(payload)
         except RequestError as error:
-            self._refuse(reply, b"400 Bad Request - %b" % error.error.description.encode())
+            self._refuse(reply, b"400 Bad Request - %b" % error.error.description.encode(errors="replace"))
             return
         waiting, most = consumer.pulls, consumer.config.max_waiting
         refusal = pull_refusal(asked, consumer.config)
