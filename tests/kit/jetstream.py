@@ -31,11 +31,14 @@ def harness(**options):
 
 
 def hears(broker_harness, subject, payload=b"", reply="", fields=()):
-    """A NATS message comes on *subject*, if the broker listens there; True if it does."""
+    """A NATS message comes on *subject*, if the broker listens there; True if it does. *fields*: headers, or their block."""
     taker = next((take for pattern, take in _takers(broker_harness) if covers(pattern, subject)), None)
     if taker is None:
         return False
-    block = headers.render([(name.encode(), value.encode()) for name, value in fields]) if fields else b""
+    if isinstance(fields, bytes):
+        block = fields
+    else:
+        block = headers.render([(name.encode(), value.encode()) for name, value in fields]) if fields else b""
     taker(Frame(100_001, raw(subject), reply.encode(), block, payload))
     return True
 

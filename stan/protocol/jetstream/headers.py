@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from stan_protocol.limits import HEADERS_BYTES_MAX
 from stan_protocol.proto import wire_pb2 as wire
 
 LINE: Final = b"NATS/1.0"
@@ -22,6 +23,14 @@ REQUIRED_LEVEL: Final = b"Nats-Required-Api-Level"
 BATCH_ID: Final = b"Nats-Batch-Id"
 COUNTER: Final = b"Nats-Incr"
 SCHEDULE: Final = b"Nats-Schedule"
+_FIELD_ROOM: Final = 16
+"""Bytes that a header takes in a stored message beside its text, at most."""
+_LINES_AROUND: Final = 2
+
+
+def too_large(block: bytes) -> bool:
+    """True if a block takes more room in a stored message than headers may; looked at before it is parsed, line by line."""
+    return len(block) + _FIELD_ROOM * (block.count(b"\n") - _LINES_AROUND) > HEADERS_BYTES_MAX
 
 
 def parse(block: bytes) -> list[tuple[bytes, bytes]]:

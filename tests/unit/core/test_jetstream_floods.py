@@ -1,21 +1,23 @@
 """What clients of JetStream send in great numbers costs the broker little for each, and keeps nobody else waiting."""
 
+import json
 import sys
 
+import pytest
 from stan_protocol.scalars import SECOND
 
 from stan import limits
 from tests.kit.consumers import asks, consumer, info, listens, pull, served
-from tests.kit.jetstream import hears
+from tests.kit.jetstream import answer_to, api, harness, hears
 
 
 def calls_of(work):
-    """How many Python functions a piece of work calls."""
+    """How many functions a piece of work calls."""
     count = 0
 
     def note(_frame, event, _argument):
         nonlocal count
-        count += event == "call"
+        count += event in ("call", "c_call")
 
     sys.setprofile(note)
     try:
@@ -112,3 +114,31 @@ def cost_of_an_answer(number):
 
 def test_a_forged_answer_to_flow_control_costs_the_same_however_many_consumers_there_are():
     assert cost_of_an_answer(200) < cost_of_an_answer(5) + 20
+
+
+# --- headers ----------------------------------------------------------------------------------------------------------------
+
+
+def cost_of_headers(subject, block):
+    """Calls for a message, or a request, with these headers; and the answer."""
+    h = harness()
+    api(h, "STREAM.CREATE.S", {"name": "S", "subjects": ["a.*"]})
+    cost = calls_of(lambda: [hears(h, subject, b"", "reply.headers", block), h.turn()])
+    return cost, json.loads(answer_to(h, "reply.headers").payload)
+
+
+@pytest.mark.parametrize(
+    ("subject", "line", "code"),
+    [("a.b", b"a:\r\n", 10097), ("$JS.API.INFO", b"Nats-Required-Api-Level: 1\r\n", 10185)],
+)
+def test_a_header_block_that_is_too_large_is_not_read(subject, line, code):
+    few, _ = cost_of_headers(subject, b"NATS/1.0\r\n%b\r\n" % line)
+    many, refused = cost_of_headers(subject, b"NATS/1.0\r\n%b\r\n" % (line * 20_000))
+
+    assert refused["error"]["err_code"] == code
+    assert many < few + 50
+
+
+def test_a_header_block_of_64_kib_is_stored():
+    _, stored = cost_of_headers("a.b", b"NATS/1.0\r\na: %b\r\n\r\n" % (b"b" * 65_000))
+    assert stored["seq"] == 1

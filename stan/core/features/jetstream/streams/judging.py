@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from stan.config import ChannelLimits
 
 _LENGTH: Final = Struct("<I")
-_HEADER_ROOM: Final = 16
-"""Bytes that a header takes in a stored message beside its text, at most."""
 _NOT_BUILT: Final = {
     headers.BATCH_ID: NO_BATCHES,
     headers.COUNTER: NO_COUNTERS,
@@ -176,6 +174,8 @@ class Judge:
 
     def judge(self, frame: Frame, sequence: int, before: int) -> Judgement | ApiError:
         """Judge a message that gets *sequence*, *before* it so many others of the same batch; note it if it is to be stored."""
+        if headers.too_large(frame.header):
+            return HEADER_TOO_LARGE
         listed = headers.parse(frame.header) if frame.header else []
         fields: Mapping[bytes, bytes] = dict(reversed(listed))  # of several with one name, the first counts
         for check in self._CHECKS if fields else ():
@@ -183,7 +183,7 @@ class Judge:
             if found is not None:
                 return found
         body, expiry_error = self._body(frame, listed, fields)
-        error = expiry_error or self._too_large(frame, listed, body) or self._too_many(sequence, len(body))
+        error = expiry_error or self._too_large(frame, body) or self._too_many(sequence, len(body))
         error = error or self._too_many_of_subject(frame.subject, fields, sequence, before)
         if error is not None:
             return error
@@ -341,12 +341,10 @@ class Judge:
         body = message.SerializeToString()
         return _LENGTH.pack(len(body)) + body, None
 
-    def _too_large(self, frame: Frame, listed: list[tuple[bytes, bytes]], body: bytes) -> ApiError | None:
+    def _too_large(self, frame: Frame, body: bytes) -> ApiError | None:
         most, name = self.stream.config.max_msg_size, self.channel.info.name
         if 0 <= most < len(frame.payload) + len(frame.header):
             return MESSAGE_TOO_LARGE
-        if len(frame.header) + _HEADER_ROOM * len(listed) > limits.HEADERS_BYTES_MAX:
-            return HEADER_TOO_LARGE
         if len(frame.subject) > limits.KEY_BYTES_MAX:
             return not_stored("the subject is too long")
         room = self.nats.message_payload_max(name) - MESSAGE_ROOM - len(name)
