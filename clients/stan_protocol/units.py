@@ -167,6 +167,10 @@ _RFC3339: Final = re.compile(
 )
 
 
+_SECONDS_END: Final = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()) + 1
+"""Unix seconds: the first moment that has five digits in its year."""
+
+
 def rfc3339(at_ns: int) -> str:
     """Return a time in UTC as RFC 3339 has it, to the nanosecond, for programs."""
     seconds, nanos = divmod(at_ns, SECOND)
@@ -174,13 +178,16 @@ def rfc3339(at_ns: int) -> str:
 
 
 def parse_rfc3339(text: str) -> int | None:
-    """Return the time of a text in the form of RFC 3339, Unix ns; 0 for one before 1970, None if it is none."""
+    """Return the time of a text in the form of RFC 3339, Unix ns; 0 for one before 1970, None if it is none, or so late that
+    this form has no text for it in UTC."""
     found = _RFC3339.fullmatch(text)
     if found is None:
         return None
     try:
         seconds = int(datetime.fromisoformat(found[1] + found[3].upper().replace("Z", "+00:00")).timestamp())
     except (ValueError, OverflowError):
+        return None
+    if seconds >= _SECONDS_END:
         return None
     return max(0, seconds * SECOND + int((found[2] or "0").ljust(9, "0")))
 

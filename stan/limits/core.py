@@ -1,6 +1,6 @@
 """Bounds of the requests of clients and operators, and of the broker's memory of them."""
 
-from stan_protocol.scalars import MILLISECOND, SECOND, GiB, KiB, MiB
+from stan_protocol.scalars import MICROSECOND, MILLISECOND, SECOND, GiB, KiB, MiB
 
 from stan.limits.nats import OUTBOUND_BYTES_HIGH
 
@@ -454,6 +454,19 @@ CONSUMER_GATHER_MAX = 2 * MILLISECOND
 """... for so long, while its client has more than half of them to work on."""
 PULL_UNHEARD_MAX = 2 * SECOND
 """For how long a request of a puller counts although NATS has told of no interest in its inbox."""
+PULLS_MAX = 65_536
+"""Requests of pullers that wait for messages, of all consumers of a group; a user has at most half of what the others leave."""
+PULL_BEAT_MIN = 10 * MILLISECOND
+"""Shortest interval of heartbeats that a puller may ask for."""
+PULL_BEAT_PAUSE = 50 * MICROSECOND
+"""Shortest interval of a puller's heartbeats for each request that waits in its group: there are at most 20,000 of them in a
+second."""
+PUSH_BEAT_PAUSE = 50 * MICROSECOND
+"""The same for consumers that push: for each consumer of the group."""
+PULL_DEAF_PAUSE = 20 * MICROSECOND
+"""Requests of clients that do not listen any more are looked for again after so long for each request that waits in the group."""
+CONSUMER_LOOK_MAX = 60 * SECOND
+"""A consumer is looked at this often at least while something is to be done about it later: a timer is there for no longer."""
 
 # --- settings ------------------------------------------------------------------------------------------------------
 CHANNEL_LIMITS_CACHED_MAX = 10_000

@@ -404,6 +404,11 @@ class BrokerState:
         return set() if groups is None else set(groups.live)
 
     @property
+    def timers(self) -> int:
+        """How many deadlines the broker has in mind."""
+        return len(self._services.timers._heap)
+
+    @property
     def next_timer(self) -> int | None:
         """When the first timer is due, in Nanos; None: none runs."""
         return self._services.timers.next

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import nats
 
 from stan.config import Config
+from stan.core.base.names import raw
 from stan.protocol.jetstream import headers
 from stan.protocol.kernel import server as kernel
 from stan.protocol.user_subjects import rules
@@ -37,7 +38,7 @@ def hears(broker_harness, subject, payload=b"", reply="", fields=()):
 
 def arrive(broker_harness, *messages):
     """Messages come in one read; False if the broker does not listen on all their subjects. Each is its subject, payload, reply
-    subject and headers."""
+    subject and headers, or their block."""
     scope = broker_harness.broker.view.scope
     sids = {pattern: sid for sid, pattern in enumerate(scope.more_subjects, 10)}
     takers = dict(enumerate(scope.more_subjects.values(), 10))
@@ -62,10 +63,12 @@ def arrive(broker_harness, *messages):
 
 def _frame(sid, message):
     subject, payload, reply, fields = message
-    named = b"%b %d %b" % (subject.encode(), sid, reply.encode() + b" " if reply else b"")
+    named = b"%b %d %b" % (raw(subject), sid, reply.encode() + b" " if reply else b"")
     if not fields:
         return b"MSG %b%d\r\n%b\r\n" % (named, len(payload), payload)
-    block = headers.render([(name.encode(), value.encode()) for name, value in fields])
+    block = fields
+    if not isinstance(fields, bytes):
+        block = headers.render([(name.encode(), value.encode()) for name, value in fields])
     return b"HMSG %b%d %d\r\n%b%b\r\n" % (named, len(block), len(block) + len(payload), block, payload)
 
 

@@ -4,26 +4,59 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
+from stan_protocol.limits import KEY_BYTES_MAX
 
+from stan.core.base.names import text
 from stan.protocol.jetstream import headers
 from stan.protocol.jetstream.api import PREFIX, ApiRow, ApiTable
+from stan.protocol.jetstream.consumers import decode, read_config
 from stan.protocol.jetstream.errors import RequestError
 from stan.protocol.jetstream.json_data import Fields, encode, read_object
 from stan.protocol.jetstream.streams import decoded, requested
 from tests.kit import jetstream as js
+from tests.kit.consumers import served
 
 OPTIONS = tuple(requested({"name": "S"}, "S", 1).document())
+texts = st.text(
+    st.characters() | st.sampled_from("\ud800\udfff"), max_size=9
+)  # lone surrogates, too, as JSON can have them
+moments = st.sampled_from(
+    ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00", "1969-12-31T23:59:59Z", "2030-01-01T00:00:00Z")
+)
 values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats() | st.text(max_size=9),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats() | texts | moments,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=6,
 )
-documents = st.dictionaries(st.sampled_from((*OPTIONS, "mirror", "seq", "last_by_subj", "filter")) | st.text(), values)
+documents = st.dictionaries(st.sampled_from((*OPTIONS, "mirror", "seq", "last_by_subj", "filter")) | texts, values)
+numbers = st.integers(-(1 << 63), (1 << 63) - 1)
+WISHES = {
+    "durable_name": st.just("c"),
+    "deliver_policy": st.sampled_from(("all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject")),
+    "ack_policy": st.sampled_from(("none", "all", "explicit")),
+    "opt_start_seq": numbers,
+    "opt_start_time": moments | texts,
+    "pause_until": moments | texts,
+    "filter_subject": st.sampled_from(("a.*", "a b", "a..b", ">", "a." + "x" * 2000)) | texts,
+    "filter_subjects": st.lists(st.sampled_from(("a.b", "a.*", "b", "", ".", "\n", ">.a", "é")), max_size=3),
+    "deliver_subject": st.sampled_from(("to.me", "to..me", "to " * 3, "x" * 2000, "$JS.API.INFO", ">")) | texts,
+    "deliver_group": st.sampled_from(("group", "a b", "g" * 2000)) | texts,
+    "metadata": st.dictionaries(texts, texts, max_size=2),
+    "backoff": st.lists(numbers, max_size=3),
+    "flow_control": st.booleans(),
+    **dict.fromkeys(("ack_wait", "max_deliver", "max_ack_pending", "max_waiting", "max_batch", "max_bytes"), numbers),
+    **dict.fromkeys(("idle_heartbeat", "inactive_threshold", "num_replicas"), numbers),
+}
+wish = st.sampled_from(list(WISHES)).flatmap(lambda name: st.tuples(st.just(name), WISHES[name]))
+wishes = st.lists(wish, max_size=4).map(dict)
 subjects = st.lists(st.sampled_from(("a.b", "a.*", "b.>", "c", ">", "x y", "", "$KV.B.>")), max_size=3)
 REQUESTS = (
     *("INFO", "STREAM.CREATE.S", "STREAM.UPDATE.S", "STREAM.INFO.S", "STREAM.NAMES", "STREAM.LIST", "STREAM.PURGE.S"),
     *("STREAM.MSG.GET.S", "STREAM.MSG.DELETE.S", "DIRECT.GET.S", "DIRECT.GET.S.a.b", "STREAM.DELETE.S", "STREAM.X"),
 )
+OF_CONSUMERS = ("CREATE.S", "CREATE.S.c", "INFO.S.c", "LIST.S", "NAMES.S", "PAUSE.S.c", "MSG.NEXT.S.c", "DELETE.S.c")
+NAMED = ("CREATE", "DURABLE.CREATE", "INFO", "PAUSE", "MSG.NEXT", "DELETE")
+names = st.binary(min_size=1, max_size=4).filter(lambda one: not set(one) & set(b" .\r\n\t\0"))
 
 
 def outcome(call, *arguments):
@@ -50,6 +83,16 @@ def test_a_configuration_is_taken_whole_or_refused(document, wanted):
     assert decoded(config.encoded()) == config
     again = requested(config.document(), "S", 3)
     assert again == config, "a client that sends back what it was told changes nothing"
+
+
+@given(wishes)
+def test_a_consumer_is_read_from_the_log_as_it_was_written(document):
+    config, error = outcome(read_config, document, "c")
+    if error is not None:
+        assert 400 <= error.code <= 500
+        return
+    assert decode(config.encoded()) == config
+    assert all(len(one) <= KEY_BYTES_MAX for one in (*config.filters, config.deliver_subject))
 
 
 @given(st.lists(st.tuples(st.text("Nats-Xy", min_size=1), st.text("abc :é"))))
@@ -110,3 +153,31 @@ def test_what_is_read_by_its_type_is_of_that_type(document):
     for name in document:
         found, error = outcome(fields.text, name)
         assert isinstance(found, str) if error is None else encode(error.document())
+
+
+pauses = moments.map(lambda at: {"pause_until": at})
+
+
+@given(st.lists(st.tuples(st.sampled_from(OF_CONSUMERS), wishes | documents | pauses), max_size=6))
+def test_requests_about_consumers_are_answered(asked):
+    broker = served(("a.*",), "S")
+    js.publish(broker, "a.b", b"1", b"2")
+    for request, document in asked:
+        about = {"stream_name": "S", "config": document} if request.startswith("CREATE") else document
+        reply = js.asks(broker, f"CONSUMER.{request}", about)
+        broker.turn()
+        assert js.answer_to(broker, reply) is not None or request == "MSG.NEXT.S.c"
+    broker.follower(1)
+    assert not [text for level, text in broker.notes if level == "ERR"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(NAMED), names), max_size=4))
+def test_consumers_of_any_name_are_answered(asked):
+    broker = served(("a.*",), "S")
+    for request, name in asked:
+        broker.inboxes += 1
+        reply = b"reply.%d" % broker.inboxes
+        js.hears(broker, f"$JS.API.CONSUMER.{request}.S.{text(name)}", b'{"stream_name":"S"}', reply.decode())
+        broker.turn()
+        assert js.answer_to(broker, reply.decode()) is not None or request == "MSG.NEXT"
+    assert not [text for level, text in broker.notes if level == "ERR"]

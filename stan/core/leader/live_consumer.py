@@ -7,7 +7,6 @@ It belongs to the only member of the consumer's cursor, which delivers like all 
 which numbers. It lives as long as the leadership.
 """
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -21,10 +20,10 @@ from stan_protocol.scalars import GroupId, Nanos
 from stan import limits
 from stan.core.base.leaf_state import LeafState
 from stan.core.base.ready import LeafFrames, LeafParcel, LeafPiece, ReadResult
+from stan.core.leader.pulls import NEVER, Pull, Pulls
 from stan.protocol.jetstream.consumers import ConsumerConfig
 from stan.protocol.jetstream.statuses import size_of, status_frame
 
-NEVER: Final = Nanos(0)
 UNBOUNDED: Final = limits.STREAM_CONSUMER_BATCH_MAX
 NO_MESSAGES, TIMEOUT, IDLE = b"404 No Messages", b"408 Request Timeout", b"100 Idle Heartbeat"
 DELETED, TOO_LARGE, COMPLETED = (
@@ -33,29 +32,6 @@ DELETED, TOO_LARGE, COMPLETED = (
     b"409 Batch Completed",
 )
 MOVED = b"409 Leadership Change"
-
-
-@dataclass(slots=True)
-class Pull:
-    """A request of a client for messages."""
-
-    inbox: bytes
-    left: int  # messages
-    made_at: Nanos
-    bytes_left: int = 0  # 0: no limit
-    limited: bool = False  # by bytes
-    over_at: Nanos = NEVER  # 0: never
-    impatient: bool = False  # over as soon as there is no message, or no more where it has a time to wait for the first
-    heartbeat: int = 0  # ns; 0: none
-    told_at: Nanos = NEVER  # when something was sent to it
-    served: bool = False  # it has got a message
-    heard: bool = False  # NATS has told of interest in its inbox
-
-    @property
-    def next_at(self) -> int:
-        """Nanos at which something is to be done about it; 0: never."""
-        beat = self.told_at + self.heartbeat if self.heartbeat else 0
-        return min(self.over_at or beat, beat or self.over_at)
 
 
 @dataclass(slots=True)
@@ -126,8 +102,7 @@ class LiveConsumer:
     ack_prefix: bytes
     subject: bytes  # of all messages; b"": each has its own, as its key
     sent: int  # the number of its newest delivery; after another leader an estimate that is no lower
-    pulls: deque[Pull] = field(default_factory=deque)
-    demand: int = 0  # messages that the pulls want
+    pulls: Pulls = field(default_factory=Pulls)
     presence: Presence = field(default_factory=Presence)
     flow: Flow = field(default_factory=Flow)
     statuses: list[bytes] = field(default_factory=list)  # to be sent behind the deliveries of this turn
@@ -152,7 +127,7 @@ class LiveConsumer:
         room = config.window - in_flight if config.acks else UNBOUNDED
         if config.pushes:
             return room if self.presence.active else 0
-        return min(room, self.demand)
+        return min(room, self.pulls.demand)
 
     def may_gather(self, before: int, in_flight: int) -> bool:
         """True if acks after which *in_flight* messages wait for others, of *before*, need not be followed by a delivery at once:
@@ -164,14 +139,14 @@ class LiveConsumer:
 
     def add(self, pull: Pull) -> None:
         """A client asks for messages."""
-        pull.heard = self.leaf.interest.has(pull.inbox)
-        self.pulls.append(pull)
-        self.demand += pull.left
+        pull.user = self.leaf.user
+        if not self.leaf.interest.has(pull.inbox):
+            pull.unheard_until = Nanos(pull.told_at + limits.PULL_UNHEARD_MAX)
+        self.pulls.add(pull)
 
     def drop(self, pull: Pull, status: bytes, *, shortfall: bool = True) -> None:
         """A request is over; *shortfall*: the status says how much of it is missing."""
         self.pulls.remove(pull)
-        self.demand -= pull.left
         fields = (
             (
                 (b"Nats-Pending-Messages", b"%d" % pull.left),
@@ -191,13 +166,51 @@ class LiveConsumer:
     def end_impatient(self) -> None:
         """There are no messages: end the requests that do not wait."""
         self.end_served()
-        for pull in [one for one in self.pulls if one.impatient and not one.over_at]:
+        for pull in self.pulls.hasty():
             self.drop(pull, NO_MESSAGES, shortfall=False)
 
     def end_served(self) -> None:
-        """End the requests that do not wait for more than they have got."""
-        for pull in [one for one in self.pulls if one.impatient and one.served]:
-            self.drop(pull, NO_MESSAGES, shortfall=False)
+        """End the request that does not wait for more than it has got: the first one, as no other has got anything."""
+        if self.pulls and self.pulls.first.impatient and self.pulls.first.served:
+            self.drop(self.pulls.first, NO_MESSAGES, shortfall=False)
+
+    def look(self, now: Nanos, numbers: tuple[tuple[bytes, bytes], ...], *, reads: bool) -> None:
+        """End requests whose time is over, and those of clients that never listened; tell the others that the consumer is there.
+        *numbers*: fields that tell how far it has come; *reads*: messages are on their way from the disk. Cost: O(log requests)
+        for each request that is due."""
+        due = self.pulls.due(now)
+        for pull in due:
+            if pull.over_at and pull.over_at <= now:
+                self.drop(pull, TIMEOUT)
+        if not reads:
+            self.end_served()
+        for pull in filter(self.pulls.has, due):
+            if self._is_deaf(pull, now):
+                self.drop(pull, b"")
+                continue
+            if pull.heartbeat and pull.told_at + max(pull.heartbeat, self.pulls.room.pause) <= now:
+                pull.told_at = now
+                self.statuses.append(status_frame(pull.inbox, IDLE, numbers))
+            self.pulls.look_again(pull, now)
+
+    def forget_deaf(self, now: Nanos) -> None:
+        """Forget the requests of clients that do not listen any more; nobody knows while the connection is away. Cost:
+        O(requests)."""
+        for pull in list(self.pulls) if self.leaf.up else ():
+            if self._is_deaf(pull, now):
+                self.drop(pull, b"")
+
+    def _is_deaf(self, pull: Pull, now: Nanos) -> bool:
+        """True if nobody listens where a request wants its messages. Of a new one NATS may not have told yet that somebody does:
+        requests come by another connection."""
+        if not self.leaf.up:
+            if pull.unheard_until:
+                pull.unheard_until = Nanos(now + limits.PULL_UNHEARD_MAX)
+            return False
+        if self.leaf.interest.has(pull.inbox):
+            pull.unheard_until = NEVER
+            return False
+        return now >= pull.unheard_until
 
     def take_statuses(self, groups: tuple[GroupId, ...]) -> LeafFrames:
         """Take the statuses for clients; *groups*: as of LeafFrames."""
@@ -205,24 +218,16 @@ class LiveConsumer:
         self.statuses.clear()
         return LeafFrames(told, groups, self.leaf.user)
 
-    def forget_deaf(self, now: Nanos) -> None:
-        """Forget the requests of clients that do not listen any more, or never did; nobody knows while the connection is away."""
-        for pull in list(self.pulls) if self.leaf.up else ():
-            if self.leaf.interest.has(pull.inbox):
-                pull.heard = True
-            elif pull.heard or now - pull.made_at > limits.PULL_UNHEARD_MAX:
-                self.drop(pull, b"")
-
     def _drop_deaf(self) -> bool:
-        """Forget requests in front whose clients do not listen any more; returns False if none is left. Of a new one NATS may not
-        have told yet that somebody listens: requests come by another connection."""
+        """Forget requests in front whose clients do not listen any more; returns False if none is left."""
         while self.pulls:
-            pull = self.pulls[0]
-            if pull.heard and not self.leaf.interest.has(pull.inbox):
-                self.drop(pull, b"")
-                continue
-            pull.heard = pull.heard or self.leaf.interest.has(pull.inbox)
-            return True
+            pull = self.pulls.first
+            if self.leaf.interest.has(pull.inbox):
+                pull.unheard_until = NEVER
+                return True
+            if pull.unheard_until:
+                return True
+            self.drop(pull, b"")
         return self.config.pushes
 
     # --- what may leave -----------------------------------------------------------------------------------------------------
@@ -261,7 +266,7 @@ class LiveConsumer:
         if not self._drop_deaf():
             return first - 1
         if not self.config.pushes:
-            last = min(last, first + self.demand - 1)
+            last = min(last, first + self.pulls.demand - 1)
         if not self._weighs:
             return last
         weight, until = 0, first - 1
@@ -274,13 +279,13 @@ class LiveConsumer:
 
     @property
     def _weighs(self) -> bool:
-        return any(pull.limited for pull in self.pulls)
+        return self.pulls.limited > 0
 
     def _takes(self, weight: int, count: int) -> bool:
         """True if the first request has room for so many bytes of so many messages. One without room for a single message is
         over, and the next one is asked."""
         while self.pulls:
-            pull = self.pulls[0]
+            pull = self.pulls.first
             if count <= pull.left and (not pull.limited or weight <= pull.bytes_left):
                 return True
             if count > 1:
@@ -354,7 +359,7 @@ class LiveConsumer:
 
     def _taken_by_first(self, batch: ReadResult, first: int, last: int, now: Nanos) -> tuple[bytes, int]:
         """The first request gets what it wants of [first, last]: where it goes, and the last of it. Another one is first then."""
-        pull = self.pulls[0]
+        pull = self.pulls.first
         until = min(last, first + pull.left - 1)
         if pull.limited:
             until = first - 1
@@ -364,19 +369,15 @@ class LiveConsumer:
                     break
                 pull.bytes_left = max(0, pull.bytes_left - size)
                 until = at
-        count = until - first + 1
-        pull.left -= count
-        self.demand -= count
-        pull.told_at, pull.served = now, True
+        self.pulls.serve(pull, until - first + 1, now)
         if not pull.left:
-            self.pulls.popleft()
             if pull.limited:
                 fields = (b"Nats-Pending-Messages", b"0"), (b"Nats-Pending-Bytes", b"%d" % pull.bytes_left)
                 self.statuses.append(status_frame(pull.inbox, COMPLETED, fields))
         elif pull.limited and until < last:
             self.drop(pull, TOO_LARGE)
         else:
-            self.pulls.rotate(-1)
+            self.pulls.pass_on(pull)
         return pull.inbox, until
 
 

@@ -24,6 +24,7 @@ BAD_NAME: Final = ApiError(400, 10103, "durable name can not contain '.', '*', '
 TWO_FILTERS: Final = ApiError(400, 10136, "consumer cannot have both FilterSubject and FilterSubjects specified")
 FILTERS_OVERLAP: Final = ApiError(400, 10138, "consumer subject filters cannot overlap")
 EMPTY_FILTER: Final = ApiError(400, 10139, "consumer filter in FilterSubjects cannot be empty")
+NO_FILTER: Final = ApiError(400, 10093, "consumer filter subject is not a valid subset of the interest subjects")
 NEGATIVE_ACK_WAIT: Final = ApiError(400, 10183, "consumer ack wait needs to be positive")
 NEGATIVE_BACKOFF: Final = ApiError(400, 10184, "consumer backoff needs to be positive")
 SHORT_MAX_DELIVER: Final = ApiError(400, 10116, "max deliver is required to be > length of backoff values")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from stan_protocol.limits import INBOX_BYTES_MAX
 from stan_protocol.patterns import literal, overlap
 from stan_protocol.scalars import MILLISECOND, SECOND
 
@@ -16,7 +17,7 @@ from stan.protocol.jetstream import consumer_errors as errors
 from stan.protocol.jetstream.errors import ApiError, RequestError, invalid_json, pedantic_refusal
 from stan.protocol.jetstream.json_data import Fields
 from stan.protocol.jetstream.moments import read_moment, shown_moment
-from stan.protocol.jetstream.streams import ConsumerLimits
+from stan.protocol.jetstream.streams import ConsumerLimits, is_subject
 
 ALL, LAST, NEW, FROM_SEQUENCE, FROM_TIME, LAST_PER_SUBJECT = (
     "all",
@@ -247,9 +248,9 @@ def _numbers(fields: Fields, name: str) -> tuple[int, ...]:
 
 
 def _metadata(fields: Fields) -> dict[str, str]:
-    found = fields.table("metadata")
-    told = {key: Fields({key: found[key]}).text(key) for key in found if not key.startswith("_nats.")}
-    if sum(len(key) + len(value) for key, value in told.items()) > limits.STREAM_CONSUMER_METADATA_BYTES_MAX:
+    told = fields.metadata()
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in told.items())
+    if size > limits.STREAM_CONSUMER_METADATA_BYTES_MAX:
         raise RequestError(errors.METADATA_TOO_LONG)
     return told
 
@@ -327,7 +328,8 @@ def _of_push(config: ConsumerConfig) -> list[ApiError]:
             found.append(errors.HEARTBEAT_OF_PULL)
         if config.flow_control:
             found.append(errors.FLOW_OF_PULL)
-    if config.deliver_group and not _is_plain(config.deliver_group):
+    group = config.deliver_group
+    if group and not (_is_plain(group) and len(group.encode()) <= limits.STREAM_CONSUMER_NAME_BYTES_MAX):
         found.append(errors.BAD_GROUP)
     return found
 
@@ -363,6 +365,8 @@ def _of_filters(config: ConsumerConfig) -> list[ApiError]:
         return [errors.not_built(f"more than {limits.STREAM_CONSUMER_FILTERS_MAX} filters")]
     if not all(filters):
         return [errors.EMPTY_FILTER]
+    if not all(map(is_subject, filters)):
+        return [errors.NO_FILTER]
     if any(overlap(one, other) for at, one in enumerate(filters) for other in filters[:at]):
         return [errors.FILTERS_OVERLAP]
     return []
@@ -374,6 +378,8 @@ def _of_sizes(config: ConsumerConfig) -> list[ApiError]:
         found.append(errors.DESCRIPTION_TOO_LONG)
     if not is_consumer_name(config.name):
         found.append(errors.BAD_NAME)
+    if len(config.to) > INBOX_BYTES_MAX:
+        found.append(errors.not_created("consumer deliver subject is too long"))
     return found
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from stan_protocol.limits import HEADERS_BYTES_MAX
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import SECOND
 from stan_protocol.units import parse_duration
@@ -36,6 +37,14 @@ SCHEDULE_SOURCE: Final = b"Nats-Schedule-Source"
 SCHEDULE_NEXT: Final = b"Nats-Schedule-Next"
 SCHEDULER: Final = b"Nats-Scheduler"
 TTL_MIN: Final = SECOND
+_FIELD_ROOM: Final = 16
+"""Bytes that a header takes in a stored message beside its text, at most."""
+_LINES_AROUND: Final = 2
+
+
+def too_large(block: bytes) -> bool:
+    """True if a block takes more room in a stored message than headers may; looked at before it is parsed, line by line."""
+    return len(block) + _FIELD_ROOM * (block.count(b"\n") - _LINES_AROUND) > HEADERS_BYTES_MAX
 
 
 def parse(block: bytes) -> list[tuple[bytes, bytes]]:

@@ -8,6 +8,8 @@ from stan import limits
 from stan.protocol.jetstream.errors import RequestError, invalid_json
 
 _INTEGER_END: Final = 1 << 63
+_OF_SERVERS: Final = "_nats."
+"""How names of metadata begin that servers add to their answers."""
 
 
 def _no_number(text: str) -> NoReturn:
@@ -88,6 +90,14 @@ class Fields:
         """The object of a field; empty if it is not there. Raises RequestError."""
         found: dict[str, Any] = self._typed(name, dict, {})
         return found
+
+    def metadata(self) -> dict[str, str]:
+        """The texts of the field `metadata` by their names, without those that servers add. Raises RequestError."""
+        read = Fields(self.table("metadata"))
+        found = {name: read.text(name) for name in list(read._document)}
+        if any(not name.isprintable() for name in found):
+            raise RequestError(invalid_json("json: a key of metadata is not printable"))
+        return {name: value for name, value in found.items() if not name.startswith(_OF_SERVERS)}
 
     def take_set(self, *names: str) -> str:
         """The first of *names* with a value that is not null, false, 0 or empty, "" if there is none; reads all of them."""

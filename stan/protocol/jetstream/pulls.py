@@ -15,6 +15,7 @@ from stan.protocol.jetstream.json_data import Fields, read_object
 ACK_SUBJECTS: Final = "$JS.ACK.>"
 FLOW_SUBJECTS: Final = "$JS.FC.>"
 _ACK_TOKENS: Final = 9
+_FLOW_TOKENS: Final = 5
 PLAIN_ACKS: Final = frozenset((b"", b"+ACK"))
 """Payloads that say no more than that a message is done."""
 
@@ -60,6 +61,8 @@ def pull_refusal(request: PullRequest, config: ConsumerConfig) -> bytes:
         return b"409 Exceeded MaxRequestMaxBytes of %d" % config.max_bytes
     if request.heartbeat and not 0 < request.heartbeat * 2 <= request.expires:
         return b"400 Bad Request - heartbeat value too large"
+    if 0 < request.heartbeat < limits.PULL_BEAT_MIN:
+        return b"400 Bad Request - heartbeat value too small"
     return b""
 
 
@@ -104,6 +107,13 @@ class AckPlace(NamedTuple):
     sequence: int  # of the message
 
 
+class FlowPlace(NamedTuple):
+    """Names in the subject on which a client answers to flow control."""
+
+    stream: bytes
+    consumer: bytes
+
+
 class AckNumbers(NamedTuple):
     """Numbers in an ack subject, as advisories tell them."""
 
@@ -127,3 +137,9 @@ def read_ack_subject(subject: bytes) -> AckPlace | None:
     if len(tokens) != _ACK_TOKENS or not tokens[5].isdigit() or len(tokens[5]) > 19:
         return None
     return AckPlace(tokens[2], tokens[3], int(tokens[5]))
+
+
+def read_flow_subject(subject: bytes) -> FlowPlace | None:
+    """The stream and the consumer of an answer to flow control; None: it is none of ours."""
+    tokens = subject.split(b".", _FLOW_TOKENS)
+    return FlowPlace(tokens[2], tokens[3]) if len(tokens) == _FLOW_TOKENS else None

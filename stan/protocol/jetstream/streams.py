@@ -16,14 +16,7 @@ from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.permissions import covers
-from stan.protocol.jetstream.errors import (
-    OTHER_STREAM,
-    REPLICAS_ALONE,
-    RequestError,
-    invalid_config,
-    invalid_json,
-    pedantic_refusal,
-)
+from stan.protocol.jetstream.errors import OTHER_STREAM, REPLICAS_ALONE, RequestError, invalid_config, pedantic_refusal
 from stan.protocol.jetstream.json_data import Fields
 
 DUPLICATE_WINDOW: Final = 120 * SECOND
@@ -346,7 +339,7 @@ def _read(fields: Fields) -> StreamConfig:
         allow_schedules=fields.switch("allow_msg_schedules"),
         compressed=fields.text("compression") == S2,
         consumers=_consumer_limits(Fields(fields.table("consumer_limits"))),
-        metadata=_metadata(fields.table("metadata")),
+        metadata=fields.metadata(),
     )
     fields.take_set(*_NOT_BUILT, "persist_mode")
     fields.end()
@@ -359,14 +352,6 @@ def _consumer_limits(fields: Fields) -> ConsumerLimits:
     if min(found) < 0:
         raise RequestError(invalid_config("consumer limits can not be negative"))
     return found
-
-
-def _metadata(table: Mapping[str, Any]) -> Mapping[str, str]:
-    read = Fields(table)
-    found = {key: read.text(key) for key in table}
-    if any(not key.isprintable() for key in found):
-        raise RequestError(invalid_json("json: a key of metadata is not printable"))
-    return {key: value for key, value in found.items() if not key.startswith("_nats.")}
 
 
 def _refuse(fields: Fields, document: Mapping[str, Any]) -> None:

@@ -88,9 +88,9 @@ def test_any_payload_is_a_request_or_refused(payload):
 
 def test_a_heartbeat_needs_a_request_that_lasts_twice_as_long():
     config = ConsumerConfig(name="one")
-    assert pull_refusal(PullRequest(expires=10, heartbeat=5), config) == b""
-    assert b"heartbeat" in pull_refusal(PullRequest(expires=10, heartbeat=6), config)
-    assert b"heartbeat" in pull_refusal(PullRequest(heartbeat=6), config)
+    assert pull_refusal(PullRequest(expires=10 * SECOND, heartbeat=5 * SECOND), config) == b""
+    assert b"heartbeat" in pull_refusal(PullRequest(expires=10 * SECOND, heartbeat=6 * SECOND), config)
+    assert b"heartbeat" in pull_refusal(PullRequest(heartbeat=6 * SECOND), config)
 
 
 @pytest.mark.parametrize(

@@ -202,5 +202,7 @@ def _needs_newer(frame: Frame) -> bool:
     """True if a request asks for a level of the API that this server does not know."""
     if headers.REQUIRED_LEVEL not in frame.header:
         return False
+    if headers.too_large(frame.header):
+        return True
     levels = [value for name, value in headers.parse(frame.header) if name == headers.REQUIRED_LEVEL]
     return any(not level.isdigit() or int(level[:9]) > LEVEL_READ for level in levels)

@@ -23,6 +23,7 @@ from stan.protocol.jetstream import headers
 from stan.protocol.jetstream.api import CHANGES, OWNS, SEES, ApiRow
 from stan.protocol.jetstream.consumers import ConsumerConfig
 from stan.protocol.jetstream.errors import (
+    HEADER_TOO_LARGE,
     NO_INBOX,
     OTHERS_CONSUMER,
     ApiError,
@@ -153,6 +154,8 @@ class JetStreamRights:
             error = next(filter(None, refusals), None)
         if error is not None or headers.ROLLUP not in frame.header:
             return error
+        if headers.too_large(frame.header):
+            return HEADER_TOO_LARGE
         values = [value for name, value in headers.parse(frame.header) if name == headers.ROLLUP]
         replaces_all = _ROLLUP_ALL in values or (stream.config.is_literal and bool(values))
         return self.refusal(user, CHANGES, stream.channel) if replaces_all else None

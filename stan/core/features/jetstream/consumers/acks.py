@@ -5,6 +5,7 @@ Plain acks of one turn go to each consumer together; a client that says somethin
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 from stan_protocol.frames import Frame, StreamAcks
@@ -19,7 +20,7 @@ from stan.core.services.listening import Taker
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
 from stan.protocol.jetstream.headers import no_responders
-from stan.protocol.jetstream.pulls import ACK_SUBJECTS, FLOW_SUBJECTS, PLAIN_ACKS, read_ack_subject
+from stan.protocol.jetstream.pulls import ACK_SUBJECTS, FLOW_SUBJECTS, PLAIN_ACKS, read_ack_subject, read_flow_subject
 
 
 @dataclass(slots=True)
@@ -125,9 +126,11 @@ class ConsumerAcks:
         if said is None:
             return
         user, answer = said
-        for part in self.leading.all_parts(ConsumerDeliveries):
-            if part.flow_answered(answer.subject, raw(user)):
-                return
+        place = read_flow_subject(answer.subject)
+        led = None if place is None else self._led(place.stream, place.consumer)
+        if led is not None and led[2][2].leaf.user == raw(user):
+            self.faults.within(led[0], led[1].flow_answered, led[2], answer.subject)
 
     def _interest_changed(self, leaf: LeafState, changes: list[Change]) -> None:
-        self.leading.each(ConsumerDeliveries, ConsumerDeliveries.interest_changed, leaf, changes)
+        left = any(not begins for begins, *_ in changes)
+        self.leading.each(ConsumerDeliveries, partial(ConsumerDeliveries.interest_changed, left=left), leaf)

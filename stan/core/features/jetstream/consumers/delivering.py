@@ -4,7 +4,6 @@ MSG.NEXT ─► a Pull of the consumer ─► the cursor is scheduled ─► del
 acks ─► the cursor's acks; those whose senders want to know are answered once an entry behind them is committed
 """
 
-from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 from functools import partial
 from typing import ClassVar
@@ -14,7 +13,6 @@ from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import ChannelUid, Nanos
 
 from stan import limits
-from stan.core.base.interest import Change
 from stan.core.base.leaf_state import LeafState
 from stan.core.features.jetstream.consumers.after_commit import AfterCommit
 from stan.core.features.jetstream.consumers.descriptions import inactive_since
@@ -23,8 +21,9 @@ from stan.core.features.jetstream.consumers.subjects import WantedSubjects, let_
 from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.leader.cursors import LiveCursor, LiveMember
-from stan.core.leader.live_consumer import DELETED, IDLE, MOVED, TIMEOUT, LiveConsumer, Pull
+from stan.core.leader.live_consumer import DELETED, IDLE, MOVED, LiveConsumer
 from stan.core.leader.local_group import Leadership
+from stan.core.leader.pulls import Pull, PullRoom
 from stan.core.metadata.streams import Stream
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.services import Services
@@ -33,7 +32,13 @@ from stan.core.state.cursors import CursorKind
 from stan.protocol.jetstream import headers
 from stan.protocol.jetstream.consumers import ACK_ALL
 from stan.protocol.jetstream.errors import RequestError
-from stan.protocol.jetstream.pulls import PullRequest, pull_refusal, read_ack, read_ack_numbers, read_pull
+from stan.protocol.jetstream.pulls import (
+    PullRequest,
+    pull_refusal,
+    read_ack,
+    read_ack_numbers,
+    read_pull,
+)
 from stan.protocol.jetstream.statuses import status_frame
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.user_subjects import own_name
@@ -57,6 +62,7 @@ class ConsumerDeliveries(LeaderPart):
         self._alarms: dict[int, int] = {}  # by the cursor's number: when it is looked at, Nanos
         self._up: set[bytes] = set()  # the users whose leafnode connections are up, as the consumers know it
         self.after_commit = AfterCommit(services, leadership)
+        self._room = PullRoom()
 
     # --- which there are --------------------------------------------------------------------------------------------------
 
@@ -71,6 +77,9 @@ class ConsumerDeliveries(LeaderPart):
         number = live.cursor.cursor_id
         known = self._known.get(number)
         if known is None or known[2] is not consumer:
+            if known is not None:
+                known[2].end_all(b"")
+            consumer.pulls.room = self._room
             consumer.presence.idle_since = inactive_since(self.node.clock.now)
             known = self._known[number] = (live, live.members[0], consumer)
             self._bound(known)
@@ -165,20 +174,28 @@ class ConsumerDeliveries(LeaderPart):
 
     # --- NATS -------------------------------------------------------------------------------------------------------------
 
-    def interest_changed(self, leaf: LeafState, changes: Iterable[Change]) -> None:
-        """A leafnode connection or the interest of NATS has changed."""
+    def interest_changed(self, leaf: LeafState, *, left: bool) -> None:
+        """A leafnode connection or the interest of NATS has changed. *left*: somebody listens no more."""
         came_up = leaf.up and leaf.user not in self._up
         (self._up.add if leaf.up else self._up.discard)(leaf.user)
-        gone = any(not begins for begins, *_ in changes)
+        if left and self._room.taken:
+            self._forget_deaf(self.node.clock.now)
         for led in [one for one in self._known.values() if one[2].leaf is leaf]:
             live, _, consumer = led
-            if gone and consumer.pulls:
-                consumer.forget_deaf(self.node.clock.now)
             if consumer.config.pushes:
                 self._look_who_listens(led)
             if came_up:
                 self.group.dispatch.cursors.schedule(live)
                 self._arm(led)
+
+    def _forget_deaf(self, now: Nanos) -> None:
+        """Forget the requests of clients that do not listen any more: now, or soon where somebody has looked a moment ago."""
+        at = self._room.look_for_deaf(now)
+        if at:
+            self.at(at, self._forget_deaf)
+        elif at is not None:
+            for _, _, consumer in self._known.values():
+                consumer.forget_deaf(now)
 
     def _look_who_listens(self, led: LedConsumer) -> None:
         _, _, consumer = led
@@ -210,13 +227,12 @@ class ConsumerDeliveries(LeaderPart):
         try:
             asked = read_pull(payload)
         except RequestError as error:
-            self._refuse(reply, b"400 Bad Request - %b" % error.error.description.encode())
+            self._refuse(reply, b"400 Bad Request - %b" % error.error.description.encode(errors="replace"))
             return
+        waiting, most = consumer.pulls, consumer.config.max_waiting
         refusal = pull_refusal(asked, consumer.config)
-        if not refusal and len(consumer.pulls) >= consumer.config.max_waiting:
-            consumer.forget_deaf(now)
-            if len(consumer.pulls) >= consumer.config.max_waiting:
-                refusal = b"409 Exceeded MaxWaiting"
+        if not refusal and (len(waiting) >= most or self._room.left(consumer.leaf.user) <= 0):
+            refusal = b"409 Exceeded MaxWaiting"
         if refusal:
             self._refuse(reply, refusal)
             return
@@ -285,16 +301,12 @@ class ConsumerDeliveries(LeaderPart):
         if consumer.presence.idle_since and not consumer.config.pushes:
             consumer.presence.idle_since = inactive_since(self.node.clock.now)
 
-    def flow_answered(self, subject: bytes, user: bytes) -> bool:
-        """A client of *user* (b"" without users) has received everything that was pushed; returns False if its consumer is not
-        here."""
-        for led in self._known.values():
-            if led[2].leaf.user == user and led[2].flow.answered(subject):
-                led[2].ask()
-                self._flush(led[2])
-                self.group.dispatch.cursors.schedule(led[0])
-                return True
-        return False
+    def flow_answered(self, led: LedConsumer, subject: bytes) -> None:
+        """A client says that it has received everything that was pushed to it before it was asked."""
+        if led[2].flow.answered(subject):
+            led[2].ask()
+            self._flush(led[2])
+            self.group.dispatch.cursors.schedule(led[0])
 
     # --- time -------------------------------------------------------------------------------------------------------------
 
@@ -307,16 +319,19 @@ class ConsumerDeliveries(LeaderPart):
 
     def _next_at(self, consumer: LiveConsumer) -> int:
         config, clock = consumer.config, self.node.clock
-        times = [pull.next_at for pull in consumer.pulls if pull.next_at]
-        if consumer.leaf.up:
-            times += [pull.made_at + limits.PULL_UNHEARD_MAX for pull in consumer.pulls if not pull.heard]
+        look = consumer.pulls.next_look()
+        times = [look] if look else []
         if config.pushes and consumer.presence.active and config.idle_heartbeat:
-            times.append(consumer.presence.told_at + config.idle_heartbeat)
+            times.append(consumer.presence.told_at + self._beat_of(consumer))
         if config.inactive_threshold:
             times.append((consumer.presence.idle_since or clock.now) + config.inactive_threshold)
         if consumer.presence.paused:
             times.append(clock.now + max(1, config.pause_until - clock.wall))
-        return max(min(times, default=0), clock.now + 1) if times else 0
+        return min(max(min(times), clock.now + 1), clock.now + limits.CONSUMER_LOOK_MAX) if times else 0
+
+    def _beat_of(self, consumer: LiveConsumer) -> int:
+        """The interval of a pushing consumer's heartbeats, ns: longer where there are very many consumers."""
+        return max(consumer.config.idle_heartbeat, len(self._known) * limits.PUSH_BEAT_PAUSE)
 
     def _look(self, number: int, now: Nanos) -> None:
         """Look at a consumer whose time has come."""
@@ -331,34 +346,24 @@ class ConsumerDeliveries(LeaderPart):
         if consumer.presence.paused and consumer.config.pause_until <= self.node.clock.wall:
             consumer.presence.paused = False
             self.group.dispatch.cursors.schedule(live)
-        self._end_late(live, consumer, now)
-        self._beat(live, consumer, now)
+        fields = (b"Nats-Last-Consumer", b"%d" % consumer.sent), (b"Nats-Last-Stream", b"%d" % live.last_sent)
+        consumer.look(now, fields, reads=bool(live.reads.fetching))
+        if not consumer.pulls and not consumer.config.pushes and not consumer.presence.idle_since:
+            consumer.presence.idle_since = inactive_since(now)
+        self._beat(consumer, now, fields)
         self._flush(consumer)
         if not self._is_inactive(led, now):
             self._arm(led)
 
-    def _end_late(self, live: LiveCursor, consumer: LiveConsumer, now: Nanos) -> None:
-        """End requests whose time is over, those that do not wait and get no more, and those of clients that do not listen."""
-        for pull in [one for one in consumer.pulls if one.over_at and one.over_at <= now]:
-            consumer.drop(pull, TIMEOUT)
-        if not live.reads.fetching:
-            consumer.end_served()
-        consumer.forget_deaf(now)
-        if not consumer.pulls and not consumer.config.pushes and not consumer.presence.idle_since:
-            consumer.presence.idle_since = inactive_since(now)
-
-    def _beat(self, live: LiveCursor, consumer: LiveConsumer, now: Nanos) -> None:
-        """Tell clients that have heard nothing for a while that the consumer is there."""
-        fields = (b"Nats-Last-Consumer", b"%d" % consumer.sent), (b"Nats-Last-Stream", b"%d" % live.last_sent)
-        for pull in consumer.pulls:
-            if pull.heartbeat and pull.told_at + pull.heartbeat <= now:
-                pull.told_at = now
-                consumer.statuses.append(status_frame(pull.inbox, IDLE, fields))
-        config = consumer.config
-        if config.pushes and consumer.presence.active and 0 < config.idle_heartbeat <= now - consumer.presence.told_at:
-            consumer.presence.told_at = now
+    def _beat(self, consumer: LiveConsumer, now: Nanos, fields: tuple[tuple[bytes, bytes], ...]) -> None:
+        """Tell clients to which nothing was pushed for a while that the consumer is there."""
+        config, presence = consumer.config, consumer.presence
+        if not (config.pushes and presence.active and config.idle_heartbeat > 0):
+            return
+        if self._beat_of(consumer) <= now - presence.told_at:
+            presence.told_at = now
             if consumer.flow.stalled:
-                fields = (*fields, (b"Nats-Consumer-Stalled", consumer.flow.asked))  # type: ignore[assignment]
+                fields = (*fields, (b"Nats-Consumer-Stalled", consumer.flow.asked))
             consumer.statuses.append(self._pushed(consumer, IDLE, fields))
 
     @staticmethod
@@ -395,7 +400,6 @@ def _pull_of(request: PullRequest, reply: bytes, now: Nanos) -> Pull:
     return Pull(
         inbox=reply,
         left=request.batch,
-        made_at=now,
         bytes_left=request.max_bytes,
         limited=request.max_bytes > 0,
         over_at=over_at,

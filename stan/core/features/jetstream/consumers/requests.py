@@ -301,7 +301,7 @@ class ConsumerRequests:
 
     def _delete(self, request: ApiRequest) -> None:
         _, known = self.shown.existing(request, changes=True)
-        change = pb.DropConsumer(uid=request.known.uid, name=request.named[1].encode(), changed=known.changed)
+        change = pb.DropConsumer(uid=request.known.uid, name=raw(request.named[1]), changed=known.changed)
         self.proposals.change_group(request.groups[0], partial(self._deleted, request), drop_consumer=change)
 
     def _deleted(self, request: ApiRequest, result: object, _error: str) -> None:
@@ -314,7 +314,7 @@ class ConsumerRequests:
 
     def _next(self, request: ApiRequest) -> None:
         frame, known = request.frame, request.known
-        there = request.part(ConsumerDeliveries).find(known.uid, request.named[1].encode())
+        there = request.part(ConsumerDeliveries).find(known.uid, raw(request.named[1]))
         if there is None:  # as NATS answers where nobody listens
             self.outgoing.responses.append(headers.no_responders(frame.reply))
             return

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from stan import limits
-from stan.core.base.names import text
+from stan.core.base.names import raw, text
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
 from stan.core.features.jetstream.consumers.descriptions import consumer_named, described
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
@@ -51,7 +51,7 @@ class ShownConsumers:
 
     def existing(self, request: ApiRequest, *, changes: bool = False) -> tuple[Cursor, Consumer]:
         """The consumer that a request names. *changes*: it is to be paused or deleted. Raises RequestError."""
-        there = self.named(request, request.named[1].encode())
+        there = self.named(request, raw(request.named[1]))
         if there is None:
             raise RequestError(errors.NO_CONSUMER)
         error = self.rights.consumer_refusal(request.user, request.known, there[0], changes=changes)

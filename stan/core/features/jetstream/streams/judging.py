@@ -49,8 +49,6 @@ from stan.protocol.jetstream.errors import (
 )
 
 _LENGTH: Final = Struct("<I")
-_HEADER_ROOM: Final = 16
-"""Bytes that a header takes in a stored message beside its text, at most."""
 _SCHEDULE_ROOM: Final = 64
 """Bytes that a message which a schedule publishes takes more than the schedule, at most."""
 _NOT_BUILT: Final = {
@@ -186,6 +184,8 @@ class Judge:
         """Judge a message that gets *sequence*, *before* it so many others of the same batch; note it if it is to be stored."""
         if self.stream.config.sealed:
             return SEALED
+        if headers.too_large(frame.header):
+            return HEADER_TOO_LARGE
         listed = headers.parse(frame.header) if frame.header else []
         fields = dict(reversed(listed))  # of several with one name, the first counts
         if self.stream.config.allow_schedules and fields.get(headers.SCHEDULE) and not fields.get(headers.ROLLUP):
@@ -196,7 +196,7 @@ class Judge:
             if found is not None:
                 return found
         body, expiry_error = self._body(frame, listed, fields)
-        error = expiry_error or self._too_large(frame, listed, body) or self._too_many(sequence, len(body))
+        error = expiry_error or self._too_large(frame, body) or self._too_many(sequence, len(body))
         error = error or self._too_many_of_subject(frame.subject, fields, sequence, before)
         if error is not None:
             return error
@@ -395,12 +395,10 @@ class Judge:
                 header.value = b"%d" % (config.marker_ttl // SECOND)
         return config.marker_ttl
 
-    def _too_large(self, frame: Frame, listed: list[tuple[bytes, bytes]], body: bytes) -> ApiError | None:
+    def _too_large(self, frame: Frame, body: bytes) -> ApiError | None:
         most, name = self.stream.config.max_msg_size, self.channel.info.name
         if 0 <= most < len(frame.payload) + len(frame.header):
             return MESSAGE_TOO_LARGE
-        if len(frame.header) + _HEADER_ROOM * len(listed) > limits.HEADERS_BYTES_MAX:
-            return HEADER_TOO_LARGE
         if len(frame.subject) > limits.KEY_BYTES_MAX:
             return not_stored("the subject is too long")
         room = self.nats.message_payload_max(name) - MESSAGE_ROOM - len(name)

@@ -1,0 +1,144 @@
+"""What clients of JetStream send in great numbers costs the broker little for each, and keeps nobody else waiting."""
+
+import json
+import sys
+
+import pytest
+from stan_protocol.scalars import SECOND
+
+from stan import limits
+from tests.kit.consumers import asks, consumer, info, listens, pull, served
+from tests.kit.jetstream import answer_to, api, harness, hears
+
+
+def calls_of(work):
+    """How many functions a piece of work calls."""
+    count = 0
+
+    def note(_frame, event, _argument):
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def waiting(h, name, number):
+    """So many requests of one client wait."""
+    listens(h, "_INBOX.many.>")
+    for at in range(number):
+        asked = b'{"batch": 1, "expires": %d}' % (1000 * SECOND - at)
+        hears(h, f"$JS.API.CONSUMER.MSG.NEXT.ORDERS.{name}", asked, f"_INBOX.many.{at}")
+    h.turn()
+
+
+# --- requests for messages ------------------------------------------------------------------------------------------------
+
+
+def cost_of_a_pull(number):
+    """Calls for a request, and for one that is refused, where so many wait already."""
+    h = served()
+    consumer(h, "worker", max_waiting=number + 1)
+    waiting(h, "worker", number)
+    taken = calls_of(lambda: asks(h, "worker", "_INBOX.many.x", batch=1, expires=SECOND))
+    assert info(h, "worker")["num_waiting"] == number + 1
+    return taken, calls_of(lambda: asks(h, "worker", "_INBOX.many.y", batch=1, expires=SECOND))
+
+
+def test_a_request_for_messages_costs_the_same_however_many_wait():
+    few, few_refused = cost_of_a_pull(10)
+    many, many_refused = cost_of_a_pull(2000)
+
+    assert many < few + 100
+    assert many_refused < few_refused + 100
+
+
+def test_a_client_that_leaves_amid_many_requests_costs_little():
+    h = served()
+    consumer(h, "worker", max_waiting=2000)
+    waiting(h, "worker", 1000)
+    listens(h, gone=("foo.1",))  # looks at all requests
+    cost = calls_of(lambda: [listens(h, gone=(f"foo.{at}",)) for at in range(20)])
+
+    assert cost < 20 * 1000
+    listens(h, gone=("_INBOX.many.>",))
+    h.pass_time(0.5)
+    assert info(h, "worker")["num_waiting"] == 0
+
+
+def test_requests_that_end_ever_sooner_leave_no_timers_behind():
+    h = served()
+    consumer(h, "worker", max_waiting=4000)
+    before = h.state.timers
+    waiting(h, "worker", 2000)
+
+    assert h.state.timers < before + 20
+
+
+def test_heartbeats_that_are_too_fast_are_refused():
+    h = served()
+    consumer(h, "worker")
+    (refused,) = pull(h, "worker", 1, expires=SECOND, idle_heartbeat=1)
+
+    assert refused.status == "400 Bad Request - heartbeat value too small"
+    assert pull(h, "worker", 1, expires=SECOND, idle_heartbeat=limits.PULL_BEAT_MIN) == []
+
+
+def test_requests_for_messages_of_all_consumers_have_a_bound(monkeypatch):
+    monkeypatch.setattr(limits, "PULLS_MAX", 3)
+    h = served()
+    for name in ("one", "two"):
+        consumer(h, name)
+    for at in range(3):
+        assert pull(h, "one", 1, inbox=f"_INBOX.one.{at}", expires=SECOND) == []
+
+    assert [one.status for one in pull(h, "two")] == ["409 Exceeded MaxWaiting"]
+    h.pass_time(1.1)
+    assert pull(h, "two") == []
+
+
+# --- answers to flow control ------------------------------------------------------------------------------------------------
+
+
+def cost_of_an_answer(number):
+    """Calls for a forged answer to flow control where there are so many consumers."""
+    h = served()
+    for at in range(number):
+        consumer(h, f"c{at}")
+    return calls_of(lambda: hears(h, "$JS.FC.ORDERS.c1.7"))
+
+
+def test_a_forged_answer_to_flow_control_costs_the_same_however_many_consumers_there_are():
+    assert cost_of_an_answer(200) < cost_of_an_answer(5) + 20
+
+
+# --- headers ----------------------------------------------------------------------------------------------------------------
+
+
+def cost_of_headers(subject, block):
+    """Calls for a message, or a request, with these headers; and the answer."""
+    h = harness()
+    api(h, "STREAM.CREATE.S", {"name": "S", "subjects": ["a.*"]})
+    cost = calls_of(lambda: [hears(h, subject, b"", "reply.headers", block), h.turn()])
+    return cost, json.loads(answer_to(h, "reply.headers").payload)
+
+
+@pytest.mark.parametrize(
+    ("subject", "line", "code"),
+    [("a.b", b"a:\r\n", 10097), ("$JS.API.INFO", b"Nats-Required-Api-Level: 1\r\n", 10185)],
+)
+def test_a_header_block_that_is_too_large_is_not_read(subject, line, code):
+    few, _ = cost_of_headers(subject, b"NATS/1.0\r\n%b\r\n" % line)
+    many, refused = cost_of_headers(subject, b"NATS/1.0\r\n%b\r\n" % (line * 20_000))
+
+    assert refused["error"]["err_code"] == code
+    assert many < few + 50
+
+
+def test_a_header_block_of_64_kib_is_stored():
+    _, stored = cost_of_headers("a.b", b"NATS/1.0\r\na: %b\r\n\r\n" % (b"b" * 65_000))
+    assert stored["seq"] == 1
