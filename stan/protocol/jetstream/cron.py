@@ -1,7 +1,7 @@
 """Cron patterns of schedules, as JetStream has them: six fields, from seconds to days of the week, in UTC.
 
 A field is a list of numbers, names, ranges and steps (`1,15`, `mon-fri`, `*/10`). Where both days of the month and days of the
-week are told, a day of either kind matches.
+week are given, a day of either kind matches.
 """
 
 import calendar
