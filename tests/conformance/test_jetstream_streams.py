@@ -548,6 +548,28 @@ async def of_ended_schedules(ask: ApiClient, name: str) -> list[object]:
     return [await ask.api(f"STREAM.INFO.{name}", {"subjects_filter": ">"}), await last_of(ask, name, now)]
 
 
+PATTERNS = (
+    *("@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually", "@Daily", "@often"),
+    *("0 30 9-17 * * mon-fri", "0 0 0 29 2 ?", "0 0 0 30 2 *", "0 0 0 1,15 JAN,jul SUN", "0 5/20 0 1 1 *"),
+    *("* * * * *", "60 * * * * *", "0 0 24 * * *", "0 0 0 0 * *", "0 0 0 * 13 *", "0 0 0 * * 7", "0 5-1 * * * *"),
+    *("0 1-2-3 * * * *", "0 1/2/3 * * * *", "0 */0 * * * *", "-1 * * * * *", "x * * * * *", ", * * * * *"),
+)
+
+
+async def of_patterns(ask: ApiClient, name: str) -> list[object]:
+    """Schedules with cron patterns, which are taken or refused; and one that is due each second."""
+    now, every = f"{name}.now", f"{name}.every"
+    await ask.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": [f"{name}.>"], "allow_msg_schedules": True})
+    told = [await ask.publish(every, b"x", Nats_Schedule=pattern, Nats_Schedule_Target=now) for pattern in PATTERNS]
+    told.append(await ask.publish(every, b"x", Nats_Schedule="* * * * * *", Nats_Schedule_Target=now))
+    await published(ask, name, now, 2)
+    answer = await ask.api(f"STREAM.MSG.GET.{name}", {"next_by_subj": now})
+    lines = b64decode(answer[1]["message"].pop("hdrs")).decode().splitlines()
+    told += [answer, lines[:2], [line for line in lines if line.startswith("Nats-Schedule-Next") and "." in line]]
+    await ask.publish(every, b"x", Nats_Rollup="sub")
+    return told
+
+
 async def of_repeating_schedules(ask: ApiClient, name: str) -> list[object]:
     """A schedule that repeats, until it is removed."""
     now, every = f"{name}.now", f"{name}.every"
@@ -576,11 +598,11 @@ async def last_of(ask: ApiClient, name: str, subject: str) -> object:
 
 
 async def published(ask: ApiClient, name: str, subject: str, count: int) -> None:
-    """Return once a stream has so many messages of a subject."""
+    """Return once a stream has so many messages of a subject, or more."""
     async with asyncio.timeout(ANSWERS_S):
         while True:
             _, found = await ask.api(f"STREAM.INFO.{name}", {"subjects_filter": subject})
-            if found["state"].get("subjects", {}).get(subject, 0) == count:
+            if found["state"].get("subjects", {}).get(subject, 0) >= count:
                 return
 
 
@@ -601,6 +623,7 @@ async def published(ask: ApiClient, name: str, subject: str, count: int) -> None
         of_schedules,
         of_ended_schedules,
         of_repeating_schedules,
+        of_patterns,
     ],
 )
 async def test_both_servers_answer_the_same(story, original, ours):

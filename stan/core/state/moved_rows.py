@@ -26,7 +26,7 @@ def _belongs(kind: str, key: bytes, uid: int) -> bool:
     """True if a row moves with a channel."""
     if kind == Transactions.KIND:
         return key[:1] == COMMITTED and key[1 : 1 + LONG_UID_BYTES] == uid.to_bytes(LONG_UID_BYTES)
-    return kind not in _STAYING and key[:UID_BYTES] == uid.to_bytes(UID_BYTES)
+    return key[:UID_BYTES] == uid.to_bytes(UID_BYTES)
 
 
 def moved_rows(
@@ -48,6 +48,6 @@ def moved_rows(
             row.joined = member.joined_at
             yield pb.MovedRow(subscription=row)
         for part in machine.components:
-            for key in sorted(part.keys()):
+            for key in sorted(part.keys()) if part.KIND not in _STAYING else ():
                 if _belongs(part.KIND, key, uid):
                     yield pb.MovedRow(part=pb.PartRow(kind=part.KIND, key=key, state=part.row(key) or b""))

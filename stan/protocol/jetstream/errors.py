@@ -53,6 +53,7 @@ INVALID_TARGET: Final = ApiError(400, 10190, "message schedules target is invali
 INVALID_SCHEDULE_TTL: Final = ApiError(400, 10191, "message schedules invalid per-message TTL")
 INVALID_SCHEDULE_ROLLUP: Final = ApiError(400, 10192, "message schedules invalid rollup")
 INVALID_SOURCE: Final = ApiError(400, 10203, "message schedules source is invalid")
+INVALID_ZONE: Final = ApiError(400, 10223, "message schedules time zone is invalid")
 INVALID_SCHEDULER: Final = ApiError(400, 10212, "message schedules invalid scheduler")
 SEALED: Final = ApiError(400, 10109, "invalid operation on sealed stream")
 OTHERS_CONSUMER: Final = ApiError(FORBIDDEN, 10403, "the consumer belongs to another user")

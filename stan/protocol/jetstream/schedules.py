@@ -1,7 +1,7 @@
 """Schedules of messages, as their headers have them: a message that is to be published to another subject, once or repeatedly.
 
-Its time is in `Nats-Schedule` (`@at 2027-01-01T00:00:00Z`, or `@every 5m`), the other subject, of the same stream, in
-`Nats-Schedule-Target`; `Nats-Schedule-TTL` tells the time to live of a message that is published then.
+Its time is in `Nats-Schedule` (`@at 2027-01-01T00:00:00Z`, `@every 5m`, or a cron pattern), the other subject, of the same
+stream, in `Nats-Schedule-Target`; `Nats-Schedule-TTL` tells the time to live of a message that is published then.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from stan_protocol.scalars import SECOND
 from stan_protocol.units import parse_duration
 
 from stan import limits
-from stan.protocol.jetstream import headers
+from stan.protocol.jetstream import cron, headers
 from stan.protocol.jetstream.errors import (
     INVALID_SCHEDULE,
     INVALID_SCHEDULE_ROLLUP,
@@ -21,6 +21,7 @@ from stan.protocol.jetstream.errors import (
     INVALID_SCHEDULER,
     INVALID_SOURCE,
     INVALID_TARGET,
+    INVALID_ZONE,
     NO_SCHEDULES,
     NO_TTL,
     ApiError,
@@ -28,8 +29,8 @@ from stan.protocol.jetstream.errors import (
 from stan.protocol.jetstream.moments import read_moment, shown_moment
 from stan.protocol.jetstream.streams import StreamConfig, is_subject
 
-_AT: Final = b"@at "
-_EVERY: Final = b"@every "
+_AT: Final = "@at "
+_EVERY: Final = "@every "
 _LEFT_OUT: Final = (headers.SCHEDULE, b"Nats-Expected-")
 """How names of headers begin that only the schedule has."""
 _ITS_OWN: Final = (headers.MSG_ID, headers.TTL, headers.ROLLUP)
@@ -42,7 +43,7 @@ class ScheduleFields(NamedTuple):
     """Holds what the headers of a schedule say."""
 
     due: int  # Unix ns; of a repeating one: the first time
-    every: int  # ns from one time to the next; 0: it does not repeat
+    repeats: str  # by which pattern; "": it does not
     target: bytes
     ttl: int  # of what is published, ns; 0: it stays
     ttl_header: bytes  # as the schedule has it; b"": it has none
@@ -50,23 +51,26 @@ class ScheduleFields(NamedTuple):
 
 def of_fields(fields: Mapping[bytes, bytes], now: int) -> ScheduleFields | None:
     """The headers of a schedule that is stored *now* (Unix ns), read; None: it is none, or one that cannot be carried out."""
-    pattern, ttl_header = fields.get(headers.SCHEDULE, b""), fields.get(headers.SCHEDULE_TTL, b"")
-    due, every = _times(pattern, now)
+    pattern, ttl_header = _text(fields.get(headers.SCHEDULE, b"")), fields.get(headers.SCHEDULE_TTL, b"")
+    once = pattern.startswith(_AT)
+    due = read_moment(pattern.removeprefix(_AT)) if once else _next(pattern, now)
     ttl = headers.time_to_live(ttl_header) if ttl_header else 0
     if due is None or ttl is None or headers.SCHEDULE_ZONE in fields:
         return None
-    return ScheduleFields(max(1, due), every, fields.get(headers.SCHEDULE_TARGET, b""), ttl, ttl_header)
+    target = fields.get(headers.SCHEDULE_TARGET, b"")
+    return ScheduleFields(max(1, due), "" if once else pattern, target, ttl, ttl_header)
 
 
-def _times(pattern: bytes, now: int) -> tuple[int | None, int]:
-    """The first time of a pattern, Unix ns, None: never; and the ns to the next one, 0: there is none."""
-    if pattern.startswith(_AT):
-        return read_moment(_text(pattern[len(_AT) :])), 0
+def _next(pattern: str, at: int) -> int | None:
+    """The next time of a repeating pattern after *at*, both Unix ns; None: there is none."""
+    if not pattern.startswith(_EVERY):
+        found = cron.parse(pattern)
+        return None if found is None else cron.next_after(found, at)
     try:
-        every = parse_duration(_text(pattern[len(_EVERY) :])) if pattern.startswith(_EVERY) else 0
+        every = parse_duration(pattern.removeprefix(_EVERY))
     except ValueError:
-        every = 0
-    return (_second(now) + every, every) if SECOND <= every <= limits.DELAY_MAX else (None, 0)
+        return None
+    return _second(at) + every if SECOND <= every <= limits.DELAY_MAX else None
 
 
 def _second(at: int) -> int:
@@ -74,10 +78,10 @@ def _second(at: int) -> int:
     return (at + SECOND // 2) // SECOND * SECOND
 
 
-def after(due: int, every: int, now: int) -> int:
-    """The time of a repeating schedule that follows *due*; times that were missed are left out. All but *every* in Unix ns."""
-    following = _second(due) + every
-    return following if following >= now else _second(now) + every
+def following(pattern: str, due: int, now: int) -> int:
+    """The time of a repeating schedule that follows *due*, all Unix ns; 0: there is none. Times that were missed are left out."""
+    found = _next(pattern, due)
+    return (found if found is not None and found >= now else _next(pattern, _second(now))) or 0
 
 
 def of_message(message: wire.MsgProto) -> ScheduleFields | None:
@@ -110,8 +114,12 @@ def _fault(fields: Mapping[bytes, bytes], now: int) -> ApiError | None:
     if ttl and headers.time_to_live(ttl) is None:
         return INVALID_SCHEDULE_TTL
     wanted = of_fields(fields, now)
-    if wanted is None or wanted.due > now + limits.DELAY_MAX:
-        return INVALID_SCHEDULE
+    if wanted is None or (not wanted.repeats and wanted.due > now + limits.DELAY_MAX):
+        return (
+            INVALID_ZONE
+            if headers.SCHEDULE_ZONE in fields and cron.parse(_text(fields[headers.SCHEDULE]))
+            else INVALID_SCHEDULE
+        )
     return INVALID_SCHEDULE_ROLLUP if fields.get(headers.SCHEDULE_ROLLUP) else None
 
 
@@ -139,7 +147,7 @@ def _text(value: bytes) -> str:
 
 
 def published(
-    message: wire.MsgProto, schedule: ScheduleFields, subject: bytes, now: int, following: int
+    message: wire.MsgProto, schedule: ScheduleFields, subject: bytes, now: int, next_due: int
 ) -> wire.MsgProto:
     """The message that a schedule publishes.
 
@@ -148,10 +156,10 @@ def published(
         schedule: its headers.
         subject: its own.
         now: Unix ns.
-        following: when it publishes again, Unix ns; 0: it does not.
+        next_due: when it publishes again, Unix ns; 0: it does not.
     """
     made = wire.MsgProto(data=message.data, key=schedule.target)
-    then = shown_moment(following).encode() if following else PURGE
+    then = shown_moment(next_due).encode() if next_due else PURGE
     made.headers.extend(headers.stored(_headers(headers.of_message(message), schedule, subject, then)))
     if schedule.ttl:
         made.expires_at = now + schedule.ttl
@@ -159,12 +167,12 @@ def published(
 
 
 def _headers(
-    known: Iterable[tuple[bytes, bytes]], schedule: ScheduleFields, subject: bytes, following: bytes
+    known: Iterable[tuple[bytes, bytes]], schedule: ScheduleFields, subject: bytes, then: bytes
 ) -> Iterable[tuple[bytes, bytes]]:
     for name, value in known:
         if not name.startswith(_LEFT_OUT) and name not in _ITS_OWN:
             yield name, value
     yield headers.SCHEDULER, subject
-    yield headers.SCHEDULE_NEXT, following
+    yield headers.SCHEDULE_NEXT, then
     if schedule.ttl_header:
         yield headers.TTL, schedule.ttl_header

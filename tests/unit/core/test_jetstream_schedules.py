@@ -105,8 +105,9 @@ def test_schedules_can_be_switched_on_later():
         ({"when": "@every 999ms"}, 10189),
         ({"when": "@every -5s"}, 10189),
         ({"when": "@every 9999h"}, 10189),
-        ({"when": "0 0 * * * *"}, 10189),
-        ({"when": "@hourly"}, 10189),
+        ({"when": "0 * * * *"}, 10189),
+        ({"when": "@often"}, 10189),
+        ({"when": "@hourly", "Nats_Schedule_Time_Zone": "Europe/Paris"}, 10223),
         ({"when": limits.DELAY_MAX / SECOND + 60}, 10189),
         ({"Nats_Schedule_Time_Zone": "Europe/Paris"}, 10189),
         ({"target": "t.*"}, 10190),
@@ -406,9 +407,11 @@ def test_who_schedules_has_to_be_allowed_to_publish_to_the_target():
 # --- restored -------------------------------------------------------------------------------------------------------------
 
 
-def restore(saved, **config):
-    """Restore the messages of another broker's stream, which comes behind its channel. Returns the new broker."""
+def restore(saved, *, late=False, ahead=0):
+    """Restore the messages of another broker's stream, which comes behind its channel. Returns the new broker, whose clock is
+    *ahead* of the other one's, in seconds."""
     broker = js.harness()
+    broker.wall += ahead * SECOND
     messages = stored(saved, b"T")
     runs = [pb.RestoredRun(first_sequence=one.sequence, count=1, timestamp=one.timestamp) for one in messages]
     asked = {"runs": runs, "rows": b"".join(map(row_of, messages))}
@@ -419,7 +422,7 @@ def restore(saved, **config):
         ("restore_end", {}),
     ):
         assert ask(broker, kind, channel=b"T", **more).error == b""
-        broker.pass_time(7 if config.get("late") else 0)
+        broker.pass_time(7 if late else 0)
     create(broker)
     return broker
 
@@ -436,6 +439,17 @@ def test_restored_schedules_publish_once_at_their_time(broker, late):
     again.restart()
     again.pass_time(50)
     assert there(again) == {3: ("t.x", b"plain"), 4: ("t.now", b"1"), 5: ("t.now", b"2")}
+
+
+def test_a_restored_schedule_that_repeats_comes_at_its_next_time(broker):
+    schedule(broker, "t.1", when="@every 10s")
+    again = restore(broker, ahead=3_605)
+    again.pass_time(9)
+    assert list(there(again)) == [1]
+    again.pass_time(1)
+    assert list(there(again)) == [1, 2]
+    again.pass_time(10)
+    assert list(there(again)) == [1, 2, 3]
 
 
 def test_a_restore_with_too_many_schedules_is_refused(broker, monkeypatch):

@@ -178,7 +178,7 @@ class Restoring(StoringPart):
                 total += part.count
                 base, channel.last_timestamp = part.first + part.count, timestamp
         expiring, runs = listing(info.uid, parts)
-        scheduled, schedules = schedules_of(info.uid, parts)
+        scheduled, schedules = schedules_of(info.uid, parts, self.node.clock.wall)
         compacted = self._compacted(info, last)
         if error := too_many(machine, info.uid, len(gaps) // 2 if compacted is None else 0, runs, schedules):
             accepted.refuse(error)

@@ -133,17 +133,20 @@ def listing(uid: ChannelUid, parts: Iterable[Part]) -> tuple[list[bytes], int]:
     return [expiring_change(uid, runs, times, 0)] if times else [], len(times)
 
 
-def schedules_of(uid: ChannelUid, parts: Iterable[Part]) -> tuple[list[bytes], int]:
-    """The change that lists which of these messages are schedules of a stream, if any is, and how many are."""
+def schedules_of(uid: ChannelUid, parts: Iterable[Part], now: int) -> tuple[list[bytes], int]:
+    """The change that lists which of these messages are schedules of a stream, if any is, and how many are. Of those that repeat
+    times before *now*, Unix ns, are left out."""
     change = pb.Scheduled(uid=uid)
     for part in parts:
         rows = records_in(part.bodies) if SCHEDULE in part.bodies else ()
         for sequence, (start, end) in enumerate(rows, part.first):
             message = wire.MsgProto.FromString(part.bodies[start:end])
+            message.timestamp = part.timestamp
             wanted = schedules.of_message(message)
             if wanted is not None and message.key:
                 change.sequences.append(sequence)
-                change.dues.append(wanted.due)
+                missed = wanted.repeats and wanted.due < now
+                change.dues.append(schedules.following(wanted.repeats, wanted.due, now) if missed else wanted.due)
                 change.subjects.append(message.key)
     count = len(change.sequences)
     return [pb.GroupChange(scheduled=change).SerializeToString()] if count else [], count

@@ -179,13 +179,13 @@ class Scheduling(Relocating):
                     f"A schedule of stream {shown(stream.channel)} waits: its target is none of the stream's subjects"
                 )
                 self.reports.complain("WRN", text)
-            elif fields.every:
-                following = schedules.after(one.due, fields.every, now)
-                outcome.messages.append(schedules.published(stored, fields, one.subject, now, following))
-                outcome.repeated.append(one._replace(due=following))
             else:
-                outcome.messages.append(schedules.published(stored, fields, one.subject, now, 0))
-                outcome.gone.append(one.sequence)
+                next_due = schedules.following(fields.repeats, one.due, now) if fields.repeats else 0
+                outcome.messages.append(schedules.published(stored, fields, one.subject, now, next_due))
+                if next_due:
+                    outcome.repeated.append(one._replace(due=next_due))
+                else:
+                    outcome.gone.append(one.sequence)
         return outcome
 
     def _carry_out(self, channel: LiveChannel, outcome: "_Outcome") -> Steps[None]:
