@@ -284,6 +284,44 @@ async def of_other_subjects(ask: ApiClient, name: str) -> list[object]:
     return [*got, await ask.api(f"STREAM.INFO.{name}", {"subjects_filter": ">"})]
 
 
+async def of_promises(ask: ApiClient, name: str) -> list[object]:
+    """Pedantic clients are refused what would be changed, and updates what a stream has promised; consumers are reset."""
+    whole = {"name": name, "subjects": [f"{name}.*"]}
+    kept = whole | {"deny_delete": True, "deny_purge": True, "allow_msg_ttl": True, "storage": "memory"}
+    got = [
+        await ask.api(f"STREAM.CREATE.{name}", whole | {"pedantic": True, "max_msgs": -2}),
+        await ask.api(f"STREAM.CREATE.{name}", whole | {"pedantic": True, "max_age": 10**9}),
+        await ask.api(f"STREAM.CREATE.{name}", kept),
+        *[
+            await ask.api(f"STREAM.UPDATE.{name}", kept | {option: value})
+            for option, value in (
+                ("deny_delete", False),
+                ("deny_purge", False),
+                ("allow_msg_ttl", False),
+                ("storage", "file"),
+                ("retention", "workqueue"),
+            )
+        ],
+        await ask.api(f"STREAM.UPDATE.{name}", kept | {"consumer_limits": {"max_ack_pending": 10}}),
+    ]
+    for number in range(5):
+        await ask.publish(f"{name}.a", b"%d" % number)
+    for policy in ("all", "last", "by_start_sequence"):
+        start = {"opt_start_seq": 3} if policy == "by_start_sequence" else {}
+        config = {"name": policy, "deliver_policy": policy, "ack_policy": "explicit", "max_ack_pending": 5} | start
+        asked = {"stream_name": name, "config": config}
+        got += [
+            await ask.api(f"CONSUMER.CREATE.{name}.{policy}", asked | {"config": config | {"max_ack_pending": 11}}),
+            await ask.api(
+                f"CONSUMER.CREATE.{name}.{policy}",
+                asked | {"pedantic": True, "config": config | {"max_ack_pending": 0}},
+            ),
+            await ask.api(f"CONSUMER.CREATE.{name}.{policy}", asked | {"pedantic": True}),
+            *[await ask.api(f"CONSUMER.RESET.{name}.{policy}", {"seq": number}) for number in (2, 4, 0)],
+        ]
+    return got
+
+
 async def of_a_bucket(ask: ApiClient, name: str) -> list[object]:
     """A bucket as clients make it, with one revision of each key."""
     bucket = {
@@ -413,6 +451,7 @@ async def of_few_messages(ask: ApiClient, name: str) -> list[object]:
         of_messages,
         of_batches,
         of_other_subjects,
+        of_promises,
         of_a_bucket,
         of_a_history,
         of_full_subjects,

@@ -237,6 +237,22 @@ def requested(document: Mapping[str, Any], name: str, replicas: int) -> StreamCo
     return found
 
 
+def update_refusal(before: StreamConfig, after: StreamConfig) -> str:
+    """Why a stream cannot get another configuration; "" if it can."""
+    fewer = 0 < after.max_msgs_per_subject < before.max_msgs_per_subject
+    only_new = after.discard_new_per_subject and before.discard_new_per_subject
+    to_queue = after.retention != before.retention and (after.is_queue or before.is_queue)
+    checks = {
+        "stream configuration update can not change storage type": after.storage != before.storage,
+        "stream configuration update can not change retention policy to/from workqueue": to_queue,
+        "stream configuration update can not cancel deny message deletes": before.deny_delete and not after.deny_delete,
+        "stream configuration update can not cancel deny purge": before.deny_purge and not after.deny_purge,
+        "message TTL status can not be disabled": before.allow_ttl and not after.allow_ttl,
+        "max_msgs_per_subject can not be lowered with discard_new_per_subject": fewer and only_new,
+    }
+    return next((why for why, wrong in checks.items() if wrong), "")
+
+
 def _of_pedants(config: StreamConfig, document: Mapping[str, Any]) -> list[str]:
     """The values in the place of which others would be taken."""
     counts = ("max_msgs", "max_msgs_per_subject", "max_bytes", "max_msg_size", "max_consumers")

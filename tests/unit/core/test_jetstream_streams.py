@@ -230,6 +230,14 @@ def test_an_update_changes_what_may_change(broker):
     assert refusal(js.api(broker, "STREAM.UPDATE.U", {"name": "U", "subjects": ["x"]})) == 10059
 
 
+@pytest.mark.parametrize("option", ["deny_delete", "deny_purge", "allow_msg_ttl"])
+def test_what_a_stream_promises_for_ever_is_not_taken_back(broker, option):
+    promised = create(broker, **{option: True})["config"]
+    assert refusal(js.api(broker, "STREAM.UPDATE.S", promised | {option: False})) == 10052
+    assert js.api(broker, "STREAM.INFO.S")["config"][option]
+    assert "error" not in js.api(broker, "STREAM.UPDATE.S", promised | {"max_msgs": 5})
+
+
 def test_the_storage_that_a_client_has_named_is_told_and_stays(broker):
     assert create(broker)["config"]["storage"] == "file"
     assert create(broker, "M", ["m"], storage="memory")["config"]["storage"] == "memory"

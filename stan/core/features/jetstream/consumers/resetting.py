@@ -20,7 +20,7 @@ from stan.protocol.jetstream.errors import BAD_REQUEST, UNAVAILABLE, RequestErro
 from stan.protocol.jetstream.json_data import Fields
 from stan.protocol.proto import entries_pb2 as pb
 
-RESET: Final = ApiRow("CONSUMER.RESET.*.*", "consumer_reset", OWNS)
+RESET: Final = ApiRow("CONSUMER.RESET.*.*", "consumer_reset", OWNS, refused=(("reset_seq", 0),))
 
 
 class ConsumerResets(ShownConsumers):

@@ -51,7 +51,7 @@ from stan.protocol.jetstream.errors import (
     not_permitted,
 )
 from stan.protocol.jetstream.json_data import Fields
-from stan.protocol.jetstream.streams import StreamConfig, changed, requested
+from stan.protocol.jetstream.streams import StreamConfig, changed, requested, update_refusal
 from stan.protocol.proto import entries_pb2 as pb
 
 _METADATA: Final = Answerer.METADATA
@@ -176,14 +176,9 @@ class StreamRequests:
         config, known = self._requested(request)
         if known is None:
             raise RequestError(NO_STREAM)
-        if config.retention != known.config.retention and (config.is_queue or known.config.is_queue):
-            why = "stream configuration update can not change retention policy to/from workqueue"
-            raise RequestError(invalid_config(why))
-        if config.storage != known.config.storage:
-            raise RequestError(invalid_config("stream configuration update can not change storage type"))
-        fewer = 0 < config.max_msgs_per_subject < known.config.max_msgs_per_subject
-        if fewer and config.discard_new_per_subject and known.config.discard_new_per_subject:
-            raise RequestError(invalid_config("max_msgs_per_subject can not be lowered with discard_new_per_subject"))
+        refusal = update_refusal(known.config, config)
+        if refusal:
+            raise RequestError(invalid_config(refusal))
         if known.config == config:
             self._hand_on(request, UPDATED)
         else:
