@@ -66,6 +66,15 @@ class ApiClient:
         named = {name.replace("_", "-"): value for name, value in fields.items()}
         return self.shown(await self.client.request(subject, data, timeout=ANSWERS_S, headers=named or None))
 
+    async def batched(self, subject: str) -> object:
+        """The answer to a publish that begins a fast batch."""
+        inbox = self.client.new_inbox()
+        answers = await self.client.subscribe(f"{inbox}.>")
+        await self.client.publish(subject, b"x", reply=f"{inbox}.id.10.ok.1.0.$FI")
+        answer = await answers.next_msg(timeout=ANSWERS_S)
+        await answers.unsubscribe()
+        return self.shown(answer)
+
     async def many(self, stream: str, document: object) -> list[object]:
         """The answers to a request for many messages, up to the one with a status."""
         inbox = self.client.new_inbox()
@@ -306,6 +315,7 @@ async def of_promises(ask: ApiClient, name: str) -> list[object]:
     ]
     for number in range(5):
         await ask.publish(f"{name}.a", b"%d" % number)
+    got.append(await ask.batched(f"{name}.a"))
     for policy in ("all", "last", "by_start_sequence"):
         start = {"opt_start_seq": 3} if policy == "by_start_sequence" else {}
         config = {"name": policy, "deliver_policy": policy, "ack_policy": "explicit", "max_ack_pending": 5} | start

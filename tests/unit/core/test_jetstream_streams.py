@@ -451,6 +451,15 @@ def test_expectations_are_compared_with_what_is_there(broker, restarted):
     assert js.publish(broker, "t.z", b"5", fields=[("Nats-Expected-Last-Subject-Sequence", "0")])[0]["seq"] == 6
 
 
+def test_fast_batches_are_refused_and_not_stored(broker):
+    create(broker)
+    reply = "reply.id.10.ok.1.0.$FI"
+    assert js.hears(broker, "a.b", b"1", reply)
+    broker.turn()
+    assert refusal(json.loads(js.answer_to(broker, reply).payload)) == 10205
+    assert sequences(js.publish(broker, "a.b", b"2")) == [1]
+
+
 def test_of_two_publishes_that_expect_the_same_the_first_is_stored(broker):
     create(broker, "T", ["t.>"])
     answers = js.publish(broker, "t.x", b"1", b"2", fields=[("Nats-Expected-Last-Subject-Sequence", "0")])

@@ -36,6 +36,7 @@ from stan.protocol.jetstream.errors import (
     MESSAGE_TOO_LARGE,
     NO_BATCHES,
     NO_COUNTERS,
+    NO_FAST_BATCHES,
     NO_SCHEDULES,
     NO_TTL,
     NOT_READY,
@@ -60,6 +61,8 @@ _NOT_BUILT: Final = {
     headers.SCHEDULE: NO_SCHEDULES,
 }
 _ASKING: Final = (headers.MSG_ID, headers.EXPECTED_LAST_ID, headers.EXPECTED_LAST_OF_SUBJECT)
+_FAST_BATCH: Final = b".$FI"
+"""The end of reply subjects by which clients publish batches that are not atomic."""
 TTL_MIN: Final = SECOND
 
 
@@ -176,6 +179,8 @@ class Judge:
 
     def judge(self, frame: Frame, sequence: int, before: int) -> Judgement | ApiError:
         """Judge a message that gets *sequence*, *before* it so many others of the same batch; note it if it is to be stored."""
+        if frame.reply.endswith(_FAST_BATCH):
+            return NO_FAST_BATCHES
         listed = headers.parse(frame.header) if frame.header else []
         fields: Mapping[bytes, bytes] = dict(reversed(listed))  # of several with one name, the first counts
         for check in self._CHECKS if fields else ():
@@ -203,6 +208,7 @@ class Judge:
         room = self.nats.message_payload_max(name) - MESSAGE_ROOM - len(name)
         return (
             bool(messages.subject) == config.is_literal
+            and _FAST_BATCH not in messages.replies
             and not config.discard_new_per_subject
             and not 0 <= config.max_msg_size < messages.largest
             and _LENGTH.size + messages.largest_body <= room
