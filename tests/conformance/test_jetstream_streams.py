@@ -71,6 +71,15 @@ class ApiClient:
         named = {name.replace("_", "-"): value for name, value in fields.items()}
         return self.shown(await self.client.request(subject, data, timeout=ANSWERS_S, headers=named or None))
 
+    async def batched(self, subject: str) -> object:
+        """The answer to a publish that begins a fast batch."""
+        inbox = self.client.new_inbox()
+        answers = await self.client.subscribe(f"{inbox}.>")
+        await self.client.publish(subject, b"x", reply=f"{inbox}.id.10.ok.1.0.$FI")
+        answer = await answers.next_msg(timeout=ANSWERS_S)
+        await answers.unsubscribe()
+        return self.shown(answer)
+
     async def many(self, stream: str, document: object) -> list[object]:
         """The answers to a request for many messages, up to the one with a status."""
         inbox = self.client.new_inbox()
@@ -287,6 +296,45 @@ async def of_other_subjects(ask: ApiClient, name: str) -> list[object]:
             *[await ask.api(f"STREAM.MSG.GET.{name}", {"seq": number}) for number in range(1, 5)],
         ]
     return [*got, await ask.api(f"STREAM.INFO.{name}", {"subjects_filter": ">"})]
+
+
+async def of_promises(ask: ApiClient, name: str) -> list[object]:
+    """Pedantic clients are refused what would be changed, and updates what a stream has promised; consumers are reset."""
+    whole = {"name": name, "subjects": [f"{name}.*"]}
+    kept = whole | {"deny_delete": True, "deny_purge": True, "allow_msg_ttl": True, "storage": "memory"}
+    got = [
+        await ask.api(f"STREAM.CREATE.{name}", whole | {"pedantic": True, "max_msgs": -2}),
+        await ask.api(f"STREAM.CREATE.{name}", whole | {"pedantic": True, "max_age": 10**9}),
+        await ask.api(f"STREAM.CREATE.{name}", kept),
+        *[
+            await ask.api(f"STREAM.UPDATE.{name}", kept | {option: value})
+            for option, value in (
+                ("deny_delete", False),
+                ("deny_purge", False),
+                ("allow_msg_ttl", False),
+                ("storage", "file"),
+                ("retention", "workqueue"),
+            )
+        ],
+        await ask.api(f"STREAM.UPDATE.{name}", kept | {"consumer_limits": {"max_ack_pending": 10}}),
+    ]
+    for number in range(5):
+        await ask.publish(f"{name}.a", b"%d" % number)
+    got.append(await ask.batched(f"{name}.a"))
+    for policy in ("all", "last", "by_start_sequence"):
+        start = {"opt_start_seq": 3} if policy == "by_start_sequence" else {}
+        config = {"name": policy, "deliver_policy": policy, "ack_policy": "explicit", "max_ack_pending": 5} | start
+        asked = {"stream_name": name, "config": config}
+        got += [
+            await ask.api(f"CONSUMER.CREATE.{name}.{policy}", asked | {"config": config | {"max_ack_pending": 11}}),
+            await ask.api(
+                f"CONSUMER.CREATE.{name}.{policy}",
+                asked | {"pedantic": True, "config": config | {"max_ack_pending": 0}},
+            ),
+            await ask.api(f"CONSUMER.CREATE.{name}.{policy}", asked | {"pedantic": True}),
+            *[await ask.api(f"CONSUMER.RESET.{name}.{policy}", {"seq": number}) for number in (2, 4, 0)],
+        ]
+    return got
 
 
 async def of_a_bucket(ask: ApiClient, name: str) -> list[object]:
@@ -614,6 +662,7 @@ async def published(ask: ApiClient, name: str, subject: str, count: int) -> None
         of_messages,
         of_batches,
         of_other_subjects,
+        of_promises,
         of_a_bucket,
         of_a_history,
         of_full_subjects,

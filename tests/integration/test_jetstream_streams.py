@@ -52,6 +52,31 @@ async def test_streams_and_their_messages_are_there_after_a_kill(server):
     await client.close()
 
 
+async def test_a_stream_has_its_other_subjects_after_a_kill(server):
+    client = await nats.connect(server.url)
+    jetstream = client.jetstream()
+    await jetstream.add_stream(name="ORDERS", subjects=["orders"])
+    await jetstream.publish("orders", b"1")
+    worker = await jetstream.pull_subscribe("orders", durable="worker")
+    await jetstream.update_stream(name="ORDERS", subjects=["bills", "orders"])
+    await jetstream.publish("bills", b"2")
+    await jetstream.publish("orders", b"3")
+    server.kill9()
+    server.start()
+    ack = await publish(jetstream, "bills", b"4")
+    assert (ack.stream, ack.seq) == ("ORDERS", 4)
+    found = [await asked(partial(jetstream.get_msg, "ORDERS", number)) for number in range(1, 5)]
+    assert [(one.subject, one.data) for one in found] == [
+        ("orders", b"1"),
+        ("bills", b"2"),
+        ("orders", b"3"),
+        ("bills", b"4"),
+    ]
+    pulled = await asked(partial(worker.fetch, 2, timeout=2))
+    assert [(one.subject, one.data) for one in pulled] == [("orders", b"1"), ("orders", b"3")]
+    await client.close()
+
+
 async def test_clients_of_both_protocols_share_a_channel(server):
     client = await nats.connect(server.url)
     jetstream = client.jetstream()

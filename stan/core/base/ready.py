@@ -52,6 +52,13 @@ class LeafPiece(NamedTuple):
     pending: int  # how many messages the consumer will get behind the first
 
 
+class Weighing(NamedTuple):
+    """Numbers by which the size of a delivery is counted."""
+
+    delivered: int  # how often the message is delivered with it
+    newest: int  # the last message of the stream
+
+
 class LeafParcel(NamedTuple):
     """How the messages of a Delivery leave by the leafnode connection: as deliveries of a consumer of JetStream."""
 

@@ -14,7 +14,7 @@ from stan_protocol.scalars import ChannelUid, Nanos
 from stan import limits
 from stan.core.base.causes import Cause
 from stan.core.base.delivery_policy import NOT_KNOWN, DeliveryPolicy
-from stan.core.base.ready import Delivery, Fetch, Indexes, ReadResult, Ready
+from stan.core.base.ready import Delivery, Fetch, Indexes, ReadResult, Ready, Weighing
 from stan.core.base.runs import Run, Runs
 from stan.core.leader.acks import AckProcessor
 from stan.core.leader.cursors import LiveCursor, LiveMember
@@ -208,7 +208,7 @@ class Dispatch:
                 self.reports.skip(live, batch.base_sequence - 1)
                 continue
             end = min(end, batch.base_sequence + batch.count - 1)
-            if member.consumer is not None and not (end := self._pass_unwanted(live, member, batch, first, end)):
+            if member.consumer is not None and not (end := self._pass_unwanted(live, member, batch, first, end, last)):
                 continue
             first = live.last_sent + 1
             if turn is None:
@@ -236,10 +236,13 @@ class Dispatch:
             self.reports.skip(live, reached)
         return last
 
-    def _pass_unwanted(self, live: LiveCursor, member: LiveMember, batch: ReadResult, first: int, last: int) -> int:
+    def _pass_unwanted(
+        self, live: LiveCursor, member: LiveMember, batch: ReadResult, first: int, last: int, newest: int
+    ) -> int:
         """Pass over the messages at the beginning of [first, last] that a consumer does not want; returns the last one of those
-        behind them that may be sent now, 0 if none may."""
-        passed, until = (first - 1, last) if member.consumer is None else member.consumer.passing(batch, first, last)
+        behind them that may be sent now, 0 if none may. *newest*: of the channel."""
+        consumer = member.consumer
+        passed, until = (first - 1, last) if consumer is None else consumer.passing(batch, first, last, newest)
         if passed >= first:
             self.reports.skip(live, passed)
         return until if until > passed else 0
@@ -297,7 +300,7 @@ class Dispatch:
         if consumer is not None:
             behind = max(last, live.last_sent)
             left = consumer.remaining(behind, newest - behind - live.ahead.skip.size, consumer.sent + size)
-            leaf = consumer.parcel(batch, first, last, left, now)
+            leaf = consumer.parcel(batch, (first, last), left, Weighing(count + 1, newest), now)
         return Delivery(inbox, batch.records, batch.base_sequence, first, last, count, group, number, (), leaf)
 
     def _end_turn(self, live: LiveCursor, turn: OrderedTurn, ready: Ready) -> None:
@@ -354,7 +357,9 @@ class Dispatch:
                 break
             size = share(live, member, run.last - first + 1)
             if member.consumer is not None:
-                size = member.consumer.weighed(batch, first, first + size - 1) - first + 1
+                size = (
+                    member.consumer.weighed(batch, first, first + size - 1, Weighing(run.count + 1, newest)) - first + 1
+                )
                 if not size:
                     continue  # another request may have room, or there is none any more
             sub, count = member.sub, run.count + 1

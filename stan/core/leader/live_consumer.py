@@ -19,7 +19,7 @@ from stan_protocol.scalars import GroupId, Nanos
 
 from stan import limits
 from stan.core.base.leaf_state import LeafState
-from stan.core.base.ready import LeafFrames, LeafParcel, LeafPiece, ReadResult
+from stan.core.base.ready import LeafFrames, LeafParcel, LeafPiece, ReadResult, Weighing
 from stan.core.leader.pulls import NEVER, Pull, Pulls
 from stan.protocol.jetstream.consumers import ConsumerConfig
 from stan.protocol.jetstream.statuses import size_of, status_frame
@@ -232,10 +232,10 @@ class LiveConsumer:
 
     # --- what may leave -----------------------------------------------------------------------------------------------------
 
-    def passing(self, batch: ReadResult, first: int, last: int) -> tuple[int, int]:
+    def passing(self, batch: ReadResult, first: int, last: int, newest: int) -> tuple[int, int]:
         """Of the new messages [first, last] of *batch*: the last one of those that the filters stop at its beginning (first - 1:
-        none), and the last one of those behind them that may leave."""
-        config = self.config
+        none), and the last one of those behind them that may leave. *newest*: the last message of the stream."""
+        config, weighing = self.config, Weighing(1, newest)
         if config.pushes and self.known is None and not self.filters and first > config.newest_until:
             return first - 1, last
         limited = self.known is not None and self.known.limited
@@ -255,13 +255,13 @@ class LiveConsumer:
                 until = at
                 continue
             if self._weighs:
-                weight += size_of(message, self.ack_prefix, at)
+                weight += self._weight(message, at, self.sent + at - first + 1, weighing)
                 if not self._takes(weight, at - first + 1):
                     break
             until = at
         return passed, until
 
-    def weighed(self, batch: ReadResult, first: int, last: int) -> int:
+    def weighed(self, batch: ReadResult, first: int, last: int, weighing: Weighing) -> int:
         """Of [first, last], which are sent again: the last one that may leave now, first - 1: none."""
         if not self._drop_deaf():
             return first - 1
@@ -271,11 +271,16 @@ class LiveConsumer:
             return last
         weight, until = 0, first - 1
         for at, message in _messages(batch, first, last):
-            weight += size_of(message, self.ack_prefix, at)
+            weight += self._weight(message, at, self.sent + at - first + 1, weighing)
             if not self._takes(weight, at - first + 1):
                 break
             until = at
         return until
+
+    def _weight(self, message: wire.MsgProto, sequence: int, number: int, weighing: Weighing) -> int:
+        """Bytes that a delivery counts for, *number* in the consumer's life: no fewer than the client counts."""
+        behind = max(0, weighing.newest - sequence)
+        return size_of(message, self.ack_prefix, (weighing.delivered, sequence, number, behind))
 
     @property
     def _weighs(self) -> bool:
@@ -314,8 +319,11 @@ class LiveConsumer:
 
     # --- what leaves --------------------------------------------------------------------------------------------------------
 
-    def parcel(self, batch: ReadResult, first: int, last: int, pending: int, now: Nanos) -> LeafParcel:
-        """[first, last] of *batch* leave now, of which the consumer gets *pending* more behind the last one."""
+    def parcel(
+        self, batch: ReadResult, run: tuple[int, int], pending: int, weighing: Weighing, now: Nanos
+    ) -> LeafParcel:
+        """The *run* (first, last) of *batch* leaves now, of which the consumer gets *pending* more behind the last one."""
+        first, last = run
         config, self.presence.told_at = self.config, now
         behind, sent = pending + last - first, self.sent
         self.sent += last - first + 1
@@ -324,21 +332,24 @@ class LiveConsumer:
             if config.flow_control:
                 self._count(len(batch.records) * (last - first + 1) // batch.count)
         else:
-            pieces = self._pieces_by_request(batch, LeafPiece(b"", first, last, sent + 1, behind), now)
+            pieces = self._pieces_by_request(batch, LeafPiece(b"", first, last, sent + 1, behind), weighing, now)
         groups, user = self.presence.groups, self.leaf.user
         return LeafParcel(self.ack_prefix, tuple(pieces), self.subject, groups, config.headers_only, user)
 
-    def _pieces_by_request(self, batch: ReadResult, piece: LeafPiece, now: Nanos) -> list[LeafPiece]:
+    def _pieces_by_request(
+        self, batch: ReadResult, piece: LeafPiece, weighing: Weighing, now: Nanos
+    ) -> list[LeafPiece]:
         """The requests share a piece, so that no client waits while another one has more than it can do; what was weighed for
         the first of them is that one's."""
         pieces: list[LeafPiece] = []
-        _, first, last, sent, behind = piece
-        share = -(-(last - first + 1) // (1 if self._weighs else len(self.pulls)))
-        while first <= last:
-            to, until = self._taken_by_first(batch, first, min(last, first + share - 1), now)
+        share = -(-(piece.last - piece.first + 1) // (1 if self._weighs else len(self.pulls)))
+        while piece.first <= piece.last:
+            _, first, last, sent, behind = piece
+            part = piece._replace(last=min(last, first + share - 1))
+            to, until = self._taken_by_first(batch, part, weighing, now)
             pieces.append(LeafPiece(to, first, until, sent, behind))
             size = until - first + 1
-            first, sent, behind = first + size, sent + size, behind - size
+            piece = LeafPiece(b"", first + size, last, sent + size, behind - size)
         return pieces
 
     def _count(self, size: int) -> None:
@@ -357,14 +368,14 @@ class LiveConsumer:
             told = status_frame(config.to, b"100 FlowControl Request", reply=flow.asked, queue=self.presence.groups)
             self.statuses.append(told)
 
-    def _taken_by_first(self, batch: ReadResult, first: int, last: int, now: Nanos) -> tuple[bytes, int]:
-        """The first request gets what it wants of [first, last]: where it goes, and the last of it. Another one is first then."""
-        pull = self.pulls.first
+    def _taken_by_first(self, batch: ReadResult, piece: LeafPiece, weighing: Weighing, now: Nanos) -> tuple[bytes, int]:
+        """The first request gets what it wants of a piece: where it goes, and the last of it. Another one is first then."""
+        pull, first, last = self.pulls.first, piece.first, piece.last
         until = min(last, first + pull.left - 1)
         if pull.limited:
             until = first - 1
             for at, message in _messages(batch, first, min(last, first + pull.left - 1)):
-                size = size_of(message, self.ack_prefix, at)
+                size = self._weight(message, at, piece.consumer_sequence + at - first, weighing)
                 if until >= first and size > pull.bytes_left:
                     break
                 pull.bytes_left = max(0, pull.bytes_left - size)

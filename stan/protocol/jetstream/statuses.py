@@ -18,11 +18,9 @@ def status_frame(
     return b"HMSG %b%b %d %d\r\n%b\r\n" % (to, named, len(block), len(block), block)
 
 
-def size_of(message: wire.MsgProto, ack_prefix: bytes, sequence: int) -> int:
-    """Bytes that a message counts for against the limit of a puller: subject, ack subject, headers and data. The numbers in the
-    ack subject count as those of a first delivery in a stream without gaps."""
+def size_of(message: wire.MsgProto, ack_prefix: bytes, numbers: tuple[int, int, int, int]) -> int:
+    """Bytes that a message counts for against the limit of a puller: subject, ack subject, headers and data. *numbers*: those in
+    the ack subject, but for the time of the message."""
     block = sum(len(header.key) + len(header.value) + 4 for header in message.headers)
-    numbers = len(b"1.%d.%d.%d.0" % (sequence, sequence, message.timestamp))
-    return (
-        len(message.key or message.subject) + len(ack_prefix) + numbers + block + 12 * bool(block) + len(message.data)
-    )
+    ack = len(ack_prefix) + len(b"%d.%d.%d.%d.%d" % (*numbers, message.timestamp))
+    return len(message.key or message.subject) + ack + block + 12 * bool(block) + len(message.data)

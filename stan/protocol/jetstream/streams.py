@@ -252,45 +252,22 @@ def _sealed(config: StreamConfig) -> StreamConfig:
     return replace(config, max_age=0, discard=DISCARD_NEW, deny_delete=True, deny_purge=True, allow_rollup=False)
 
 
-def check_update(before: StreamConfig, after: StreamConfig) -> None:
-    """Refuse a change of a stream that cannot be made, or would take a promise back. Raises RequestError."""
+def update_refusal(before: StreamConfig, after: StreamConfig) -> str:
+    """Why a stream cannot get another configuration; "" if it can."""
     fewer = 0 < after.max_msgs_per_subject < before.max_msgs_per_subject
-    for wrong, why in (
-        (
-            after.retention != before.retention and (after.is_queue or before.is_queue),
-            "stream configuration update can not change retention policy to/from workqueue",
-        ),
-        (
-            after.storage != before.storage,
-            "stream configuration update can not change storage type",
-        ),
-        (
-            before.sealed and not after.sealed,
-            "stream configuration update can not unseal a sealed stream",
-        ),
-        (
-            before.deny_delete and not after.deny_delete,
-            "stream configuration update can not cancel deny message deletes",
-        ),
-        (
-            before.deny_purge and not after.deny_purge,
-            "stream configuration update can not cancel deny purge",
-        ),
-        (
-            before.allow_ttl and not after.allow_ttl,
-            "message TTL status can not be disabled",
-        ),
-        (
-            before.allow_schedules and not after.allow_schedules,
-            "message schedules can not be disabled",
-        ),
-        (
-            fewer and after.discard_new_per_subject and before.discard_new_per_subject,
-            "max_msgs_per_subject can not be lowered with discard_new_per_subject",
-        ),
-    ):
-        if wrong:
-            raise RequestError(invalid_config(why))
+    only_new = after.discard_new_per_subject and before.discard_new_per_subject
+    to_queue = after.retention != before.retention and (after.is_queue or before.is_queue)
+    checks = {
+        "stream configuration update can not change storage type": after.storage != before.storage,
+        "stream configuration update can not change retention policy to/from workqueue": to_queue,
+        "stream configuration update can not unseal a sealed stream": before.sealed and not after.sealed,
+        "stream configuration update can not cancel deny message deletes": before.deny_delete and not after.deny_delete,
+        "stream configuration update can not cancel deny purge": before.deny_purge and not after.deny_purge,
+        "message TTL status can not be disabled": before.allow_ttl and not after.allow_ttl,
+        "message schedules can not be disabled": before.allow_schedules and not after.allow_schedules,
+        "max_msgs_per_subject can not be lowered with discard_new_per_subject": fewer and only_new,
+    }
+    return next((why for why, wrong in checks.items() if wrong), "")
 
 
 def _of_pedants(config: StreamConfig, document: Mapping[str, Any]) -> list[str]:

@@ -149,6 +149,19 @@ def test_a_request_with_a_limit_of_bytes_gets_no_more():
     assert sequences(pull(h, "worker", 5, no_wait=True)) == [2, 3]
 
 
+def test_a_request_gets_as_many_bytes_as_its_client_counts():
+    h = filled(0)
+    publish(h, "orders.x", *[b"message"] * 200)
+    consumer(h, "worker", ack_policy="none")
+    for _ in range(12):
+        *found, over = pull(h, "worker", 100, max_bytes=1100, expires=5 * SECOND)
+        sizes = [len(one.subject) + len(one.ack) + len(one.payload) for one in found]
+        assert 1100 - sizes[-1] < sum(sizes) <= 1100
+        assert over.status == "409 Message Size Exceeds MaxBytes"
+        told = int(over.fields["Nats-Pending-Messages"]), int(over.fields["Nats-Pending-Bytes"])
+        assert told == (100 - len(found), 1100 - sum(sizes))
+
+
 def test_a_puller_that_does_not_listen_any_more_gets_nothing():
     h = filled(0)
     consumer(h, "worker")

@@ -233,6 +233,14 @@ def test_an_update_changes_what_may_change(broker):
     assert refusal(create(broker, subjects=["t.x"])) == 10058, "the name comes before the subjects"
 
 
+@pytest.mark.parametrize("option", ["deny_delete", "deny_purge", "allow_msg_ttl"])
+def test_what_a_stream_promises_for_ever_is_not_taken_back(broker, option):
+    promised = create(broker, **{option: True})["config"]
+    assert refusal(js.api(broker, "STREAM.UPDATE.S", promised | {option: False})) == 10052
+    assert js.api(broker, "STREAM.INFO.S")["config"][option]
+    assert "error" not in js.api(broker, "STREAM.UPDATE.S", promised | {"max_msgs": 5})
+
+
 def test_the_storage_that_a_client_has_named_is_told_and_stays(broker):
     assert create(broker)["config"]["storage"] == "file"
     assert create(broker, "M", ["m"], storage="memory")["config"]["storage"] == "memory"
@@ -456,6 +464,15 @@ def test_expectations_are_compared_with_what_is_there(broker, restarted):
     ):
         assert "error" not in js.publish(broker, "t.x", b"4", fields=[(name, right)])[0]
     assert js.publish(broker, "t.z", b"5", fields=[("Nats-Expected-Last-Subject-Sequence", "0")])[0]["seq"] == 6
+
+
+def test_fast_batches_are_refused_and_not_stored(broker):
+    create(broker)
+    reply = "reply.id.10.ok.1.0.$FI"
+    assert js.hears(broker, "a.b", b"1", reply)
+    broker.turn()
+    assert refusal(json.loads(js.answer_to(broker, reply).payload)) == 10205
+    assert sequences(js.publish(broker, "a.b", b"2")) == [1]
 
 
 def test_of_two_publishes_that_expect_the_same_the_first_is_stored(broker):

@@ -27,7 +27,7 @@ from stan.protocol.jetstream.errors import (
 from stan.protocol.jetstream.json_data import Fields
 from stan.protocol.proto import entries_pb2 as pb
 
-RESET: Final = ApiRow("CONSUMER.RESET.*.*", "consumer_reset", OWNS)
+RESET: Final = ApiRow("CONSUMER.RESET.*.*", "consumer_reset", OWNS, refused=(("reset_seq", 0),))
 UNPIN, STEP_DOWN = (
     ApiRow("CONSUMER.UNPIN.*.*", "consumer_unpin", OWNS),
     ApiRow("CONSUMER.LEADER.STEPDOWN.*.*", "consumer_leader_stepdown", OWNS),

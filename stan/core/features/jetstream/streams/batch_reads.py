@@ -54,16 +54,16 @@ class _Taken:
     def __init__(self, wish: Wish) -> None:
         self.most = min(wish.batch or limits.DIRECT_BATCH_MAX, limits.DIRECT_BATCH_MAX)
         self.room = min(wish.size or limits.DIRECT_BATCH_BYTES_MAX, limits.DIRECT_BATCH_BYTES_MAX)
-        self.found: list[Found] = []
+        self.messages: list[Found] = []
 
     @property
     def full(self) -> bool:
         """True if no further message is wanted."""
-        return self.room <= 0 or len(self.found) >= self.most
+        return self.room <= 0 or len(self.messages) >= self.most
 
-    def take(self, message: Found) -> None:
+    def add(self, message: Found) -> None:
         """Add a message."""
-        self.found.append(message)
+        self.messages.append(message)
         self.room -= _size(message)
 
 
@@ -110,7 +110,7 @@ class BatchReads:
                     if taken.full:
                         behind += 1
                     else:
-                        taken.take(one)
+                        taken.add(one)
                         counted_to = one.sequence + limits.STREAM_PENDING_COUNTED_MAX
                 at = end + 1
         except StepError:
@@ -118,9 +118,9 @@ class BatchReads:
             return
         if filtered:
             behind = max(behind, int(taken.full and at <= last))
-        elif taken.found:
-            behind = self._behind(request, taken.found[-1].sequence, last)
-        self._answer(request, wish, taken.found, behind, ())
+        elif taken.messages:
+            behind = self._behind(request, taken.messages[-1].sequence, last)
+        self._answer(request, wish, taken.messages, behind, ())
 
     def _since(self, request: ApiRequest, moment: int) -> int:
         """The first message that was stored at a moment or later; one that is not there yet, if there is none."""
@@ -151,11 +151,11 @@ class BatchReads:
             while newest and not taken.full:
                 found = yield from reading.message_at(stream, newest.pop(0))
                 if found is not None:
-                    taken.take(found)
+                    taken.add(found)
         except StepError:
             self._say(request, BUSY)
             return
-        self._answer(request, wish, taken.found, len(newest), ((b"Nats-UpTo-Sequence", b"%d" % until),))
+        self._answer(request, wish, taken.messages, len(newest), ((b"Nats-UpTo-Sequence", b"%d" % until),))
 
     @staticmethod
     def _newest(
@@ -183,18 +183,18 @@ class BatchReads:
         self,
         request: ApiRequest,
         wish: Wish,
-        found: list[Found],
+        messages: list[Found],
         behind: int,
         more: Iterable[tuple[bytes, bytes]],
     ) -> None:
         """Send messages, and that these were all; *behind*: so many follow, *more*: further numbers for the client."""
-        if not found:
+        if not messages:
             self._say(request, NO_RESULTS if wish.each else NOT_FOUND)
             return
         frames, before = [], 0
-        for place, one in enumerate(found, 1):
+        for place, one in enumerate(messages, 1):
             fields = described(request.known, one, bare=wish.bare)
-            fields += _numbers(behind + len(found) - place, before)
+            fields += _numbers(behind + len(messages) - place, before)
             frames.append(headers.publication(request.frame.reply, one.stored.data, headers.render(fields)))
             before = one.sequence
         end = headers.render([*_numbers(behind, before), *more], _END)

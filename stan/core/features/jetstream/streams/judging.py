@@ -36,6 +36,7 @@ from stan.protocol.jetstream.errors import (
     MESSAGE_TOO_LARGE,
     NO_BATCHES,
     NO_COUNTERS,
+    NO_FAST_BATCHES,
     NO_TTL,
     NOT_READY,
     NOT_THAT_STREAM,
@@ -56,6 +57,8 @@ _NOT_BUILT: Final = {
     headers.COUNTER: NO_COUNTERS,
 }
 _ASKING: Final = (headers.MSG_ID, headers.EXPECTED_LAST_ID, headers.EXPECTED_LAST_OF_SUBJECT)
+_FAST_BATCH: Final = b".$FI"
+"""The end of reply subjects by which clients publish batches that are not atomic."""
 
 
 def asks_index(stream: Stream, arrived: Arrived) -> bool:
@@ -186,6 +189,8 @@ class Judge:
             return SEALED
         if headers.too_large(frame.header):
             return HEADER_TOO_LARGE
+        if frame.reply.endswith(_FAST_BATCH):
+            return NO_FAST_BATCHES
         listed = headers.parse(frame.header) if frame.header else []
         fields = dict(reversed(listed))  # of several with one name, the first counts
         if self.stream.config.allow_schedules and fields.get(headers.SCHEDULE) and not fields.get(headers.ROLLUP):
@@ -218,6 +223,7 @@ class Judge:
         return (
             bool(messages.subject) == config.is_literal
             and not config.sealed
+            and _FAST_BATCH not in messages.replies
             and not config.discard_new_per_subject
             and not (config.allow_schedules and (self.in_flight.schedules or self._schedules is not None))
             and not 0 <= config.max_msg_size < messages.largest

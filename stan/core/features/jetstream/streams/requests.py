@@ -51,7 +51,7 @@ from stan.protocol.jetstream.errors import (
     not_permitted,
 )
 from stan.protocol.jetstream.json_data import Fields
-from stan.protocol.jetstream.streams import StreamConfig, changed, check_update, requested
+from stan.protocol.jetstream.streams import StreamConfig, changed, requested, update_refusal
 from stan.protocol.proto import entries_pb2 as pb
 
 _METADATA: Final = Answerer.METADATA
@@ -180,7 +180,9 @@ class StreamRequests:
         if known is None:
             raise RequestError(NO_STREAM)
         self.check_subjects(config, known)
-        check_update(known.config, config)
+        refusal = update_refusal(known.config, config)
+        if refusal:
+            raise RequestError(invalid_config(refusal))
         if known.config == config:
             self._hand_on(request, UPDATED)
         else:
