@@ -81,13 +81,13 @@ class JetStreamFeature(BrokerFeature):
         """Any stream may have come or gone."""
         self._listen()
 
-    def meta_applied(self, change: pb.MetaChange, result: MetaResult) -> None:
+    def meta_applied(self, change: pb.MetaChange, result: MetaResult) -> None:  # noqa: ARG002 - as BrokerFeature has it
         """A stream came, changed or went: listen to its subjects, answer the clients that have asked for that."""
         if not result.stream:
             return
         self.parts.channels.reconfigure()
         if self.on:
-            self.streams.advise(change, result.stream)
+            self.streams.advise(result.stream, result.stream_before)
             self._listen()
             self.services.leading.each(StreamReading, StreamReading.refresh)
             self.services.leading.each(InterestStreams, InterestStreams.refresh)
