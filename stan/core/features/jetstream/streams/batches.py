@@ -7,8 +7,29 @@ from stan_protocol.frames import Frame, StreamMessages
 from stan_protocol.kernel.wire_py import records_in
 from stan_protocol.proto import wire_pb2 as wire
 
+from stan.core.base.names import raw
 from stan.protocol.jetstream import headers
 from stan.protocol.kernel import server as kernel
+from stan.protocol.user_subjects import user_of
+
+
+class UserFrame(Frame):
+    """A message of a user that wants no answer, so that no reply subject names the user."""
+
+    user: bytes = b""
+
+    @classmethod
+    def of(cls, frame: Frame, user: str) -> "UserFrame":
+        """The message, with its user."""
+        made = cls(*frame)
+        made.user = raw(user)
+        return made
+
+
+def publisher_of(frame: Frame) -> bytes:
+    """The user who has published a message; b"": NATS reports no users."""
+    return frame.user if isinstance(frame, UserFrame) else user_of(frame.reply).encode()
+
 
 Arrived = Frame | StreamMessages
 """A message for a stream that has arrived, or a batch of some that need no look at each."""

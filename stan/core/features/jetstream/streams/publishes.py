@@ -10,6 +10,7 @@ from stan_protocol.frames import Frame, StreamMessages, StreamSubject
 from stan_protocol.scalars import Nanos
 
 from stan.core.features.jetstream.rights import JetStreamRights
+from stan.core.features.jetstream.streams.batches import UserFrame
 from stan.core.features.jetstream.streams.storing import StreamStoring
 from stan.core.metadata.streams import Stream, Streams
 from stan.core.services.listening import Taker
@@ -56,7 +57,7 @@ class StreamPublishes:
         user, frame = said
         error = self.rights.publish_refusal(user, stream, frame)
         if error is None:
-            self._receive(name, frame)
+            self._receive(name, UserFrame.of(frame, user) if user and not frame.reply else frame)
             return
         storing = self.leading.part(self.placement.group_number(stream.channel), StreamStoring)
         if storing is not None:

@@ -20,7 +20,8 @@ from stan_protocol.frames import Frame, StreamMessages
 from stan_protocol.scalars import ChannelUid
 
 from stan import limits
-from stan.core.features.jetstream.streams.batches import Arrived, BatchInFlight, replies_of, singly
+from stan.core.base.shares import Shares
+from stan.core.features.jetstream.streams.batches import Arrived, BatchInFlight, publisher_of, replies_of, singly
 from stan.core.features.jetstream.streams.judging import InFlight, Judge, asks_index
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.features.jetstream.streams.subjects import SubjectIndex, runs_of
@@ -70,7 +71,7 @@ class StreamStoring(StoringPart):
         self._queued: dict[
             ChannelUid, deque[Frame]
         ] = {}  # of streams whose messages wait for an index, or for a schema
-        self._queued_bytes = 0
+        self._queued_bytes = Shares()
         self._in_flight: dict[ChannelUid, InFlight] = {}
 
     def store(self, stream: Stream, arrived: Sequence[Arrived]) -> None:
@@ -111,17 +112,18 @@ class StreamStoring(StoringPart):
     def _queue(self, stream: Stream, frames: Iterable[Frame]) -> None:
         queue = self._queued.setdefault(stream.uid, deque())
         for frame in frames:
-            size = len(frame.payload) + len(frame.header)
-            if self._queued_bytes + size > limits.STREAM_WAITING_BYTES_MAX:
+            user, size = publisher_of(frame), _size(frame)
+            if size > self._queued_bytes.left(user, limits.STREAM_WAITING_BYTES_MAX):
                 self.refuse(stream, frame.reply, UNAVAILABLE)
             else:
-                self._queued_bytes += size
+                self._queued_bytes.add(user, size)
                 queue.append(frame)
 
     def _resume(self, uid: ChannelUid, index: SubjectIndex | None) -> None:
         """The index is caught up, or cannot be."""
         frames, stream = self._queued.pop(uid, deque()), self.node.meta.streams.by_uid.get(uid)
-        self._queued_bytes -= sum(len(frame.payload) + len(frame.header) for frame in frames)
+        for frame in frames:
+            self._queued_bytes.add(publisher_of(frame), -_size(frame))
         if stream is None:
             return
         if index is None:
@@ -298,6 +300,11 @@ class StreamStoring(StoringPart):
         if reply:
             told = encode({"error": error.document(), "stream": stream.name, "seq": 0})
             self.outgoing.answer_as_leader(self.number, publication(reply, told))
+
+
+def _size(frame: Frame) -> int:
+    """Bytes that a message takes while it waits."""
+    return len(frame.subject) + len(frame.reply) + len(frame.header) + len(frame.payload)
 
 
 @lru_cache(limits.STREAMS_MAX)
