@@ -409,7 +409,7 @@ STREAM_REPLACED_MAX = 1_000
 STREAM_AHEAD_MAX = 100_000
 """Messages of a stream that are committed while its index is caught up, and not read for it again."""
 STREAM_WAITING_BYTES_MAX = 8 * MiB
-"""Messages that wait until the ids or subjects of their stream are known; further ones are refused."""
+"""Messages that wait until the ids or subjects of their stream are known, of all users together; further ones are refused."""
 API_SCANS_MAX = 16
 """Reads of many messages of a group for requests of JetStream's API at a time; further requests are refused."""
 STREAM_WINDOW_MAX = 3_600 * SECOND

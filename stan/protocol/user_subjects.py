@@ -3,6 +3,7 @@
     user's account          `_STAN.sub.C`, reply `_INBOX.x`              as every client sends it
     broker's account        `_STAN.from.<user>._STAN.sub.C`              as NATS hands it over; no user can send it for another
     broker's answer         `_STAN.to.<user>._INBOX.x`                   NATS hands it to that account alone, as `_INBOX.x`
+    an advisory             `_STAN.to.<user>.$JS.EVENT.ADVISORY.…`       likewise, as `$JS.EVENT.ADVISORY.…`
 
 Publishes and acks are many, and another name for a subject costs NATS as much as a delivery. So the broker has clients
 publish and ack on `_STAN.from.<user>.…` themselves: messages there cross as they are, out of that user's account alone.

@@ -13,6 +13,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, StreamConfig
 from nats.js.errors import APIError
 
 from tests.kit.cluster import StanCluster
+from tests.kit.fake_broker import eventually
 from tests.kit.jetstream import asked
 from tests.kit.ports import free_port
 from tests.kit.rogue import CLUSTER, url, with_nats_of_somebody_else
@@ -60,6 +61,7 @@ class Household:
         self.links = links
         self.js = {name: link.jetstream(timeout=10) for name, link in links.items()}
         self.heard = []  # by bob, who listens to everything
+        self.advised = {name: [] for name in links}
 
     async def listen(self):
         async def hear(message):
@@ -68,6 +70,23 @@ class Household:
         for subject in (">", "_INBOX.>", "$JS.ACK.>", "_STAN.>"):
             await self.links["bob"].subscribe(subject, cb=hear)
         await self.links["bob"].flush()
+
+    async def watch(self):
+        """Have all users listen to advisories, from now on."""
+        for name, link in self.links.items():
+            await link.subscribe("$JS.EVENT.ADVISORY.>", cb=_note_advice(self.advised[name]))
+            await link.flush()
+
+    async def until_advised(self, name, word, count=1):
+        """Wait until so many advisories with a word in the subject have come to a user."""
+        await eventually(lambda: sum(word in subject for subject in self.advised[name]) == count)
+
+
+def _note_advice(told):
+    async def note(message):
+        told.append(message.subject.removeprefix("$JS.EVENT.ADVISORY."))
+
+    return note
 
 
 @asynccontextmanager
@@ -226,6 +245,38 @@ async def test_messages_are_delivered_to_inboxes_alone(server):
         assert "reply_prefixes" in await refused(home.js["alice"].add_consumer("ORDERS", config))
 
 
+async def test_advisories_go_to_those_who_may_see_what_they_tell_of(server):
+    async with household(server) as home:
+        js = home.js
+        await home.watch()
+        await js["ops"].add_stream(StreamConfig(name="OTHER", subjects=["other"]))
+        await js["ops"].add_stream(StreamConfig(name="JOBS", subjects=["jobs"]))
+        await js["alice"].publish("jobs", b"odd")
+        sub = await js["alice"].pull_subscribe("jobs", durable="worker", stream="JOBS")
+        [message] = await fetched(sub, 1)
+        await message.term()
+        await home.until_advised("alice", "MSG_TERMINATED")
+        await js["ops"].delete_stream("JOBS")
+        await js["ops"].add_stream(StreamConfig(name="NOTHING", subjects=["nothing"]))
+        last = {"carol": "STREAM.CREATED.NOTHING", "bob": "STREAM.DELETED.OTHER"}
+        await js["ops"].delete_stream("OTHER")
+        for name in ("alice", "ops"):
+            await home.until_advised(name, "CONSUMER.DELETED.JOBS.worker")
+        for name, subject in last.items():
+            await home.until_advised(name, subject)
+        of_jobs = {
+            *("STREAM.CREATED.JOBS", "CONSUMER.CREATED.JOBS.worker", "CONSUMER.MSG_TERMINATED.JOBS.worker"),
+            *("STREAM.DELETED.JOBS", "CONSUMER.DELETED.JOBS.worker"),
+        }
+        assert (set(home.advised["alice"]), len(home.advised["alice"])) == (of_jobs, 5)
+        assert home.advised["bob"] == ["STREAM.CREATED.OTHER", "STREAM.DELETED.OTHER"]
+        assert home.advised["carol"] == ["STREAM.CREATED.NOTHING"]
+        everything = [*of_jobs, *home.advised["bob"], *home.advised["carol"]]
+        await eventually(lambda: sorted(home.advised["ops"]) == sorted(everything))
+        await home.links["bob"].flush()
+        assert not [one for one in home.heard if b"JOBS" in one[1]]
+
+
 async def test_clients_of_stan_share_the_channel(server):
     async with household(server) as home:
         await home.js["ops"].add_stream(StreamConfig(name="JOBS", subjects=["jobs"]))
@@ -259,6 +310,12 @@ async def test_a_cluster_knows_who_speaks_at_each_of_its_nodes(tmp_path):
                 await one.ack_sync(timeout=10)
             assert (await home.js["alice"].consumer_info("ORDERS", "worker")).num_ack_pending == 0
             assert not [data for _, data in home.heard if b"secret" in data]
+            await home.watch()
+            await alice.delete_consumer("ORDERS", "worker")
+            await asked(lambda: home.js["ops"].add_stream(name="OTHER", subjects=["other"]))
+            for name, about in (("alice", "CONSUMER.DELETED"), ("ops", "CONSUMER.DELETED"), ("bob", "STREAM.CREATED")):
+                await home.until_advised(name, about)
+            assert home.advised["bob"] == ["STREAM.CREATED.OTHER"]
             await bob._nc.close()
             await alice._nc.close()
 

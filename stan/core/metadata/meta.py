@@ -33,7 +33,7 @@ from stan.core.metadata.policies import with_policy
 from stan.core.metadata.pool import commit_of, with_growth, with_open_pool
 from stan.core.metadata.registered_clients import Client, RegisteredClients
 from stan.core.metadata.schemas import Schemas
-from stan.core.metadata.streams import Streams
+from stan.core.metadata.streams import Stream, Streams
 from stan.limits import MOVE_CHANNELS_MAX, MOVES_MAX
 from stan.policies import EPHEMERAL, SYNCED
 from stan.protocol.proto import entries_pb2 as pb
@@ -86,6 +86,7 @@ class ClusterChanges:
     pause_changed: bool = False  # channels no longer move by themselves, or do again
     parted: bytes = b""  # a channel that has got parts, or whose parts are to be deleted
     stream: str = ""  # a stream that came, changed or went
+    stream_before: Stream | None = None  # as it was before that; None: it came
 
 
 @dataclass(slots=True)
@@ -370,7 +371,7 @@ class MetaMachine:
         name, known = change.name.decode(), self.streams.by_name.get(change.name.decode())
         error = self.streams.refusal(change)
         there = self.channels.get(change.channel)
-        result = MetaResult(error=error, stream="" if error else name)
+        result = MetaResult(error=error, stream="" if error else name, stream_before=known)
         if not error and change.config and there is None:
             row = pb.Channel(name=change.channel, group=change.group)
             made = self._create(pb.CreateChannels(channels=[row]))
@@ -431,10 +432,12 @@ class MetaMachine:
         self.dirty.channels.add(uid)
         self.by_uid.moving.discard(uid)
         self.consumer_groups.drop_channel(uid)
+        before = self.streams.by_uid.get(uid)
         stream = self.streams.drop_channel(uid)
         part = self.channels.parted.by_part.get(info.name)
         self.channels.parted.lose(info.name, self.channels)
-        return MetaResult(deleted=info, deleted_from=b"" if part is None else part[0].name, stream=stream)
+        of = b"" if part is None else part[0].name
+        return MetaResult(deleted=info, deleted_from=of, stream=stream, stream_before=before)
 
     # --- rows -----------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from stan_protocol.channels import REPLIES, Subjects
 from stan.config import Config
 from stan.edge.nats.nats_process import quoted
 from stan.permissions import NatsUser, Permissions, Right
+from stan.protocol.jetstream.advisories import PREFIX as ADVISORIES
 from stan.protocol.user_subjects import BROKER, FROM, TO, ack_subject, reply_subject, stream_tokens
 
 _CLIENTS = ("STANDARD", "WEBSOCKET", "MQTT")
@@ -44,7 +45,7 @@ def accounts(config: Config, login: str, leaf_password: str = "") -> str:
         "imports", [_import(user, subject, wrap=wrap) for user in users for subject, wrap in _published(config, user)]
     )
     blocks = [_block(BROKER, broker)]
-    prefixes = (*REPLIES, *config.reply_prefixes)
+    prefixes = (*REPLIES, *config.reply_prefixes, *([f"{ADVISORIES}."] if config.jetstream_api else []))
     for user in users:
         shown = [subject for subject, _ in _published(config, user)]
         lines = [f"users: [{_logins(user, leaf_password)}]"]

@@ -6,6 +6,7 @@ import json
 import pytest
 from stan_protocol.scalars import SECOND, KiB
 
+from stan import limits
 from stan.config import Config
 from stan.core.features.jetstream import JetStreamFeature
 from stan.core.features.jetstream.consumers import requests as consumers
@@ -366,6 +367,74 @@ def test_a_user_has_half_of_the_consumers_that_others_leave(house):
 
     assert [made(OTHER, f"o{at}") for at in range(3)] == [True, True, False]
     assert made(OWNER, "c2") is False  # it has one of the half of 3 that others leave
+
+
+# --- advisories -----------------------------------------------------------------------------------------------------------
+
+
+def audience(house, about):
+    """The users who got the newest advisory about something, each once; in the broker's own account it is not said."""
+    subject = f"$JS.EVENT.ADVISORY.{about}"
+    assert house.harness.hear(subject) == []
+    got = {user.name: house.harness.hear(f"_STAN.to.{user.name}.{subject}") for user in USERS}
+    assert all(len(said) <= 1 for said in got.values())
+    assert len({json.loads(said[0].payload)["id"] for said in got.values() if said}) <= 1
+    return {user for user, said in got.items() if said}
+
+
+WATCHES = {RIGHTS[right] for right in (R, W)}
+SEES = WATCHES | {RIGHTS[P], RIGHTS[S], OWNER, OTHER}
+
+
+def test_whoever_may_see_a_stream_hears_what_happens_to_it(house):
+    assert audience(house, "STREAM.CREATED.S") == SEES
+    house.told(RIGHTS[W], "STREAM.CREATE.T", {"name": "T", "subjects": ["t.x", "t.y"]})
+    assert audience(house, "STREAM.CREATED.T") == SEES | {"half"}
+    house.told(RIGHTS[W], "STREAM.UPDATE.T", {"name": "T", "subjects": ["t.y", "t.z"]})
+    assert audience(house, "STREAM.UPDATED.T") == SEES | {"half"}  # its last one, as to `half`
+    house.told(RIGHTS[W], "STREAM.DELETE.T")
+    assert audience(house, "STREAM.DELETED.T") == SEES
+
+
+def test_the_owner_of_a_consumer_and_who_manages_its_channel_hear_what_happens_to_it(house):
+    assert audience(house, "CONSUMER.CREATED.S.c") == {OWNER} | WATCHES
+    house.told(OWNER, "CONSUMER.CREATE.S.c", consumer("c", max_deliver=1, ack_wait=SECOND))
+    pulls(house, OWNER, batch=2)
+    (_, first, _), _ = house.delivered()
+    house.says(OWNER, first, b"+TERM")
+    assert audience(house, "CONSUMER.MSG_TERMINATED.S.c") == {OWNER} | WATCHES
+    house.harness.pass_time(1.1)
+    pulls(house, OWNER, no_wait=True)
+    assert audience(house, "CONSUMER.MAX_DELIVERIES.S.c") == {OWNER} | WATCHES
+    house.told(OWNER, "CONSUMER.DELETE.S.c")
+    assert audience(house, "CONSUMER.DELETED.S.c") == {OWNER} | WATCHES
+
+
+@pytest.mark.parametrize(("name", "subjects"), [("S", ["a.*"]), ("T", ["t.x"])])
+def test_those_who_saw_a_consumer_hear_that_it_went_with_its_stream(house, name, subjects):
+    if name != "S":
+        house.told(RIGHTS[W], f"STREAM.CREATE.{name}", {"name": name, "subjects": subjects})
+        house.told(OWNER, f"CONSUMER.CREATE.{name}.c", consumer("c") | {"stream_name": name})
+    house.told(RIGHTS[W], f"STREAM.DELETE.{name}")
+    house.harness.turn()
+    assert audience(house, f"CONSUMER.DELETED.{name}.c") == {OWNER} | WATCHES
+
+
+def test_a_consumer_that_is_nobodys_is_seen_by_who_may_have_durables_there(house):
+    left = [one for one in USERS if one.name != OWNER]
+    restarted(house, Permissions([one for one in RULES if one.user != OWNER], left))
+    house.told(RIGHTS[W], "CONSUMER.DELETE.S.c")
+    assert audience(house, "CONSUMER.DELETED.S.c") == {OTHER} | WATCHES
+
+
+def test_copies_for_all_users_count_as_advisories_that_wait(house, monkeypatch):
+    monkeypatch.setattr(limits, "ADVISORIES_WAITING_MAX", 5)
+    house.told(OWNER, "CONSUMER.CREATE.S.c", consumer("c", max_deliver=1, ack_wait=SECOND))
+    pulls(house, OWNER, batch=2)
+    house.harness.pass_time(1.1)
+    pulls(house, OWNER, no_wait=True)
+    assert audience(house, "CONSUMER.MAX_DELIVERIES.S.c") == {OWNER} | WATCHES  # one for each of three, not two
+    assert any("are left out" in text for _, text in house.harness.notes)
 
 
 # --- users come and go ----------------------------------------------------------------------------------------------------

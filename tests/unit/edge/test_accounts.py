@@ -110,6 +110,13 @@ def test_subjects_of_streams_are_those_that_begin_like_a_pattern_of_the_rules():
         assert f'"{subject}"' not in text
 
 
+def test_each_account_gets_the_advisories_that_are_sent_to_its_user_alone():
+    text = accounts(SERVED, "", "leaf")
+    for user in ("alice", "b-_1", "bob"):
+        sent = f'account: "stan-broker", subject: "_STAN.to.{user}.$JS.EVENT.ADVISORY.>"'
+        assert text.count(f'{{ stream: {{ {sent} }}, to: "$JS.EVENT.ADVISORY.>" }}') == 1
+
+
 def test_no_user_may_connect_a_leafnode_but_the_broker_into_each_account():
     text = accounts(SERVED, "", "leaf")
     for user in ("alice", "b-_1", "bob"):

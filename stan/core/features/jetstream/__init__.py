@@ -88,13 +88,13 @@ class JetStreamFeature(BrokerFeature):
         if self.on:
             leader_parts.streams_changed(self.services.leading)
 
-    def meta_applied(self, change: pb.MetaChange, result: MetaResult) -> None:
+    def meta_applied(self, change: pb.MetaChange, result: MetaResult) -> None:  # noqa: ARG002 - as BrokerFeature has it
         """A stream came, changed or went: listen to its subjects, answer the clients that have asked for that."""
         if not result.stream:
             return
         self.parts.channels.reconfigure()
         if self.on:
-            self.streams.advise(change, result.stream)
+            self.streams.advise(result.stream, result.stream_before)
             self._listen()
             leader_parts.streams_changed(self.services.leading)
             self.services.leading.each(InterestStreams, InterestStreams.refresh)

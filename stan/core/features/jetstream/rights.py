@@ -34,9 +34,10 @@ from stan.protocol.jetstream.errors import (
 from stan.protocol.jetstream.streams import StreamConfig
 from stan.protocol.user_subjects import BROKER, FROM, from_any_user, sent_by, stream_tokens
 
-_MANAGES: Final = (Right.ADMIN_READ, Right.ADMIN_WRITE)
 _NO_CLIENT: Final = b""
 _ROLLUP_ALL: Final = b"all"
+MANAGES: Final = (Right.ADMIN_READ, Right.ADMIN_WRITE)
+"""Rights of operators, of which one is needed to see the consumers of others."""
 
 
 class JetStreamRights:
@@ -71,8 +72,12 @@ class JetStreamRights:
 
     def owner(self, cursor: Cursor) -> str:
         """The user to whom a consumer belongs; "": nobody, as without users, or if its user is not configured any more."""
-        owned = self.with_users and self.authorizer is not None and self.authorizer.is_user(cursor.user)
-        return text(cursor.user) if owned else ""
+        return self.owner_named(cursor.user)
+
+    def owner_named(self, user: bytes) -> str:
+        """The same, by the user of its cursor."""
+        owned = self.with_users and self.authorizer is not None and self.authorizer.is_user(user)
+        return text(user) if owned else ""
 
     # --- rights -----------------------------------------------------------------------------------------------------------
 
@@ -189,13 +194,13 @@ class JetStreamRights:
 
     def lists(self, user: str, stream: Stream, cursor: Cursor) -> bool:
         """True if a list shows a consumer to a user: those of others operators alone see."""
-        seen = not self.with_users or self.has(user, _MANAGES, stream.channel)
+        seen = not self.with_users or self.has(user, MANAGES, stream.channel)
         return seen or self.owner(cursor) in ("", user)
 
     def consumer_refusal(self, user: str, stream: Stream, cursor: Cursor, *, changes: bool) -> ApiError | None:
         """Return why a user may not see a consumer, or pause or delete it (*changes*); None if it may: its own, and with the
         rights of operators all."""
-        rights = CHANGES if changes else _MANAGES
+        rights = CHANGES if changes else MANAGES
         if self.authorizer is None or self.has(user, rights, stream.channel):
             return None
         owner = self.owner(cursor)

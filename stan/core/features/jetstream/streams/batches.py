@@ -9,6 +9,26 @@ from stan_protocol.proto import wire_pb2 as wire
 
 from stan.protocol.jetstream import headers
 from stan.protocol.kernel import server as kernel
+from stan.protocol.user_subjects import user_of
+
+
+class UserFrame(Frame):
+    """A message of a user that wants no answer, so that no reply subject names the user."""
+
+    user: bytes = b""
+
+    @classmethod
+    def of(cls, frame: Frame, user: bytes) -> "UserFrame":
+        """The message, with its user."""
+        made = cls(*frame)
+        made.user = user
+        return made
+
+
+def publisher_of(frame: Frame) -> bytes:
+    """The user who has published a message; b"": NATS reports no users."""
+    return frame.user if isinstance(frame, UserFrame) else user_of(frame.reply).encode()
+
 
 Arrived = Frame | StreamMessages
 """A message for a stream that has arrived, or a batch of some that need no look at each."""
@@ -50,4 +70,5 @@ def singly(arrived: Iterable[Arrived]) -> Iterator[Frame]:
         bodies = (wire.MsgProto.FromString(one.bodies[start:end]) for start, end in records_in(one.bodies))
         for body, reply in zip(bodies, replies_of(one), strict=True):
             fields = headers.of_message(body)
-            yield Frame(0, one.subject or body.key, reply, headers.render(fields) if fields else b"", body.data)
+            frame = Frame(0, one.subject or body.key, reply, headers.render(fields) if fields else b"", body.data)
+            yield UserFrame.of(frame, one.user) if one.user and not reply else frame

@@ -95,7 +95,7 @@ class DeleteMarkers(Relocating):
             self.reports.complain("WRN", f"subjects of stream {stream.name} expire without markers")
             return
         for subject, one in newest.items():
-            last = not storing.is_on_its_way(stream.uid, subject) and self._is_last(stream, index, subject, gone)
+            last = not storing.is_in_flight(stream.uid, subject) and self._is_last(stream, index, subject, gone)
             if last and not headers.marks_deletion(one.stored):
                 yield self._marker(stream, one.stored.key)
 

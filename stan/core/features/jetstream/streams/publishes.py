@@ -9,9 +9,9 @@ from functools import partial
 from stan_protocol.frames import Frame, StreamMessages, StreamSubject
 from stan_protocol.scalars import Nanos
 
-from stan.core.base.names import text
+from stan.core.base.names import raw, text
 from stan.core.features.jetstream.rights import JetStreamRights
-from stan.core.features.jetstream.streams.batches import singly, subjects_of
+from stan.core.features.jetstream.streams.batches import UserFrame, singly, subjects_of
 from stan.core.features.jetstream.streams.storing import StreamStoring
 from stan.core.metadata.streams import Stream, Streams
 from stan.core.services.listening import Taker
@@ -62,7 +62,7 @@ class StreamPublishes:
         storing, stream = found
         error = self.rights.publish_refusal(user, stream, frame)
         if error is None:
-            self._receive(name, frame)
+            self._receive(name, UserFrame.of(frame, raw(user)) if user and not frame.reply else frame)
         else:
             storing.refuse(stream, frame.reply, error)
 

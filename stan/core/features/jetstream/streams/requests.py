@@ -20,6 +20,7 @@ from stan_protocol.scalars import KiB
 from stan import limits
 from stan.core.base.names import text
 from stan.core.features import BrokerParts
+from stan.core.features.jetstream.audience import Audience
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
 from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.features.jetstream.streams.descriptions import StreamDescriptions
@@ -131,7 +132,7 @@ class StreamRequests:
         self.placement, self.proposals = services.placement, services.proposals
         self.channels = parts.channels
         self.descriptions = StreamDescriptions(services, parts.channels.policies)
-        self._advisories = AdvisoryMaker(services.node.name)
+        self._advisories, self._audience = AdvisoryMaker(services.node.name), Audience(rights)
 
     def handlers(self) -> dict[ApiRow, ApiHandler]:
         """The handler of each kind of request."""
@@ -148,12 +149,13 @@ class StreamRequests:
         }
         return found | dict.fromkeys(REFUSED, self._not_built)
 
-    def advise(self, change: pb.MetaChange, name: str) -> None:
-        """Publish that a stream came, changed or went, if this node leads the metadata."""
+    def advise(self, name: str, before: Stream | None) -> None:
+        """Publish that a stream came, changed or went, if this node leads the metadata. *before*: as it was, None: it was not."""
         if self.node.leads_meta:
-            there = name in self.node.meta.streams.by_name
-            action = "delete" if not there else "modify" if change.stream.changed else "create"
-            self.outgoing.responses.append(self._advisories.of_stream(self.node.clock.wall, name, action))
+            found = self.node.meta.streams.by_name.get(name)
+            action = "delete" if found is None else "create" if before is None else "modify"
+            users = self._audience.of_stream(found, before)
+            self.outgoing.responses += self._advisories.of_stream(users, self.node.clock.wall, name, action)
 
     def changed(self, name: str) -> None:
         """A stream came, changed or went."""

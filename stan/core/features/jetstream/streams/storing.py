@@ -20,7 +20,8 @@ from stan_protocol.frames import Frame, StreamMessages
 from stan_protocol.scalars import ChannelUid
 
 from stan import limits
-from stan.core.features.jetstream.streams.batches import Arrived, BatchInFlight, replies_of, singly
+from stan.core.base.shares import Shares
+from stan.core.features.jetstream.streams.batches import Arrived, BatchInFlight, publisher_of, replies_of, singly
 from stan.core.features.jetstream.streams.judging import NOT_SCHEDULED, InFlight, Judge, asks_index
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.features.jetstream.streams.subjects import SubjectIndex, runs_of
@@ -72,7 +73,7 @@ class StreamStoring(StoringPart):
         self._queued: dict[
             ChannelUid, deque[Frame]
         ] = {}  # of streams whose messages wait for an index, or for a schema
-        self._queued_bytes = 0
+        self._queued_bytes = Shares()
         self._in_flight: dict[ChannelUid, InFlight] = {}
 
     def is_in_flight(self, uid: ChannelUid, subject: bytes) -> bool:
@@ -112,10 +113,6 @@ class StreamStoring(StoringPart):
         last = self.stored.indexes(self.number, uid).last_sequence
         return channel.next_sequence + channel.unsealed.count - 1 - last > own
 
-    def is_on_its_way(self, uid: ChannelUid, subject: bytes) -> bool:
-        """True if a message of that subject was published to the stream, and is not committed yet."""
-        return uid in self._in_flight and bool(self._in_flight[uid].newest(subject))
-
     def _count(self, arrived: Sequence[Arrived]) -> None:
         totals = self.reports.totals
         for one in arrived:
@@ -131,17 +128,18 @@ class StreamStoring(StoringPart):
     def _queue(self, stream: Stream, frames: Iterable[Frame]) -> None:
         queue = self._queued.setdefault(stream.uid, deque())
         for frame in frames:
-            size = len(frame.payload) + len(frame.header)
-            if self._queued_bytes + size > limits.STREAM_WAITING_BYTES_MAX:
+            user, size = publisher_of(frame), _size(frame)
+            if size > self._queued_bytes.left(user, limits.STREAM_WAITING_BYTES_MAX):
                 self.refuse(stream, frame.reply, UNAVAILABLE)
             else:
-                self._queued_bytes += size
+                self._queued_bytes.add(user, size)
                 queue.append(frame)
 
     def _resume(self, uid: ChannelUid, index: SubjectIndex | None) -> None:
         """The index is caught up, or cannot be."""
         frames, stream = self._queued.pop(uid, deque()), self.node.meta.streams.by_uid.get(uid)
-        self._queued_bytes -= sum(len(frame.payload) + len(frame.header) for frame in frames)
+        for frame in frames:
+            self._queued_bytes.add(publisher_of(frame), -_size(frame))
         if stream is None:
             return
         if index is None:
@@ -333,6 +331,11 @@ def _scheduled(batch: _Batch, first: int) -> bytes:
     sequences = [first + place for place in places]
     change = pb.Scheduled(uid=batch.stream.uid, sequences=sequences, dues=dues, subjects=subjects)
     return pb.GroupChange(scheduled=change).SerializeToString()
+
+
+def _size(frame: Frame) -> int:
+    """Bytes that a message takes while it waits."""
+    return len(frame.subject) + len(frame.reply) + len(frame.header) + len(frame.payload)
 
 
 @lru_cache(limits.STREAMS_MAX)

@@ -1,7 +1,7 @@
 """Clients of both protocols on one channel of a cluster whose leaders die: one order for all, and nothing acked is missing.
 
 A producer of STAN in JavaScript, one of JetStream in Python; a STAN durable in JavaScript, a JetStream consumer in Python, and a
-reader by position, as Spark's source reads.
+streaming query of Spark.
 """
 
 import asyncio
@@ -12,16 +12,19 @@ import pytest
 import stan_client
 from nats.js.api import ConsumerConfig
 
-from tests.conformance.clients import Client
+from tests.conformance.clients import Client, javascript
 from tests.kit.cluster import StanCluster
 from tests.kit.jetstream import asked
-from tests.kit.server import CLUSTER_ID
+from tests.kit.server import CLUSTER_ID, until
 
 CHANNEL = "orders"
 EACH = 300
 KILLS = 2
 PINGS = (5, 3)
 HOME = "n1"
+PATIENCE_S = 240
+
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
@@ -31,16 +34,44 @@ def cluster(tmp_path):
 
 
 @pytest.fixture
-def javascript_client(js_program, cluster):
-    clients = []
+def javascript_client(cluster):
+    program, clients = javascript(), []
 
     def make(client_id):
-        clients.append(Client(js_program, cluster.url.split(",")[0], CLUSTER_ID, client_id, PINGS))
+        clients.append(Client(program, cluster.url.split(",")[0], CLUSTER_ID, client_id, PINGS))
         return clients[-1]
 
     yield make
     for client in clients:
         client.release()
+
+
+class Reading:
+    """A streaming query that reads the channel from its beginning and waits for what comes."""
+
+    def __init__(self, spark, servers, checkpoint):
+        """Start it; *servers*: NATS URLs, separated by commas."""
+        self.rows = []
+        """Sequences and bodies, as they came."""
+        options = {"servers": servers, "startingOffsets": "earliest", "waitForChannels": "true"}
+        stream = spark.readStream.format("stan").options(**options).load(CHANNEL).select("sequence", "value")
+        writer = stream.writeStream.option("checkpointLocation", str(checkpoint))
+        self.query = writer.foreachBatch(self._take).start()
+
+    def _take(self, frame, _number):
+        self.rows.extend((row.sequence, bytes(row.value)) for row in frame.collect())
+
+    def wait_for(self, count):
+        """Wait until so many rows are there, unless the query ends."""
+        until(lambda: len(self.rows) >= count or not self.query.isActive, PATIENCE_S, lambda: str(self.query.status))
+        assert self.query.isActive, self.query.exception()
+
+
+@pytest.fixture
+def reading(spark, cluster, tmp_path):
+    found = Reading(spark, cluster.url, tmp_path / "checkpoint")
+    yield found
+    found.query.stop()
 
 
 async def produce(js, count):
@@ -56,7 +87,7 @@ async def produce(js, count):
 async def consume(sub, taken, total):
     """Take and ack messages until *total* are acked; repeats say that they are some."""
     acked = set()
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PATIENCE_S):
         while len(acked) < total:
             found = []
             with contextlib.suppress(nats.errors.Error, nats.js.errors.Error, TimeoutError):
@@ -81,7 +112,7 @@ async def led_elsewhere(cluster):
     return leader
 
 
-async def test_both_kinds_of_clients_see_one_order_while_leaders_die(cluster, javascript_client):
+async def test_both_kinds_of_clients_see_one_order_while_leaders_die(cluster, javascript_client, reading):
     stan_producer, stan_consumer = javascript_client("producer"), javascript_client("consumer")
     await asyncio.to_thread(stan_consumer.subscribe, "durable", CHANNEL, durable="dur", start="first", ack_wait=5000)
     client = await nats.connect(cluster.url.split(","))
@@ -95,6 +126,7 @@ async def test_both_kinds_of_clients_see_one_order_while_leaders_die(cluster, ja
         share = [b"stan-%d" % number for number in range(EACH * kill // KILLS, EACH * (kill + 1) // KILLS)]
         stan_producer.publish(CHANNEL, *share)
         await asyncio.to_thread(stan_producer.wait, "acked", EACH * kill // KILLS + len(share) // 4)
+        await asyncio.to_thread(reading.wait_for, EACH * kill // KILLS + len(share) // 4)
         leader = await led_elsewhere(cluster)
         cluster.kill9(leader)
         await asyncio.to_thread(stan_producer.wait, "acked", EACH * (kill + 1) // KILLS)
@@ -111,6 +143,8 @@ async def test_both_kinds_of_clients_see_one_order_while_leaders_die(cluster, ja
     assert {order[sequence]: sequence for sequence in of_jetstream.values()} == of_jetstream
     assert [data for data in order.values() if data.startswith(b"stan-")] == [b"stan-%d" % one for one in range(EACH)]
     assert taken == order
+    await asyncio.to_thread(reading.wait_for, 2 * EACH)
+    assert reading.rows == [*order.items()]
     messages = await asyncio.to_thread(stan_consumer.messages, "durable", 2 * EACH)
     assert {one["sequence"]: bytes.fromhex(one["data"]) for one in messages} == order
     first = [one["sequence"] for one in messages if not one["redelivered"]]

@@ -1,0 +1,81 @@
+"""Rooms of one leader that all users of JetStream's clients share: nobody takes all of one."""
+
+import json
+
+import pytest
+
+from stan import limits
+from stan.permissions import NatsUser, Permissions, Right, Rule
+from tests.kit import jetstream as js
+from tests.unit.core.test_jetstream_permissions import House
+
+USERS = ("mallory", "alice")
+EVERYBODY = Permissions([Rule(rights=dict.fromkeys(Right, (">", "a.>")))], [NatsUser(name=name) for name in USERS])
+BOUND = 8
+
+
+@pytest.fixture
+def house():
+    """A broker with the stream T, whose reads of the disk wait, and which has no index since its start."""
+    made = House(EVERYBODY)
+    config = {"name": "T", "subjects": ["a.*"], "allow_direct": True}
+    assert "error" not in made.told("alice", "STREAM.CREATE.T", config)
+    made.publish("alice", "a.first")
+    made.harness.restart()
+    made.harness.slow = True
+    return made
+
+
+def refused(answer):
+    """True if an answer says that there is no room; None: it waits."""
+    return answer is not None and (answer.status[:3] in ("503", "408") or "error" in json.loads(answer.payload))
+
+
+def taken(house, user, take, most=3 * BOUND):
+    """How often *take* finds room until it is refused."""
+    return next((number for number in range(most) if refused(take(house, user, number))), most)
+
+
+# --- publishes that wait for an index -----------------------------------------------------------------------------------------
+
+
+def waiting(house, user, number):
+    return house.says(user, f"a.{number:02}", b"x" * 1000, [("Nats-Msg-Id", f"{user} {number:02}")])
+
+
+def test_a_user_who_publishes_while_an_index_is_read_leaves_room_for_others(house, monkeypatch):
+    monkeypatch.setattr(limits, "STREAM_WAITING_BYTES_MAX", BOUND * 1100)
+    assert taken(house, "mallory", waiting) == BOUND // 2
+    assert taken(house, "alice", waiting) == BOUND // 4
+    house.harness.slow = False
+    house.harness.answer_reads()
+    house.harness.turn()
+    assert len(house.harness.stored("T")) == 1 + BOUND // 2 + BOUND // 4
+    house.harness.restart()
+    house.harness.slow = True
+    assert taken(house, "alice", waiting) == BOUND // 2  # everything was given back
+
+
+def test_publishes_without_reply_count_for_their_user(house, monkeypatch):
+    monkeypatch.setattr(limits, "STREAM_WAITING_BYTES_MAX", BOUND * 1100)
+    for number in range(3 * BOUND):
+        assert house.says("mallory", f"a.{number:02}", b"x" * 1000, [("Nats-Msg-Id", f"{number}")], reply=False) is None
+    assert taken(house, "alice", waiting) == BOUND // 4
+
+
+def test_messages_without_content_take_room_too(house, monkeypatch):
+    monkeypatch.setattr(limits, "STREAM_WAITING_BYTES_MAX", 1000)
+    waiting_for_index = house.says("mallory", "a.x", b"", [("Nats-Msg-Id", "1")])
+    assert waiting_for_index is None
+    assert taken(house, "mallory", lambda house, user, _number: house.says(user, "a.x"), 100) < 100
+
+
+def test_without_users_all_of_it_is_everybodys(monkeypatch):
+    monkeypatch.setattr(limits, "STREAM_WAITING_BYTES_MAX", BOUND * 1100)
+    h = js.harness()
+    js.api(h, "STREAM.CREATE.T", {"name": "T", "subjects": ["a.*"]})
+    js.publish(h, "a.first", b"1")
+    h.restart()
+    h.slow = True
+    answers = [js.publish(h, "a.x", b"x" * 1000, fields=[("Nats-Msg-Id", f"{one:02}")])[0] for one in range(2 * BOUND)]
+    assert answers.index(next(filter(None, answers))) == BOUND
