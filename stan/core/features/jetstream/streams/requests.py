@@ -7,13 +7,14 @@ Promises: a stream and its channel are made by one entry; the same request again
 but for one that has taken a channel over which was there before: that one stays, with its messages and positions.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, cast
 
 from stan_protocol.channels import folded, is_channel_name, publication, whole_of
+from stan_protocol.patterns import matches
 from stan_protocol.refusals import case_conflict, go_quote
 from stan_protocol.scalars import KiB
 
@@ -98,6 +99,7 @@ class _SubjectsPage(NamedTuple):
 
     pattern: str  # "": none
     offset: int
+    every: int = 0  # subjects that there are in all
 
 
 class StreamDeletions(LeaderPart):
@@ -358,18 +360,20 @@ class StreamRequests:
         if config.history:  # how many there are its index tells
             reading.with_index(request.known, partial(self._describe_history, reading, request, details, page))
         elif filtered:
-            counted = partial(self._describe, request, details, page)
-            self._count(reading, request, lambda: reading.run(reading.count(request.known, filtered, counted)))
+            reading.run(reading.count(request.known, ">", partial(self._describe_counted, request, details, page)))
         else:
             self._describe(request, details, page, {})
 
-    @staticmethod
-    def _count(reading: StreamReading, request: ApiRequest, count: Callable[[], None]) -> None:
-        """Count messages by subject once the index is there, which tells how many subjects there are in all."""
-        if request.known.config.is_literal:
-            count()
-        else:
-            reading.with_index(request.known, lambda _index: count())
+    def _describe_counted(
+        self,
+        request: ApiRequest,
+        details: bool,  # noqa: FBT001 - as the request tells it
+        page: _SubjectsPage,
+        subjects: Mapping[bytes, int] | None,
+    ) -> None:
+        """Answer a request for what a stream holds, of which all *subjects* are counted."""
+        named = {one: count for one, count in (subjects or {}).items() if matches(page.pattern, text(one))}
+        self._describe(request, details, page._replace(every=len(subjects or ())), None if subjects is None else named)
 
     def _describe_history(
         self,
@@ -407,7 +411,7 @@ class StreamRequests:
             return
         most = limits.STREAM_DETAILS_MAX
         shown = self._fitting(sorted(subjects)[page.offset : page.offset + most])
-        state.setdefault("num_subjects", len(subjects))
+        state.setdefault("num_subjects", page.every)
         if shown:
             state["subjects"] = {text(subject): subjects[subject] for subject in shown}
         request.answer(total=len(subjects), offset=page.offset, limit=most, **told)
