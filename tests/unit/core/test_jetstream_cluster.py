@@ -73,6 +73,9 @@ def test_who_leads_both_answers_at_once(node):
     assert answer["config"]["num_replicas"] == 3
     assert answer["cluster"] == {"name": "test-cluster", "leader": node.broker.view.node or "test-cluster"}
     assert js.api(node, "STREAM.LEADER.STEPDOWN.S")["error"]["err_code"] == 10036
+    made = js.api(node, "CONSUMER.CREATE.S.c", {"stream_name": "S", "config": {"ack_policy": "explicit"}})
+    assert made["cluster"] == {"name": "test-cluster", "leader": node.broker.view.node or "test-cluster"}
+    assert js.api(node, "CONSUMER.LEADER.STEPDOWN.S.c")["error"]["err_code"] == 10036
 
 
 def test_who_does_not_lead_is_silent_and_listens(node):

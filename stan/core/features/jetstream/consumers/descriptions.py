@@ -22,6 +22,11 @@ def described(services: Services, group: ChannelGroup, cursor: Cursor, consumer:
     }
     if live is not None and live.members and live.members[0].consumer is not None:
         told |= _position(services, group, live)
+    if services.node.clustered:  # as NATS's own server alone answers
+        told["cluster"] = {
+            "name": services.node.config.cluster_id,
+            "leader": services.node.name or services.node.config.cluster_id,
+        }
     pause = consumer.config.pause_until - clock.wall
     if pause > 0:
         told |= {"paused": True, "pause_remaining": pause}
