@@ -50,7 +50,7 @@ class Flow:
         return self.sent - self.arrived > limits.FLOW_BYTES_MAX
 
     def restart(self) -> None:
-        """Another client listens, or none: it has asked for nothing of before, and is asked nothing about it."""
+        """Begin again, as another client listens, or none: it is not asked about earlier messages."""
         self.arrived, self.asked = self.sent, b""
 
     def answered(self, subject: bytes) -> bool:

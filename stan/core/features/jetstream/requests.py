@@ -144,8 +144,8 @@ class ApiRouter:
             self.read_index.wait(partial(self._look_again, received), META_GROUP)
 
     def leads_group(self, number: GroupId) -> None:
-        """This node begins to lead a group: answer what came a moment ago, when perhaps nobody led it. A client that has an
-        answer already does not listen for another one."""
+        """This node begins to lead a group: answer recent requests that perhaps met no leader. A client that has an answer
+        already does not listen for another one."""
         since, recent = self.node.clock.now - limits.API_OUTLASTS, [*self._recent]
         self._recent.clear()
         for at, received in recent:
