@@ -376,6 +376,9 @@ API_WAITING_MAX = 256
 """Requests of JetStream's API that wait for the metadata or for messages from the disk."""
 API_OUTLASTS = 3 * SECOND
 """For how long who begins to lead a group answers what was handed on to its leader before."""
+PULL_OUTLASTS = 250 * MILLISECOND
+"""The same for requests for messages: the time between two leaders when one hands over to the other. Those that are older have
+got something from the one before, or are told that it leads no more."""
 STREAMS_MAX = 1_000
 STREAM_PATTERNS_MAX = 100
 """Patterns of channels and subjects that streams may have."""

@@ -42,7 +42,7 @@ class ApiRow(NamedTuple):
     answerer: Answerer = Answerer.STREAM  # the first that a request of a stream names is the stream
     refused: tuple[tuple[str, object], ...] = ()  # fields of a refusal, beside the error
     rated: bool = False  # it counts against the configured rate of operators' requests
-    outlasts: bool = False  # who begins to lead the stream's channel a moment later answers it, too
+    outlasts: int = 0  # ns; who begins to lead the stream's channel so much later at most answers it, too
 
     @property
     def type(self) -> str:

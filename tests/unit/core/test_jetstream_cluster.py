@@ -10,6 +10,7 @@ from stan.protocol.entries import Kind
 from stan.protocol.jetstream.streams import requested
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit import jetstream as js
+from tests.kit.consumers import asks, consumer, got, listens, pull
 from tests.kit.core_harness import CLUSTERED, Node
 
 CONFIG = replace(CLUSTERED, jetstream_api=True)
@@ -84,6 +85,34 @@ def test_who_does_not_lead_is_silent_and_listens(node):
     assert js.api(node, "STREAM.NAMES") is None
     assert js.publish(node, "a.b", b"1") == [None]
     assert node.stored("S") == []
+
+
+def test_clients_whose_leader_hands_over_ask_again_and_meet_the_next_one(node):
+    """Once they waited until a heartbeat was missing, half a minute by default."""
+    node.lead(0, 1)
+    js.api(node, "STREAM.CREATE.S", {"name": "S", "subjects": ["a.*"]})
+    consumer(node, "c", "S")
+    pull(node, "c", 5, "S", "_INBOX.c")
+    node.follow(1)
+    (over,) = got(node, "_INBOX.c")
+    assert over.status == "409 Leadership Change"
+    asks(node, "c", "_INBOX.c", "S", batch=5)
+    node.lead(1)
+    js.publish(node, "a.b", b"1")
+    assert [one.payload for one in got(node, "_INBOX.c")] == [b"1"]
+
+
+def test_who_begins_to_lead_knows_nothing_of_earlier_requests_for_messages(node):
+    node.lead(0, 1)
+    js.api(node, "STREAM.CREATE.S", {"name": "S", "subjects": ["a.*"]})
+    consumer(node, "c", "S")
+    node.follow(1)
+    listens(node, "_INBOX.c")
+    asks(node, "c", "_INBOX.c", "S", batch=5)
+    node.pass_time(1)
+    node.lead(1)
+    js.publish(node, "a.b", b"1")
+    assert got(node, "_INBOX.c") == []
 
 
 def test_a_stream_that_this_copy_does_not_know_yet_is_looked_for_again(node):

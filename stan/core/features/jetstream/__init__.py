@@ -45,6 +45,7 @@ class JetStreamFeature(BrokerFeature):
         self.router = ApiRouter(services, rights, parts.read_index, handlers)
         parts.channels.expire = self._expire
         self.backups = StreamBackups(services, parts, self.streams)
+        self._deliveries: dict[GroupId, ConsumerDeliveries] = {}  # of the groups that this node leads
 
     def handlers(self) -> Mapping[str, Callable[..., None]]:
         """Requests of `stan backup` and `stan restore`."""
@@ -58,7 +59,8 @@ class JetStreamFeature(BrokerFeature):
         """Add the parts of streams and of their consumers."""
         if self.on:
             leadership.keep(StreamDeletions(self.services, leadership))
-            leadership.keep(ConsumerDeliveries(self.services, leadership))
+            self._deliveries[leadership.number] = deliveries = ConsumerDeliveries(self.services, leadership)
+            leadership.keep(deliveries)
             leadership.keep(InterestStreams(self.services, leadership, self.parts.channels))
             leadership.keep(WorkQueues(self.services, leadership, self.parts.channels))
             for kind in leader_parts.PARTS:
@@ -75,6 +77,12 @@ class JetStreamFeature(BrokerFeature):
             leader_parts.begin(self.services.leading, number)
             self._drop_strays(number)
             self.router.leads_group(number)
+
+    def follow_group(self, number: GroupId) -> None:
+        """The clients of consumers ask the next leader."""
+        deliveries = self._deliveries.pop(number, None)
+        if deliveries is not None:
+            deliveries.leave()
 
     def _drop_strays(self, number: GroupId) -> None:
         """Delete consumers of a group whose stream is gone, once this node knows of all streams that consumers may have."""

@@ -123,7 +123,9 @@ class ApiRouter:
         self.handlers = handlers
         self.table = ApiTable(handlers)
         self._waiting = 0  # requests that wait for the metadata
-        self._recent: deque[tuple[Nanos, _Received]] = deque(maxlen=limits.API_WAITING_MAX)  # that outlast a leader
+        self._recent: dict[ApiRow, deque[tuple[Nanos, _Received]]] = {  # that outlast a leader, and when they came
+            row: deque(maxlen=limits.API_WAITING_MAX) for row in handlers if row.outlasts
+        }
 
     def receive(self, frame: Frame) -> None:
         """A frame of the API. One that wants no answer, or that nobody knows, is left alone, as by NATS's own server."""
@@ -146,16 +148,17 @@ class ApiRouter:
     def leads_group(self, number: GroupId) -> None:
         """This node begins to lead a group: answer recent requests that perhaps met no leader. A client that has an answer
         already does not listen for another one."""
-        since, recent = self.node.clock.now - limits.API_OUTLASTS, [*self._recent]
-        self._recent.clear()
-        for at, received in recent:
-            stream = self.node.meta.streams.by_name.get(received.named[0])
-            if at < since or stream is None:
-                continue
-            if self.placement.group_number(stream.channel) == number:
-                self._of_stream(received)
-            else:
-                self._recent.append((at, received))
+        for row, recent in self._recent.items():
+            since, arrived = self.node.clock.now - row.outlasts, [*recent]
+            recent.clear()
+            for at, received in arrived:
+                stream = self.node.meta.streams.by_name.get(received.named[0])
+                if at < since or stream is None:
+                    continue
+                if self.placement.group_number(stream.channel) == number:
+                    self._of_stream(received)
+                else:
+                    recent.append((at, received))
 
     def _look_again(self, received: "_Received", known: bool) -> None:  # noqa: FBT001
         self._waiting -= 1
@@ -166,7 +169,7 @@ class ApiRouter:
         stream = self.node.meta.streams.by_name.get(received.named[0])
         group = META_GROUP if stream is None else self.placement.group_number(stream.channel)
         if received.row.outlasts and not self.node.leads(group):
-            self._recent.append((self.node.clock.now, received))
+            self._recent[received.row].append((self.node.clock.now, received))
         self._answer(received.of((group,), self._services, stream), group)
 
     def _answer(self, request: ApiRequest, group: GroupId) -> None:

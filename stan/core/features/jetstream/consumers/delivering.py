@@ -139,6 +139,13 @@ class ConsumerDeliveries(LeaderPart):
                 consumer.statuses.append(self._pushed(consumer, status))
             self._flush(consumer)
 
+    def leave(self) -> None:
+        """This node leads the group no more: end the requests for messages, so that their clients ask the next leader."""
+        for _, _, consumer in self._known.values():
+            consumer.end_all(MOVED)
+            if consumer.statuses:
+                self.outgoing.responses.append(consumer.take_statuses(()))
+
     def _bound(self, led: LedConsumer) -> None:
         """A consumer has come, or has another configuration: see who listens, and what it waits for."""
         live, _, consumer = led

@@ -42,7 +42,7 @@ CREATE_UNNAMED, CREATE, CREATE_FILTERED, CREATE_DURABLE = (
 )
 DELETE = ApiRow("CONSUMER.DELETE.*.*", "consumer_delete", OWNS)
 PAUSE = ApiRow("CONSUMER.PAUSE.*.*", "consumer_pause", OWNS, refused=(("paused", False), ("pause_until", NEVER)))
-NEXT = ApiRow("CONSUMER.MSG.NEXT.*.*", "", READS)
+NEXT = ApiRow("CONSUMER.MSG.NEXT.*.*", "", READS, outlasts=limits.PULL_OUTLASTS)
 _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _NAME_LENGTH: Final = 8
 

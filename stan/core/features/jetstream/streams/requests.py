@@ -63,8 +63,8 @@ CREATE, UPDATE = (
     ApiRow("STREAM.UPDATE.*", "stream_update", JUDGED_LATER, _METADATA, rated=True),
 )
 CREATED, UPDATED = (
-    ApiRow("STREAM.CREATED.*", "stream_create", SEES, outlasts=True),
-    ApiRow("STREAM.UPDATED.*", "stream_update", SEES, outlasts=True),
+    ApiRow("STREAM.CREATED.*", "stream_create", SEES, outlasts=limits.API_OUTLASTS),
+    ApiRow("STREAM.UPDATED.*", "stream_update", SEES, outlasts=limits.API_OUTLASTS),
 )
 """Sent by the leader of the metadata, so that the leader of the channel answers the client."""
 PAGED: Final = (("total", 0), ("offset", 0), ("limit", 0))
