@@ -392,6 +392,12 @@ STREAM_IDS_MAX = 1_000_000
 """Ids of one stream's messages that are known; while there are more, messages with ids are refused."""
 STREAM_PENDING_COUNTED_MAX = 50_000
 """Messages behind a consumer with filters that are read to count those which it will get."""
+STREAM_SLICE = 5_000
+"""Subjects of a stream that are looked at in one turn for a request with wildcards."""
+STREAM_COMPARED_MAX = 100_000
+"""Subjects that the expectations with wildcards of messages which come together are compared with."""
+STREAM_TRIED_MAX = 1_000
+"""Messages that are read until one of them is there, for a request that names them by a pattern."""
 STREAM_DETAILS_MAX = 100_000
 """Subjects, or deleted messages, in one answer about a stream."""
 STREAM_REPLACED_MAX = 1_000

@@ -7,10 +7,12 @@ answered once it is applied.
 from base64 import b64encode
 from collections.abc import Callable
 from functools import partial
+from heapq import heappush, heappushpop
 from typing import Final, NamedTuple
 
 from stan_protocol.patterns import literal, matches
 
+from stan import limits
 from stan.core.base.names import raw, text
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
 from stan.core.features.jetstream.streams.reading import Found, StreamReading
@@ -200,8 +202,7 @@ class MessageRequests:
         elif choice.sequence:
             self._begin(reading, self._read(reading, stream, choice, done, index), done)
         else:
-            found = sorted(index.newest_there(choice.subject, reading.is_there(stream)), reverse=True)
-            self._begin(reading, self._read_first(reading, stream, found, choice.subject, done), done)
+            self._begin(reading, self._read_newest(reading, stream, index, choice.subject, done), done)
 
     @staticmethod
     def _begin(reading: StreamReading, steps: Steps[None], done: Done) -> None:
@@ -246,18 +247,27 @@ class MessageRequests:
         done(None, NO_MESSAGE)
 
     @staticmethod
-    def _read_first(
-        reading: StreamReading, stream: Stream, sequences: list[int], subject: str, done: Done
+    def _read_newest(
+        reading: StreamReading, stream: Stream, index: SubjectIndex, subject: str, done: Done
     ) -> Steps[None]:
-        """Read the first of some messages, by falling sequence, that is there. If the newest one of the only subject was deleted,
-        the one before it is looked for."""
+        """Read the newest message of the subjects that a pattern covers. If the newest one of the only subject was deleted, the
+        one before it is looked for."""
+        found: list[int] = []
+        is_there = reading.is_there(stream)
+
+        def look(one: bytes) -> None:
+            newest = index.newest_of(one, is_there)
+            if newest:
+                (heappush if len(found) < limits.STREAM_TRIED_MAX else heappushpop)(found, newest)
+
         try:
-            for sequence in sequences:
-                found = yield from reading.message_at(stream, sequence)
-                if found is None and literal(subject) and not stream.config.history:
-                    found = yield from reading.before(stream, sequence, subject)
-                if found is not None:
-                    done(found, None)
+            yield from reading.look_at_subjects(index, subject, look)
+            for sequence in sorted(found, reverse=True):
+                message = yield from reading.message_at(stream, sequence)
+                if message is None and literal(subject) and not stream.config.history:
+                    message = yield from reading.before(stream, sequence, subject)
+                if message is not None:
+                    done(message, None)
                     return
         except StepError:
             done(None, UNAVAILABLE)

@@ -7,14 +7,14 @@ Promises: an index that is handed over has every message that is committed. What
 time for each run, and API_SCANS_MAX runs are under way in a group.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
 from stan_protocol.patterns import matches
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.scalars import ChannelUid, WallNanos
+from stan_protocol.scalars import ChannelUid, Nanos, WallNanos
 
 from stan import limits
 from stan.core.base.names import raw, text
@@ -72,6 +72,8 @@ class StreamReading(Relocating):
         self._waiting: dict[ChannelUid, list[Ready]] = {}
         # Of streams whose index is being caught up: messages that were committed meanwhile.
         self._ahead: dict[ChannelUid, list[_Note]] = {}
+        self._line: deque[Callable[[Nanos], None]] = deque()  # runs that wait for a turn
+        self._looked = Nanos(0), 0  # the time of a turn, and at how many messages and subjects runs have looked in it
 
     # --- indexes ------------------------------------------------------------------------------------------------------
 
@@ -191,6 +193,34 @@ class StreamReading(Relocating):
         """Begin a run of steps of this object."""
         self.begin(object(), steps)
 
+    def look(self, many: int) -> Steps[None]:
+        """Look at *many* subjects or messages more: in this turn, or behind other runs in a later one, if this turn has had
+        STREAM_SLICE of them."""
+        if self._looked[0] != self.node.clock.now:
+            self._looked = self.node.clock.now, 0
+        if self._line or self._looked[1] >= limits.STREAM_SLICE:
+            yield self._in_line
+            self._looked = self.node.clock.now, 0
+        self._looked = self._looked[0], self._looked[1] + many
+
+    def _in_line(self, go_on: Callable[[Nanos], None]) -> None:
+        self._line.append(go_on)
+        if len(self._line) == 1:
+            self.at(self.node.clock.now + 1, self._next_in_line)
+
+    def _next_in_line(self, now: Nanos) -> None:
+        go_on = self._line.popleft()
+        if self._line:
+            self.at(now + 1, self._next_in_line)
+        go_on(now)
+
+    def look_at_subjects(self, index: SubjectIndex, pattern: str, look: Callable[[bytes], None]) -> Steps[None]:
+        """Call *look* with each subject of the index that a pattern covers, with some of them in each turn."""
+        for some, passed in index.in_slices(pattern):
+            yield from self.look(passed)
+            for subject in some:
+                look(subject)
+
     def message_at(self, stream: Stream, sequence: int) -> Steps[Found | None]:
         """The message with that sequence; None if there is none. Raises StepError: it cannot be read."""
         uid, deleted = stream.uid, self.stored.deleted(self.number, stream.uid)
@@ -204,6 +234,7 @@ class StreamReading(Relocating):
         """The messages from *first* on, at most to *last*, that one read gives, and the sequence up to which it goes. Raises
         StepError."""
         messages, end = yield from self._next(stream, first, last)
+        yield from self.look(end - first + 1)
         deleted = self.stored.deleted(self.number, stream.uid)
         kept = ((at, one) for at, one in messages if deleted is None or at not in deleted)
         return [Found(at, stream.subject_of(one.key), one) for at, one in kept], end

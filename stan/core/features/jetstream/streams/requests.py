@@ -9,7 +9,7 @@ but for one that has taken a channel over which was there before: that one stays
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, Final, NamedTuple, cast
 
 from stan_protocol.channels import folded, is_channel_name, publication, whole_of
@@ -27,6 +27,7 @@ from stan.core.features.jetstream.streams.subjects import SubjectIndex
 from stan.core.leader.local_group import Leadership
 from stan.core.metadata.meta import MetaResult
 from stan.core.metadata.streams import CHANGED, OVERLAPS, TOO_MANY, Stream
+from stan.core.publishing.relocating import Steps
 from stan.core.services.leader_part import LeaderPart
 from stan.core.services.node import META_GROUP
 from stan.core.services.proposals import nobody_waits
@@ -367,8 +368,32 @@ class StreamRequests:
         if page.pattern and unknown:
             request.refuse(UNAVAILABLE if index is None else INSUFFICIENT)
             return
-        found = index.there(page.pattern, reading.is_there(request.known)) if index is not None and page.pattern else ()
-        self._describe(request, details, page, {subject: len(there) for subject, there in found})
+        if index is None or not page.pattern:
+            self._describe(request, details, page, {})
+        elif reading.busy:
+            request.refuse(INSUFFICIENT)
+        else:
+            reading.run(self._count_shown(reading, request, details, page, index))
+
+    def _count_shown(
+        self,
+        reading: StreamReading,
+        request: ApiRequest,
+        details: bool,  # noqa: FBT001 - as the request tells it
+        page: _SubjectsPage,
+        index: SubjectIndex,
+    ) -> Steps[None]:
+        """Answer with the numbers of messages that are shown of each subject."""
+        counts: dict[bytes, int] = {}
+        is_there = reading.is_there(request.known)
+
+        def look(subject: bytes) -> None:
+            count = len(index.shown(subject, is_there))
+            if count:
+                counts[subject] = count
+
+        yield from reading.look_at_subjects(index, page.pattern, look)
+        self._describe(request, details, page, counts)
 
     def _describe(
         self,
@@ -389,7 +414,7 @@ class StreamRequests:
             request.answer(total=0, offset=0, limit=0, **told)
             return
         most = limits.STREAM_DETAILS_MAX
-        shown = self._fitting(sorted(subjects)[page.offset : page.offset + most])
+        shown = self._fitting([*islice(subjects, page.offset, page.offset + most)])
         state["num_subjects"] = len(subjects)
         if shown:
             state["subjects"] = {text(subject): subjects[subject] for subject in shown}
