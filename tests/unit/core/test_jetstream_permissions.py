@@ -13,6 +13,7 @@ from stan.core.features.jetstream.consumers import showing
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
 from stan.core.features.jetstream.streams import messages, requests
 from stan.permissions import NatsUser, Permissions, Right, Rule
+from stan.protocol.jetstream.api import ApiRow
 from tests.kit import jetstream as js
 from tests.kit.consumers import read_frames
 from tests.kit.core_harness import CoreHarness
@@ -101,6 +102,29 @@ def house():
         assert "error" not in made.publish(RIGHTS[Right.PUBLISH], "a.b")
     assert "error" not in made.told(OWNER, "CONSUMER.CREATE.S.c", consumer("c"))
     return made
+
+
+ROWS = sorted(
+    {
+        row.subject
+        for kind in (requests, messages, consumers, showing)
+        for row in vars(kind).values()
+        if isinstance(row, ApiRow)
+    }
+    | {row.subject for row in requests.REFUSED}
+)
+
+
+@pytest.mark.parametrize("subject", [one for one in ROWS if "*" in one])
+def test_who_may_not_see_a_stream_does_not_learn_the_name_of_its_channel(house, subject):
+    hidden = {"name": "L", "subjects": ["t.hidden"], "allow_direct": True}
+    assert "error" not in house.told(RIGHTS[Right.ADMIN_WRITE], "STREAM.CREATE.L", hidden)
+    for document in (None, {"name": "L", "subjects": ["x.1"]}, {"stream_name": "L", "config": {}}):
+        request = subject.replace("*", "L", 1).replace("*", "c").replace(">", "t.*")
+        for user in ("maker", "half", NOBODY):
+            answer = house.api(user, request, document)
+            assert b"hidden" not in answer.payload
+            assert "hidden" not in answer.status
 
 
 P, S, D, R, W = Right.PUBLISH, Right.SUBSCRIBE, Right.DURABLE, Right.ADMIN_READ, Right.ADMIN_WRITE

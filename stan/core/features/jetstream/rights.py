@@ -84,9 +84,17 @@ class JetStreamRights:
 
     def refusal(self, user: str, rights: tuple[Right, ...], channel: bytes) -> ApiError | None:
         """Return why a user may not do what needs one of *rights*, the first of which the refusal names; None if it may."""
+        return self._refusal(user, rights, channel, channel)
+
+    def _refusal(self, user: str, rights: tuple[Right, ...], channel: bytes, named: bytes) -> ApiError | None:
+        """As `refusal`; *named*: how the refusal calls the channel, which may be one that the user must not know of."""
         if self.has(user, rights, channel) or self.authorizer is None:
             return None
-        return not_permitted(self.authorizer.refusal(user, _NO_CLIENT, rights[0], channel))
+        return not_permitted(self.authorizer.refusal(user, _NO_CLIENT, rights[0], named))
+
+    def _known_as(self, user: str, stream: Stream) -> bytes:
+        """The channel of a stream as a user may know it, who named the stream: one that may not see it learns no other name."""
+        return stream.channel if self.sees(user, stream) else raw(stream.name)
 
     def request_refusal(self, user: str, row: ApiRow, stream: Stream | None, name: str) -> ApiError | None:
         """Return why a user may not ask for something of a stream; None if it may, or if the request's handler judges.
@@ -95,7 +103,9 @@ class JetStreamRights:
             return None
         if stream is not None and Right.PUBLISH in row.rights and self.sees(user, stream):
             return None
-        return self.refusal(user, row.rights, raw(name) if stream is None else stream.channel)
+        if stream is None:
+            return self.refusal(user, row.rights, raw(name))
+        return self._refusal(user, row.rights, stream.channel, self._known_as(user, stream))
 
     def sees(self, user: str, stream: Stream) -> bool:
         """True if a user may know of a stream: one with a right to its channel, or to publish to a subject of it."""
@@ -114,9 +124,13 @@ class JetStreamRights:
         """Refuse to make a stream, or to change *known*, without the rights. Raises RequestError."""
         if self.authorizer is None:
             return
-        before = () if known is None else (known.channel, *map(raw, known.config.subjects))
-        for channel in dict.fromkeys((config.channel, *map(raw, config.subjects), *before)):
-            error = self.refusal(user, CHANGES, channel)
+        names = {channel: channel for channel in (config.channel, *map(raw, config.subjects))}
+        if known is not None:
+            hidden = not self.sees(user, known)
+            for channel in (known.channel, *map(raw, known.config.subjects)):
+                names.setdefault(channel, raw(known.name) if hidden else channel)
+        for channel, named in names.items():
+            error = self._refusal(user, CHANGES, channel, named)
             if error is not None:
                 raise RequestError(error)
         if not self.may_have(config):
