@@ -28,6 +28,7 @@ from stan.core.publishing.relocating import Relocating, StepError, Steps
 from stan.core.publishing.stored_reads import stored_messages
 from stan.core.services.services import Services
 from stan.core.state.tombstones import behind
+from stan.errors import fault
 from stan.protocol.entries import RecordBatch
 from stan.protocol.jetstream.headers import takes_place
 from stan.protocol.proto import entries_pb2 as pb
@@ -100,7 +101,7 @@ class StreamReading(Relocating):
         if stream.uid not in self._ahead:
             self._ahead[stream.uid] = []
             self.publishing.followed[stream.uid] = partial(self._committed, stream.uid)
-            self.run(self._catch_up(stream))
+            self.begin(object(), self._catch_up(stream))
 
     def followed(self, change: pb.GroupChange) -> None:
         """Messages were removed: where single ones were, an earlier message may be the newest one of its subject now."""
@@ -190,8 +191,15 @@ class StreamReading(Relocating):
         return len(self.running) >= limits.API_SCANS_MAX
 
     def run(self, steps: Steps[None]) -> None:
-        """Begin a run of steps of this object."""
-        self.begin(object(), steps)
+        """Begin a run of steps for a request. If the program fails in it, that request alone has no answer: it changes nothing
+        but by an entry."""
+        self.begin(object(), self._guarded(steps))
+
+    def _guarded(self, steps: Steps[None]) -> Steps[None]:
+        try:
+            yield from steps
+        except Exception as error:  # noqa: BLE001 - of this request alone
+            self.reports.complain("ERR", f"a request that reads a stream failed: {fault(error)}")
 
     def look(self, many: int) -> Steps[None]:
         """Look at *many* subjects or messages more: in this turn, or behind other runs in a later one, if this turn has had

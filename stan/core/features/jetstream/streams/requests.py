@@ -9,7 +9,7 @@ but for one that has taken a channel over which was there before: that one stays
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import Any, Final, NamedTuple, cast
 
 from stan_protocol.channels import folded, is_channel_name, publication, whole_of
@@ -414,7 +414,7 @@ class StreamRequests:
             request.answer(total=0, offset=0, limit=0, **told)
             return
         most = limits.STREAM_DETAILS_MAX
-        shown = self._fitting([*islice(subjects, page.offset, page.offset + most)])
+        shown = self._fitting(list(subjects)[page.offset : page.offset + most])
         state["num_subjects"] = len(subjects)
         if shown:
             state["subjects"] = {text(subject): subjects[subject] for subject in shown}
