@@ -87,7 +87,7 @@ class JetStreamRights:
         return self._refusal(user, rights, channel, channel)
 
     def _refusal(self, user: str, rights: tuple[Right, ...], channel: bytes, named: bytes) -> ApiError | None:
-        """As `refusal`; *named*: how the refusal calls the channel, which may be one that the user must not know of."""
+        """Return what `refusal` does. *named*: the name of the channel in the text, as the user may not know its own."""
         if self.has(user, rights, channel) or self.authorizer is None:
             return None
         return not_permitted(self.authorizer.refusal(user, _NO_CLIENT, rights[0], named))

@@ -255,8 +255,8 @@ class MessageRequests:
         found: list[int] = []
         is_there = reading.is_there(stream)
 
-        def look(one: bytes) -> None:
-            newest = index.newest_of(one, is_there)
+        def look(covered: bytes) -> None:
+            newest = index.newest_of(covered, is_there)
             if newest:
                 (heappush if len(found) < limits.STREAM_TRIED_MAX else heappushpop)(found, newest)
 
