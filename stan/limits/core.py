@@ -408,6 +408,8 @@ STREAM_WAITING_BYTES_MAX = 8 * MiB
 """Messages that wait until the ids or subjects of their stream are known; further ones are refused."""
 API_SCANS_MAX = 16
 """Reads of many messages of a group for requests of JetStream's API at a time; further requests are refused."""
+API_READS_MAX = 256
+"""Reads of a group for requests of JetStream's API at a time, of single messages among them."""
 STREAM_WINDOW_MAX = 3_600 * SECOND
 """Longest time for which ids of a stream's messages are known: a new leader reads the messages of that time."""
 STREAMS_PAGE = 256

@@ -191,6 +191,27 @@ def test_a_request_with_wildcards_looks_at_some_subjects_in_a_turn(monkeypatch, 
         assert (state["num_subjects"], state["messages"], state["first_seq"]) == (40, 40, 1)
 
 
+def test_requests_that_read_much_keep_nobody_from_a_single_message(monkeypatch):
+    monkeypatch.setattr(limits, "API_SCANS_MAX", 2)
+    h = bucket(monkeypatch)
+    replies = [asks_api(h, "STREAM.MSG.GET.S", {"last_by_subj": "a.*"}) for _ in range(3)]
+    single = asks_api(h, "STREAM.MSG.GET.S", {"last_by_subj": "a.7"})
+    h.turn()
+
+    assert json.loads(answer_to(h, single).payload)["message"]["seq"] == 8
+    assert json.loads(answer_to(h, replies[2]).payload)["error"]["err_code"] == 10023
+    h.pass_time(0.1)
+    assert json.loads(answer_to(h, replies[0]).payload)["message"]["seq"] == 40
+    assert json.loads(answer_to(h, asks_then(h, "a.*")).payload)["message"]["seq"] == 40
+
+
+def asks_then(h, pattern):
+    """Ask for the newest message of a pattern, and wait; returns where the answer is."""
+    reply = asks_api(h, "STREAM.MSG.GET.S", {"last_by_subj": pattern})
+    h.pass_time(0.1)
+    return reply
+
+
 def test_expectations_with_wildcards_are_compared_with_a_bounded_number_of_subjects(monkeypatch):
     h = bucket(monkeypatch)
     expects = [("Nats-Expected-Last-Subject-Sequence", "40"), ("Nats-Expected-Last-Subject-Sequence-Subject", "a.*")]

@@ -6,6 +6,7 @@ import json
 import pytest
 from stan_protocol.scalars import SECOND, KiB
 
+from stan import limits
 from stan.config import Config
 from stan.core.features.jetstream import JetStreamFeature
 from stan.core.features.jetstream.consumers import requests as consumers
@@ -420,3 +421,18 @@ def test_rules_without_users_are_about_everybody():
     assert js.api(h, "STREAM.CREATE.B", {"name": "B", "subjects": ["b"]})["error"]["code"] == 403
     assert [one["seq"] for one in js.publish(h, "a", b"1", b"2")] == [1, 2]
     assert js.api(h, "STREAM.MSG.GET.A", {"seq": 1})["error"]["code"] == 403
+
+
+def test_a_user_who_reads_much_leaves_room_for_others(house, monkeypatch):
+    for at in range(20):
+        house.publish(RIGHTS[Right.PUBLISH], f"a.{at}")
+    house.told(OWNER, "STREAM.MSG.GET.S", {"last_by_subj": "a.1"})  # makes the index
+    monkeypatch.setattr(limits, "STREAM_SLICE", 2)
+    monkeypatch.setattr(limits, "API_SCANS_MAX", 4)
+    asked = [house.api(OWNER, "STREAM.MSG.GET.S", {"last_by_subj": "a.*"}) for _ in range(3)]
+
+    assert asked[:2] == [None, None]
+    assert json.loads(asked[2].payload)["error"]["err_code"] == 10023
+    assert house.api(OTHER, "STREAM.MSG.GET.S", {"last_by_subj": "a.*"}) is None
+    house.harness.pass_time(0.1)
+    assert house.told(OTHER, "STREAM.MSG.GET.S", {"last_by_subj": "a.3"})["message"]["subject"] == "a.3"

@@ -60,6 +60,11 @@ class MessageChoice(NamedTuple):
     subject: str = ""  # a pattern
     bare: bool = False  # without its headers
 
+    @property
+    def is_one(self) -> bool:
+        """True if no other messages have to be looked at for it."""
+        return not self.subject or (not self.sequence and literal(self.subject))
+
 
 class _Purge(NamedTuple):
     """The messages that a purge is to remove."""
@@ -187,29 +192,32 @@ class MessageRequests:
             if not choice.sequence:
                 last = self._last(request) if matches(choice.subject, text(stream.channel)) else 0
                 choice = MessageChoice(last)
-            self._begin(reading, self._read(reading, stream, choice, done, None), done)
+            self._begin(reading, request, choice, self._read(reading, stream, choice, done, None), done)
         elif choice.sequence and not stream.config.history:
-            self._begin(reading, self._read(reading, stream, choice, done, None), done)
+            self._begin(reading, request, choice, self._read(reading, stream, choice, done, None), done)
         else:
-            reading.with_index(stream, partial(self._look_up, reading, stream, choice, done))
+            reading.with_index(stream, partial(self._look_up, reading, request, choice, done))
 
     def _look_up(
-        self, reading: StreamReading, stream: Stream, choice: MessageChoice, done: Done, index: SubjectIndex | None
+        self, reading: StreamReading, request: ApiRequest, choice: MessageChoice, done: Done, index: SubjectIndex | None
     ) -> None:
         """Look for a message of a stream whose index is needed for that."""
+        stream = request.known
         if index is None or index.overfull:
             done(None, UNAVAILABLE if index is None else INSUFFICIENT)
         elif choice.sequence:
-            self._begin(reading, self._read(reading, stream, choice, done, index), done)
+            self._begin(reading, request, choice, self._read(reading, stream, choice, done, index), done)
         else:
-            self._begin(reading, self._read_newest(reading, stream, index, choice.subject, done), done)
+            self._begin(reading, request, choice, self._read_newest(reading, stream, index, choice.subject, done), done)
 
     @staticmethod
-    def _begin(reading: StreamReading, steps: Steps[None], done: Done) -> None:
-        if reading.busy:
+    def _begin(
+        reading: StreamReading, request: ApiRequest, choice: MessageChoice, steps: Steps[None], done: Done
+    ) -> None:
+        if reading.is_busy(request.user, of_one=choice.is_one):
             done(None, INSUFFICIENT)
         else:
-            reading.run(steps)
+            reading.run(steps, request.user, of_one=choice.is_one)
 
     def _last(self, request: ApiRequest) -> int:
         """The newest message that is there; 0: there is none."""
@@ -300,7 +308,7 @@ class MessageRequests:
         self, reading: StreamReading, request: ApiRequest, sequence: int, index: SubjectIndex | None
     ) -> None:
         """Remove a message of a stream of which the newest messages of each subject are shown, if it is one of these."""
-        if index is None or reading.busy:
+        if index is None or reading.is_busy(request.user, of_one=True):
             request.refuse(UNAVAILABLE if index is None else INSUFFICIENT)
             return
 
@@ -310,7 +318,7 @@ class MessageRequests:
             else:
                 self._delete_one(request, sequence)
 
-        reading.run(self._read(reading, request.known, MessageChoice(sequence), done, index))
+        reading.run(self._read(reading, request.known, MessageChoice(sequence), done, index), request.user, of_one=True)
 
     def _delete_one(self, request: ApiRequest, sequence: int) -> None:
         removal = pb.Removal(uid=request.known.uid, deleted=(sequence, sequence))
@@ -329,12 +337,12 @@ class MessageRequests:
             reading.with_index(stream, partial(self._purge_shown, reading, request, purge))
             return
         if purge.filter and not _covers_all(stream, purge.filter):
-            if reading.busy:
+            if reading.is_busy(request.user):
                 raise RequestError(INSUFFICIENT)
             if stream.config.rolls_up and literal(purge.filter):
                 reading.with_index(stream, partial(self._purge_subject, reading, request, purge))
             else:
-                reading.run(self._collect(reading, request, purge))
+                reading.run(self._collect(reading, request, purge), request.user)
             return
         info = request.channel
         index, deleted = self.stored.indexes(info.group, info.uid), self.stored.deleted(info.group, info.uid)
@@ -373,7 +381,7 @@ class MessageRequests:
         """Remove messages of one subject, which the index of the stream knows; or else look for them."""
         known = index.sequences(raw(purge.filter)) if index is not None else None
         if known is None:
-            reading.run(self._collect(reading, request, purge))
+            reading.run(self._collect(reading, request, purge), request.user)
             return
         gone = purge.of([*filter(reading.is_there(request.known), known)])
         self._remove_each(request, gone, len(gone))

@@ -19,6 +19,7 @@ from stan_protocol.scalars import ChannelUid, Nanos, WallNanos
 from stan import limits
 from stan.core.base.names import raw, text
 from stan.core.base.ready import ReadResult
+from stan.core.base.shares import Shares
 from stan.core.features.jetstream.streams.subjects import SubjectIndex, id_of
 from stan.core.leader.local_group import Leadership
 from stan.core.metadata.streams import Stream
@@ -73,6 +74,7 @@ class StreamReading(Relocating):
         self._waiting: dict[ChannelUid, list[Ready]] = {}
         # Of streams whose index is being caught up: messages that were committed meanwhile.
         self._ahead: dict[ChannelUid, list[_Note]] = {}
+        self._scans = Shares()  # runs that read many messages
         self._line: deque[Callable[[Nanos], None]] = deque()  # runs that wait for a turn
         self._looked = Nanos(0), 0  # the time of a turn, and at how many messages and subjects runs have looked in it
 
@@ -185,21 +187,26 @@ class StreamReading(Relocating):
 
     # --- scans --------------------------------------------------------------------------------------------------------
 
-    @property
-    def busy(self) -> bool:
-        """True if no further run may begin."""
-        return len(self.running) >= limits.API_SCANS_MAX
+    def is_busy(self, user: str, *, of_one: bool = False) -> bool:
+        """True if no further run for a request of *user* ("" without users) may begin. *of_one*: it reads one message, which has
+        room of its own; of the others a user has at most half of what the other users leave."""
+        if of_one:
+            return len(self.running) >= limits.API_READS_MAX
+        return self._scans.left(raw(user), limits.API_SCANS_MAX) <= 0
 
-    def run(self, steps: Steps[None]) -> None:
-        """Begin a run of steps for a request. If the program fails in it, that request alone has no answer: it changes nothing
-        but by an entry."""
-        self.begin(object(), self._guarded(steps))
+    def run(self, steps: Steps[None], user: str, *, of_one: bool = False) -> None:
+        """Begin a run of steps for a request of *user*; see `is_busy`. If the program fails in it, that request alone has no
+        answer: it changes nothing but by an entry."""
+        self.begin(object(), self._guarded(steps, raw(user), 0 if of_one else 1))
 
-    def _guarded(self, steps: Steps[None]) -> Steps[None]:
+    def _guarded(self, steps: Steps[None], user: bytes, scans: int) -> Steps[None]:
+        self._scans.add(user, scans)
         try:
             yield from steps
         except Exception as error:  # noqa: BLE001 - of this request alone
             self.reports.complain("ERR", f"a request that reads a stream failed: {fault(error)}")
+        finally:
+            self._scans.add(user, -scans)
 
     def look(self, many: int) -> Steps[None]:
         """Look at *many* subjects or messages more: in this turn, or behind other runs in a later one, if this turn has had
@@ -225,7 +232,8 @@ class StreamReading(Relocating):
     def look_at_subjects(self, index: SubjectIndex, pattern: str, look: Callable[[bytes], None]) -> Steps[None]:
         """Call *look* with each subject of the index that a pattern covers, with some of them in each turn."""
         for some, passed in index.in_slices(pattern):
-            yield from self.look(passed)
+            if passed > 1:
+                yield from self.look(passed)
             for subject in some:
                 look(subject)
 

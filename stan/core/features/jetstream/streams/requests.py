@@ -344,14 +344,14 @@ class StreamRequests:
         reading, config = request.part(StreamReading), request.known.config
         if filtered or details:
             self.rights.check_details(request.user, request.known)
-        if filtered and not config.history and reading.busy:
+        if filtered and not config.history and reading.is_busy(request.user):
             raise RequestError(INSUFFICIENT)
         page = _SubjectsPage(filtered, offset)
         if config.history:  # how many there are its index tells
             reading.with_index(request.known, partial(self._describe_history, reading, request, details, page))
         elif filtered:
             counted = partial(self._describe, request, details, page)
-            reading.run(reading.count(request.known, filtered, counted))
+            reading.run(reading.count(request.known, filtered, counted), request.user)
         else:
             self._describe(request, details, page, {})
 
@@ -370,10 +370,10 @@ class StreamRequests:
             return
         if index is None or not page.pattern:
             self._describe(request, details, page, {})
-        elif reading.busy:
+        elif reading.is_busy(request.user):
             request.refuse(INSUFFICIENT)
         else:
-            reading.run(self._count_shown(reading, request, details, page, index))
+            reading.run(self._count_shown(reading, request, details, page, index), request.user)
 
     def _count_shown(
         self,
