@@ -405,6 +405,12 @@ DIRECT_BATCH_BYTES_MAX = 4 * MiB
 """... and their bytes, but for the last one."""
 DIRECT_SUBJECTS_MAX = 1_024
 """Subjects of which one direct request gets the newest message."""
+STREAM_SLICE = 5_000
+"""Subjects of a stream that are looked at in one turn for a request with wildcards."""
+STREAM_COMPARED_MAX = 100_000
+"""Subjects that the expectations with wildcards of messages which come together are compared with."""
+STREAM_TRIED_MAX = 1_000
+"""Messages that are read until one of them is there, for a request that names them by a pattern."""
 STREAM_DETAILS_MAX = 100_000
 """Subjects, or deleted messages, in one answer about a stream."""
 STREAM_REPLACED_MAX = 1_000
@@ -415,6 +421,8 @@ STREAM_WAITING_BYTES_MAX = 8 * MiB
 """Messages that wait until the ids or subjects of their stream are known, of all users together; further ones are refused."""
 API_SCANS_MAX = 16
 """Reads of many messages of a group for requests of JetStream's API at a time; further requests are refused."""
+API_READS_MAX = 256
+"""Reads of a group for requests of JetStream's API at a time, of single messages among them."""
 STREAM_WINDOW_MAX = 3_600 * SECOND
 """Longest time for which ids of a stream's messages are known: a new leader reads the messages of that time."""
 STREAMS_PAGE = 256

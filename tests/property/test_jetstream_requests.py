@@ -28,8 +28,25 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=6,
 )
-documents = st.dictionaries(st.sampled_from((*OPTIONS, "mirror", "seq", "last_by_subj", "filter")) | texts, values)
-numbers = st.integers(-(1 << 63), (1 << 63) - 1)
+FIELDS = (*OPTIONS, "mirror", "seq", "keep", "filter", "last_by_subj", "next_by_subj", "subjects_filter", "offset")
+documents = st.dictionaries(st.sampled_from(FIELDS) | texts, values)
+numbers = st.integers(-(1 << 63), (1 << 63) - 1) | st.sampled_from((1, 2, (1 << 63) - 1))
+patterns = st.sampled_from(("a.*", ">", "a.b"))
+places = st.sampled_from((-1, 0, 1, 2, 3, 1 << 62, (1 << 63) - 1))
+READS = {
+    "STREAM.INFO.S": {"deleted_details": st.booleans(), "subjects_filter": patterns, "offset": places},
+    "STREAM.NAMES": {"offset": places},
+    "STREAM.LIST": {"offset": places},
+    "STREAM.PURGE.S": {"filter": patterns, "seq": places, "keep": places},
+    "STREAM.MSG.GET.S": {"seq": places, "last_by_subj": patterns, "next_by_subj": patterns},
+    "STREAM.MSG.DELETE.S": {"seq": places},
+    "DIRECT.GET.S": {"seq": places, "last_by_subj": patterns, "next_by_subj": patterns},
+    "CONSUMER.NAMES.S": {"offset": places},
+    "CONSUMER.LIST.S": {"offset": places},
+}
+read = st.sampled_from(list(READS)).flatmap(
+    lambda request: st.tuples(st.just(request), st.fixed_dictionaries({}, optional=READS[request]))
+)
 WISHES = {
     "durable_name": st.just("c"),
     "deliver_policy": st.sampled_from(("all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject")),
@@ -181,3 +198,15 @@ def test_consumers_of_any_name_are_answered(asked):
         broker.turn()
         assert js.answer_to(broker, reply.decode()) is not None or request == "MSG.NEXT"
     assert not [text for level, text in broker.notes if level == "ERR"]
+
+
+@given(st.lists(read, max_size=4), st.sampled_from((-1, 1, 2)))
+def test_what_is_read_may_begin_and_end_anywhere(asked, history):
+    broker = served(("a.*",), "S", max_msgs_per_subject=history, allow_direct=True)
+    js.publish(broker, "a.b", b"1", b"2")
+    js.publish(broker, "a.c", b"3")
+    for request, document in asked:
+        reply = js.asks(broker, request, document)
+        broker.turn()
+        assert js.answer_to(broker, reply) is not None
+    assert not [told for level, told in broker.notes if level == "ERR"]

@@ -50,23 +50,23 @@ class Pull:
 
 @dataclass(slots=True)
 class PullRoom:
-    """The room that the requests for all consumers of a group have together, and what is done for them at most in a while."""
+    """The room that the requests for all consumers of a group have together, and the pace of work on them."""
 
     shares: Shares = field(default_factory=Shares)
     _deaf_at: Nanos = NEVER  # before it nobody looks again for clients that do not listen any more
     _armed: bool = False  # somebody looks then
 
     @property
-    def taken(self) -> int:
+    def size(self) -> int:
         """How many requests wait."""
         return self.shares.used
 
     @property
     def pause(self) -> int:
         """The shortest interval of heartbeats of a request, ns: all together get a bounded number of them."""
-        return self.taken * limits.PULL_BEAT_PAUSE
+        return self.size * limits.PULL_BEAT_PAUSE
 
-    def left(self, user: bytes) -> int:
+    def open_places(self, user: bytes) -> int:
         """How many more requests of a user there may be."""
         return self.shares.left(user, limits.PULLS_MAX)
 
@@ -74,7 +74,7 @@ class PullRoom:
         """Decide when the requests of clients that do not listen any more are looked for: 0: now; another time, Nanos, at which
         this has to be called again; None: somebody calls it then already."""
         if now >= self._deaf_at:
-            self._deaf_at, self._armed = Nanos(now + self.taken * limits.PULL_DEAF_PAUSE), False
+            self._deaf_at, self._armed = Nanos(now + self.size * limits.PULL_DEAF_PAUSE), False
             return 0
         armed, self._armed = self._armed, True
         return None if armed else self._deaf_at
@@ -141,7 +141,7 @@ class Pulls:
         return pull.number in self._waiting
 
     def hasty(self) -> list[Pull]:
-        """Those that are over if there is no message now."""
+        """The requests that are over if there is no message now."""
         return list(self._hasty.values())
 
     # --- time ---------------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class Pulls:
         return self._looks[0][0] if self._looks else NEVER
 
     def due(self, now: Nanos) -> list[Pull]:
-        """Those about which something is to be done. Each has to be looked at again, by `look_again`, unless it is removed."""
+        """The requests that are to be looked at. Each has to be looked at again, by `look_again`, unless it is removed."""
         found = []
         while self._looks and self._looks[0][0] <= now:
             pull = self._waiting.get(heappop(self._looks)[1])

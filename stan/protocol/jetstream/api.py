@@ -11,6 +11,8 @@ ASKS_SERVER: Final = b'{"stan":true}'
 """Payload of an INFO request by which a streaming server asks if another one answers. NATS's own server ignores it, and clients
 send none."""
 ALL: Final = f"{PREFIX}>"
+PAGED: Final = (("total", 0), ("offset", 0), ("limit", 0))
+"""Fields of answers that have pages."""
 LEVEL: Final = 1
 """The level of the API that answers tell; what came to JetStream with a higher one is done here only where the docs say so."""
 LEVEL_READ: Final = 5

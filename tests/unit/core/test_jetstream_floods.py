@@ -4,11 +4,18 @@ import json
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stan_protocol.patterns import literal, matches
 from stan_protocol.scalars import SECOND
 
 from stan import limits
+from stan.core.features.jetstream.streams.subjects import SubjectIndex
+from stan.core.metadata.streams import Stream
+from stan.protocol.jetstream.streams import is_subject, requested
 from tests.kit.consumers import asks, consumer, info, listens, pull, served
-from tests.kit.jetstream import answer_to, api, harness, hears
+from tests.kit.jetstream import answer_to, api, harness, hears, publish
+from tests.kit.jetstream import asks as asks_api
 
 
 def calls_of(work):
@@ -142,3 +149,89 @@ def test_a_header_block_that_is_too_large_is_not_read(subject, line, code):
 def test_a_header_block_of_64_kib_is_stored():
     _, stored = cost_of_headers("a.b", b"NATS/1.0\r\na: %b\r\n\r\n" % (b"b" * 65_000))
     assert stored["seq"] == 1
+
+
+# --- subjects with wildcards ------------------------------------------------------------------------------------------------
+
+
+def bucket(monkeypatch, keys=40):
+    """A bucket with so many keys, of which a turn looks at ten."""
+    monkeypatch.setattr(limits, "STREAM_SLICE", 10)
+    monkeypatch.setattr(limits, "STREAM_COMPARED_MAX", 2 * keys)
+    h = harness()
+    api(h, "STREAM.CREATE.S", {"name": "S", "subjects": ["a.*"], "max_msgs_per_subject": 1, "allow_direct": True})
+    for at in range(keys):
+        publish(h, f"a.{at}", b"%d" % at)
+    api(h, "STREAM.MSG.GET.S", {"last_by_subj": "a.1"})  # makes the index
+    h.pass_time(0.1)
+    return h
+
+
+@pytest.mark.parametrize(
+    ("request_", "asked"),
+    [
+        ("STREAM.MSG.GET.S", {"last_by_subj": "a.*"}),
+        ("DIRECT.GET.S.a.*", None),
+        ("STREAM.INFO.S", {"subjects_filter": ">"}),
+    ],
+)
+def test_a_request_with_wildcards_looks_at_some_subjects_in_a_turn(monkeypatch, request_, asked):
+    h = bucket(monkeypatch)
+    replies = [asks_api(h, request_, asked) for _ in range(2)]
+    h.turn()
+    assert [answer_to(h, reply) for reply in replies] == [None, None]
+    h.pass_time(0.1)
+
+    first, second = (answer_to(h, reply) for reply in replies)
+    assert first is not None
+    assert second is not None
+    if "INFO" in request_:
+        state = json.loads(first.payload)["state"]
+        assert state["subjects"] == {f"a.{at}": 1 for at in range(40)}
+        assert (state["num_subjects"], state["messages"], state["first_seq"]) == (40, 40, 1)
+
+
+def test_requests_that_read_much_keep_nobody_from_a_single_message(monkeypatch):
+    monkeypatch.setattr(limits, "API_SCANS_MAX", 2)
+    h = bucket(monkeypatch)
+    replies = [asks_api(h, "STREAM.MSG.GET.S", {"last_by_subj": "a.*"}) for _ in range(3)]
+    single = asks_api(h, "STREAM.MSG.GET.S", {"last_by_subj": "a.7"})
+    h.turn()
+
+    assert json.loads(answer_to(h, single).payload)["message"]["seq"] == 8
+    assert json.loads(answer_to(h, replies[2]).payload)["error"]["err_code"] == 10023
+    h.pass_time(0.1)
+    assert json.loads(answer_to(h, replies[0]).payload)["message"]["seq"] == 40
+    assert json.loads(answer_to(h, asks_then(h, "a.*")).payload)["message"]["seq"] == 40
+
+
+def asks_then(h, pattern):
+    """Ask for the newest message of a pattern, and wait; returns where the answer is."""
+    reply = asks_api(h, "STREAM.MSG.GET.S", {"last_by_subj": pattern})
+    h.pass_time(0.1)
+    return reply
+
+
+def test_expectations_with_wildcards_are_compared_with_a_bounded_number_of_subjects(monkeypatch):
+    h = bucket(monkeypatch)
+    expects = [("Nats-Expected-Last-Subject-Sequence", "40"), ("Nats-Expected-Last-Subject-Sequence-Subject", "a.*")]
+    wrong = [("Nats-Expected-Last-Subject-Sequence", "7"), expects[1]]
+    codes = [one["error"]["err_code"] for one in publish(h, "a.x", b"", b"", b"", fields=wrong)]
+
+    assert codes == [10071, 10071, 10163]
+    assert publish(h, "a.x", b"", fields=expects)[0]["seq"] == 41
+
+
+@given(st.text("ab.*>", max_size=6).filter(is_subject), st.lists(st.text("ab.*", max_size=6), max_size=6))
+def test_subjects_are_found_as_patterns_cover_them(pattern, subjects):
+    config = requested({"name": "S", "subjects": ["a.*"]}, "S", 1)
+    index = SubjectIndex(Stream("S", config, uid=1, channel=b"S", changed=0, created=0, adopted=False))
+    for sequence, subject in enumerate(subjects, 1):
+        index.newest[subject.encode()] = sequence
+    found = {subject.decode() for subject, _ in index.matching(pattern)}
+
+    wanted = {
+        subject for subject in subjects if (subject == pattern if literal(pattern) else matches(pattern, subject))
+    }
+    assert found == wanted
+    assert {one.decode() for some, _ in index.in_slices(pattern) for one in some} == wanted

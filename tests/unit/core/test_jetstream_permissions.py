@@ -12,8 +12,9 @@ from stan.core.features.jetstream import JetStreamFeature
 from stan.core.features.jetstream.consumers import requests as consumers
 from stan.core.features.jetstream.consumers import resetting, showing
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries
-from stan.core.features.jetstream.streams import messages, requests
+from stan.core.features.jetstream.streams import infos, messages, requests
 from stan.permissions import NatsUser, Permissions, Right, Rule
+from stan.protocol.jetstream.api import ApiRow
 from tests.kit import jetstream as js
 from tests.kit.consumers import read_frames
 from tests.kit.core_harness import CoreHarness
@@ -104,6 +105,29 @@ def house():
     return made
 
 
+ROWS = sorted(
+    {
+        row.subject
+        for kind in (requests, infos, messages, consumers, showing)
+        for row in vars(kind).values()
+        if isinstance(row, ApiRow)
+    }
+    | {row.subject for row in requests.REFUSED}
+)
+
+
+@pytest.mark.parametrize("subject", [one for one in ROWS if "*" in one])
+def test_who_may_not_see_a_stream_does_not_learn_the_name_of_its_channel(house, subject):
+    hidden = {"name": "L", "subjects": ["t.hidden"], "allow_direct": True}
+    assert "error" not in house.told(RIGHTS[Right.ADMIN_WRITE], "STREAM.CREATE.L", hidden)
+    for document in (None, {"name": "L", "subjects": ["x.1"]}, {"stream_name": "L", "config": {}}):
+        request = subject.replace("*", "L", 1).replace("*", "c").replace(">", "t.*")
+        for user in ("maker", "half", NOBODY):
+            answer = house.api(user, request, document)
+            assert b"hidden" not in answer.payload
+            assert "hidden" not in answer.status
+
+
 P, S, D, R, W = Right.PUBLISH, Right.SUBSCRIBE, Right.DURABLE, Right.ADMIN_READ, Right.ADMIN_WRITE
 STREAM = {"name": "S", "subjects": ["a.*"]}
 EPHEMERAL = {"stream_name": "S", "config": {"name": "e", "ack_policy": "none", "inactive_threshold": 10**9}}
@@ -115,7 +139,7 @@ TABLE = {
     requests.UPDATE: ("STREAM.UPDATE.S", STREAM, {W}),
     requests.CREATED: ("STREAM.CREATED.S", None, {P, S, R, W}),
     requests.UPDATED: ("STREAM.UPDATED.S", None, {P, S, R, W}),
-    requests.INFO: ("STREAM.INFO.S", None, {P, S, R, W}),
+    infos.INFO: ("STREAM.INFO.S", None, {P, S, R, W}),
     requests.DELETE: ("STREAM.DELETE.S", None, {W}),
     requests.NAMES: ("STREAM.NAMES", None, {*Right, None}),  # what they may see is shown
     requests.LIST: ("STREAM.LIST", None, {*Right, None}),
@@ -487,3 +511,18 @@ def test_rules_without_users_are_about_everybody():
     assert js.api(h, "STREAM.CREATE.B", {"name": "B", "subjects": ["b"]})["error"]["code"] == 403
     assert [one["seq"] for one in js.publish(h, "a", b"1", b"2")] == [1, 2]
     assert js.api(h, "STREAM.MSG.GET.A", {"seq": 1})["error"]["code"] == 403
+
+
+def test_a_user_who_reads_much_leaves_room_for_others(house, monkeypatch):
+    for at in range(20):
+        house.publish(RIGHTS[Right.PUBLISH], f"a.{at}")
+    house.told(OWNER, "STREAM.MSG.GET.S", {"last_by_subj": "a.1"})  # makes the index
+    monkeypatch.setattr(limits, "STREAM_SLICE", 2)
+    monkeypatch.setattr(limits, "API_SCANS_MAX", 4)
+    asked = [house.api(OWNER, "STREAM.MSG.GET.S", {"last_by_subj": "a.*"}) for _ in range(3)]
+
+    assert asked[:2] == [None, None]
+    assert json.loads(asked[2].payload)["error"]["err_code"] == 10023
+    assert house.api(OTHER, "STREAM.MSG.GET.S", {"last_by_subj": "a.*"}) is None
+    house.harness.pass_time(0.1)
+    assert house.told(OTHER, "STREAM.MSG.GET.S", {"last_by_subj": "a.3"})["message"]["subject"] == "a.3"

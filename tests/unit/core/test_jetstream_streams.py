@@ -10,6 +10,7 @@ from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import ChannelLimits, Config, RequestLimits, StoreLimits
+from stan.core.features.jetstream.streams.infos import StreamInfos
 from stan.core.metadata.meta import MetaMachine
 from stan.policies import EPHEMERAL, PolicyRule
 from stan.protocol.jetstream.api import ASKS_SERVER
@@ -916,3 +917,19 @@ def test_a_stream_that_makes_its_channel_has_its_own_limits_alone():
     assert create(broker, "T", ("t.*",), max_msgs=2)["config"]["max_msgs"] == 2
     js.publish(broker, "s.a", *[b"x"] * 5)
     assert js.api(broker, "STREAM.INFO.S")["state"]["messages"] == 5
+
+
+def test_a_request_that_fails_while_it_reads_fails_alone(monkeypatch):
+    def fails(*_):
+        raise ZeroDivisionError
+
+    h = js.harness()
+    js.api(h, "STREAM.CREATE.S", {"name": "S", "subjects": ["a.*"]})
+    js.publish(h, "a.b", b"1")
+    monkeypatch.setattr(StreamInfos, "_describe", fails)
+    assert js.api(h, "STREAM.INFO.S", {"subjects_filter": ">"}) is None
+    monkeypatch.undo()
+
+    assert js.api(h, "STREAM.INFO.S", {"subjects_filter": ">"})["state"]["subjects"] == {"a.b": 1}
+    assert js.publish(h, "a.b", b"2")[0]["seq"] == 2
+    assert any("failed" in text for level, text in h.notes if level == "ERR")

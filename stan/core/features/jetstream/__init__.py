@@ -16,6 +16,7 @@ from stan.core.features.jetstream.consumers.retention import InterestStreams, Wo
 from stan.core.features.jetstream.requests import ApiHandler, ApiRouter
 from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.features.jetstream.streams import leader_parts
+from stan.core.features.jetstream.streams.infos import StreamInfos
 from stan.core.features.jetstream.streams.messages import MessageRequests
 from stan.core.features.jetstream.streams.publishes import StreamPublishes
 from stan.core.features.jetstream.streams.requests import StreamDeletions, StreamRequests
@@ -40,7 +41,10 @@ class JetStreamFeature(BrokerFeature):
         self.acks = ConsumerAcks(services, rights)
         self.messages = MessageRequests(services, parts.channels)
         handlers: dict[ApiRow, ApiHandler] = (
-            self.streams.handlers() | self.messages.handlers() | self.consumers.handlers()
+            self.streams.handlers()
+            | StreamInfos(services, rights, self.streams.descriptions).handlers()
+            | self.messages.handlers()
+            | self.consumers.handlers()
         )
         self.router = ApiRouter(services, rights, parts.read_index, handlers)
         parts.channels.expire = self._expire

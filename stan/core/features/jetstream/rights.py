@@ -89,9 +89,17 @@ class JetStreamRights:
 
     def refusal(self, user: str, rights: tuple[Right, ...], channel: bytes) -> ApiError | None:
         """Return why a user may not do what needs one of *rights*, the first of which the refusal names; None if it may."""
+        return self._refusal(user, rights, channel, channel)
+
+    def _refusal(self, user: str, rights: tuple[Right, ...], channel: bytes, named: bytes) -> ApiError | None:
+        """Return what `refusal` does. *named*: the name of the channel in the text, as the user may not know its own."""
         if self.has(user, rights, channel) or self.authorizer is None:
             return None
-        return not_permitted(self.authorizer.refusal(user, _NO_CLIENT, rights[0], channel))
+        return not_permitted(self.authorizer.refusal(user, _NO_CLIENT, rights[0], named))
+
+    def _known_as(self, user: str, stream: Stream) -> bytes:
+        """The channel of a stream as a user may know it, who named the stream: one that may not see it learns no other name."""
+        return stream.channel if self.sees(user, stream) else raw(stream.name)
 
     def request_refusal(self, user: str, row: ApiRow, stream: Stream | None, name: str) -> ApiError | None:
         """Return why a user may not ask for something of a stream; None if it may, or if the request's handler judges.
@@ -100,7 +108,9 @@ class JetStreamRights:
             return None
         if stream is not None and Right.PUBLISH in row.rights and self.sees(user, stream):
             return None
-        return self.refusal(user, row.rights, raw(name) if stream is None else stream.channel)
+        if stream is None:
+            return self.refusal(user, row.rights, raw(name))
+        return self._refusal(user, row.rights, stream.channel, self._known_as(user, stream))
 
     def sees(self, user: str, stream: Stream) -> bool:
         """True if a user may know of a stream: one with a right to its channel, or to publish to a subject of it."""
@@ -119,9 +129,14 @@ class JetStreamRights:
         """Refuse to make a stream, or to change *known*, without the rights. Raises RequestError."""
         if self.authorizer is None:
             return
-        before = () if known is None else (known.channel, *map(raw, known.config.subjects))
-        for channel in dict.fromkeys((config.channel, *map(raw, config.subjects), *before)):
-            error = self.refusal(user, CHANGES, channel)
+        asked = [*map(raw, config.subjects)] + [config.channel] * (known is None)
+        names = {channel: channel for channel in asked}
+        if known is not None:
+            hidden = not self.sees(user, known)
+            for channel in (config.channel, known.channel, *map(raw, known.config.subjects)):
+                names.setdefault(channel, raw(known.name) if hidden else channel)
+        for channel, named in names.items():
+            error = self._refusal(user, CHANGES, channel, named)
             if error is not None:
                 raise RequestError(error)
         if not self.may_have(config):

@@ -185,7 +185,7 @@ class ConsumerDeliveries(LeaderPart):
         """A leafnode connection or the interest of NATS has changed. *left*: somebody listens no more."""
         came_up = leaf.up and leaf.user not in self._up
         (self._up.add if leaf.up else self._up.discard)(leaf.user)
-        if left and self._room.taken:
+        if left and self._room.size:
             self._forget_deaf(self.node.clock.now)
         for led in [one for one in self._known.values() if one[2].leaf is leaf]:
             live, _, consumer = led
@@ -238,7 +238,7 @@ class ConsumerDeliveries(LeaderPart):
             return
         waiting, most = consumer.pulls, consumer.config.max_waiting
         refusal = pull_refusal(asked, consumer.config)
-        if not refusal and (len(waiting) >= most or self._room.left(consumer.leaf.user) <= 0):
+        if not refusal and (len(waiting) >= most or self._room.open_places(consumer.leaf.user) <= 0):
             refusal = b"409 Exceeded MaxWaiting"
         if refusal:
             self._refuse(reply, refusal)

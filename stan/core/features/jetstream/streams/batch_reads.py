@@ -85,12 +85,12 @@ class BatchReads:
     def _begin(self, request: ApiRequest, wish: Wish, index: SubjectIndex | None) -> None:
         reading, stream = request.part(StreamReading), request.known
         missing = stream.config.history and (index is None or index.overfull)
-        if reading.busy or missing:
+        if missing or reading.is_busy(request.user):
             self._say(request, BUSY)
-        elif wish.each:
-            reading.run(self._read_each(request, reading, wish, None if index is None or index.overfull else index))
-        else:
-            reading.run(self._read_on(request, reading, wish, index))
+            return
+        usable = None if index is None or index.overfull else index
+        read = self._read_each if wish.each else self._read_on
+        reading.run(read(request, reading, wish, usable), request.user)
 
     # --- from a sequence on -----------------------------------------------------------------------------------------------
 
@@ -165,8 +165,12 @@ class BatchReads:
         messages up to there are read."""
         if index is not None:
             is_there = reading.is_there(stream)
-            known = {at for one in wish.each for at in index.newest_there(one, is_there)}
-            return sorted(at for at in known if wish.sequence <= at)
+            known: set[int] = set()
+            for one in wish.each:
+                yield from reading.look_at_subjects(
+                    index, one, lambda subject: known.add(index.newest_of(subject, is_there))
+                )
+            return sorted(at for at in known - {0} if wish.sequence <= at)
         newest: dict[bytes, int] = {}
         at = 1
         while at <= until:

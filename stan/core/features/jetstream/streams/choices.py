@@ -18,6 +18,11 @@ class MessageChoice(NamedTuple):
     subject: str = ""  # a pattern
     bare: bool = False  # without its headers
 
+    @property
+    def is_one(self) -> bool:
+        """True if no other messages have to be looked at for it."""
+        return not self.subject or (not self.sequence and literal(self.subject))
+
 
 class Wish(NamedTuple):
     """A request for messages, as it was sent."""

@@ -41,25 +41,26 @@ class StreamDescriptions:
         oldest = max(index.first_sequence, self.node.group_of(info).machine.channel(info.uid).first_sequence)
         first = min(behind(deleted, max(oldest, 1)), last + 1)
         count = last - first + 1 - deleted_from(deleted, first, last) if last else 0
-        subjects = self._subjects(stream)
-        if subjects is not None and stream.config.history:  # compaction leaves gaps, and has not come to all of them
-            count, first = sum(map(len, subjects)), min((one[0] for one in subjects), default=last + 1)
+        shown = self._shown(stream)
+        if shown is not None and stream.config.history:  # compaction leaves gaps, and has not come to all of them
+            count, first = shown[0], shown[1] or last + 1
         size, first_at = (index.bytes, index.first_timestamp) if count else (0, WallNanos(0))
         state = _state(count, size, first if last else 0, first_at, last, index.last_timestamp)
         if last and last - first + 1 > count:
             state["num_deleted"] = last - first + 1 - count
-        if count and (stream.config.is_literal or subjects):
-            state["num_subjects"] = 1 if stream.config.is_literal else len(subjects or ())
+        if count and (stream.config.is_literal or shown is not None):
+            state["num_subjects"] = 1 if shown is None else shown[2]
         return state | {"consumer_count": self.count_consumers(stream)}
 
-    def _subjects(self, stream: Stream) -> list[list[int]] | None:
-        """The messages of all subjects that are there, see `SubjectIndex.there`; None if this node does not know them now. Cost:
-        O(messages)."""
-        reading = self.leading.part(self.node.meta.by_uid[stream.uid].group, StreamReading)
+    def _shown(self, stream: Stream) -> tuple[int, int, int] | None:
+        """The messages of all subjects that are there, see `SubjectIndex.counts`; None if this node does not know them now."""
+        info = self.node.meta.by_uid[stream.uid]
+        reading = self.leading.part(info.group, StreamReading)
         known = None if reading is None or stream.config.is_literal else reading.current(stream)
         if known is None or known.overfull or reading is None:
             return None
-        return [found for _, found in known.there(">", reading.is_there(stream))]
+        first, removed = reading.removals(stream)
+        return known.counts(first, reading.is_there(stream), removed=removed > 0)
 
     def deleted(self, stream: Stream) -> list[int]:
         """The sequences of the stream that were deleted one by one, the first STREAM_DETAILS_MAX of them."""

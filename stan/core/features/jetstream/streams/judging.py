@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from stan_protocol.frames import Frame, StreamMessages
+from stan_protocol.patterns import literal
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import TOO_MANY_DELETED, go_quote
 from stan_protocol.scalars import SECOND
@@ -170,6 +171,7 @@ class Judge:
         self._stored = services.stored
         self._since = self.now - stream.config.duplicate_window
         self._bytes = 0  # of the batch
+        self._compared = 0  # subjects with which expectations with wildcards were compared
         if index is not None:
             index.forget_ids(self._since)
 
@@ -260,8 +262,18 @@ class Judge:
             return NOT_READY
         if self.index.by_key and self._others_come(sequence, before):
             return NOT_READY
-        last = self._newest(text(other or frame.subject), sequence)
+        subject = text(other or frame.subject)
+        if not self._may_compare(subject):
+            return NOT_READY
+        last = self._newest(subject, sequence)
         return None if wanted.isdigit() and int(wanted[:20]) == last else wrong_last_sequence(last)
+
+    def _may_compare(self, subject: str) -> bool:
+        """True unless messages that came together were compared with as many subjects already as one may."""
+        if self.index is None or literal(subject):
+            return True
+        before, self._compared = self._compared, self._compared + len(self.index.newest)
+        return not before or self._compared <= limits.STREAM_COMPARED_MAX
 
     def _others_come(self, sequence: int, before: int) -> bool:
         """True if messages of others are on their way, of which some may have a subject that is asked about."""

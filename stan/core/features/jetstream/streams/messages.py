@@ -7,11 +7,13 @@ answered once it is applied.
 from base64 import b64encode
 from collections.abc import Callable
 from functools import partial
+from heapq import heappush, heappushpop
 from typing import Final, NamedTuple
 
 from stan_protocol.patterns import literal, matches
 from stan_protocol.scalars import WallNanos
 
+from stan import limits
 from stan.core.base.names import raw, text
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
 from stan.core.features.jetstream.streams.batch_reads import NOT_FOUND, BatchReads, described
@@ -172,30 +174,32 @@ class MessageRequests:
             if not choice.sequence:
                 last = self._last(request) if matches(choice.subject, text(stream.channel)) else 0
                 choice = MessageChoice(last)
-            self._begin(reading, self._read(reading, stream, choice, done, None), done)
+            self._begin(reading, request, choice, self._read(reading, stream, choice, done, None), done)
         elif choice.sequence and not stream.config.history:
-            self._begin(reading, self._read(reading, stream, choice, done, None), done)
+            self._begin(reading, request, choice, self._read(reading, stream, choice, done, None), done)
         else:
-            reading.with_index(stream, partial(self._look_up, reading, stream, choice, done))
+            reading.with_index(stream, partial(self._look_up, reading, request, choice, done))
 
     def _look_up(
-        self, reading: StreamReading, stream: Stream, choice: MessageChoice, done: Done, index: SubjectIndex | None
+        self, reading: StreamReading, request: ApiRequest, choice: MessageChoice, done: Done, index: SubjectIndex | None
     ) -> None:
         """Look for a message of a stream whose index is needed for that."""
+        stream = request.known
         if index is None or index.overfull:
             done(None, UNAVAILABLE if index is None else INSUFFICIENT)
         elif choice.sequence:
-            self._begin(reading, self._read(reading, stream, choice, done, index), done)
+            self._begin(reading, request, choice, self._read(reading, stream, choice, done, index), done)
         else:
-            found = sorted(index.newest_there(choice.subject, reading.is_there(stream)), reverse=True)
-            self._begin(reading, self._read_first(reading, stream, found, choice.subject, done), done)
+            self._begin(reading, request, choice, self._read_newest(reading, stream, index, choice.subject, done), done)
 
     @staticmethod
-    def _begin(reading: StreamReading, steps: Steps[None], done: Done) -> None:
-        if reading.busy:
+    def _begin(
+        reading: StreamReading, request: ApiRequest, choice: MessageChoice, steps: Steps[None], done: Done
+    ) -> None:
+        if reading.is_busy(request.user, of_one=choice.is_one):
             done(None, INSUFFICIENT)
         else:
-            reading.run(steps)
+            reading.run(steps, request.user, of_one=choice.is_one)
 
     def _last(self, request: ApiRequest) -> int:
         """The newest message that is there; 0: there is none."""
@@ -233,18 +237,27 @@ class MessageRequests:
         done(None, NO_MESSAGE)
 
     @staticmethod
-    def _read_first(
-        reading: StreamReading, stream: Stream, sequences: list[int], subject: str, done: Done
+    def _read_newest(
+        reading: StreamReading, stream: Stream, index: SubjectIndex, subject: str, done: Done
     ) -> Steps[None]:
-        """Read the first of some messages, by falling sequence, that is there. If the newest one of the only subject was deleted,
-        the one before it is looked for."""
+        """Read the newest message of the subjects that a pattern covers. If the newest one of the only subject was deleted, the
+        one before it is looked for."""
+        found: list[int] = []
+        is_there = reading.is_there(stream)
+
+        def look(covered: bytes) -> None:
+            newest = index.newest_of(covered, is_there)
+            if newest:
+                (heappush if len(found) < limits.STREAM_TRIED_MAX else heappushpop)(found, newest)
+
         try:
-            for sequence in sequences:
-                found = yield from reading.message_at(stream, sequence)
-                if found is None and literal(subject) and not stream.config.history:
-                    found = yield from reading.before(stream, sequence, subject)
-                if found is not None:
-                    done(found, None)
+            yield from reading.look_at_subjects(index, subject, look)
+            for sequence in sorted(found, reverse=True):
+                message = yield from reading.message_at(stream, sequence)
+                if message is None and literal(subject) and not stream.config.history:
+                    message = yield from reading.before(stream, sequence, subject)
+                if message is not None:
+                    done(message, None)
                     return
         except StepError:
             done(None, UNAVAILABLE)
@@ -279,7 +292,7 @@ class MessageRequests:
         self, reading: StreamReading, request: ApiRequest, sequence: int, index: SubjectIndex | None
     ) -> None:
         """Remove a message of a stream of which the newest messages of each subject are shown, if it is one of these."""
-        if index is None or reading.busy:
+        if index is None or reading.is_busy(request.user, of_one=True):
             request.refuse(UNAVAILABLE if index is None else INSUFFICIENT)
             return
 
@@ -289,7 +302,7 @@ class MessageRequests:
             else:
                 self._delete_one(request, sequence)
 
-        reading.run(self._read(reading, request.known, MessageChoice(sequence), done, index))
+        reading.run(self._read(reading, request.known, MessageChoice(sequence), done, index), request.user, of_one=True)
 
     def _delete_one(self, request: ApiRequest, sequence: int) -> None:
         removal = pb.Removal(uid=request.known.uid, deleted=(sequence, sequence))
@@ -310,12 +323,12 @@ class MessageRequests:
             reading.with_index(stream, partial(self._purge_shown, reading, request, purge))
             return
         if purge.filter and not _covers_all(stream, purge.filter):
-            if reading.busy:
+            if reading.is_busy(request.user):
                 raise RequestError(INSUFFICIENT)
             if stream.config.rolls_up and literal(purge.filter):
                 reading.with_index(stream, partial(self._purge_subject, reading, request, purge))
             else:
-                reading.run(self._collect(reading, request, purge))
+                reading.run(self._collect(reading, request, purge), request.user)
             return
         info = request.channel
         index, deleted = self.stored.indexes(info.group, info.uid), self.stored.deleted(info.group, info.uid)
@@ -354,7 +367,7 @@ class MessageRequests:
         """Remove messages of one subject, which the index of the stream knows; or else look for them."""
         known = index.sequences(raw(purge.filter)) if index is not None else None
         if known is None:
-            reading.run(self._collect(reading, request, purge))
+            reading.run(self._collect(reading, request, purge), request.user)
             return
         gone = purge.of([*filter(reading.is_there(request.known), known)])
         self._remove_each(request, gone, len(gone))

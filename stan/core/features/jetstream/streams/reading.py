@@ -7,18 +7,19 @@ Promises: an index that is handed over has every message that is committed. What
 time for each run, and API_SCANS_MAX runs are under way in a group.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
 from stan_protocol.patterns import matches
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.scalars import ChannelUid, WallNanos
+from stan_protocol.scalars import ChannelUid, Nanos, WallNanos
 
 from stan import limits
 from stan.core.base.names import raw, text
 from stan.core.base.ready import ReadResult
+from stan.core.base.shares import Shares
 from stan.core.features.jetstream.streams.subjects import SubjectIndex, id_of
 from stan.core.leader.local_group import Leadership
 from stan.core.metadata.streams import Stream
@@ -28,6 +29,7 @@ from stan.core.publishing.relocating import Relocating, StepError, Steps
 from stan.core.publishing.stored_reads import stored_messages
 from stan.core.services.services import Services
 from stan.core.state.tombstones import behind
+from stan.errors import fault
 from stan.protocol.entries import RecordBatch
 from stan.protocol.jetstream.headers import takes_place
 from stan.protocol.proto import entries_pb2 as pb
@@ -72,6 +74,9 @@ class StreamReading(Relocating):
         self._waiting: dict[ChannelUid, list[Ready]] = {}
         # Of streams whose index is being caught up: messages that were committed meanwhile.
         self._ahead: dict[ChannelUid, list[_Note]] = {}
+        self._scans = Shares()  # runs that read many messages
+        self._line: deque[Callable[[Nanos], None]] = deque()  # runs that wait for a turn
+        self._looked = Nanos(0), 0  # the time of a turn, and at how many messages and subjects runs have looked in it
 
     # --- indexes ------------------------------------------------------------------------------------------------------
 
@@ -98,7 +103,7 @@ class StreamReading(Relocating):
         if stream.uid not in self._ahead:
             self._ahead[stream.uid] = []
             self.publishing.followed[stream.uid] = partial(self._committed, stream.uid)
-            self.run(self._catch_up(stream))
+            self.begin(object(), self._catch_up(stream))
 
     def followed(self, change: pb.GroupChange) -> None:
         """Messages were removed: where single ones were, an earlier message may be the newest one of its subject now."""
@@ -182,14 +187,55 @@ class StreamReading(Relocating):
 
     # --- scans --------------------------------------------------------------------------------------------------------
 
-    @property
-    def busy(self) -> bool:
-        """True if no further run may begin."""
-        return len(self.running) >= limits.API_SCANS_MAX
+    def is_busy(self, user: str, *, of_one: bool = False) -> bool:
+        """True if no further run for a request of *user* ("" without users) may begin. *of_one*: it reads one message, which has
+        room of its own; of the others a user has at most half of what the other users leave."""
+        if of_one:
+            return len(self.running) >= limits.API_READS_MAX
+        return self._scans.left(raw(user), limits.API_SCANS_MAX) <= 0
 
-    def run(self, steps: Steps[None]) -> None:
-        """Begin a run of steps of this object."""
-        self.begin(object(), steps)
+    def run(self, steps: Steps[None], user: str, *, of_one: bool = False) -> None:
+        """Begin a run of steps for a request of *user*; see `is_busy`. If the program fails in it, that request alone has no
+        answer: it changes nothing but by an entry."""
+        self.begin(object(), self._guarded(steps, raw(user), 0 if of_one else 1))
+
+    def _guarded(self, steps: Steps[None], user: bytes, scans: int) -> Steps[None]:
+        self._scans.add(user, scans)
+        try:
+            yield from steps
+        except Exception as error:  # noqa: BLE001 - of this request alone
+            self.reports.complain("ERR", f"a request that reads a stream failed: {fault(error)}")
+        finally:
+            self._scans.add(user, -scans)
+
+    def look(self, many: int) -> Steps[None]:
+        """Look at *many* subjects or messages more: in this turn, or behind other runs in a later one, if this turn has had
+        STREAM_SLICE of them."""
+        if self._looked[0] != self.node.clock.now:
+            self._looked = self.node.clock.now, 0
+        if self._line or self._looked[1] >= limits.STREAM_SLICE:
+            yield self._in_line
+            self._looked = self.node.clock.now, 0
+        self._looked = self._looked[0], self._looked[1] + many
+
+    def _in_line(self, go_on: Callable[[Nanos], None]) -> None:
+        self._line.append(go_on)
+        if len(self._line) == 1:
+            self.at(self.node.clock.now + 1, self._next_in_line)
+
+    def _next_in_line(self, now: Nanos) -> None:
+        go_on = self._line.popleft()
+        if self._line:
+            self.at(now + 1, self._next_in_line)
+        go_on(now)
+
+    def look_at_subjects(self, index: SubjectIndex, pattern: str, look: Callable[[bytes], None]) -> Steps[None]:
+        """Call *look* with each subject of the index that a pattern covers, with some of them in each turn."""
+        for some, passed in index.in_slices(pattern):
+            if passed > 1:
+                yield from self.look(passed)
+            for subject in some:
+                look(subject)
 
     def message_at(self, stream: Stream, sequence: int) -> Steps[Found | None]:
         """The message with that sequence; None if there is none. Raises StepError: it cannot be read."""
@@ -204,6 +250,7 @@ class StreamReading(Relocating):
         """The messages from *first* on, at most to *last*, that one read gives, and the sequence up to which it goes. Raises
         StepError."""
         messages, end = yield from self._next(stream, first, last)
+        yield from self.look(end - first + 1)
         deleted = self.stored.deleted(self.number, stream.uid)
         kept = ((at, one) for at, one in messages if deleted is None or at not in deleted)
         return [Found(at, stream.subject_of(one.key), one) for at, one in kept], end

@@ -1,7 +1,7 @@
-"""Requests that make, change, show and delete streams.
+"""Requests that make, change, list and delete streams.
 
     CREATE, UPDATE ─► leader of the metadata: checked, one entry ─► leader of the channel, which listens by then, answers
-    INFO, DELETE ─► leader of the channel;  NAMES, LIST, INFO of the account ─► leader of the metadata
+    DELETE ─► leader of the channel;  NAMES, LIST, INFO of the account ─► leader of the metadata
 
 Promises: a stream and its channel are made by one entry; the same request again changes nothing. A stream goes with its channel,
 but for one that has taken a channel over which was there before: that one stays, with its messages and positions.
@@ -10,13 +10,10 @@ but for one that has taken a channel over which was there before: that one stays
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final
 
 from stan_protocol.channels import folded, is_channel_name, publication, whole_of
-from stan_protocol.patterns import matches
 from stan_protocol.refusals import case_conflict, go_quote
-from stan_protocol.scalars import KiB
 
 from stan import limits
 from stan.core.base.names import text
@@ -37,7 +34,7 @@ from stan.core.services.services import Services
 from stan.policies import EPHEMERAL
 from stan.protocol.jetstream.advisories import AdvisoryMaker
 from stan.protocol.jetstream.allowed import outside
-from stan.protocol.jetstream.api import ASKS_SERVER, CHANGES, JUDGED_LATER, LEVEL, PREFIX, SEES, Answerer, ApiRow
+from stan.protocol.jetstream.api import ASKS_SERVER, CHANGES, JUDGED_LATER, LEVEL, PAGED, PREFIX, SEES, Answerer, ApiRow
 from stan.protocol.jetstream.errors import (
     ALONE,
     INSUFFICIENT,
@@ -67,11 +64,7 @@ CREATED, UPDATED = (
     ApiRow("STREAM.UPDATED.*", "stream_update", SEES, outlasts=limits.API_OUTLASTS),
 )
 """Sent by the leader of the metadata, so that the leader of the channel answers the client."""
-PAGED: Final = (("total", 0), ("offset", 0), ("limit", 0))
-INFO, DELETE = (
-    ApiRow("STREAM.INFO.*", "stream_info", SEES, refused=PAGED),
-    ApiRow("STREAM.DELETE.*", "stream_delete", CHANGES, rated=True),
-)
+DELETE: Final = ApiRow("STREAM.DELETE.*", "stream_delete", CHANGES, rated=True)
 NAMES, LIST = (
     ApiRow("STREAM.NAMES", "stream_names", JUDGED_LATER, _METADATA, PAGED, rated=True),
     ApiRow("STREAM.LIST", "stream_list", JUDGED_LATER, _METADATA, PAGED, rated=True),
@@ -86,20 +79,6 @@ REFUSED: Final = tuple(
     )
 )
 """Known, and not built."""
-
-
-_DOCUMENT_ROOM: Final = 128 * KiB
-"""Bytes of an answer about a stream beside lists of subjects or messages."""
-_COUNT_ROOM: Final = 24
-"""Bytes of a count, with what is around it."""
-
-
-class _SubjectsPage(NamedTuple):
-    """The subjects whose messages a request has counted."""
-
-    pattern: str  # "": none
-    offset: int
-    every: int = 0  # subjects that there are in all
 
 
 class StreamDeletions(LeaderPart):
@@ -129,7 +108,7 @@ class StreamRequests:
 
     def __init__(self, services: Services, parts: BrokerParts, rights: JetStreamRights) -> None:
         self.rights = rights
-        self.leading, self.nats, self.node = services.leading, services.nats, services.node
+        self.leading, self.node = services.leading, services.node
         self.outgoing = services.outgoing
         self.placement, self.proposals = services.placement, services.proposals
         self.channels = parts.channels
@@ -144,7 +123,6 @@ class StreamRequests:
             UPDATE: self._update,
             CREATED: lambda request: self._answer(request, did_create=True),
             UPDATED: self._answer,
-            INFO: self._info,
             DELETE: self._delete,
             NAMES: self._names,
             LIST: self._list,
@@ -345,82 +323,6 @@ class StreamRequests:
             api={"level": LEVEL, "total": 0, "errors": 0},
             **({"stan": self.node.config.cluster_id} if request.frame.payload == ASKS_SERVER else {}),
         )
-
-    def _info(self, request: ApiRequest) -> None:
-        fields = Fields(request.document())
-        details, filtered = fields.switch("deleted_details"), fields.text("subjects_filter")
-        offset = max(0, fields.number("offset"))
-        fields.end()
-        reading, config = request.part(StreamReading), request.known.config
-        if filtered or details:
-            self.rights.check_details(request.user, request.known)
-        if filtered and not config.history and reading.busy:
-            raise RequestError(INSUFFICIENT)
-        page = _SubjectsPage(filtered, offset)
-        if config.history:  # how many there are its index tells
-            reading.with_index(request.known, partial(self._describe_history, reading, request, details, page))
-        elif filtered:
-            reading.run(reading.count(request.known, ">", partial(self._describe_counted, request, details, page)))
-        else:
-            self._describe(request, details, page, {})
-
-    def _describe_counted(
-        self,
-        request: ApiRequest,
-        details: bool,  # noqa: FBT001 - as the request tells it
-        page: _SubjectsPage,
-        subjects: Mapping[bytes, int] | None,
-    ) -> None:
-        """Answer a request for what a stream holds, of which all *subjects* are counted."""
-        named = {one: count for one, count in (subjects or {}).items() if matches(page.pattern, text(one))}
-        self._describe(request, details, page._replace(every=len(subjects or ())), None if subjects is None else named)
-
-    def _describe_history(
-        self,
-        reading: StreamReading,
-        request: ApiRequest,
-        details: bool,  # noqa: FBT001 - as the request tells it
-        page: _SubjectsPage,
-        index: SubjectIndex | None,
-    ) -> None:
-        """Answer a request for what a stream holds of which the newest messages of each subject stay."""
-        unknown = index is None or index.overfull
-        if page.pattern and unknown:
-            request.refuse(UNAVAILABLE if index is None else INSUFFICIENT)
-            return
-        found = index.there(page.pattern, reading.is_there(request.known)) if index is not None and page.pattern else ()
-        self._describe(request, details, page, {subject: len(there) for subject, there in found})
-
-    def _describe(
-        self,
-        request: ApiRequest,
-        details: bool,  # noqa: FBT001 - as the request tells it
-        page: _SubjectsPage,
-        subjects: Mapping[bytes, int] | None,
-    ) -> None:
-        """Answer a request for what a stream holds; *subjects*: None: they cannot be read now."""
-        if subjects is None or request.known.name not in self.node.meta.streams.by_name:
-            request.refuse(UNAVAILABLE)
-            return
-        told = self.descriptions.document(request.known)
-        state = cast("dict[str, object]", told["state"])
-        if details and (deleted := self.descriptions.deleted(request.known)):
-            state["deleted"] = deleted
-        if not page.pattern:
-            request.answer(total=0, offset=0, limit=0, **told)
-            return
-        most = limits.STREAM_DETAILS_MAX
-        shown = self._fitting(sorted(subjects)[page.offset : page.offset + most])
-        state.setdefault("num_subjects", page.every)
-        if shown:
-            state["subjects"] = {text(subject): subjects[subject] for subject in shown}
-        request.answer(total=len(subjects), offset=page.offset, limit=most, **told)
-
-    def _fitting(self, subjects: list[bytes]) -> list[bytes]:
-        """The first ones of *subjects* that, with their counts, fit into one answer."""
-        room = self.nats.payload_bytes_max - _DOCUMENT_ROOM
-        sizes = accumulate(6 * len(subject) + _COUNT_ROOM for subject in subjects)  # as \u0000, at worst
-        return [subject for subject, size in zip(subjects, sizes, strict=True) if size <= room]
 
     def _names(self, request: ApiRequest) -> None:
         found, offset = self._matching(request)

@@ -2,6 +2,7 @@
 of the last messages. Memory alone, made of the log.
 """
 
+import re
 from array import array
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
@@ -9,11 +10,11 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from stan_protocol.compaction import keyed
-from stan_protocol.patterns import literal, matches
+from stan_protocol.patterns import ONE, REST, literal
 from stan_protocol.proto import wire_pb2 as wire
 
 from stan import limits
-from stan.core.base.names import raw, text
+from stan.core.base.names import raw
 from stan.core.metadata.streams import Stream
 from stan.protocol.jetstream.headers import MSG_ID, ROLLUP
 from stan.protocol.kernel import server as kernel
@@ -158,14 +159,16 @@ class SubjectIndex:
             if kept:
                 self.earlier[subject] = kept
 
+    def newest_of(self, subject: bytes, is_there: Callable[[int], bool]) -> int:
+        """The newest message that is there of a subject; 0: there is none. Cost: the messages of the subject that are gone."""
+        newest = self.newest.get(subject, 0)
+        if not newest or is_there(newest):
+            return newest
+        return next(filter(is_there, reversed(self.earlier.get(subject, ()))), 0) if self.earlier else 0
+
     def newest_there(self, pattern: str, is_there: Callable[[int], bool]) -> Iterator[int]:
-        """The newest message that is there of each subject that a pattern covers. Cost: as of `matching`, and the messages of a
-        subject that are gone."""
-        for subject, newest in self.matching(pattern):
-            known = (newest,) if self.earlier is None else chain((newest,), reversed(self.earlier.get(subject, ())))
-            found = next(filter(is_there, known), 0)
-            if found:
-                yield found
+        """The newest message that is there of each subject that a pattern covers. Cost: as of `matching` and `newest_of`."""
+        return filter(None, (self.newest_of(subject, is_there) for subject, _ in self.matching(pattern)))
 
     def oldest(self, subject: bytes) -> int:
         """The first message of a subject that stays, where the newest ones do; 0: all that are there do, or none is."""
@@ -174,16 +177,29 @@ class SubjectIndex:
         known = () if self.earlier is None else self.earlier.get(subject, ())
         return known[0] if known else self.newest.get(subject, 0)
 
+    def shown(self, subject: bytes, is_there: Callable[[int], bool]) -> list[int]:
+        """The known messages of a subject that are there, in their order: all that are shown, or where all stay, the newest one
+        at least."""
+        found = [*filter(is_there, self.earlier.get(subject, ()))] if self.earlier else []
+        newest = self.newest.get(subject, 0)
+        return [*found, newest] if newest and is_there(newest) else found
+
     def there(self, pattern: str, is_there: Callable[[int], bool]) -> Iterator[tuple[bytes, list[int]]]:
-        """The known messages that are there of each subject that a pattern covers, in their order: all that are shown, or where
-        all stay, the newest one at least. Cost: O(messages)."""
-        for subject, newest in self.matching(pattern):
-            earlier = () if self.earlier is None else self.earlier.get(subject, ())
-            found = [*filter(is_there, earlier)]
-            if is_there(newest):
-                found.append(newest)
+        """The messages that `shown` gives of each subject that a pattern covers, of which some are there. Cost: O(messages)."""
+        for subject, _ in self.matching(pattern):
+            found = self.shown(subject, is_there)
             if found:
                 yield subject, found
+
+    def counts(self, first: int, is_there: Callable[[int], bool], *, removed: bool) -> tuple[int, int, int]:
+        """How many messages are shown, the first of them, and how many subjects they have; 0: none. *first*: the first one of
+        the stream; *removed*: some were removed by themselves. Cost: O(subjects) in one pass, O(messages) if some are gone."""
+        earlier = self.earlier or {}
+        oldest = min(chain(self.newest.values(), (known[0] for known in earlier.values())), default=0)
+        if oldest >= first and not removed:
+            return len(self.newest) + sum(map(len, earlier.values())), oldest, len(self.newest)
+        found = [shown for _, shown in self.there(">", is_there)]
+        return sum(map(len, found)), min((one[0] for one in found), default=0), len(found)
 
     def behind(self, pattern: str, sequence: int, earlier: int, is_there: Callable[[int], bool]) -> int:
         """The number of the known messages behind *sequence* of the subjects that a pattern covers; those that are not the newest
@@ -227,7 +243,28 @@ class SubjectIndex:
         if literal(pattern):
             found = self.newest.get(raw(pattern))
             return iter([(raw(pattern), found)] if found else [])
-        return ((subject, at) for subject, at in self.newest.items() if matches(pattern, text(subject)))
+        covers = _covering(pattern)
+        return ((subject, at) for subject, at in self.newest.items() if covers(subject))
+
+    def in_slices(self, pattern: str) -> Iterator[tuple[list[bytes], int]]:
+        """The subjects that a pattern covers, in pieces, each with the number of subjects that were looked at for it. The index
+        may grow meanwhile."""
+        if literal(pattern):
+            yield [raw(pattern)] if raw(pattern) in self.newest else [], 1
+            return
+        subjects, covers = list(self.newest), _covering(pattern)
+        for at in range(0, len(subjects), limits.STREAM_SLICE):
+            some = subjects[at : at + limits.STREAM_SLICE]
+            yield [one for one in some if covers(one)], len(some)
+
+
+def _covering(pattern: str) -> Callable[[bytes], object]:
+    """Return a function that tells if a pattern covers a subject, as `matches` does, in one pass."""
+    tokens = pattern.split(".")
+    parts = [rb"[^.]*" if token == ONE else re.escape(raw(token)) for token in tokens]
+    if tokens[-1] == REST:
+        parts[-1] = b".*"
+    return re.compile(rb"\.".join(parts), re.DOTALL).fullmatch
 
 
 def runs_of(sequences: list[int]) -> list[tuple[int, int]]:
