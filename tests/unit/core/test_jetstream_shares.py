@@ -5,6 +5,7 @@ import json
 import pytest
 
 from stan import limits
+from stan.core.features.jetstream import JetStreamFeature
 from stan.permissions import NatsUser, Permissions, Right, Rule
 from tests.kit import jetstream as js
 from tests.unit.core.test_jetstream_permissions import House
@@ -79,3 +80,64 @@ def test_without_users_all_of_it_is_everybodys(monkeypatch):
     h.slow = True
     answers = [js.publish(h, "a.x", b"x" * 1000, fields=[("Nats-Msg-Id", f"{one:02}")])[0] for one in range(2 * BOUND)]
     assert answers.index(next(filter(None, answers))) == BOUND
+
+
+# --- requests that read, or wait ----------------------------------------------------------------------------------------------
+
+
+def reading(house, user, _number):
+    return house.api(user, "STREAM.MSG.GET.T", {"seq": 1})
+
+
+def awaiting_index(house, user, _number):
+    return house.api(user, "STREAM.MSG.GET.T", {"last_by_subj": "a.first"})
+
+
+@pytest.mark.parametrize(("name", "take"), [("API_SCANS_MAX", reading), ("API_WAITING_MAX", awaiting_index)])
+def test_a_user_whose_requests_wait_for_the_disk_leaves_room_for_others(house, monkeypatch, name, take):
+    monkeypatch.setattr(limits, name, BOUND)
+    assert taken(house, "mallory", take) == BOUND // 2
+    assert taken(house, "alice", take) == BOUND // 4
+    house.harness.slow = False
+    house.harness.answer_reads()
+    house.harness.turn()
+    house.harness.slow = True
+    house.harness.restart()
+    assert taken(house, "alice", take) == BOUND // 2
+
+
+def test_publishes_find_an_index_for_which_requests_wait(house, monkeypatch):
+    monkeypatch.setattr(limits, "API_WAITING_MAX", BOUND)
+    for user in USERS:
+        taken(house, user, awaiting_index)
+    assert waiting(house, "alice", 1) is None
+    house.harness.slow = False
+    house.harness.answer_reads()
+    house.harness.turn()
+    assert len(house.harness.stored("T")) == 2
+
+
+def test_scans_find_room_while_indexes_are_made(house, monkeypatch):
+    monkeypatch.setattr(limits, "API_SCANS_MAX", 2)
+    assert awaiting_index(house, "mallory", 0) is None
+    assert reading(house, "alice", 0) is None
+
+
+def test_requests_of_a_user_that_wait_for_the_metadata_leave_room_for_others(house, monkeypatch):
+    monkeypatch.setattr(limits, "API_WAITING_MAX", BOUND)
+    [feature] = [one for one in house.harness.broker.features.all if isinstance(one, JetStreamFeature)]
+    held = []
+    monkeypatch.setattr(feature.router.read_index, "wait", lambda call, _group: held.append(call))
+    counts = []
+    for user in USERS:
+        before = len(held)
+        for _ in range(3 * BOUND):
+            assert house.api(user, "STREAM.INFO.UNKNOWN") is None
+        counts.append(len(held) - before)
+    assert counts == [BOUND // 2, BOUND // 4]
+    for call in held:
+        call(True)  # noqa: FBT003 - as the read index calls it
+    del held[:]
+    for _ in range(3 * BOUND):
+        house.api("alice", "STREAM.INFO.UNKNOWN")
+    assert len(held) == BOUND // 2

@@ -66,7 +66,7 @@ OF_ONE = {  # name, message, request, answer, entry, channel, position, group of
     *("SCHEMA_EXPLAINED_STEPS_MAX", "SCHEMA_MATCHING_STEPS_MAX"),
 }
 
-OF_JETSTREAM = {  # of one stream, one consumer or one request; of a leader; streams are made by operators; consumers are shared
+OF_JETSTREAM = {  # of one stream, consumer or request; of operators, who make streams; shared: test_jetstream_shares.py
     *("API_REQUEST_BYTES_MAX", "API_NESTED_MAX", "API_WAITING_MAX", "API_SCANS_MAX", "STREAMS_MAX"),
     *("STREAM_NAME_BYTES_MAX", "STREAM_SUBJECTS_MAX", "STREAM_DESCRIPTION_BYTES_MAX", "STREAM_METADATA_BYTES_MAX"),
     *("STREAM_INDEXED_MAX", "STREAM_IDS_MAX", "STREAM_DETAILS_MAX", "STREAM_AHEAD_MAX", "STREAM_WAITING_BYTES_MAX"),

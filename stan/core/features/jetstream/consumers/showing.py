@@ -68,7 +68,7 @@ class ShownConsumers:
         filtered = led is not None and bool(led[2].filters) and not stream.config.history
         behind = led[0].last_sent if led is not None else 0
         too_many = reading.last(stream) - behind > limits.STREAM_PENDING_COUNTED_MAX
-        if not filtered or not told.get("num_pending") or too_many or reading.busy:
+        if not filtered or not told.get("num_pending") or too_many or reading.is_busy(request.user):
             request.answer(**told)
             return
 
@@ -77,7 +77,7 @@ class ShownConsumers:
             number = sum(count for subject, count in passing if consumer.config.wants(subject))
             request.answer(**(told if counts is None else told | {"num_pending": number}))
 
-        reading.run(reading.count(stream, ">", answer, behind + 1))
+        reading.run(reading.count(stream, ">", answer, behind + 1), request.user)
 
     def _group(self, request: ApiRequest) -> ChannelGroup:
         return self.node.group_of(request.channel)

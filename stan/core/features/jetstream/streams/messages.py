@@ -185,30 +185,32 @@ class MessageRequests:
             if not choice.sequence:
                 last = self._last(request) if matches(choice.subject, text(stream.channel)) else 0
                 choice = MessageChoice(last)
-            self._begin(reading, self._read(reading, stream, choice, done, None), done)
+            self._begin(request, reading, self._read(reading, stream, choice, done, None), done)
         elif choice.sequence and not stream.config.history:
-            self._begin(reading, self._read(reading, stream, choice, done, None), done)
+            self._begin(request, reading, self._read(reading, stream, choice, done, None), done)
         else:
-            reading.with_index(stream, partial(self._look_up, reading, stream, choice, done))
+            reading.with_index(stream, partial(self._look_up, request, reading, choice, done), request.user)
 
     def _look_up(
-        self, reading: StreamReading, stream: Stream, choice: MessageChoice, done: Done, index: SubjectIndex | None
+        self, request: ApiRequest, reading: StreamReading, choice: MessageChoice, done: Done, index: SubjectIndex | None
     ) -> None:
         """Look for a message of a stream whose index is needed for that."""
+        stream = request.known
         if index is None or index.overfull:
             done(None, UNAVAILABLE if index is None else INSUFFICIENT)
         elif choice.sequence:
-            self._begin(reading, self._read(reading, stream, choice, done, index), done)
+            self._begin(request, reading, self._read(reading, stream, choice, done, index), done)
         else:
             found = sorted(index.newest_there(choice.subject, reading.is_there(stream)), reverse=True)
-            self._begin(reading, self._read_first(reading, stream, found, choice.subject, done), done)
+            steps = self._read_first(reading, stream, found, choice.subject, done)
+            self._begin(request, reading, steps, done)
 
     @staticmethod
-    def _begin(reading: StreamReading, steps: Steps[None], done: Done) -> None:
-        if reading.busy:
+    def _begin(request: ApiRequest, reading: StreamReading, steps: Steps[None], done: Done) -> None:
+        if reading.is_busy(request.user):
             done(None, INSUFFICIENT)
         else:
-            reading.run(steps)
+            reading.run(steps, request.user)
 
     def _last(self, request: ApiRequest) -> int:
         """The newest message that is there; 0: there is none."""
@@ -282,7 +284,7 @@ class MessageRequests:
             raise RequestError(no_such_sequence(sequence))
         if config.history:
             reading = request.part(StreamReading)
-            reading.with_index(request.known, partial(self._delete_shown, reading, request, sequence))
+            reading.with_index(request.known, partial(self._delete_shown, reading, request, sequence), request.user)
         else:
             self._delete_one(request, sequence)
 
@@ -290,7 +292,7 @@ class MessageRequests:
         self, reading: StreamReading, request: ApiRequest, sequence: int, index: SubjectIndex | None
     ) -> None:
         """Remove a message of a stream of which the newest messages of each subject are shown, if it is one of these."""
-        if index is None or reading.busy:
+        if index is None or reading.is_busy(request.user):
             request.refuse(UNAVAILABLE if index is None else INSUFFICIENT)
             return
 
@@ -300,7 +302,7 @@ class MessageRequests:
             else:
                 self._delete_one(request, sequence)
 
-        reading.run(self._read(reading, request.known, MessageChoice(sequence), done, index))
+        reading.run(self._read(reading, request.known, MessageChoice(sequence), done, index), request.user)
 
     def _delete_one(self, request: ApiRequest, sequence: int) -> None:
         removal = pb.Removal(uid=request.known.uid, deleted=(sequence, sequence))
@@ -316,15 +318,15 @@ class MessageRequests:
         if stream.config.deny_purge:
             raise RequestError(not_purged("stream purge not permitted"))
         if stream.config.history:
-            reading.with_index(stream, partial(self._purge_shown, reading, request, purge))
+            reading.with_index(stream, partial(self._purge_shown, reading, request, purge), request.user)
             return
         if purge.filter and not _covers_all(stream, purge.filter):
-            if reading.busy:
+            if reading.is_busy(request.user):
                 raise RequestError(INSUFFICIENT)
             if stream.config.rolls_up and literal(purge.filter):
-                reading.with_index(stream, partial(self._purge_subject, reading, request, purge))
+                reading.with_index(stream, partial(self._purge_subject, reading, request, purge), request.user)
             else:
-                reading.run(self._collect(reading, request, purge))
+                reading.run(self._collect(reading, request, purge), request.user)
             return
         info = request.channel
         index, deleted = self.stored.indexes(info.group, info.uid), self.stored.deleted(info.group, info.uid)
@@ -362,8 +364,11 @@ class MessageRequests:
     ) -> None:
         """Remove messages of one subject, which the index of the stream knows; or else look for them."""
         known = index.sequences(raw(purge.filter)) if index is not None else None
+        if known is None and reading.is_busy(request.user):
+            request.refuse(INSUFFICIENT)
+            return
         if known is None:
-            reading.run(self._collect(reading, request, purge))
+            reading.run(self._collect(reading, request, purge), request.user)
             return
         gone = purge.of([*filter(reading.is_there(request.known), known)])
         self._remove_each(request, gone, len(gone))

@@ -4,11 +4,13 @@
     scan: message by message, as far as a request wants
 
 Promises: an index that is handed over has every message that is committed. What reads take is bounded: one read is in hand at a
-time for each run, and API_SCANS_MAX runs are under way in a group.
+time for each run, and API_SCANS_MAX runs for requests are under way in a group, beside one for each index; of them, and of the
+requests that wait for an index, a user has at most half of what the others leave.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -19,6 +21,7 @@ from stan_protocol.scalars import ChannelUid, WallNanos
 from stan import limits
 from stan.core.base.names import raw, text
 from stan.core.base.ready import ReadResult
+from stan.core.base.shares import share_left
 from stan.core.features.jetstream.streams.subjects import SubjectIndex, id_of
 from stan.core.leader.local_group import Leadership
 from stan.core.metadata.streams import Stream
@@ -34,6 +37,13 @@ from stan.protocol.proto import entries_pb2 as pb
 
 Ready = Callable[[SubjectIndex | None], None]
 """Called once: with an index that has every committed message, or None if it cannot be made now."""
+
+
+@dataclass(eq=False, frozen=True, slots=True)
+class _Run:
+    """The key of a run for a request."""
+
+    user: str  # of the request
 
 
 class _Note(NamedTuple):
@@ -69,7 +79,7 @@ class StreamReading(Relocating):
     ) -> None:
         super().__init__(services, leadership, channels, publishing)
         self._indexes: dict[ChannelUid, SubjectIndex] = {}
-        self._waiting: dict[ChannelUid, list[Ready]] = {}
+        self._waiting: dict[ChannelUid, list[tuple[str, Ready]]] = {}  # each with the user who waits
         # Of streams whose index is being caught up: messages that were committed meanwhile.
         self._ahead: dict[ChannelUid, list[_Note]] = {}
 
@@ -84,21 +94,23 @@ class StreamReading(Relocating):
         found = self._indexes.get(stream.uid)
         return found if found is not None and found.through >= self._last(stream.uid) else None
 
-    def with_index(self, stream: Stream, ready: Ready) -> None:
-        """Call *ready* with the stream's index, now or once it is caught up."""
+    def with_index(self, stream: Stream, ready: Ready, user: str = "") -> None:
+        """Call *ready* with the stream's index, now or once it is caught up; None if too many wait for it, of all users or of
+        *user*. "": without users, or for a leader's own work."""
         found = self.current(stream)
         if found is not None:
             ready(found)
             return
         waiting = self._waiting.setdefault(stream.uid, [])
-        if len(waiting) >= limits.API_WAITING_MAX:
+        own = sum(one == user for one, _ in waiting)
+        if share_left(raw(user), limits.API_WAITING_MAX, len(waiting), own) <= 0:
             ready(None)
             return
-        waiting.append(ready)
+        waiting.append((user, ready))
         if stream.uid not in self._ahead:
             self._ahead[stream.uid] = []
             self.publishing.followed[stream.uid] = partial(self._committed, stream.uid)
-            self.run(self._catch_up(stream))
+            self.begin(object(), self._catch_up(stream))
 
     def followed(self, change: pb.GroupChange) -> None:
         """Messages were removed: where single ones were, an earlier message may be the newest one of its subject now."""
@@ -141,7 +153,7 @@ class StreamReading(Relocating):
             failed = True
         index = None if failed else self._indexes.get(uid)  # None: it was forgotten meanwhile
         self._ahead.pop(uid, None)  # those who are called may ask again
-        for ready in self._waiting.pop(uid, []):
+        for _, ready in self._waiting.pop(uid, []):
             ready(index)
 
     def _committed(self, uid: ChannelUid, batch: RecordBatch) -> None:
@@ -182,14 +194,14 @@ class StreamReading(Relocating):
 
     # --- scans --------------------------------------------------------------------------------------------------------
 
-    @property
-    def busy(self) -> bool:
-        """True if no further run may begin."""
-        return len(self.running) >= limits.API_SCANS_MAX
+    def is_busy(self, user: str) -> bool:
+        """True if no further run may begin for a user; "": without users. Cost: O(runs)."""
+        users = [run.user for run in self.running if isinstance(run, _Run)]
+        return share_left(raw(user), limits.API_SCANS_MAX, len(users), users.count(user)) <= 0
 
-    def run(self, steps: Steps[None]) -> None:
-        """Begin a run of steps of this object."""
-        self.begin(object(), steps)
+    def run(self, steps: Steps[None], user: str = "") -> None:
+        """Begin a run of steps of this object. *user*: of the request; "": without users."""
+        self.begin(_Run(user), steps)
 
     def message_at(self, stream: Stream, sequence: int) -> Steps[Found | None]:
         """The message with that sequence; None if there is none. Raises StepError: it cannot be read."""

@@ -305,7 +305,7 @@ class StreamRequests:
                 request.refuse(UNAVAILABLE)
 
         if stream.config.history and reading is not None:
-            reading.with_index(stream, describe)
+            reading.with_index(stream, describe, request.user)
         else:
             describe(None)
 
@@ -345,14 +345,16 @@ class StreamRequests:
         reading, config = request.part(StreamReading), request.known.config
         if filtered or details:
             self.rights.check_details(request.user, request.known)
-        if filtered and not config.history and reading.busy:
+        if filtered and not config.history and reading.is_busy(request.user):
             raise RequestError(INSUFFICIENT)
         page = _SubjectsPage(filtered, offset)
         if config.history:  # how many there are its index tells
-            reading.with_index(request.known, partial(self._describe_history, reading, request, details, page))
+            reading.with_index(
+                request.known, partial(self._describe_history, reading, request, details, page), request.user
+            )
         elif filtered:
             counted = partial(self._describe, request, details, page)
-            reading.run(reading.count(request.known, filtered, counted))
+            reading.run(reading.count(request.known, filtered, counted), request.user)
         else:
             self._describe(request, details, page, {})
 
