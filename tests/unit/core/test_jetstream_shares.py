@@ -141,3 +141,49 @@ def test_requests_of_a_user_that_wait_for_the_metadata_leave_room_for_others(hou
     for _ in range(3 * BOUND):
         house.api("alice", "STREAM.INFO.UNKNOWN")
     assert len(held) == BOUND // 2
+
+
+# --- acks ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def delivered(monkeypatch):
+    """A broker, and for each user a consumer with the ack subjects of many messages."""
+    made = House(EVERYBODY)
+    assert "error" not in made.told("alice", "STREAM.CREATE.T", {"name": "T", "subjects": ["a.*"]})
+    for _ in range(3 * BOUND):
+        made.publish("alice", "a.x")
+    acks = {}
+    for user in USERS:
+        config = {"durable_name": user, "name": user, "ack_policy": "explicit"}
+        made.told(user, f"CONSUMER.CREATE.T.{user}", {"stream_name": "T", "config": config})
+        made.listens(user, f"_INBOX.{made.inboxes + 1}")
+        made.says(user, f"$JS.API.CONSUMER.MSG.NEXT.T.{user}", json.dumps({"batch": 3 * BOUND}).encode())
+        acks[user] = [ack for _, ack, _ in made.delivered()]
+    monkeypatch.setattr(limits, "STREAM_CONSUMER_SYNCED_MAX", BOUND)
+    monkeypatch.setattr(limits, "ADVISORIES_WAITING_MAX", BOUND * len(USERS))
+    return made, acks
+
+
+def said_at_once(house, acks, payload):
+    """Say something about all messages, the users one after the other, in one turn."""
+    for user in USERS:
+        for number, ack in enumerate(acks[user]):
+            assert js.hears(house.harness, f"_STAN.from.{user}.{ack}", payload, f"_INBOX.{number}")
+    house.harness.turn()
+
+
+def test_a_user_who_wants_answers_to_acks_leaves_room_for_others(delivered):
+    house, acks = delivered
+    said_at_once(house, acks, b"")
+    counts = [
+        sum(bool(house.harness.hear(f"_STAN.to.{user}._INBOX.{at}")) for at in range(3 * BOUND)) for user in USERS
+    ]
+    assert counts == [BOUND // 2, BOUND // 4]
+
+
+def test_a_user_who_rejects_messages_leaves_room_for_advisories_of_others(delivered):
+    house, acks = delivered
+    said_at_once(house, acks, b"+TERM")
+    subject = "_STAN.to.alice.$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.T"
+    assert [len(house.harness.hear(f"{subject}.{user}")) for user in USERS] == [BOUND // 2, BOUND // 4]
