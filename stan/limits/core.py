@@ -420,9 +420,9 @@ STREAM_AHEAD_MAX = 100_000
 STREAM_WAITING_BYTES_MAX = 8 * MiB
 """Messages that wait until the ids or subjects of their stream are known, of all users together; further ones are refused."""
 API_SCANS_MAX = 16
-"""Reads of many messages of a group for requests of JetStream's API at a time; further requests are refused."""
+"""Reads of many messages of a group for requests of JetStream's API at a time, of all users; further requests are refused."""
 API_READS_MAX = 256
-"""Reads of a group for requests of JetStream's API at a time, of single messages among them."""
+"""Reads of a group for requests of JetStream's API at a time, those of single messages included, of all users."""
 STREAM_WINDOW_MAX = 3_600 * SECOND
 """Longest time for which ids of a stream's messages are known: a new leader reads the messages of that time."""
 STREAMS_PAGE = 256

@@ -452,7 +452,7 @@ def test_a_consumer_that_is_nobodys_is_seen_by_who_may_have_durables_there(house
 
 
 def test_copies_for_all_users_count_as_advisories_that_wait(house, monkeypatch):
-    monkeypatch.setattr(limits, "ADVISORIES_WAITING_MAX", 5)
+    monkeypatch.setattr(limits, "ADVISORIES_WAITING_MAX", 10)
     house.told(OWNER, "CONSUMER.CREATE.S.c", consumer("c", max_deliver=1, ack_wait=SECOND))
     pulls(house, OWNER, batch=2)
     house.harness.pass_time(1.1)

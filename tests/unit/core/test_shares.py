@@ -67,7 +67,7 @@ OF_ONE = {  # name, message, request, answer, entry, channel, position, group of
     *("SCHEMA_EXPLAINED_STEPS_MAX", "SCHEMA_MATCHING_STEPS_MAX"),
 }
 
-OF_JETSTREAM = {  # of one stream, one consumer or one request; of a leader; streams are made by operators; consumers are shared
+OF_JETSTREAM = {  # of one stream, consumer or request; of operators, who make streams; shared: test_jetstream_shares.py
     *("API_REQUEST_BYTES_MAX", "API_NESTED_MAX", "API_WAITING_MAX", "API_SCANS_MAX", "STREAMS_MAX"),
     *("DIRECT_BATCH_MAX", "DIRECT_BATCH_BYTES_MAX", "DIRECT_SUBJECTS_MAX", "PULLS_MAX", "CONSUMER_LOOK_MAX"),
     *("STREAM_TRIED_MAX", "STREAM_COMPARED_MAX", "API_READS_MAX"),

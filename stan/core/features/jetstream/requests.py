@@ -16,6 +16,7 @@ from stan_protocol.scalars import GroupId, Nanos
 
 from stan import limits
 from stan.core.base.names import raw, shown, text
+from stan.core.base.shares import Shares
 from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.leader.local_group import Part
 from stan.core.metadata.meta import ChannelInfo
@@ -122,7 +123,7 @@ class ApiRouter:
         self.read_index = read_index
         self.handlers = handlers
         self.table = ApiTable(handlers)
-        self._waiting = 0  # requests that wait for the metadata
+        self._waiting = Shares()  # requests that wait for the metadata
         self._recent: dict[ApiRow, deque[tuple[Nanos, _Received]]] = {  # that outlast a leader, and when they came
             row: deque(maxlen=limits.API_WAITING_MAX) for row in handlers if row.outlasts
         }
@@ -141,8 +142,8 @@ class ApiRouter:
             self._answer(received.of((META_GROUP,), self._services), META_GROUP)
         elif received.named[0] in self.node.meta.streams.by_name:
             self._of_stream(received)
-        elif self._waiting < limits.API_WAITING_MAX:
-            self._waiting += 1
+        elif self._waiting.left(raw(user), limits.API_WAITING_MAX) > 0:
+            self._waiting.add(raw(user), 1)
             self.read_index.wait(partial(self._look_again, received), META_GROUP)
 
     def leads_group(self, number: GroupId) -> None:
@@ -161,7 +162,7 @@ class ApiRouter:
                     recent.append((at, received))
 
     def _look_again(self, received: "_Received", known: bool) -> None:  # noqa: FBT001
-        self._waiting -= 1
+        self._waiting.add(raw(received.user), -1)
         if known:
             self._of_stream(received)
 

@@ -3,6 +3,7 @@
 from stan import limits
 from stan.core.base.names import raw
 from stan.core.base.runs import Run
+from stan.core.base.shares import Shares
 from stan.core.features.jetstream.audience import Audience
 from stan.core.features.jetstream.rights import JetStreamRights
 from stan.core.leader.live_consumer import LiveConsumer
@@ -21,6 +22,7 @@ class ConsumerAdvisories:
         self._maker = AdvisoryMaker(services.node.name)
         self.waiting: list[bytes] = []
         """Frames that may leave once the next change of the group is committed."""
+        self._shares = Shares()  # of these, by the user to whom the consumer belongs
 
     def action(self, consumer: LiveConsumer, action: str) -> None:
         """Tell that a consumer was made, or deleted: the entry is committed."""
@@ -32,21 +34,29 @@ class ConsumerAdvisories:
         names, users = consumer.names, self._users(consumer)
         if not users:
             return
-        room = max(0, limits.ADVISORIES_WAITING_MAX - len(self.waiting)) // len(users)
+        room = self._room(consumer) // len(users)
         if run.size > room:
             self._reports.complain(
                 "WRN", f"advisories of consumer {names[1]} of stream {names[0]} are left out: too many at once"
             )
         for sequence in range(run.first, min(run.last + 1, run.first + room)):
-            self.waiting += self._maker.of_spent(users, self._clock.wall, names, sequence, run.count + 1)
+            self._add(consumer, self._maker.of_spent(users, self._clock.wall, names, sequence, run.count + 1))
 
     def terminated(self, consumer: LiveConsumer, numbers: AckNumbers, reason: bytes) -> None:
         """A client does not want a message any more."""
         users = self._users(consumer)
-        if len(self.waiting) + len(users) > limits.ADVISORIES_WAITING_MAX:
+        if len(users) > self._room(consumer):
             return
-        why = {"reason": reason.decode(errors="replace")} if reason else {}
-        self.waiting += self._maker.of_terminated(users, self._clock.wall, consumer.names, numbers._asdict() | why)
+        message = numbers._asdict() | ({"reason": reason.decode(errors="replace")} if reason else {})
+        self._add(consumer, self._maker.of_terminated(users, self._clock.wall, consumer.names, message))
+
+    def _room(self, consumer: LiveConsumer) -> int:
+        """How many more frames may wait about consumers of the same user."""
+        return max(0, self._shares.left(consumer.leaf.user, limits.ADVISORIES_WAITING_MAX))
+
+    def _add(self, consumer: LiveConsumer, frames: list[bytes]) -> None:
+        self.waiting += frames
+        self._shares.add(consumer.leaf.user, len(frames))
 
     def _users(self, consumer: LiveConsumer) -> tuple[bytes, ...]:
         """Users who get advisories about a consumer; its stream, and the channel of that, may be gone already."""
@@ -55,5 +65,5 @@ class ConsumerAdvisories:
 
     def take_waiting(self) -> list[bytes]:
         """The frames that wait; they wait no longer."""
-        taken, self.waiting = self.waiting, []
+        taken, self.waiting, self._shares = self.waiting, [], Shares()
         return taken

@@ -8,6 +8,7 @@ from stan_protocol.scalars import Nanos
 
 from stan import limits
 from stan.core.base.runs import Run
+from stan.core.base.shares import Shares
 from stan.core.features.jetstream.consumers.advising import ConsumerAdvisories
 from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.live_consumer import LiveConsumer
@@ -22,16 +23,20 @@ class AfterCommit(LeaderPart):
 
     def __init__(self, services: Services, leadership: Leadership) -> None:
         super().__init__(services, leadership)
-        self.advisories = ConsumerAdvisories(services)
+        self.advisories, self._leaves = ConsumerAdvisories(services), services.leaves
         self.group.dispatch.redelivery.on_spent = self._spent
         self._synced: list[bytes] = []  # reply subjects of acks
+        self._shares = Shares()  # of these
         self._stores = False  # an entry is about to be written
 
     def answer(self, live: LiveCursor, replies: Seq[bytes]) -> None:
-        """Answer acks of a consumer."""
-        if not replies or len(self._synced) >= limits.STREAM_CONSUMER_SYNCED_MAX:
+        """Answer acks of a consumer; those for which there is no room are not, and their senders ask again."""
+        user = self._leaves.of(live.cursor.user).user  # b"" without users
+        replies = replies[: max(0, self._shares.left(user, limits.STREAM_CONSUMER_SYNCED_MAX))]
+        if not replies:
             return
         self._synced += replies
+        self._shares.add(user, len(replies))
         self.group.dispatch.reports.mark(live)  # they may be among acks that wait for more of them
         self._store_soon()
 
@@ -52,7 +57,7 @@ class AfterCommit(LeaderPart):
             self.at(self.node.clock.now, self._store)
 
     def _store(self, _now: Nanos) -> None:
-        replies, self._synced, self._stores = self._synced, [], False
+        replies, self._synced, self._shares, self._stores = self._synced, [], Shares(), False
         advisories = self.advisories.take_waiting()
         if replies or advisories:
             self.change(partial(self._stored, replies, advisories))

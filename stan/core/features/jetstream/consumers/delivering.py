@@ -177,7 +177,8 @@ class ConsumerDeliveries(LeaderPart):
                 self.at(self.node.clock.now + limits.CONSUMER_INDEX_RETRY, lambda _now: awaited(known=True))
 
         reading = self.leadership.part(StreamReading)
-        return WantedSubjects(reading, stream, consumer.filters, consumer.config.newest_until, awaited)
+        owner = self.rights.owner(live.cursor)
+        return WantedSubjects(reading, stream, consumer.filters, consumer.config.newest_until, awaited, owner)
 
     # --- NATS -------------------------------------------------------------------------------------------------------------
 

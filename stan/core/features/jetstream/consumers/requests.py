@@ -159,7 +159,7 @@ class ConsumerRequests:
         )
         if (by_subject or request.known.config.history) and not request.known.config.is_literal:
             with_index = partial(self._begin_by_subject, request, config)
-            request.part(StreamReading).with_index(request.known, with_index)
+            request.part(StreamReading).with_index(request.known, with_index, request.user)
         else:
             self._make(request, config, self._start(request, config))
 

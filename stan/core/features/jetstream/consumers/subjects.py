@@ -33,6 +33,7 @@ class WantedSubjects:
     filters: tuple[str, ...]
     newest_until: int  # up to this sequence the newest message of each subject is wanted alone
     awaited: Callable[[bool], None]  # called when the index that was missing is there, or cannot be made now (False)
+    user: str = ""  # to whom the consumer belongs
     _awaits: bool = False
     _counted: "_Counted | None" = None
 
@@ -50,7 +51,7 @@ class WantedSubjects:
         found = self.reading.current(self.stream)
         if found is None and not self._awaits:
             self._awaits = True
-            self.reading.with_index(self.stream, self._caught)
+            self.reading.with_index(self.stream, self._caught, self.user)
             found = self.reading.current(self.stream)
         return found
 

@@ -78,7 +78,7 @@ class BatchReads:
         reading, stream = request.part(StreamReading), request.known
         of_each = bool(wish.each) and not (wish.until or wish.until_time) and not stream.config.is_literal
         if stream.config.history or of_each:
-            reading.with_index(stream, partial(self._begin, request, wish))
+            reading.with_index(stream, partial(self._begin, request, wish), request.user)
         else:
             self._begin(request, wish, None)
 

@@ -26,7 +26,7 @@ class UserFrame(Frame):
 
 
 def publisher_of(frame: Frame) -> bytes:
-    """The user who has published a message; b"": NATS reports no users."""
+    """The publisher of a message, as NATS names its user; b"": NATS reports no users."""
     return frame.user if isinstance(frame, UserFrame) else user_of(frame.reply).encode()
 
 

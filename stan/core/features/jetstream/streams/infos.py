@@ -60,7 +60,7 @@ class StreamInfos:
             raise RequestError(INSUFFICIENT)
         wanted = _Wanted(details, filtered, offset)
         if config.history:  # how many there are its index tells
-            reading.with_index(request.known, partial(self._describe_history, reading, request, wanted))
+            reading.with_index(request.known, partial(self._describe_history, reading, request, wanted), request.user)
         elif filtered:
             counted = partial(self._describe_counted, request, wanted)
             reading.run(reading.count(request.known, ">", counted), request.user)

@@ -178,7 +178,7 @@ class MessageRequests:
         elif choice.sequence and not stream.config.history:
             self._begin(reading, request, choice, self._read(reading, stream, choice, done, None), done)
         else:
-            reading.with_index(stream, partial(self._look_up, reading, request, choice, done))
+            reading.with_index(stream, partial(self._look_up, reading, request, choice, done), request.user)
 
     def _look_up(
         self, reading: StreamReading, request: ApiRequest, choice: MessageChoice, done: Done, index: SubjectIndex | None
@@ -284,7 +284,7 @@ class MessageRequests:
             raise RequestError(no_such_sequence(sequence))
         if config.history:
             reading = request.part(StreamReading)
-            reading.with_index(request.known, partial(self._delete_shown, reading, request, sequence))
+            reading.with_index(request.known, partial(self._delete_shown, reading, request, sequence), request.user)
         else:
             self._delete_one(request, sequence)
 
@@ -320,13 +320,13 @@ class MessageRequests:
         if stream.config.deny_purge:
             raise RequestError(not_purged("stream purge not permitted"))
         if stream.config.history:
-            reading.with_index(stream, partial(self._purge_shown, reading, request, purge))
+            reading.with_index(stream, partial(self._purge_shown, reading, request, purge), request.user)
             return
         if purge.filter and not _covers_all(stream, purge.filter):
             if reading.is_busy(request.user):
                 raise RequestError(INSUFFICIENT)
             if stream.config.rolls_up and literal(purge.filter):
-                reading.with_index(stream, partial(self._purge_subject, reading, request, purge))
+                reading.with_index(stream, partial(self._purge_subject, reading, request, purge), request.user)
             else:
                 reading.run(self._collect(reading, request, purge), request.user)
             return
@@ -366,6 +366,9 @@ class MessageRequests:
     ) -> None:
         """Remove messages of one subject, which the index of the stream knows; or else look for them."""
         known = index.sequences(raw(purge.filter)) if index is not None else None
+        if known is None and reading.is_busy(request.user):
+            request.refuse(INSUFFICIENT)
+            return
         if known is None:
             reading.run(self._collect(reading, request, purge), request.user)
             return

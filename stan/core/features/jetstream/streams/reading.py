@@ -4,7 +4,8 @@
     scan: message by message, as far as a request wants
 
 Promises: an index that is handed over has every message that is committed. What reads take is bounded: one read is in hand at a
-time for each run, and API_SCANS_MAX runs are under way in a group.
+time for each run, and API_SCANS_MAX runs for requests are under way in a group, beside one for each index; of them, and of the
+requests that wait for an index, a user has at most half of what the others leave.
 """
 
 from collections import Counter, deque
@@ -19,7 +20,7 @@ from stan_protocol.scalars import ChannelUid, Nanos, WallNanos
 from stan import limits
 from stan.core.base.names import raw, text
 from stan.core.base.ready import ReadResult
-from stan.core.base.shares import Shares
+from stan.core.base.shares import Shares, share_left
 from stan.core.features.jetstream.streams.subjects import SubjectIndex, id_of
 from stan.core.leader.local_group import Leadership
 from stan.core.metadata.streams import Stream
@@ -71,10 +72,10 @@ class StreamReading(Relocating):
     ) -> None:
         super().__init__(services, leadership, channels, publishing)
         self._indexes: dict[ChannelUid, SubjectIndex] = {}
-        self._waiting: dict[ChannelUid, list[Ready]] = {}
+        self._waiting: dict[ChannelUid, list[tuple[str, Ready]]] = {}  # each with the user who waits
         # Of streams whose index is being caught up: messages that were committed meanwhile.
         self._ahead: dict[ChannelUid, list[_Note]] = {}
-        self._scans = Shares()  # runs that read many messages
+        self._reads, self._scans = Shares(), Shares()  # runs for requests, and those of them that read many messages
         self._line: deque[Callable[[Nanos], None]] = deque()  # runs that wait for a turn
         self._looked = Nanos(0), 0  # the time of a turn, and at how many messages and subjects runs have looked in it
 
@@ -89,17 +90,19 @@ class StreamReading(Relocating):
         found = self._indexes.get(stream.uid)
         return found if found is not None and found.through >= self._last(stream.uid) else None
 
-    def with_index(self, stream: Stream, ready: Ready) -> None:
-        """Call *ready* with the stream's index, now or once it is caught up."""
+    def with_index(self, stream: Stream, ready: Ready, user: str = "") -> None:
+        """Call *ready* with the stream's index, now or once it is caught up; None if too many wait for it, of all users or of
+        *user*. "": without users, or for a leader's own work."""
         found = self.current(stream)
         if found is not None:
             ready(found)
             return
         waiting = self._waiting.setdefault(stream.uid, [])
-        if len(waiting) >= limits.API_WAITING_MAX:
+        own = sum(one == user for one, _ in waiting)
+        if share_left(raw(user), limits.API_WAITING_MAX, len(waiting), own) <= 0:
             ready(None)
             return
-        waiting.append(ready)
+        waiting.append((user, ready))
         if stream.uid not in self._ahead:
             self._ahead[stream.uid] = []
             self.publishing.followed[stream.uid] = partial(self._committed, stream.uid)
@@ -146,7 +149,7 @@ class StreamReading(Relocating):
             failed = True
         index = None if failed else self._indexes.get(uid)  # None: it was forgotten meanwhile
         self._ahead.pop(uid, None)  # those who are called may ask again
-        for ready in self._waiting.pop(uid, []):
+        for _, ready in self._waiting.pop(uid, []):
             ready(index)
 
     def _committed(self, uid: ChannelUid, batch: RecordBatch) -> None:
@@ -188,10 +191,10 @@ class StreamReading(Relocating):
     # --- scans --------------------------------------------------------------------------------------------------------
 
     def is_busy(self, user: str, *, of_one: bool = False) -> bool:
-        """True if no further run for a request of *user* ("" without users) may begin. *of_one*: it reads one message, which has
-        room of its own; of the others a user has at most half of what the other users leave."""
+        """True if no further run for a request of *user* ("" without users) may begin: a user has at most half of what the other
+        users leave. *of_one*: it reads one message, for which there is more room."""
         if of_one:
-            return len(self.running) >= limits.API_READS_MAX
+            return self._reads.left(raw(user), limits.API_READS_MAX) <= 0
         return self._scans.left(raw(user), limits.API_SCANS_MAX) <= 0
 
     def run(self, steps: Steps[None], user: str, *, of_one: bool = False) -> None:
@@ -200,12 +203,14 @@ class StreamReading(Relocating):
         self.begin(object(), self._guarded(steps, raw(user), 0 if of_one else 1))
 
     def _guarded(self, steps: Steps[None], user: bytes, scans: int) -> Steps[None]:
+        self._reads.add(user, 1)
         self._scans.add(user, scans)
         try:
             yield from steps
         except Exception as error:  # noqa: BLE001 - of this request alone
             self.reports.complain("ERR", f"a request that reads a stream failed: {fault(error)}")
         finally:
+            self._reads.add(user, -1)
             self._scans.add(user, -scans)
 
     def look(self, many: int) -> Steps[None]:

@@ -292,7 +292,7 @@ class StreamRequests:
                 request.refuse(UNAVAILABLE)
 
         if stream.config.history and reading is not None:
-            reading.with_index(stream, describe)
+            reading.with_index(stream, describe, request.user)
         else:
             describe(None)
 
