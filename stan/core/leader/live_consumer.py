@@ -339,8 +339,8 @@ class LiveConsumer:
     def _pieces_by_request(
         self, batch: ReadResult, piece: LeafPiece, weighing: Weighing, now: Nanos
     ) -> list[LeafPiece]:
-        """The requests share a piece, so that no client waits while another one has more than it can do; what was weighed for
-        the first of them is that one's."""
+        """The requests share a piece, so that no client waits while another one has more than it can do. A piece that was
+        weighed belongs to the first of them."""
         pieces: list[LeafPiece] = []
         share = -(-(piece.last - piece.first + 1) // (1 if self._weighs else len(self.pulls)))
         while piece.first <= piece.last:

@@ -28,10 +28,10 @@ _COUNT_ROOM: Final = 24
 """Bytes of a count, with what is around it."""
 
 
-class _Wanted(NamedTuple):
+class _Details(NamedTuple):
     """The details that a request asks for."""
 
-    details: bool  # the sequences of deleted messages
+    deleted: bool  # the sequences of deleted messages
     pattern: str  # the numbers of messages of these subjects; "": of none
     offset: int
     every: int = 0  # subjects that there are in all
@@ -50,57 +50,57 @@ class StreamInfos:
 
     def _info(self, request: ApiRequest) -> None:
         fields = Fields(request.document())
-        details, filtered = fields.switch("deleted_details"), fields.text("subjects_filter")
+        deleted, filtered = fields.switch("deleted_details"), fields.text("subjects_filter")
         offset = max(0, fields.number("offset"))
         fields.end()
         reading, config = request.part(StreamReading), request.known.config
-        if filtered or details:
+        if filtered or deleted:
             self.rights.check_details(request.user, request.known)
         if filtered and not config.history and reading.is_busy(request.user):
             raise RequestError(INSUFFICIENT)
-        wanted = _Wanted(details, filtered, offset)
+        details = _Details(deleted, filtered, offset)
         if config.history:  # how many there are its index tells
-            reading.with_index(request.known, partial(self._describe_history, reading, request, wanted), request.user)
+            reading.with_index(request.known, partial(self._describe_history, reading, request, details), request.user)
         elif filtered:
-            counted = partial(self._describe_counted, request, wanted)
+            counted = partial(self._describe_counted, request, details)
             reading.run(reading.count(request.known, ">", counted), request.user)
         else:
-            self._describe(request, wanted, {})
+            self._describe(request, details, {})
 
     def _describe_counted(
         self,
         request: ApiRequest,
-        wanted: _Wanted,
+        details: _Details,
         subjects: Mapping[bytes, int] | None,
     ) -> None:
         """Answer a request for what a stream holds, of which all *subjects* are counted."""
-        named = {one: count for one, count in (subjects or {}).items() if matches(wanted.pattern, text(one))}
-        self._describe(request, wanted._replace(every=len(subjects or ())), None if subjects is None else named)
+        named = {one: count for one, count in (subjects or {}).items() if matches(details.pattern, text(one))}
+        self._describe(request, details._replace(every=len(subjects or ())), None if subjects is None else named)
 
     def _describe_history(
         self,
         reading: StreamReading,
         request: ApiRequest,
-        wanted: _Wanted,
+        details: _Details,
         index: SubjectIndex | None,
     ) -> None:
         """Answer a request for what a stream holds of which the newest messages of each subject stay."""
         unknown = index is None or index.overfull
-        if wanted.pattern and unknown:
+        if details.pattern and unknown:
             request.refuse(UNAVAILABLE if index is None else INSUFFICIENT)
             return
-        if index is None or not wanted.pattern:
-            self._describe(request, wanted, {})
+        if index is None or not details.pattern:
+            self._describe(request, details, {})
         elif reading.is_busy(request.user):
             request.refuse(INSUFFICIENT)
         else:
-            reading.run(self._count_shown(reading, request, wanted, index), request.user)
+            reading.run(self._count_shown(reading, request, details, index), request.user)
 
     def _count_shown(
         self,
         reading: StreamReading,
         request: ApiRequest,
-        wanted: _Wanted,
+        details: _Details,
         index: SubjectIndex,
     ) -> Steps[None]:
         """Answer with the numbers of messages that are shown of each subject."""
@@ -112,13 +112,13 @@ class StreamInfos:
             if count:
                 counts[subject] = count
 
-        yield from reading.look_at_subjects(index, wanted.pattern, look)
-        self._describe(request, wanted, counts)
+        yield from reading.look_at_subjects(index, details.pattern, look)
+        self._describe(request, details, counts)
 
     def _describe(
         self,
         request: ApiRequest,
-        wanted: _Wanted,
+        details: _Details,
         subjects: Mapping[bytes, int] | None,
     ) -> None:
         """Answer a request for what a stream holds; *subjects*: None: they cannot be read now."""
@@ -127,17 +127,17 @@ class StreamInfos:
             return
         told = self.descriptions.document(request.known)
         state = cast("dict[str, object]", told["state"])
-        if wanted.details and (deleted := self.descriptions.deleted(request.known)):
+        if details.deleted and (deleted := self.descriptions.deleted(request.known)):
             state["deleted"] = deleted
-        if not wanted.pattern:
+        if not details.pattern:
             request.answer(total=0, offset=0, limit=0, **told)
             return
         most = limits.STREAM_DETAILS_MAX
-        shown = self._fitting(list(subjects)[wanted.offset : wanted.offset + most])
-        state.setdefault("num_subjects", wanted.every)
+        shown = self._fitting(list(subjects)[details.offset : details.offset + most])
+        state.setdefault("num_subjects", details.every)
         if shown:
             state["subjects"] = {text(subject): subjects[subject] for subject in shown}
-        request.answer(total=len(subjects), offset=wanted.offset, limit=most, **told)
+        request.answer(total=len(subjects), offset=details.offset, limit=most, **told)
 
     def _fitting(self, subjects: list[bytes]) -> list[bytes]:
         """The first ones of *subjects* that, with their counts, fit into one answer."""

@@ -21,7 +21,7 @@ def begin(leading: Leading, number: GroupId) -> None:
 def expire(leading: Leading, number: GroupId, uid: ChannelUid) -> bool:
     """Remove the expired messages of a channel, if its stream leaves delete markers; False: it leaves none."""
     part = leading.part(number, DeleteMarkers)
-    return part is not None and part.take(uid)
+    return part is not None and part.remove_expired(uid)
 
 
 def streams_changed(leading: Leading) -> None:
