@@ -402,8 +402,8 @@ def forgets_the_flag_for_consumers(original, *args):
 
 
 @breaks(LiveConsumer, "passing", "consumers", 6, "never came", stops=True)
-def passes_a_message_over(original, self, batch, first, last):
-    passed, until = original(self, batch, first, last)
+def passes_a_message_over(original, self, batch, first, last, newest):
+    passed, until = original(self, batch, first, last, newest)
     return (max(passed, first), max(until, first)) if not first % 7 else (passed, until)
 
 
@@ -616,12 +616,12 @@ def marks_the_end_of_subjects_that_go_on(*_):
 
 
 @breaks(DeleteMarkers, "_leave", "cluster-markers", 12, "no marker behind")
-def removes_before_it_marks(original, self, stream, due, markers):
+def removes_before_it_marks(original, self, channel, expired, markers):
     """By an entry of its own, a little earlier: a leader that dies between leaves no marker."""
-    yield from original(self, stream, due, [])
+    yield from original(self, channel, expired, [])
     yield from self.pause(SECOND // 2)
     if markers:
-        yield from self.store(self.channels.by_uid[stream.uid], markers, lambda _first: b"")
+        yield from self.store(channel, markers, lambda _first: b"")
 
 
 @breaks(InFlight, "begin", "cluster-streams", 12, "check_streams")

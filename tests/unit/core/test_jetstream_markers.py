@@ -170,3 +170,34 @@ def test_markers_bring_what_they_need(broker):
     assert (told["allow_msg_ttl"], told["allow_rollup_hdrs"], told["deny_purge"]) == (True, True, False)
     for wrong in (-SECOND, SECOND // 2):
         assert create(broker, "U", ["u"], subject_delete_marker_ttl=wrong)["error"]["err_code"] == 10052
+
+
+def begun(broker, **config):
+    """Three messages, of which the first and the last are being read to be removed, and then the second is due as well."""
+    create(broker, **config)
+    for subject, ttl in (("t.a", "70s"), ("t.b", "75s"), ("t.c", "70s")):
+        put(broker, subject, ttl=ttl)
+    js.api(broker, "STREAM.MSG.GET.T", {"last_by_subj": "t.a"})  # so that the index is there
+    broker.slow = True
+    broker.pass_time(72)
+    broker.pass_time(10)
+    broker.slow = False
+
+
+def test_messages_that_are_due_while_others_are_read_leave_markers_too(broker):
+    begun(broker)
+    broker.answer_reads()
+    broker.pass_time(2)
+    assert sorted(shown(broker)) == [(4, "t.a", "MaxAge"), (5, "t.c", "MaxAge"), (6, "t.b", "MaxAge")]
+
+
+@pytest.mark.parametrize("request_", ["STREAM.DELETE.T", "STREAM.UPDATE.T"])
+def test_a_stream_that_changes_while_messages_are_read_fails_nothing(broker, request_):
+    begun(broker)
+    update = {"name": "T", "subjects": ["t.>"], "allow_msg_ttl": True}
+    assert "error" not in js.api(broker, request_, update if "UPDATE" in request_ else None)
+    broker.answer_reads()
+    broker.pass_time(3)
+    create(broker, subject_delete_marker_ttl=0)
+    put(broker, "t.d")
+    assert [subject for _, subject, _ in shown(broker)] == ["t.d"]
