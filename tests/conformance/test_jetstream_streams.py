@@ -421,7 +421,7 @@ async def of_markers(ask: ApiClient, name: str) -> list[object]:
         "discard": "new",
         "allow_direct": True,
     }
-    marked = config | {"subject_delete_marker_ttl": 60 * 10**9}
+    marked = config | {"subject_delete_marker_ttl": 60 * 10**9, "max_age": 3_600 * 10**9}
     other = {"name": f"{name}2", "subjects": [f"{name}2.*"], "subject_delete_marker_ttl": 20 * 10**9}
     told = [
         await ask.api(f"STREAM.CREATE.{name}", config | {"subject_delete_marker_ttl": 10**8}),

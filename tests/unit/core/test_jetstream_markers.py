@@ -89,7 +89,7 @@ def test_a_purged_key_leaves_no_marker(broker):
 
 @pytest.mark.parametrize("config", KINDS)
 def test_messages_that_are_too_old_leave_markers_too(broker, config):
-    create(broker, max_age=100 * SECOND, **config)
+    assert create(broker, max_age=100 * SECOND, **config)["config"]["max_age"] == 100 * SECOND
     put(broker, "t.a")
     broker.pass_time(50)
     put(broker, "t.b")

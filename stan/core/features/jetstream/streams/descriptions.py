@@ -76,7 +76,8 @@ class StreamDescriptions:
         told = stream.config.document()
         if self.holds(stream):
             room = self.policies.room_of(self.node.meta.by_uid[stream.uid])
-            told |= {"max_msgs": room.msgs or -1, "max_bytes": room.bytes or -1, "max_age": room.age_ns}
+            told |= {"max_msgs": room.msgs or -1, "max_bytes": room.bytes or -1}
+            told["max_age"] = stream.config.max_age if stream.config.expires else room.age_ns
         return told
 
     def _cluster(self) -> dict[str, object]:
