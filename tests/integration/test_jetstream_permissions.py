@@ -299,6 +299,8 @@ async def test_a_cluster_knows_who_speaks_at_each_of_its_nodes(tmp_path):
         async with household(nodes[0]) as home:
             bob = (await nats.connect(url(nodes[1], "bob"))).jetstream(timeout=10)
             alice = (await nats.connect(url(nodes[2], "alice"))).jetstream(timeout=10)
+            for js in (bob, alice):  # its first answer may overtake, on its way to it, the interest in its inbox
+                await asked(js.account_info)
             for number in range(20):
                 await asked(lambda number=number: home.js["alice"].publish("orders.new", b"secret %d" % number))
             sub = await alice.pull_subscribe("orders.*", durable="worker", stream="ORDERS")
