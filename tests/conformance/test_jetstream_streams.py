@@ -196,6 +196,8 @@ async def of_messages(ask: ApiClient, name: str) -> list[object]:
             {"last_by_subj": f"{name}.1"},
             {"last_by_subj": f"{name}.>"},
             {"last_by_subj": f"{name}.9"},
+            {"last_by_subj": f"{name}."},
+            {"last_by_subj": f"{name}.a b"},
             {"seq": 3, "next_by_subj": f"{name}.2"},
             {"seq": 3, "next_by_subj": f"{name}.*"},
             {"next_by_subj": f"{name}.0"},

@@ -191,7 +191,9 @@ TABLE = (
     Runs("cluster-interest", range(5), {"done": 100}, after=nobody_waits),
     Runs("moved-interest", range(2), {"done": 50, "moved": 1}, after=nobody_waits),
     Runs("histories", range(4), {"saved": 1_000, revisions_read: 40, "last_revision": 200}, after=nobody_waits),
-    Runs("cluster-histories", range(2, 6), {"saved": 1_000, revisions_read: 40, "last_revision": 200}, after=nobody_waits),
+    Runs(
+        "cluster-histories", range(2, 6), {"saved": 1_000, revisions_read: 40, "last_revision": 200}, after=nobody_waits
+    ),
     Runs("moved-histories", range(3), {"saved": 1_000, "last_revision": 100, "moved": 1}, after=nobody_waits),
     Runs("markers", range(5), {"markers": 20}, after=nobody_waits),
     Runs("cluster-markers", range(6), {"markers": 20}, after=nobody_waits),

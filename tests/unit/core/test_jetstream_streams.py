@@ -591,7 +591,7 @@ def test_messages_are_found_by_sequence_and_subject(broker):
         js.publish(broker, subject, payload)
     assert got(broker, "T", last_by_subj="t.x") == ("t.x", 3, b"3")
     assert got(broker, "T", last_by_subj="t.*") == ("t.x", 3, b"3")
-    assert got(broker, "T", last_by_subj="t.q") == 10037
+    assert [got(broker, "T", last_by_subj=subject) for subject in ("t.q", "t.", "t..x", "t.a b")] == [10037] * 4
     assert got(broker, "T", seq=2, next_by_subj="t.x") == ("t.x", 3, b"3")
     assert got(broker, "T", next_by_subj="t.>") == ("t.x", 1, b"1")
     assert got(broker, "T", seq=4, next_by_subj="t.x") == 10037

@@ -51,7 +51,6 @@ class Wish(NamedTuple):
     @property
     def valid(self) -> bool:
         """True if its fields go together, and name subjects."""
-        named = [one for one in (self.last, self.after, *self.each) if one]
         wild = sum(not literal(one) for one in self.each)
         return (
             min(self.sequence, self.batch, self.size, self.until, self.until_time) >= 0
@@ -61,8 +60,13 @@ class Wish(NamedTuple):
             and not (self.until and self.until_time)
             and len(self.each) <= limits.DIRECT_SUBJECTS_MAX
             and wild <= limits.STREAM_CONSUMER_FILTERS_MAX
-            and all(map(is_subject, named))
+            and all(map(is_subject, self.each))
         )
+
+    @property
+    def matches_none(self) -> bool:
+        """True if it names a subject that no message can have."""
+        return not all(is_subject(one) for one in (self.last, self.after) if one)
 
 
 def read_wish(fields: Fields) -> Wish:

@@ -102,6 +102,8 @@ class MessageRequests:
         wish = read_wish(Fields(request.document()))
         if wish.empty or wish.many or not wish.valid:
             raise RequestError(BAD_REQUEST)
+        if wish.matches_none:
+            raise RequestError(NO_MESSAGE)
         choice = self._choice(request, wish)
 
         def done(message: Found | None, error: ApiError | None) -> None:
@@ -126,6 +128,8 @@ class MessageRequests:
             return
         if wish.empty or not wish.valid:
             self._answer_status(request, EMPTY if wish.empty else BAD)
+        elif wish.matches_none:
+            self._answer_status(request, NOT_FOUND)
         elif wish.many and request.known.config.allow_direct:
             self.batches.begin(request, wish)
         else:
