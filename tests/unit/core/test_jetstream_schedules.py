@@ -391,6 +391,15 @@ def test_published_messages_leave_as_many_gaps_as_there_were_schedules(broker, m
 # --- permissions ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", ["Nats-Schedule-Target", "Nats-Rollup"])
+def test_headers_that_are_too_large_are_not_parsed_to_judge_rights(monkeypatch, name):
+    house = House()
+    house.told(RIGHTS[Right.ADMIN_WRITE], "STREAM.CREATE.T", {"name": "T", "subjects": ["t.*"]})
+    monkeypatch.setattr(headers, "parse", lambda _block: pytest.fail("parsed"))
+    fields = [(name, "t.now"), *((f"a{number}", "b") for number in range(10_000))]
+    assert house.publish("half", "t.x", fields=fields)["error"]["err_code"] == 10097
+
+
 def test_who_schedules_has_to_be_allowed_to_publish_to_the_target():
     house, write = House(), RIGHTS[Right.ADMIN_WRITE]
     config = {"name": "T", "subjects": ["t.*", "a.*"], "allow_msg_schedules": True}

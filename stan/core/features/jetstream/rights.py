@@ -36,6 +36,8 @@ from stan.protocol.user_subjects import BROKER, FROM, from_any_user, sent_by, st
 
 _NO_CLIENT: Final = b""
 _ROLLUP_ALL: Final = b"all"
+_OF_RIGHTS: Final = (headers.SCHEDULE_TARGET, headers.ROLLUP)
+"""Headers of messages that need further rights."""
 MANAGES: Final = (Right.ADMIN_READ, Right.ADMIN_WRITE)
 """Rights of operators, of which one is needed to see the consumers of others."""
 
@@ -168,17 +170,17 @@ class JetStreamRights:
         """Return why a user may not publish a message; None if it may. A schedule needs the right to publish to its target, too;
         to remove all messages with it needs the right to change the channel."""
         error = self.refusal(user, (Right.PUBLISH,), frame.subject)
-        if error is None and headers.SCHEDULE_TARGET in frame.header:
-            targets = [value for name, value in headers.parse(frame.header) if name == headers.SCHEDULE_TARGET]
-            refusals = (self.refusal(user, (Right.PUBLISH,), target) for target in targets)
-            error = next(filter(None, refusals), None)
-        if error is not None or headers.ROLLUP not in frame.header:
+        if error is not None or not any(name in frame.header for name in _OF_RIGHTS):
             return error
         if headers.too_large(frame.header):
             return HEADER_TOO_LARGE
-        values = [value for name, value in headers.parse(frame.header) if name == headers.ROLLUP]
+        fields = headers.parse(frame.header)
+        targets = (value for name, value in fields if name == headers.SCHEDULE_TARGET)
+        refusals = (self.refusal(user, (Right.PUBLISH,), target) for target in targets)
+        values = [value for name, value in fields if name == headers.ROLLUP]
         replaces_all = _ROLLUP_ALL in values or (stream.config.is_literal and bool(values))
-        return self.refusal(user, CHANGES, stream.channel) if replaces_all else None
+        error = next(filter(None, refusals), None)
+        return error or (self.refusal(user, CHANGES, stream.channel) if replaces_all else None)
 
     # --- consumers --------------------------------------------------------------------------------------------------------
 
