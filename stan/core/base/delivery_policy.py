@@ -69,8 +69,8 @@ def of_consumer(config: ConsumerConfig, policy: DeliveryPolicy) -> DeliveryPolic
     if config.max_deliver > 0:
         wanted = replace(wanted, max_deliver=config.max_deliver)
     if config.backoff:
-        wanted = replace(wanted, backoff=tuple(Nanos(max(0, one - config.backoff[0])) for one in config.backoff))
-        wanted = replace(wanted, steady=True)
+        pauses = tuple(Nanos(max(0, one - config.backoff[0])) for one in config.backoff)
+        wanted = replace(wanted, backoff=pauses, steady=True)
     return wanted
 
 

@@ -84,9 +84,7 @@ class StreamConfig:
     sealed: bool = False  # nothing is stored or removed any more
     allow_rollup: bool = False
     allow_ttl: bool = False
-    marker_ttl: int = (
-        0  # ns: for how long a subject's end can be seen, after its last message has expired; 0: it cannot
-    )
+    marker_ttl: int = 0  # ns: for how long the end of a subject whose last message expired can be seen; 0: it cannot
     allow_schedules: bool = False  # messages may say when they are to be published to another subject
     compressed: bool = False  # its channel has the policy `compress`
     consumers: ConsumerLimits = field(default_factory=ConsumerLimits)

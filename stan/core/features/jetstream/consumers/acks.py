@@ -16,6 +16,7 @@ from stan.core.base.leaf_state import LeafState
 from stan.core.base.names import raw
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries, LedConsumer
 from stan.core.features.jetstream.rights import JetStreamRights
+from stan.core.metadata.streams import Stream
 from stan.core.services.listening import Taker
 from stan.core.services.node import META_GROUP
 from stan.core.services.services import Services
@@ -96,8 +97,7 @@ class ConsumerAcks:
 
     def _unheard(self, name: bytes, consumer: bytes, replies: Iterable[bytes]) -> None:
         """Answer acks for a consumer that is gone, as NATS does where nobody listens; other nodes answer for what they lead."""
-        stream = self.node.meta.streams.by_name.get(name.decode(errors="replace"))
-        group = META_GROUP if stream is None else self.placement.group_number(stream.channel)
+        stream, group = self._stream(name)
         if not self.node.leads(group):
             return
         if stream is not None and consumer in self.node.groups[group].machine.consumers.of(stream.uid):
@@ -105,12 +105,16 @@ class ConsumerAcks:
         for reply in filter(None, replies):
             self.outgoing.answer_as_leader(group, no_responders(reply))
 
+    def _stream(self, name: bytes) -> tuple[Stream | None, GroupId]:
+        """The stream of that name, and the group of its channel; None, and the group of the metadata: there is none."""
+        stream = self.node.meta.streams.by_name.get(name.decode(errors="replace"))
+        return stream, META_GROUP if stream is None else self.placement.group_number(stream.channel)
+
     def _led(self, name: bytes, consumer: bytes) -> tuple[GroupId, ConsumerDeliveries, LedConsumer] | None:
         """A consumer that this node delivers, its part of the leader and its group; None: it is another node's, or gone."""
-        stream = self.node.meta.streams.by_name.get(name.decode(errors="replace"))
+        stream, group = self._stream(name)
         if stream is None:
             return None
-        group = self.placement.group_number(stream.channel)
         part = self.leading.part(group, ConsumerDeliveries)
         led = None if part is None else part.find(stream.uid, consumer)
         return None if part is None or led is None else (group, part, led)

@@ -2,6 +2,7 @@
 
 from stan_protocol.scalars import Nanos
 
+from stan.core.features.jetstream.streams.descriptions import cluster_of
 from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.services.services import Services
@@ -23,14 +24,16 @@ def described(services: Services, group: ChannelGroup, cursor: Cursor, consumer:
     if live is not None and live.members and live.members[0].consumer is not None:
         told |= _position(services, group, live)
     if services.node.clustered:  # as NATS's own server alone answers
-        told["cluster"] = {
-            "name": services.node.config.cluster_id,
-            "leader": services.node.name or services.node.config.cluster_id,
-        }
+        told["cluster"] = cluster_of(services.node)
     pause = consumer.config.pause_until - clock.wall
     if pause > 0:
         told |= {"paused": True, "pause_remaining": pause}
     return told | {"ts": shown_moment(clock.wall)}
+
+
+def ack_floor(live: LiveCursor) -> int:
+    """The message up to which a consumer with acks has them all."""
+    return min((run.first for runs in live.pending.everywhere for run in runs), default=live.last_sent + 1) - 1
 
 
 def _position(services: Services, group: ChannelGroup, live: LiveCursor) -> dict[str, object]:
@@ -39,7 +42,7 @@ def _position(services: Services, group: ChannelGroup, live: LiveCursor) -> dict
     consumer = member.consumer
     assert consumer is not None  # noqa: S101 - for mypy
     unacked = sum(runs.size for runs in pending.everywhere)
-    floor = min((run.first for runs in pending.everywhere for run in runs), default=live.last_sent + 1) - 1
+    floor = ack_floor(live)
     newest = services.stored.indexes(group.machine.group, live.cursor.uid).last_sequence
     again = sum(run.size for runs in pending.everywhere for run in runs if run.count > 0)
     started = consumer.sent > 0

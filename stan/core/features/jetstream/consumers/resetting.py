@@ -5,8 +5,10 @@ from typing import Final
 
 from stan_protocol.scalars import WallNanos
 
+from stan.core.base.names import raw
 from stan.core.base.ready import Index
 from stan.core.features.jetstream.consumers.delivering import ConsumerDeliveries, LedConsumer
+from stan.core.features.jetstream.consumers.descriptions import ack_floor
 from stan.core.features.jetstream.consumers.showing import ShownConsumers
 from stan.core.features.jetstream.requests import ApiHandler, ApiRequest
 from stan.core.features.jetstream.rights import JetStreamRights
@@ -66,7 +68,7 @@ class ConsumerResets(ShownConsumers):
         self.proposals.change_group(request.groups[0], done, partial(request.refuse, UNAVAILABLE), move_cursor=move)
 
     def _moved(self, request: ApiRequest, sequence: int, result: object, _error: str) -> None:
-        there = self.named(request, request.named[1].encode())
+        there = self.named(request, raw(request.named[1]))
         if not isinstance(result, GroupResult) or result.error or there is None:
             request.refuse(UNAVAILABLE)
             return
@@ -106,6 +108,4 @@ def _check(config: ConsumerConfig, sequence: int, index: Index) -> None:
 def _floor(led: LedConsumer) -> int:
     """The message up to which everything is acked."""
     live, _, consumer = led
-    if not consumer.config.acks:
-        return live.last_sent
-    return min((run.first for runs in live.pending.everywhere for run in runs), default=live.last_sent + 1) - 1
+    return ack_floor(live) if consumer.config.acks else live.last_sent

@@ -9,6 +9,7 @@ from stan import limits
 from stan.core.features.jetstream.streams.reading import StreamReading
 from stan.core.metadata.streams import Stream
 from stan.core.publishing.channel_policies import ChannelPolicies
+from stan.core.services.node import Node
 from stan.core.services.services import Services
 from stan.core.state.tombstones import behind, deleted_from
 from stan.protocol.jetstream.moments import shown_moment
@@ -80,20 +81,21 @@ class StreamDescriptions:
             told["max_age"] = stream.config.max_age if stream.config.expires else room.age_ns
         return told
 
-    def _cluster(self) -> dict[str, object]:
-        """The cluster, and the node that answers, which leads the stream's channel or the metadata."""
-        name = self.node.config.cluster_id
-        return {"name": name, "leader": self.node.name or name} if self.node.clustered else {"leader": name}
-
     def document(self, stream: Stream) -> dict[str, object]:
         """A stream in an answer, its state included."""
         return {
             "config": self._config(stream),
             "created": shown_moment(stream.created),
             "state": self.state(stream),
-            "cluster": self._cluster(),
+            "cluster": cluster_of(self.node),
             "ts": shown_moment(self.node.clock.wall),
         }
+
+
+def cluster_of(node: Node) -> dict[str, object]:
+    """The cluster and the node that answers: the leader of the channel's group, or of the metadata."""
+    name = node.config.cluster_id
+    return {"name": name, "leader": node.name or name} if node.clustered else {"leader": name}
 
 
 def _state(count: int, size: int, first: int, first_at: int, last: int, last_at: int) -> dict[str, object]:

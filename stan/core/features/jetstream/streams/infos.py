@@ -67,22 +67,13 @@ class StreamInfos:
         else:
             self._describe(request, details, {})
 
-    def _describe_counted(
-        self,
-        request: ApiRequest,
-        details: _Details,
-        subjects: Mapping[bytes, int] | None,
-    ) -> None:
+    def _describe_counted(self, request: ApiRequest, details: _Details, subjects: Mapping[bytes, int] | None) -> None:
         """Answer a request for what a stream holds, of which all *subjects* are counted."""
         named = {one: count for one, count in (subjects or {}).items() if matches(details.pattern, text(one))}
         self._describe(request, details._replace(every=len(subjects or ())), None if subjects is None else named)
 
     def _describe_history(
-        self,
-        reading: StreamReading,
-        request: ApiRequest,
-        details: _Details,
-        index: SubjectIndex | None,
+        self, reading: StreamReading, request: ApiRequest, details: _Details, index: SubjectIndex | None
     ) -> None:
         """Answer a request for what a stream holds of which the newest messages of each subject stay."""
         unknown = index is None or index.overfull
@@ -97,11 +88,7 @@ class StreamInfos:
             reading.run(self._count_shown(reading, request, details, index), request.user)
 
     def _count_shown(
-        self,
-        reading: StreamReading,
-        request: ApiRequest,
-        details: _Details,
-        index: SubjectIndex,
+        self, reading: StreamReading, request: ApiRequest, details: _Details, index: SubjectIndex
     ) -> Steps[None]:
         """Answer with the numbers of messages that are shown of each subject."""
         counts: dict[bytes, int] = {}
@@ -115,12 +102,7 @@ class StreamInfos:
         yield from reading.look_at_subjects(index, details.pattern, look)
         self._describe(request, details, counts)
 
-    def _describe(
-        self,
-        request: ApiRequest,
-        details: _Details,
-        subjects: Mapping[bytes, int] | None,
-    ) -> None:
+    def _describe(self, request: ApiRequest, details: _Details, subjects: Mapping[bytes, int] | None) -> None:
         """Answer a request for what a stream holds; *subjects*: None: they cannot be read now."""
         if subjects is None or request.known.name not in self.node.meta.streams.by_name:
             request.refuse(UNAVAILABLE)
